@@ -10,14 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from placer.config.metrics import Finalizer
-from placer.ops.operand import Operand, Types, check_operands
+from placer.errors import OpError
+from placer.ops.operand import Operand, Types, check_layer, check_operands
 from placer.types import TensorType
 
 Attrs = Mapping[str, Any]
 BatchRule = Literal["rows", "reduce", "whole"]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +98,14 @@ class Signature:
     """What a spec and the op reference know about an op kind or a composite.
 
     The callables take the operand types, without absent optional operands, and the
-    attributes, with defaults.
+    attributes, with defaults. An OpError that they raise is a predicate, such as `needs
+    rows`; `infer` and `parameters` make the kind its subject.
 
     - `result_types(types, attrs)`: the result types, given operands of the number and
-      dtypes that `operands` declares; by default the type of the first operand. Raises
-      OpError. Everyone else calls `infer`.
-    - `parameters(types, attrs)`: what a layer creates, from its operands that are not
-      parameters.
+      dtypes that `operands` declares; by default the type of the first operand.
+      Everyone else calls `infer`.
+    - `creates(types, attrs)`: the parameters that a layer creates, given the operands
+      that are not parameters. Everyone else calls `parameters`.
     - `operand_names(types)`: the names of the operands that are present. Needed only if
       an optional operand precedes others; without it, absent operands are the last.
     - `formula`, `source`, `cases`, `example`: for the op reference.
@@ -114,7 +117,7 @@ class Signature:
     result_types: Callable[[Types, Attrs], tuple[TensorType, ...]] = first_type
     _: KW_ONLY
     attrs: tuple[Attr, ...] = ()
-    parameters: Callable[[Types, Attrs], tuple[LayerParameter, ...]] | None = None
+    creates: Callable[[Types, Attrs], tuple[LayerParameter, ...]] | None = None
     operand_names: Callable[[Types], tuple[str, ...]] | None = None
     formula: str = ""
     source: str = ""
@@ -123,9 +126,30 @@ class Signature:
 
     def infer(self, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         """Return the result types; raise OpError for a wrong operand or attribute."""
-        if self.operand_names is None:
-            check_operands(self.kind, self.operands, types)
-        return self.result_types(types, attrs)
+        return self._call(self.result_types, check_operands, types, attrs)
+
+    def parameters(self, types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
+        """Return what a layer creates; raise OpError for a wrong operand or attribute.
+
+        `types` are those of the operands that are not parameters.
+        """
+        assert self.creates is not None
+        return self._call(self.creates, check_layer, types, attrs)
+
+    def _call(
+        self,
+        function: Callable[[Types, Attrs], Result],
+        check: Callable[[Sequence[Operand], Types], None],
+        types: Types,
+        attrs: Attrs,
+    ) -> Result:
+        """Check the operands and call a function of the declaration."""
+        try:
+            if self.operand_names is None:
+                check(self.operands, types)
+            return function(types, attrs)
+        except OpError as error:
+            raise error.of(self.kind) from None
 
 
 def rowwise(types: Types, attrs: Attrs) -> BatchRule:

@@ -34,36 +34,38 @@ class Operand:
     same: bool = False
 
 
-def check_operands(kind: str, operands: Sequence[Operand], types: Types) -> None:
+def check_operands(operands: Sequence[Operand], types: Types) -> None:
     """Raise OpError unless number and dtypes of the operands are as declared."""
-    check_arity(kind, operands, types)
+    check_arity(operands, types)
     each = [operands[min(index, len(operands) - 1)] for index in range(len(types))]
     names = [f"{o.name}[{i}]" if o.variadic else o.name for i, o in enumerate(each)]
     for index, (operand, type_) in enumerate(zip(each, types, strict=True)):
         if operand.dtype == "float":
-            require_float(kind, names[index], types, index)
+            require_float(names[index], types, index)
         elif operand.dtype == "integer" or (
             operand.dtype == "number" and not type_.is_float
         ):
-            require_integer(kind, names[index], types, index)
+            require_integer(names[index], types, index)
     for index, operand in enumerate(each):
         if operand.same:
-            require_same_dtype(kind, names, types, index)
+            require_same_dtype(names, types, index)
 
 
-def check_layer(kind: str, operands: Sequence[Operand], types: Types) -> None:
+def check_layer(operands: Sequence[Operand], types: Types) -> None:
     """Raise OpError unless the operands of a layer, without parameters, are valid."""
+    if all(operand.optional for operand in operands if operand.parameter):
+        check_arity(operands, types)  # it can also be written without parameters
     given = [operand for operand in operands if not operand.parameter]
     if len(types) != len(given):
         noun = "operand" if len(given) == 1 else "operands"
         raise OpError(
-            f"{kind} needs {len(given)} {noun} ({', '.join(o.name for o in given)})"
+            f"needs {len(given)} {noun} ({', '.join(o.name for o in given)})"
             f" beside its parameters, {len(types)} given"
         )
-    check_operands(kind, given, types)
+    check_operands(given, types)
 
 
-def check_arity(kind: str, operands: Sequence[Operand], types: Types) -> None:
+def check_arity(operands: Sequence[Operand], types: Types) -> None:
     """Raise OpError if the number of operands is not one that `operands` allows."""
     minimum = sum(not operand.optional for operand in operands)
     maximum = None if operands and operands[-1].variadic else len(operands)
@@ -73,34 +75,28 @@ def check_arity(kind: str, operands: Sequence[Operand], types: Types) -> None:
             bounds = f"{minimum} to {maximum}"
         names = ", ".join(operand.name for operand in operands)
         noun = "operand" if bounds.endswith("1") else "operands"
-        raise OpError(f"{kind} needs {bounds} {noun} ({names}), {len(types)} given")
+        raise OpError(f"needs {bounds} {noun} ({names}), {len(types)} given")
 
 
-def require_float(kind: str, name: str, types: Types, index: int) -> None:
+def require_float(name: str, types: Types, index: int) -> None:
     """Raise OpError if operand `index` does not have a float dtype."""
     if not types[index].is_float:
-        raise OpError(
-            f"{kind} needs a float operand as '{name}', not {types[index]}",
-            operand=index,
-        )
+        message = f"needs a float operand as '{name}', not {types[index]}"
+        raise OpError(message, operand=index)
 
 
-def require_integer(kind: str, name: str, types: Types, index: int) -> None:
+def require_integer(name: str, types: Types, index: int) -> None:
     """Raise OpError if operand `index` does not have an integer dtype."""
     if types[index].dtype not in INTEGERS:
-        raise OpError(
-            f"{kind} needs an integer operand as '{name}', not {types[index]}",
-            operand=index,
-        )
+        message = f"needs an integer operand as '{name}', not {types[index]}"
+        raise OpError(message, operand=index)
 
 
-def require_same_dtype(
-    kind: str, names: Sequence[str], types: Types, index: int
-) -> None:
+def require_same_dtype(names: Sequence[str], types: Types, index: int) -> None:
     """Raise OpError if operand `index` does not have the dtype of the first."""
     if types[index].dtype != types[0].dtype:
         raise OpError(
-            f"{kind} needs operands of one dtype,"
+            "needs operands of one dtype,"
             f" '{names[0]}' is {types[0]}, '{names[index]}' is {types[index]}",
             operand=index,
         )

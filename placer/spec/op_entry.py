@@ -51,6 +51,5 @@ def report_op_error(
     else:
         at = entries.get("params", at)
     span = at.inner_span if isinstance(at, ScalarNode) else at.span
-    has_kind = error.message.startswith(f"{entry.kind} ")
-    op = f"op '{entry.name}'" if has_kind else entry.where
+    op = f"op '{entry.name}'" if error.kind == entry.kind else entry.where
     problems.add(f"{op}: {error.message}", span, error.hint)

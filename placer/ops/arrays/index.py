@@ -25,11 +25,10 @@ _OUTSIDE = (
 )
 
 
-def _check_indices(kind: str, types: Types) -> None:
+def _check_indices(types: Types) -> None:
     if types[1].dtype not in ("int32", "int64"):
-        raise OpError(
-            f"{kind} needs int32 or int64 indices, 'indices' is {types[1]}", operand=1
-        )
+        message = f"needs int32 or int64 indices, 'indices' is {types[1]}"
+        raise OpError(message, operand=1)
 
 
 def _declare(
@@ -46,7 +45,7 @@ def _declare(
     def index_bounds(types: Types, attrs: Attrs) -> dict[int, int]:
         # For an integer x an index outside gives a number with a meaning of its own
         x = types[0]
-        size = x.shape[normalize_axis(kind, attrs["axis"], x.rank)]
+        size = x.shape[normalize_axis(attrs["axis"], x.rank)]
         return {1: size} if x.is_float and isinstance(size, int) else {}
 
     return Declaration(
@@ -68,16 +67,16 @@ def _declare(
 
 
 def _infer_gather(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_indices("gather", types)
+    _check_indices(types)
     x, indices = types
-    axis = normalize_axis("gather", attrs["axis"], x.rank)
+    axis = normalize_axis(attrs["axis"], x.rank)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     return (TensorType(x.dtype, shape),)
 
 
 def _rows_gather(types: Types, attrs: Attrs) -> BatchRule:
     x, indices = types
-    if normalize_axis("gather", attrs["axis"], x.rank) == 0:
+    if normalize_axis(attrs["axis"], x.rank) == 0:
         # the result's rows are those of the indices, unless x has rows, too
         return "whole" if x.has_rows else "rows"
     return "whole" if indices.has_rows else "rows"
@@ -106,15 +105,15 @@ GATHER = _declare(
 
 
 def _infer_take_along_axis(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_indices("take_along_axis", types)
+    _check_indices(types)
     x, indices = types
-    axis = normalize_axis("take_along_axis", attrs["axis"], x.rank)
+    axis = normalize_axis(attrs["axis"], x.rank)
     others = without(x.shape, axis)
     if indices.rank != x.rank or without(indices.shape, axis) != others:
         short = indices.shape == others
         raise OpError(
-            f"take_along_axis needs operands that differ at axis {axis} only,"
-            f" 'x' is {x}, 'indices' is {indices}",
+            f"needs operands that differ at axis {axis} only, 'x' is {x}, 'indices' is"
+            f" {indices}",
             operand=1,
             hint=f"expand_dims the indices at axis {axis}" if short else None,
         )
@@ -123,7 +122,7 @@ def _infer_take_along_axis(types: Types, attrs: Attrs) -> tuple[TensorType, ...]
 
 def _rows_take_along_axis(types: Types, attrs: Attrs) -> BatchRule:
     x = types[0]
-    first = normalize_axis("take_along_axis", attrs["axis"], x.rank) == 0
+    first = normalize_axis(attrs["axis"], x.rank) == 0
     return "whole" if first and x.has_rows else "rows"
 
 
@@ -150,7 +149,7 @@ TAKE_ALONG_AXIS = _declare(
 
 
 def _infer_one_hot(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_attr("one_hot", attrs, "classes", attrs["classes"] >= 1, "at least 1 class")
+    check_attr(attrs, "classes", attrs["classes"] >= 1, "at least 1 class")
     return (TensorType(attrs["dtype"], (*types[0].shape, attrs["classes"])),)
 
 

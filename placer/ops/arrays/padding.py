@@ -16,40 +16,36 @@ def _padded_size(x: TensorType, axis: int, pair: Sequence[int], mode: str) -> Di
     dim, most = x.shape[axis], max(pair)
     if min(pair) < 0:
         raise OpError(
-            f"pad cannot add {min(pair)} elements",
+            f"cannot add {min(pair)} elements",
             attr="paddings",
             hint="use slice to remove elements",
         )
     if dim == BATCH:
         if most:
-            raise OpError(
-                f"pad cannot add rows to the batch, axis {axis} of 'x' {x}",
-                attr="paddings",
-            )
+            message = f"cannot add rows to the batch, axis {axis} of 'x' {x}"
+            raise OpError(message, attr="paddings")
         return dim
     if mode == "reflect" and most >= max(1, int(dim)):
-        raise OpError(
-            f"pad can reflect {int(dim) - 1} elements of axis {axis} of 'x' {x},"
-            f" not {most}",
-            attr="paddings",
-        )
+        where = f"axis {axis} of 'x' {x}"
+        message = f"can reflect {int(dim) - 1} elements of {where}, not {most}"
+        raise OpError(message, attr="paddings")
     if mode == "edge" and most and dim == 0:
-        raise OpError(f"pad has no edge on axis {axis} of 'x' {x}", attr="paddings")
+        raise OpError(f"has no edge on axis {axis} of 'x' {x}", attr="paddings")
     return int(dim) + sum(pair)
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,), paddings = types, attrs["paddings"]
     if not x.rank:
-        raise OpError(f"pad needs a dimension, 'x' is {x}", operand=0)
+        raise OpError(f"needs a dimension, 'x' is {x}", operand=0)
     if len(paddings) != x.rank or any(len(pair) != 2 for pair in paddings):
         raise OpError(
-            f"pad needs [before, after] for each dimension of 'x' {x}",
+            f"needs [before, after] for each dimension of 'x' {x}",
             attr="paddings",
             hint="write [0, 0] for a dimension that is not padded",
         )
     if not is_in_range(x.dtype, attrs["value"]):
-        raise OpError(f"pad cannot insert {attrs['value']} in 'x' {x}", attr="value")
+        raise OpError(f"cannot insert {attrs['value']} in 'x' {x}", attr="value")
     shape = [
         _padded_size(x, axis, pair, attrs["mode"]) for axis, pair in enumerate(paddings)
     ]

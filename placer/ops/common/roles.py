@@ -12,7 +12,7 @@ from placer.types import Dim, TensorType
 
 
 def require_shapes(
-    kind: str, names: Sequence[str], types: Types, shapes: Mapping[str, Sequence[Dim]]
+    names: Sequence[str], types: Types, shapes: Mapping[str, Sequence[Dim]]
 ) -> None:
     """Raise OpError if an operand named in `shapes` has another dtype or shape.
 
@@ -24,7 +24,7 @@ def require_shapes(
         expected = TensorType(types[0].dtype, tuple(shapes[name]))
         if type_ != expected:
             raise OpError(
-                f"{kind} needs '{name}' {expected} for '{names[0]}' {types[0]},"
+                f"needs '{name}' {expected} for '{names[0]}' {types[0]},"
                 f" '{name}' is {type_}",
                 operand=index,
             )

@@ -15,9 +15,9 @@ from placer.types import TensorType
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if not types[0].has_rows:
-        raise OpError(f"dropout needs rows, 'x' is {types[0]}", operand=0)
+        raise OpError(f"needs rows, 'x' is {types[0]}", operand=0)
     needed = "a rate of at least 0 and below 1"
-    check_attr("dropout", attrs, "rate", 0 <= attrs["rate"] < 1, needed, "g")
+    check_attr(attrs, "rate", 0 <= attrs["rate"] < 1, needed, "g")
     return (types[0],)
 
 

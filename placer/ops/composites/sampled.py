@@ -16,7 +16,7 @@ from placer.ops.losses.sampling import (
     check_rows,
     check_sampling,
 )
-from placer.ops.operand import Operand, Types, check_layer
+from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
 _OPERANDS = (
@@ -27,20 +27,19 @@ _OPERANDS = (
 )
 
 
-def _check(kind: str, types: Types, attrs: Attrs) -> None:
-    check_rows(kind, types)
-    check_sampling(kind, attrs)
+def _check(types: Types, attrs: Attrs) -> None:
+    check_rows(types)
+    check_sampling(attrs)
 
 
-def _parameters(kind: str, types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-    check_layer(kind, _OPERANDS, types)
-    _check(kind, types, attrs)
+def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
+    _check(types, attrs)
     x, classes = types[0], attrs["classes"]
     return make_weights(x.dtype, (classes, int(x.shape[1])), classes)
 
 
-def _infer(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check(kind, types[:2], attrs)
+def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    _check(types[:2], attrs)
     return reduced_type(types[0].dtype, types[0].shape[:1], attrs)
 
 
@@ -62,10 +61,10 @@ def _composite(kind: str, loss: str, doc: str, formula: str, source: str) -> Com
         " so they do not depend on where a row is computed. An evaluation samples, too."
         " A label outside [0, classes) gives NaN.",
         _OPERANDS,
-        partial(_infer, kind),
+        _infer,
         expand=partial(_expand, loss),
         attrs=(*SAMPLING, accidental_hits(kind == "sampled_softmax"), REDUCE),
-        parameters=partial(_parameters, kind),
+        creates=_parameters,
         formula=formula,
         source=source,
         cases=(case("float32[batch, 16], int32[batch]", classes=1000, num_sampled=8),),

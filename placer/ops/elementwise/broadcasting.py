@@ -24,7 +24,7 @@ def declare_binary(kind: str, doc: str, **fields: Any) -> Declaration:
     """Declare an op on two floats, which are broadcast to each other."""
 
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        shape = broadcast_shapes(kind, BINARY_NAMES, types)
+        shape = broadcast_shapes(BINARY_NAMES, types)
         return (TensorType(types[0].dtype, shape),)
 
     return Declaration(kind, doc, _FLOATS, infer, binary_rule, result_flops, **fields)
@@ -36,7 +36,7 @@ declare_unary = partial(Declaration, operands=UNARY, cases=(case("float32[batch,
 
 def _shape(types: Types) -> tuple[Dim, ...]:
     """Return the shape of operands that are known to broadcast."""
-    return broadcast_shapes("elementwise", [""] * len(types), types)
+    return broadcast_shapes([""] * len(types), types)
 
 
 def binary_rule(types: Types, attrs: Attrs) -> BatchRule:

@@ -25,7 +25,7 @@ _DTYPES = (
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if types[0].dtype not in FLOATS | INTEGERS | {"bool"}:
-        raise OpError(f"cast needs numbers, 'x' is {types[0]}", operand=0)
+        raise OpError(f"needs numbers, 'x' is {types[0]}", operand=0)
     return (TensorType(attrs["dtype"], types[0].shape),)
 
 

@@ -38,7 +38,7 @@ def _declare_condition(
         f"{note} It has no gradient.",
         _NUMBERS,
         lambda types, attrs: (
-            TensorType("bool", broadcast_shapes(kind, BINARY_NAMES, types)),
+            TensorType("bool", broadcast_shapes(BINARY_NAMES, types)),
         ),
         binary_rule,
         result_flops,
@@ -66,18 +66,16 @@ _CHOICE_NAMES = ("condition", *BINARY_NAMES)
 def _infer_where(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if types[0].dtype not in INTEGERS | {"bool"}:
         raise OpError(
-            f"where needs a bool or integer operand as 'condition', not {types[0]}",
+            f"needs a bool or integer operand as 'condition', not {types[0]}",
             operand=0,
             hint="greater, less and equal make one" if types[0].is_float else None,
         )
     if types[1].dtype != types[2].dtype:
         raise OpError(
-            f"where needs operands of one dtype, 'a' is {types[1]}, 'b' is {types[2]}",
+            f"needs operands of one dtype, 'a' is {types[1]}, 'b' is {types[2]}",
             operand=2,
         )
-    return (
-        TensorType(types[1].dtype, broadcast_shapes("where", _CHOICE_NAMES, types)),
-    )
+    return (TensorType(types[1].dtype, broadcast_shapes(_CHOICE_NAMES, types)),)
 
 
 WHERE = Declaration(
@@ -110,7 +108,7 @@ WHERE = Declaration(
 
 
 def _order(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    return (TensorType("int8", broadcast_shapes("extremum", BINARY_NAMES, types)),)
+    return (TensorType("int8", broadcast_shapes(BINARY_NAMES, types)),)
 
 
 def _declare_extremum(kind: str, word: str, symbol: str, example: str) -> Declaration:
@@ -138,9 +136,9 @@ MINIMUM = _declare_extremum(
 def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     low, high = attrs["min"], attrs["max"]
     if low is None and high is None:
-        raise OpError("clip needs min, max or both")
+        raise OpError("needs min, max or both")
     if low is not None and high is not None and not low <= high:
-        raise OpError(f"clip has min {low} above max {high}", attr="min")
+        raise OpError(f"has min {low} above max {high}", attr="min")
     return (types[0],)
 
 

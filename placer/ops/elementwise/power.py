@@ -35,7 +35,7 @@ SQRT = declare_unary(
 
 def _infer_pow(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     finite = isfinite(attrs["exponent"])
-    check_attr("pow", attrs, "exponent", finite, "a finite exponent")
+    check_attr(attrs, "exponent", finite, "a finite exponent")
     return (types[0],)
 
 

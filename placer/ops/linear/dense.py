@@ -21,7 +21,7 @@ from placer.ops.declaration import (
 )
 from placer.ops.elementwise.activation import BIAS, activation_attr
 from placer.ops.linear.weighted import check_bias, declare_weighted, make_weights
-from placer.ops.operand import Operand, Types, check_layer
+from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
 _FC = (
@@ -35,15 +35,14 @@ def _input_size(x: TensorType) -> int:
     """Return x's last dimension; raise OpError if x is not an operand of fc."""
     if x.rank < 2:
         raise OpError(
-            f"fc needs an operand of at least two dimensions as 'x', not {x}",
+            f"needs an operand of at least two dimensions as 'x', not {x}",
             operand=0,
             hint="reshape it to [batch, 1]" if x.has_batch else None,
         )
     width = x.shape[-1]
     if width == BATCH:
         raise OpError(
-            f"fc multiplies the last dimension, which is the batch in 'x' {x}",
-            operand=0,
+            f"multiplies the last dimension, which is the batch in 'x' {x}", operand=0
         )
     return int(width)
 
@@ -54,16 +53,15 @@ def _infer_fc(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     in_axis, out_axis = (1, 0) if attrs["transpose_w"] else (0, 1)
     if w.rank != 2 or not is_static(w.shape) or w.shape[in_axis] != width:
         expected = f"[size, {width}]" if attrs["transpose_w"] else f"[{width}, size]"
-        raise OpError(f"fc needs 'w' {expected} for 'x' {x}, 'w' is {w}", operand=1)
+        raise OpError(f"needs 'w' {expected} for 'x' {x}, 'w' is {w}", operand=1)
     out = w.shape[out_axis]
-    check_bias("fc", types, out)
+    check_bias(types, out)
     return (TensorType(x.dtype, (*x.shape[:-1], out)),)
 
 
 def _fc_parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-    check_layer("fc", _FC, types)
     width, size = _input_size(types[0]), attrs["size"]
-    check_attr("fc", attrs, "size", size >= 1, "a size of at least 1")
+    check_attr(attrs, "size", size >= 1, "a size of at least 1")
     shape = (size, width) if attrs["transpose_w"] else (width, size)
     return make_weights(types[0].dtype, shape, size, attrs["bias"])
 
@@ -90,7 +88,7 @@ FC = declare_weighted(
             "whether `w` is [size, in], to share the table of an embedding",
         ),
     ),
-    parameters=_fc_parameters,
+    creates=_fc_parameters,
     formula="out = activation(x · w + b)",
     source="initial values as in Keras and Fluid: `w` as in Glorot and Bengio (2010),"
     " `b` 0",
@@ -120,21 +118,20 @@ def _infer_matmul(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     for index, name in enumerate("ab"):
         if types[index].rank < 2:
             raise OpError(
-                "matmul needs operands of at least two dimensions,"
+                "needs operands of at least two dimensions,"
                 f" '{name}' is {types[index]}",
                 operand=index,
             )
     a, b = _factors(types, attrs)
     if a[-1] != b[-2]:
         raise OpError(
-            f"matmul contracts {a[-1]} of 'a' {types[0]} with {b[-2]} of 'b'"
-            f" {types[1]}",
+            f"contracts {a[-1]} of 'a' {types[0]} with {b[-2]} of 'b' {types[1]}",
             operand=1,
             hint=_transposition(types, attrs),
         )
     dtype = types[0].dtype
     leading = broadcast_shapes(
-        "matmul", ("a", "b"), [TensorType(dtype, a[:-2]), TensorType(dtype, b[:-2])]
+        ("a", "b"), [TensorType(dtype, a[:-2]), TensorType(dtype, b[:-2])]
     )
     return (TensorType(dtype, (*leading, a[-2], b[-1])),)
 

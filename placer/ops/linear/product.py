@@ -17,13 +17,11 @@ def _sizes(types: Types, equation: Equation) -> dict[str, Dim]:
     sizes: dict[str, Dim] = {}
     for index, (type_, term) in enumerate(zip(types, equation.terms, strict=True)):
         if type_.rank != len(term):
-            raise OpError(
-                f"einsum has '{term}' for 'xs[{index}]' {type_}", operand=index
-            )
+            raise OpError(f"has '{term}' for 'xs[{index}]' {type_}", operand=index)
         for letter, dim in zip(term, type_.shape, strict=True):
             if sizes.setdefault(letter, dim) != dim:
                 raise OpError(
-                    f"einsum has {letter} = {sizes[letter]}, and {dim} in 'xs[{index}]'"
+                    f"has {letter} = {sizes[letter]}, and {dim} in 'xs[{index}]'"
                     f" {type_}",
                     operand=index,
                 )
@@ -38,7 +36,7 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     equation = parse_equation(attrs["equation"])
     if len(equation.terms) != len(types):
         raise OpError(
-            f"einsum has {len(equation.terms)} terms in '{attrs['equation']}' and"
+            f"has {len(equation.terms)} terms in '{attrs['equation']}' and"
             f" {len(types)} operands",
             attr="equation",
         )

@@ -27,7 +27,7 @@ MEAN_SQUARED_ERROR = declare_loss(
     "mean_squared_error",
     "The squared difference of a prediction and a target, element by element.",
     PAIR,
-    partial(infer_pair, "mean_squared_error", _NAMES),
+    partial(infer_pair, _NAMES),
     flops=flops_per_element(3),
     grad_flops=grad_flops_per_element(2, 2),
     attrs=(REDUCE,),
@@ -41,7 +41,7 @@ L1_LOSS = declare_loss(
     "The absolute difference of a prediction and a target, element by element. Its"
     " derivative at 0 is 0.",
     PAIR,
-    partial(infer_pair, "l1_loss", _NAMES),
+    partial(infer_pair, _NAMES),
     flops=flops_per_element(2),
     grad_flops=grad_flops_per_element(1, 1),
     attrs=(REDUCE,),
@@ -53,8 +53,8 @@ L1_LOSS = declare_loss(
 
 
 def _infer_huber(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    result = infer_pair("huber", _NAMES, types, attrs)
-    check_positive("huber", attrs, "delta")
+    result = infer_pair(_NAMES, types, attrs)
+    check_positive(attrs, "delta")
     return result
 
 
@@ -84,11 +84,11 @@ HUBER = declare_loss(
 
 
 def _infer_divergence(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_same_shape("kl_div", ("log_prediction", "target"), types)
+    check_same_shape(("log_prediction", "target"), types)
     prediction = types[0]
     if prediction.rank == 0 or prediction.shape[-1] == BATCH:
         raise OpError(
-            "kl_div sums over the classes, the last dimension:"
+            "sums over the classes, the last dimension:"
             f" 'log_prediction' is {prediction}",
             operand=0,
         )
@@ -130,13 +130,12 @@ KL_DIV = declare_loss(
 
 
 def _infer_cosine(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    kind = "cosine_similarity"
-    check_same_shape(kind, ("a", "b"), types)
+    check_same_shape(("a", "b"), types)
     shape = types[0].shape
     if not shape:
-        raise OpError(f"{kind} needs a dimension, 'a' is {types[0]}", operand=0)
-    axis = normalize_axis(kind, attrs["axis"], len(shape))
-    check_positive(kind, attrs, "epsilon")
+        raise OpError(f"needs a dimension, 'a' is {types[0]}", operand=0)
+    axis = normalize_axis(attrs["axis"], len(shape))
+    check_positive(attrs, "epsilon")
     return (TensorType(types[0].dtype, without(shape, axis)),)
 
 

@@ -29,7 +29,7 @@ _metric = partial(
 
 
 def _infer_accuracy(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_classes("accuracy", types)
+    check_classes(types)
     return COUNTS
 
 
@@ -49,8 +49,8 @@ ACCURACY = _metric(
 
 
 def _infer_top_k(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_classes("top_k_accuracy", types)
-    check_attr("top_k_accuracy", attrs, "k", attrs["k"] >= 1, "k of at least 1")
+    check_classes(types)
+    check_attr(attrs, "k", attrs["k"] >= 1, "k of at least 1")
     return COUNTS
 
 
@@ -87,40 +87,40 @@ _BINARY_ATTRS = (
 )
 
 
-def _infer_binary(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+def _infer_binary(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     threshold, class_id = attrs["threshold"], attrs["class_id"]
     if class_id is None:
-        _check_pair(kind, types)
+        _check_pair(types)
     else:
-        require_integer(kind, "label", types, 1)
-        check_classes(kind, types)
+        require_integer("label", types, 1)
+        check_classes(types)
         classes = types[0].shape[-1]
         assert isinstance(classes, int)
         if not 0 <= class_id < classes:
             raise OpError(
-                f"{kind} has class_id {class_id}, 'prediction' has {classes} classes",
+                f"has class_id {class_id}, 'prediction' has {classes} classes",
                 attr="class_id",
             )
         if threshold != 0.5 or attrs["logits"]:
             raise OpError(
-                f"{kind} with class_id takes the largest logit:"
+                "with class_id takes the largest logit:"
                 " it has neither threshold nor logits",
                 attr="class_id",
             )
     if not 0 < threshold < 1:
         raise OpError(
-            f"{kind} needs a threshold between 0 and 1, not {threshold}",
+            f"needs a threshold between 0 and 1, not {threshold}",
             attr="threshold",
             hint="it is a probability, with logits: true as well",
         )
     return COUNTS
 
 
-def _check_pair(kind: str, types: Types) -> None:
+def _check_pair(types: Types) -> None:
     """Raise OpError unless the label is a number or bool of the prediction's shape."""
     if not types[1].is_float and types[1].dtype != "bool":
-        require_integer(kind, "label", types, 1)
-    check_same_shape(kind, ("prediction", "label"), types)
+        require_integer("label", types, 1)
+    check_same_shape(("prediction", "label"), types)
 
 
 _declare_binary = partial(
@@ -149,7 +149,7 @@ PRECISION = _declare_binary(
     "precision",
     "The fraction of true positives among predicted positives. NaN if there are no"
     " predicted positives, or if a prediction is NaN.",
-    result_types=partial(_infer_binary, "precision"),
+    result_types=_infer_binary,
     flops=flops_per_element(4),
     formula="Σ [predicted and positive] / Σ [predicted]",
     example="{name: precision, op: precision, in: [click, label]}",
@@ -158,7 +158,7 @@ RECALL = _declare_binary(
     "recall",
     "The fraction of positives that are predicted as positive. NaN if there are no"
     " positives, or if a prediction is NaN.",
-    result_types=partial(_infer_binary, "recall"),
+    result_types=_infer_binary,
     flops=flops_per_element(4),
     formula="Σ [predicted and positive] / Σ [positive]",
     example="{name: recall, op: recall, in: [click, label], threshold: 0.3}",
@@ -167,7 +167,7 @@ F1 = _declare_binary(
     "f1",
     "The harmonic mean of precision and recall. NaN if there are neither positives nor"
     " predicted positives, or if a prediction is NaN.",
-    result_types=partial(_infer_binary, "f1"),
+    result_types=_infer_binary,
     flops=flops_per_element(5),
     formula="2 · Σ [predicted and positive] / (Σ [predicted] + Σ [positive])",
     example="{name: f1, op: f1, in: [logit, label], logits: true}",
@@ -175,10 +175,10 @@ F1 = _declare_binary(
 
 
 def _infer_auc(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_pair("auc", types)
+    _check_pair(types)
     bins: int = attrs["bins"]
     if not 2 <= bins <= MAX_BINS:
-        raise OpError(f"auc needs 2 to {MAX_BINS:,} bins, not {bins:,}", attr="bins")
+        raise OpError(f"needs 2 to {MAX_BINS:,} bins, not {bins:,}", attr="bins")
     return (TensorType("int32", (2, bins + 1)),)
 
 
@@ -222,8 +222,8 @@ def _infer_sums(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType(wide, (2,)),)
 
 
-def _infer_error(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_same_shape(kind, ("prediction", "target"), types)
+def _infer_error(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    check_same_shape(("prediction", "target"), types)
     return _infer_sums(types, attrs)
 
 
@@ -237,7 +237,7 @@ MEAN_ABSOLUTE_ERROR = _declare_error(
     "mean_absolute_error",
     "The mean of the absolute difference of a prediction and a target over all"
     " elements.",
-    result_types=partial(_infer_error, "mean_absolute_error"),
+    result_types=_infer_error,
     finalizer="ratio",
     formula="Σ |prediction - target| / n",
     example="{name: mae, op: mean_absolute_error, in: [prediction, target]}",
@@ -247,7 +247,7 @@ ROOT_MEAN_SQUARED_ERROR = _declare_error(
     "The square root of the mean squared difference of a prediction and a target over"
     " all elements. For an epoch or an evaluation it is the root of the mean over all"
     " batches, not the mean of the batches' roots.",
-    result_types=partial(_infer_error, "root_mean_squared_error"),
+    result_types=_infer_error,
     finalizer="root_ratio",
     formula="√(Σ (prediction - target)² / n)",
     example="{name: rmse, op: root_mean_squared_error, in: [prediction, target]}",

@@ -31,18 +31,17 @@ SAMPLING = (
 )
 
 
-def check_sampling(kind: str, attrs: Attrs) -> None:
+def check_sampling(attrs: Attrs) -> None:
     """Raise OpError unless `classes` and `num_sampled` are valid."""
     valid = 2 <= attrs["classes"] <= MAX_DIM
-    check_attr(kind, attrs, "classes", valid, "at least 2 classes")
+    check_attr(attrs, "classes", valid, "at least 2 classes")
     valid = 1 <= attrs["num_sampled"] <= MAX_DIM
-    check_attr(kind, attrs, "num_sampled", valid, "num_sampled of at least 1")
+    check_attr(attrs, "num_sampled", valid, "num_sampled of at least 1")
 
 
 def _infer_sample(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    kind = "sample_classes"
-    check_position(kind, types, 0)
-    check_sampling(kind, attrs)
+    check_position(types, 0)
+    check_sampling(attrs)
     return (TensorType("int32", (BATCH, attrs["num_sampled"])),)
 
 
@@ -63,31 +62,30 @@ SAMPLE_CLASSES = Declaration(
 )
 
 
-def check_rows(kind: str, types: Types) -> None:
+def check_rows(types: Types) -> None:
     """Raise OpError unless the types, x and label, are a vector and a class per row."""
     x, label = types
     if x.rank != 2 or not x.has_rows or not is_static(x.shape[1:]):
-        raise OpError(f"{kind} needs rows [batch, size], 'x' is {x}", operand=0)
+        raise OpError(f"needs rows [batch, size], 'x' is {x}", operand=0)
     if label.shape != (BATCH,):
         expected = TensorType(label.dtype, (BATCH,))
         raise OpError(
-            f"{kind} needs one label a row: 'label' must be {expected}, it is {label}",
+            f"needs one label a row: 'label' must be {expected}, it is {label}",
             operand=1,
         )
 
 
-def _infer(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     x, w, b, label, sampled = types
-    check_rows(kind, (x, label))
+    check_rows((x, label))
     if w.rank != 2 or not is_static(w.shape) or w.shape[1] != x.shape[1]:
-        raise OpError(f"{kind} needs w [classes, {x.shape[1]}], it is {w}", operand=1)
+        raise OpError(f"needs w [classes, {x.shape[1]}], it is {w}", operand=1)
     if b.shape != w.shape[:1]:
-        raise OpError(f"{kind} needs b [{w.shape[0]}], it is {b}", operand=2)
+        raise OpError(f"needs b [{w.shape[0]}], it is {b}", operand=2)
     samples = sampled.shape[1] if sampled.rank == 2 else 1
     if sampled != TensorType("int32", (BATCH, samples)):
         raise OpError(
-            f"{kind} needs sampled int32[batch, num_sampled], it is {sampled}",
-            operand=4,
+            f"needs sampled int32[batch, num_sampled], it is {sampled}", operand=4
         )
     return reduced_type(x.dtype, (BATCH,), attrs)
 
@@ -147,7 +145,7 @@ NCE_LOSS = _sampled_loss(
     "nce_loss",
     "Noise-contrastive estimation: the binary cross entropy of telling a row's label"
     " from the classes drawn for it. A label outside [0, classes) gives NaN.",
-    result_types=partial(_infer, "nce_loss"),
+    result_types=_infer,
     attrs=(SAMPLER, accidental_hits(False), REDUCE),
     formula="loss = log(1 + exp(-z₀)) + Σ log(1 + exp(zⱼ)), where zⱼ = x · w[cⱼ] + b[cⱼ]"
     " - log(num_sampled · P(cⱼ)), c₀ is the label and cⱼ are the samples",
@@ -161,7 +159,7 @@ SAMPLED_SOFTMAX_LOSS = _sampled_loss(
     " logarithm of the expected number of draws of a class is subtracted from its"
     " logit, so the gradient approaches that of the softmax over all classes as"
     " `num_sampled` grows. A label outside [0, classes) gives NaN.",
-    result_types=partial(_infer, "sampled_softmax_loss"),
+    result_types=_infer,
     attrs=(SAMPLER, accidental_hits(True), REDUCE),
     formula="loss = log Σ exp(zⱼ) - z₀, zⱼ as in nce_loss",
     source="Jean et al. (2015); defaults of TensorFlow's sampled_softmax_loss",

@@ -27,20 +27,19 @@ def count_inputs(types: Types, attrs: Attrs) -> int:
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     count = count_inputs(types, attrs)
     if count < 0:
-        raise OpError(f"call needs {len(types) - count} operands, {len(types)} given")
+        raise OpError(f"needs {len(types) - count} operands, {len(types)} given")
     outs = tuple(TensorType.parse(text) for text in attrs["out"])
     state = types[len(types) - 1 - len(attrs["state"]) : -1]
     if attrs["batch"] == "rows":
         if state:
             raise OpError(
-                "call with state needs batch: whole: a state is the whole batch's",
+                "with state needs batch: whole: a state is the whole batch's",
                 attr="batch",
             )
         for out in outs:
             if not out.has_rows:
                 raise OpError(
-                    f"call with batch: rows needs results with rows, not {out}",
-                    attr="batch",
+                    f"with batch: rows needs results with rows, not {out}", attr="batch"
                 )
     return (*outs, *state)
 

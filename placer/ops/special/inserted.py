@@ -24,7 +24,7 @@ def _infer_accumulate(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     for index, type_ in enumerate(types):
         if type_.shape != types[0].shape:
             raise OpError(
-                "accumulate needs operands of one shape,"
+                "needs operands of one shape,"
                 f" 'xs[0]' is {types[0]}, 'xs[{index}]' is {type_}",
                 operand=index,
             )
@@ -68,17 +68,15 @@ SUM_OF_SQUARES = _inserted(
 )
 
 
-def _check_scalars(kind: str, types: Types) -> None:
+def _check_scalars(types: Types) -> None:
     for index, type_ in enumerate(types):
         if type_.rank:
-            raise OpError(
-                f"{kind} needs scalars, 'xs[{index}]' is {type_}", operand=index
-            )
+            raise OpError(f"needs scalars, 'xs[{index}]' is {type_}", operand=index)
 
 
 def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_scalars("clip_scale", types)
-    check_positive("clip_scale", attrs, "max_norm")
+    _check_scalars(types)
+    check_positive(attrs, "max_norm")
     return (types[0],)
 
 
@@ -100,7 +98,7 @@ CLIP_SCALE = _inserted(
 
 
 def _infer_clip_value(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_positive("clip_value", attrs, "limit")
+    check_positive(attrs, "limit")
     return (types[0],)
 
 
@@ -119,9 +117,9 @@ CLIP_VALUE = _inserted(
 
 
 def _infer_trust(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_scalars("trust_ratio", types)
+    _check_scalars(types)
     if len(types) % 2:
-        raise OpError(f"trust_ratio needs as many sums of both, {len(types)} given")
+        raise OpError(f"needs as many sums of both, {len(types)} given")
     return (types[0],)
 
 
@@ -158,7 +156,7 @@ IF_TRAINING = Declaration(
         Operand("training", "any type: the result in training"),
         Operand("evaluation", "the same type: the result in an evaluation"),
     ),
-    partial(infer_one_type, "if_training", ("training", "evaluation")),
+    partial(infer_one_type, ("training", "evaluation")),
     constant_operands=(1,),
     inserted=True,
     cases=(case("float32[batch, 8], float32[batch, 8]"),),
@@ -181,13 +179,13 @@ HOLD = _inserted(
 )
 
 
-def _infer_part(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+def _infer_part(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if not types[0].has_rows:
-        raise OpError(f"{kind} needs rows, 'x' is {types[0]}", operand=0)
-    check_attr(kind, attrs, "parts", attrs["parts"] >= 1, "at least 1 part")
+        raise OpError(f"needs rows, 'x' is {types[0]}", operand=0)
+    check_attr(attrs, "parts", attrs["parts"] >= 1, "at least 1 part")
     for index in attrs["own"]:
         if not 0 <= index < attrs["parts"]:
-            raise OpError(f"{kind} has part {index} of {attrs['parts']}", attr="own")
+            raise OpError(f"has part {index} of {attrs['parts']}", attr="own")
     return (types[0],)
 
 
@@ -207,7 +205,7 @@ SPLIT_ROWS = _part(
     " ranges that differ in length by at most one, longer ranges first; a part may be"
     " empty. The type remains that of the global value, the layout becomes split.",
     (Operand("x", "any dtype, [batch, …], replicated"),),
-    partial(_infer_part, "split_rows"),
+    _infer_part,
     lambda types, attrs: "whole",
     formula="out = x[low:high]",
     example="%h.shard = split_rows(%h) {own = [0], parts = 2}",
@@ -219,7 +217,7 @@ PAD_ROWS = _part(
     "Places the rows of some parts into a global value that is 0 elsewhere: the inverse"
     " of `split_rows`. The sum of the results over all parts is the whole value.",
     (Operand("x", "any dtype, [batch, …]: the rows of these parts"),),
-    partial(_infer_part, "pad_rows"),
+    _infer_part,
     lambda types, attrs: "reduce",
     takes_count=lambda types, attrs: True,
     formula="out[low:high] = x, 0 elsewhere",

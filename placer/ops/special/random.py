@@ -16,20 +16,19 @@ STREAM = Attr(
 )
 
 
-def check_position(kind: str, types: Types, index: int) -> None:
+def check_position(types: Types, index: int) -> None:
     """Raise OpError unless operand `index` has the type of `POSITION`."""
     expected = TensorType("uint32", (BATCH, 2))
     if types[index] != expected:
         raise OpError(
-            f"{kind} needs a position {expected}, 'position' is {types[index]}",
-            operand=index,
+            f"needs a position {expected}, 'position' is {types[index]}", operand=index
         )
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if not types[0].has_rows:
-        raise OpError(f"drop needs rows, 'x' is {types[0]}", operand=0)
-    check_position("drop", types, 1)
+        raise OpError(f"needs rows, 'x' is {types[0]}", operand=0)
+    check_position(types, 1)
     return (types[0],)
 
 

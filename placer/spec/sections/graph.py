@@ -127,7 +127,7 @@ def _add_op(
         return False
     names = [operand.text for operand, _ in operands]
     types = [type_ for _, type_ in operands]
-    if kind.parameters is not None:
+    if kind.creates is not None:
         completed = complete(kind, attrs, for_parameters=True)
         declared = kind.parameters(types, completed)
         _check_sizes(kind.kind, [each.type for each in declared], attrs)
@@ -266,10 +266,8 @@ def _check_sizes(
     largest = max((d for t in types for d in t.shape if d != BATCH), default=0)
     if largest > MAX_DIM:
         at_fault = (key for key, value in attrs.items() if _has_large(value))
-        raise OpError(
-            f"{kind} creates a dimension of {largest}, and the largest is {MAX_DIM}",
-            attr=next(at_fault, None),
-        )
+        message = f"creates a dimension of {largest}, and the largest is {MAX_DIM}"
+        raise OpError(message, attr=next(at_fault, None)).of(kind)
 
 
 def _has_large(value: object) -> bool:
