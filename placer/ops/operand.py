@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from placer.errors import OpError
-from placer.types import TensorType
+from placer.types import BATCH, TensorType
 
 Types = Sequence[TensorType]
 
@@ -22,7 +22,8 @@ class Operand:
 
     A `variadic` operand stands for one or more values and is the last. A `parameter` is
     created by the op itself if it is written as a layer. Of `dtype`, `number` is a float
-    or an integer. If `same`, the operand has the dtype of the first one.
+    or an integer. If `same`, the operand has the dtype of the first one, and if
+    `same_shape` its shape.
     """
 
     name: str
@@ -32,10 +33,11 @@ class Operand:
     parameter: bool = False
     dtype: Literal["any", "float", "integer", "number"] = "any"
     same: bool = False
+    same_shape: bool = False
 
 
 def check_operands(operands: Sequence[Operand], types: Types) -> None:
-    """Raise OpError unless number and dtypes of the operands are as declared."""
+    """Raise OpError unless the operands are as declared."""
     check_arity(operands, types)
     each = [operands[min(index, len(operands) - 1)] for index in range(len(types))]
     names = [f"{o.name}[{i}]" if o.variadic else o.name for i, o in enumerate(each)]
@@ -49,6 +51,9 @@ def check_operands(operands: Sequence[Operand], types: Types) -> None:
     for index, operand in enumerate(each):
         if operand.same:
             require_same_dtype(names, types, index)
+    for index, operand in enumerate(each):
+        if operand.same_shape:
+            require_same_shape(names, types, index)
 
 
 def check_layer(operands: Sequence[Operand], types: Types) -> None:
@@ -78,6 +83,14 @@ def check_arity(operands: Sequence[Operand], types: Types) -> None:
         raise OpError(f"needs {bounds} {noun} ({names}), {len(types)} given")
 
 
+def check_operand(
+    types: Types, index: int, name: str, valid: bool, needed: str
+) -> None:
+    """Raise OpError unless an operand is valid, as `needed` says."""
+    if not valid:
+        raise OpError(f"needs {needed}, '{name}' is {types[index]}", operand=index)
+
+
 def require_float(name: str, types: Types, index: int) -> None:
     """Raise OpError if operand `index` does not have a float dtype."""
     if not types[index].is_float:
@@ -95,8 +108,23 @@ def require_integer(name: str, types: Types, index: int) -> None:
 def require_same_dtype(names: Sequence[str], types: Types, index: int) -> None:
     """Raise OpError if operand `index` does not have the dtype of the first."""
     if types[index].dtype != types[0].dtype:
-        raise OpError(
-            "needs operands of one dtype,"
-            f" '{names[0]}' is {types[0]}, '{names[index]}' is {types[index]}",
-            operand=index,
-        )
+        both = show_both(names, types, index)
+        raise OpError(f"needs operands of one dtype, {both}", operand=index)
+
+
+def require_same_shape(names: Sequence[str], types: Types, index: int) -> None:
+    """Raise OpError if operand `index` does not have the shape of the first."""
+    shapes = [types[0].shape, types[index].shape]
+    if shapes[0] == shapes[1]:
+        return
+    hint = None
+    if sorted(shapes, key=len) == [(BATCH,), (BATCH, 1)]:
+        all_pairs = "[batch] and [batch, 1] would broadcast to all pairs of rows"
+        hint = f"{all_pairs}; reshape one"
+    both = show_both(names, types, index)
+    raise OpError(f"needs operands of one shape, {both}", operand=index, hint=hint)
+
+
+def show_both(names: Sequence[str], types: Types, index: int) -> str:
+    """Return the types of the first operand and of operand `index`, for a message."""
+    return f"'{names[0]}' is {types[0]}, '{names[index]}' is {types[index]}"

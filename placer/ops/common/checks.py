@@ -8,7 +8,7 @@ from math import isfinite, prod
 
 from placer.errors import OpError
 from placer.ops.declaration import Attrs, BatchRule
-from placer.ops.operand import Types
+from placer.ops.operand import Types, show_both
 from placer.types import BATCH, FLOATS, ITEM_BYTES, Dim, TensorType
 
 _LARGEST_FINITE = {
@@ -52,11 +52,8 @@ def infer_one_type(
 ) -> tuple[TensorType, ...]:
     """Return the type of two operands; raise OpError if they are not of one type."""
     if types[1] != types[0]:
-        raise OpError(
-            f"needs operands of one type, '{names[0]}' is {types[0]},"
-            f" '{names[1]}' is {types[1]}",
-            operand=1,
-        )
+        both = show_both(names, types, 1)
+        raise OpError(f"needs operands of one type, {both}", operand=1)
     return (types[0],)
 
 
@@ -80,10 +77,12 @@ def normalize_axis(axis: int, rank: int, of: str = "operand") -> int:
     return axis % rank
 
 
-def broadcast_shapes(names: Sequence[str], types: Types) -> tuple[Dim, ...]:
+def broadcast_shapes(
+    types: Types, names: Sequence[str] = ("a", "b")
+) -> tuple[Dim, ...]:
     """Return the shape that operands broadcast to, by numpy's rules.
 
-    Raises OpError if they cannot be broadcast.
+    Raises OpError if they cannot be broadcast; the message has the `names`.
     """
     rank = max(t.rank for t in types)
     result: list[Dim] = [1] * rank

@@ -7,7 +7,6 @@ from placer.ops.common.checks import broadcast_shapes
 from placer.ops.common.costs import grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.elementwise.broadcasting import (
-    BINARY_NAMES,
     BROADCAST,
     UNARY,
     binary_rule,
@@ -37,9 +36,7 @@ def _declare_condition(
         f"a {symbol} b, element by element, with broadcasting: a condition for `where`."
         f"{note} It has no gradient.",
         _NUMBERS,
-        lambda types, attrs: (
-            TensorType("bool", broadcast_shapes(BINARY_NAMES, types)),
-        ),
+        lambda types, attrs: (TensorType("bool", broadcast_shapes(types)),),
         binary_rule,
         result_flops,
         differentiable=False,
@@ -60,8 +57,6 @@ EQUAL = _declare_condition(
     " NaN is not equal to anything.",
 )
 
-_CHOICE_NAMES = ("condition", *BINARY_NAMES)
-
 
 def _infer_where(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if types[0].dtype not in INTEGERS | {"bool"}:
@@ -75,7 +70,9 @@ def _infer_where(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
             f"needs operands of one dtype, 'a' is {types[1]}, 'b' is {types[2]}",
             operand=2,
         )
-    return (TensorType(types[1].dtype, broadcast_shapes(_CHOICE_NAMES, types)),)
+    return (
+        TensorType(types[1].dtype, broadcast_shapes(types, ("condition", "a", "b"))),
+    )
 
 
 WHERE = Declaration(
@@ -108,7 +105,7 @@ WHERE = Declaration(
 
 
 def _order(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    return (TensorType("int8", broadcast_shapes(BINARY_NAMES, types)),)
+    return (TensorType("int8", broadcast_shapes(types)),)
 
 
 def _declare_extremum(kind: str, word: str, symbol: str, example: str) -> Declaration:

@@ -130,9 +130,7 @@ def _infer_matmul(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
             hint=_transposition(types, attrs),
         )
     dtype = types[0].dtype
-    leading = broadcast_shapes(
-        ("a", "b"), [TensorType(dtype, a[:-2]), TensorType(dtype, b[:-2])]
-    )
+    leading = broadcast_shapes([TensorType(dtype, dims[:-2]) for dims in (a, b)])
     return (TensorType(dtype, (*leading, a[-2], b[-1])),)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from placer.errors import OpError
 from placer.ops.common.checks import (
     check_positive,
@@ -13,21 +11,23 @@ from placer.ops.common.checks import (
 )
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Declaration, case
-from placer.ops.losses.loss import check_same_shape, infer_pair
-from placer.ops.losses.loss_reduction import PAIR, REDUCE, declare_loss, reduced_type
+from placer.ops.losses.loss_reduction import (
+    PAIR,
+    REDUCE,
+    declare_loss,
+    elementwise_type,
+    reduced_type,
+)
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
 _CASES = (case("float32[batch, 1], float32[batch, 1]"),)
 
-
-_NAMES = ("prediction", "target")
-
 MEAN_SQUARED_ERROR = declare_loss(
     "mean_squared_error",
     "The squared difference of a prediction and a target, element by element.",
     PAIR,
-    partial(infer_pair, _NAMES),
+    elementwise_type,
     flops=flops_per_element(3),
     grad_flops=grad_flops_per_element(2, 2),
     attrs=(REDUCE,),
@@ -41,7 +41,7 @@ L1_LOSS = declare_loss(
     "The absolute difference of a prediction and a target, element by element. Its"
     " derivative at 0 is 0.",
     PAIR,
-    partial(infer_pair, _NAMES),
+    elementwise_type,
     flops=flops_per_element(2),
     grad_flops=grad_flops_per_element(1, 1),
     attrs=(REDUCE,),
@@ -53,9 +53,8 @@ L1_LOSS = declare_loss(
 
 
 def _infer_huber(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    result = infer_pair(_NAMES, types, attrs)
     check_positive(attrs, "delta")
-    return result
+    return elementwise_type(types, attrs)
 
 
 HUBER = declare_loss(
@@ -84,7 +83,6 @@ HUBER = declare_loss(
 
 
 def _infer_divergence(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_same_shape(("log_prediction", "target"), types)
     prediction = types[0]
     if prediction.rank == 0 or prediction.shape[-1] == BATCH:
         raise OpError(
@@ -113,6 +111,7 @@ KL_DIV = declare_loss(
             "the same dtype and shape: probabilities",
             dtype="float",
             same=True,
+            same_shape=True,
         ),
     ),
     _infer_divergence,
@@ -130,7 +129,6 @@ KL_DIV = declare_loss(
 
 
 def _infer_cosine(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_same_shape(("a", "b"), types)
     shape = types[0].shape
     if not shape:
         raise OpError(f"needs a dimension, 'a' is {types[0]}", operand=0)
@@ -146,7 +144,9 @@ COSINE_SIMILARITY = Declaration(
     " and a finite gradient. For a loss, apply `negative` and `reduce_mean`.",
     (
         Operand("a", "float, at least one dimension", dtype="float"),
-        Operand("b", "the same dtype and shape", dtype="float", same=True),
+        Operand(
+            "b", "the same dtype and shape", dtype="float", same=True, same_shape=True
+        ),
     ),
     _infer_cosine,
     rule_along_axis,

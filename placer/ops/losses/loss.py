@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from math import isfinite
 
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, case
-from placer.ops.losses.loss_reduction import REDUCE, declare_loss, reduced_type
-from placer.ops.operand import Operand, Types, require_same_dtype
+from placer.ops.losses.loss_reduction import (
+    REDUCE,
+    declare_loss,
+    elementwise_type,
+    reduced_type,
+)
+from placer.ops.operand import Operand, Types, require_same_dtype, require_same_shape
 from placer.types import BATCH, TensorType
 
 LOGITS = (
@@ -35,32 +39,6 @@ def check_classes(types: Types) -> None:
             operand=1,
             hint=f"reshape the label to [{shape}]" if has_one_more else None,
         )
-
-
-def check_same_shape(names: tuple[str, str], types: Types) -> None:
-    """Raise OpError unless both operands have the same shape."""
-    first, second = types
-    if first.shape == second.shape:
-        return
-    hint = None
-    if sorted((first.shape, second.shape), key=len) == [(BATCH,), (BATCH, 1)]:
-        hint = (
-            "[batch] and [batch, 1] would broadcast to all pairs of rows; reshape one"
-        )
-    raise OpError(
-        "needs operands of one shape,"
-        f" '{names[0]}' is {first}, '{names[1]}' is {second}",
-        operand=1,
-        hint=hint,
-    )
-
-
-def infer_pair(
-    names: tuple[str, str], types: Types, attrs: Attrs
-) -> tuple[TensorType, ...]:
-    """Return the type of a loss of each element of two operands of one shape."""
-    check_same_shape(names, types)
-    return reduced_type(types[0].dtype, types[0].shape, attrs)
 
 
 LABEL_SMOOTHING = Attr(
@@ -148,12 +126,12 @@ def _infer_sigmoid(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     names = ("logits", "label")
     if types[1].is_float:
         require_same_dtype(names, types, 1)
-    check_same_shape(names, types)
+    require_same_shape(names, types, 1)
     _check_smoothing(attrs)
     weight = attrs["positive_weight"]
     valid = isfinite(weight) and weight > 0
     check_attr(attrs, "positive_weight", valid, "a positive_weight above 0")
-    return reduced_type(types[0].dtype, types[0].shape, attrs)
+    return elementwise_type(types, attrs)
 
 
 def _sigmoid_flops(types: Types, attrs: Attrs) -> int:
@@ -227,9 +205,10 @@ HINGE = declare_loss(
             "label",
             "integer, the same shape: 1 is positive, 0 and -1 are negative",
             dtype="integer",
+            same_shape=True,
         ),
     ),
-    partial(infer_pair, ("prediction", "label")),
+    elementwise_type,
     flops=flops_per_element(3),
     grad_flops=grad_flops_per_element(1),
     attrs=(REDUCE,),

@@ -13,9 +13,9 @@ from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element
 from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
-from placer.ops.losses.loss import LOGITS, check_classes, check_same_shape
+from placer.ops.losses.loss import LOGITS, check_classes
 from placer.ops.losses.loss_reduction import PAIR
-from placer.ops.operand import Operand, Types, require_integer
+from placer.ops.operand import Operand, Types, require_integer, require_same_shape
 from placer.types import TensorType
 
 COUNTS = (TensorType("int32", (3,)),)
@@ -120,7 +120,7 @@ def _check_pair(types: Types) -> None:
     """Raise OpError unless the label is a number or bool of the prediction's shape."""
     if not types[1].is_float and types[1].dtype != "bool":
         require_integer("label", types, 1)
-    check_same_shape(("prediction", "label"), types)
+    require_same_shape(("prediction", "label"), types, 1)
 
 
 _declare_binary = partial(
@@ -222,14 +222,10 @@ def _infer_sums(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType(wide, (2,)),)
 
 
-def _infer_error(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_same_shape(("prediction", "target"), types)
-    return _infer_sums(types, attrs)
-
-
 _declare_error = partial(
     _metric,
     operands=PAIR,
+    result_types=_infer_sums,
     flops=flops_per_element(3),
     cases=(case("float32[batch, 1], float32[batch, 1]"),),
 )
@@ -237,7 +233,6 @@ MEAN_ABSOLUTE_ERROR = _declare_error(
     "mean_absolute_error",
     "The mean of the absolute difference of a prediction and a target over all"
     " elements.",
-    result_types=_infer_error,
     finalizer="ratio",
     formula="Σ |prediction - target| / n",
     example="{name: mae, op: mean_absolute_error, in: [prediction, target]}",
@@ -247,7 +242,6 @@ ROOT_MEAN_SQUARED_ERROR = _declare_error(
     "The square root of the mean squared difference of a prediction and a target over"
     " all elements. For an epoch or an evaluation it is the root of the mean over all"
     " batches, not the mean of the batches' roots.",
-    result_types=_infer_error,
     finalizer="root_ratio",
     formula="√(Σ (prediction - target)² / n)",
     example="{name: rmse, op: root_mean_squared_error, in: [prediction, target]}",

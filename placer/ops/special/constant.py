@@ -5,12 +5,11 @@ from __future__ import annotations
 from placer.errors import OpError
 from placer.ops.common.checks import is_in_range
 from placer.ops.declaration import Attr, Attrs, Declaration, case
-from placer.ops.operand import INTEGERS, Types, check_arity
+from placer.ops.operand import INTEGERS, Types
 from placer.types import FLOATS, TensorType
 
 
 def _infer_constant(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity((), types)
     dtype, value = attrs["dtype"], attrs["value"]
     if dtype not in FLOATS | INTEGERS | {"bool"}:
         raise OpError(f"cannot be of dtype '{dtype}'", attr="dtype")

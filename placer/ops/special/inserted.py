@@ -20,23 +20,20 @@ _SQUARES = (
 )
 
 
-def _infer_accumulate(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    for index, type_ in enumerate(types):
-        if type_.shape != types[0].shape:
-            raise OpError(
-                "needs operands of one shape,"
-                f" 'xs[0]' is {types[0]}, 'xs[{index}]' is {type_}",
-                operand=index,
-            )
-    return (types[0],)
-
-
 ACCUMULATE = _inserted(
     "accumulate",
     "The sum of values of one type, in the order of the operands, so that a run can be"
     " repeated bit for bit. Half floats are added in float32 and rounded once.",
-    (Operand("xs", "float, all of one type", variadic=True, dtype="float", same=True),),
-    _infer_accumulate,
+    (
+        Operand(
+            "xs",
+            "float, all of one type",
+            variadic=True,
+            dtype="float",
+            same=True,
+            same_shape=True,
+        ),
+    ),
     flops=lambda types, attrs: (len(types) - 1) * types[0].numel(),
     linear=lambda types, attrs: (tuple(range(len(types))),),
     formula="out = ((xs[0] + xs[1]) + xs[2]) + …",
