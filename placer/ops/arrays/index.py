@@ -15,7 +15,7 @@ from placer.ops.declaration import (
     case,
     float_dtype,
 )
-from placer.ops.operand import Operand, Types
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import TensorType
 
 _OUTSIDE = (
@@ -26,9 +26,8 @@ _OUTSIDE = (
 
 
 def _check_indices(types: Types) -> None:
-    if types[1].dtype not in ("int32", "int64"):
-        message = f"needs int32 or int64 indices, 'indices' is {types[1]}"
-        raise OpError(message, operand=1)
+    valid = types[1].dtype in ("int32", "int64")
+    check_operand(types, 1, "indices", valid, "int32 or int64 indices")
 
 
 def _declare(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from placer.errors import OpError
 from placer.ops.common.checks import is_in_range
 from placer.ops.declaration import Attr, Attrs, Declaration, case, choice
-from placer.ops.operand import Operand, Types
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import BATCH, Dim, TensorType
 
 
@@ -36,8 +36,7 @@ def _padded_size(x: TensorType, axis: int, pair: Sequence[int], mode: str) -> Di
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,), paddings = types, attrs["paddings"]
-    if not x.rank:
-        raise OpError(f"needs a dimension, 'x' is {x}", operand=0)
+    check_operand(types, 0, "x", x.rank > 0, "a dimension")
     if len(paddings) != x.rank or any(len(pair) != 2 for pair in paddings):
         raise OpError(
             f"needs [before, after] for each dimension of 'x' {x}",

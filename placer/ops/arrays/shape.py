@@ -9,7 +9,7 @@ from typing import Literal
 from placer.errors import OpError
 from placer.ops.common.checks import count_elements, normalize_axis, without
 from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
-from placer.ops.operand import Operand, Types
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import BATCH, Dim, TensorType
 
 _error = partial(OpError, attr="shape")
@@ -102,8 +102,7 @@ def _flat_axis(x: TensorType, axis: int) -> int:
 
 def _infer_flatten(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,) = types
-    if not x.rank:
-        raise OpError(f"needs a dimension, 'x' is {x}", operand=0)
+    check_operand(types, 0, "x", x.rank > 0, "a dimension")
     axis = _flat_axis(x, attrs["axis"])
     size, batches = _count_dims(x.shape[axis:])
     if batches > 1 or (batches and size != 1):

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from placer.config.sources import POSITION
-from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.composite import Composite, CompositeUse, Part, derive_stream
 from placer.ops.declaration import Attr, Attrs, case
-from placer.ops.operand import Operand, Types
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import TensorType
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    if not types[0].has_rows:
-        raise OpError(f"needs rows, 'x' is {types[0]}", operand=0)
+    check_operand(types, 0, "x", types[0].has_rows, "rows")
     needed = "a rate of at least 0 and below 1"
     check_attr(attrs, "rate", 0 <= attrs["rate"] < 1, needed, "g")
     return (types[0],)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from placer.errors import OpError
 from placer.ops.common.checks import normalize_axis, rule_along_axis
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Declaration, case, choice, flag
 from placer.ops.elementwise.broadcasting import UNARY
-from placer.ops.operand import Operand, Types
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import TensorType
 
 _FLOPS = {
@@ -166,8 +165,7 @@ SIGMOID = _declare(
 
 
 def _infer_along_axis(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    if types[0].rank == 0:
-        raise OpError(f"needs a dimension, 'x' is {types[0]}", operand=0)
+    check_operand(types, 0, "x", types[0].rank > 0, "a dimension")
     normalize_axis(attrs["axis"], types[0].rank)
     return (types[0],)
 

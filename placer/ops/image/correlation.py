@@ -7,7 +7,12 @@ from math import prod
 from typing import Literal
 
 from placer.errors import OpError
-from placer.ops.common.checks import check_divides, count_elements, is_static
+from placer.ops.common.checks import (
+    check_attr,
+    check_divides,
+    count_elements,
+    is_static,
+)
 from placer.ops.declaration import Attr, Attrs, LayerParameter
 from placer.ops.elementwise.activation import BIAS, activation_attr
 from placer.ops.image.windows import (
@@ -128,12 +133,11 @@ def make_parameters(
     _, channels = image_sizes(types, layer.dims)
     window = per_dimension("kernel_size", attrs["kernel_size"], layer.dims)
     groups, number = _groups(layer, channels, attrs), attrs[layer.filters_attr]
-    if number < 1 or number % groups:
-        multiple = f" and a multiple of {groups} groups" if groups > 1 else ""
-        raise OpError(
-            f"needs {layer.filters_attr} of at least 1{multiple}, not {number}",
-            attr=layer.filters_attr,
-        )
+    needed = f"{layer.filters_attr} of at least 1"
+    if groups > 1:
+        needed += f" and a multiple of {groups} groups"
+    valid = number >= 1 and number % groups == 0
+    check_attr(attrs, layer.filters_attr, valid, needed)
     shape = (*window, *layer.channel_dims(channels, groups, number))
     filters = channels * number if layer.style == "depthwise" else number
     return make_weights(types[0].dtype, shape, filters, attrs["bias"])

@@ -21,7 +21,7 @@ from placer.ops.declaration import (
 )
 from placer.ops.elementwise.activation import BIAS, activation_attr
 from placer.ops.linear.weighted import check_bias, declare_weighted, make_weights
-from placer.ops.operand import Operand, Types
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import BATCH, Dim, TensorType
 
 _FC = (
@@ -116,12 +116,8 @@ def _factors(types: Types, attrs: Attrs) -> tuple[tuple[Dim, ...], tuple[Dim, ..
 
 def _infer_matmul(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     for index, name in enumerate("ab"):
-        if types[index].rank < 2:
-            raise OpError(
-                "needs operands of at least two dimensions,"
-                f" '{name}' is {types[index]}",
-                operand=index,
-            )
+        needed = "operands of at least two dimensions"
+        check_operand(types, index, name, types[index].rank >= 2, needed)
     a, b = _factors(types, attrs)
     if a[-1] != b[-2]:
         raise OpError(

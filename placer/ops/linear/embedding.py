@@ -12,7 +12,7 @@ from placer.ops.declaration import (
     case,
     float_dtype,
 )
-from placer.ops.operand import Operand, Types
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import TensorType
 
 _OPERANDS = (
@@ -31,11 +31,9 @@ def _require_ids(types: Types) -> None:
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     _require_ids(types)
     ids, table = types
-    if not table.is_float or table.rank != 2 or not is_static(table.shape):
-        raise OpError(
-            f"needs a float table [vocabulary, dimension], 'table' is {table}",
-            operand=1,
-        )
+    valid = table.is_float and table.rank == 2 and is_static(table.shape)
+    needed = "a float table [vocabulary, dimension]"
+    check_operand(types, 1, "table", valid, needed)
     return (TensorType(table.dtype, (*ids.shape, table.shape[1])),)
 
 

@@ -18,7 +18,7 @@ from placer.ops.losses.loss_reduction import (
     elementwise_type,
     reduced_type,
 )
-from placer.ops.operand import Operand, Types
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import BATCH, TensorType
 
 _CASES = (case("float32[batch, 1], float32[batch, 1]"),)
@@ -130,8 +130,7 @@ KL_DIV = declare_loss(
 
 def _infer_cosine(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     shape = types[0].shape
-    if not shape:
-        raise OpError(f"needs a dimension, 'a' is {types[0]}", operand=0)
+    check_operand(types, 0, "a", len(shape) > 0, "a dimension")
     axis = normalize_axis(attrs["axis"], len(shape))
     check_positive(attrs, "epsilon")
     return (TensorType(types[0].dtype, without(shape, axis)),)

@@ -177,8 +177,8 @@ F1 = _declare_binary(
 def _infer_auc(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     _check_pair(types)
     bins: int = attrs["bins"]
-    if not 2 <= bins <= MAX_BINS:
-        raise OpError(f"needs 2 to {MAX_BINS:,} bins, not {bins:,}", attr="bins")
+    valid = 2 <= bins <= MAX_BINS
+    check_attr(attrs, "bins", valid, f"2 to {MAX_BINS:,} bins", ",")
     return (TensorType("int32", (2, bins + 1)),)
 
 

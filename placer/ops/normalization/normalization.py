@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from placer.errors import OpError
-from placer.ops.common.checks import check_divides, normalize_axis
+from placer.ops.common.checks import check_attr, check_divides, normalize_axis
 from placer.ops.common.costs import grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case, flag
 from placer.ops.operand import Operand, Types
@@ -97,11 +97,8 @@ def _declare(
 
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         shape = shapes(types, attrs)[1]
-        if not 0 < attrs["epsilon"] < inf:
-            raise OpError(
-                f"needs a finite epsilon above 0, not {attrs['epsilon']:g}",
-                attr="epsilon",
-            )
+        valid = 0 < attrs["epsilon"] < inf
+        check_attr(attrs, "epsilon", valid, "a finite epsilon above 0", "g")
         for index, type_ in enumerate(types[1:], 1):
             if type_.shape != shape:
                 raise OpError(

@@ -11,6 +11,7 @@ from placer.ops.operand import (
     INTEGERS,
     Operand,
     Types,
+    check_operand,
     require_float,
     require_same_dtype,
 )
@@ -32,10 +33,8 @@ def sequence_width(name: str, index: int, types: Types) -> int:
     """Return the last dimension of a sequence; raise OpError if it is not one."""
     require_float(name, types, index)
     type_ = types[index]
-    if type_.rank != 3 or type_.shape[-1] == BATCH:
-        raise OpError(
-            f"needs sequences [batch, time, width], '{name}' is {type_}", operand=index
-        )
+    valid = type_.rank == 3 and type_.shape[-1] != BATCH
+    check_operand(types, index, name, valid, "sequences [batch, time, width]")
     return int(type_.shape[-1])
 
 
@@ -68,10 +67,9 @@ def check_mask(index: int, types: Types, keys: TensorType) -> None:
     shapes: list[tuple[Dim, ...]] = [(rows, keys.shape[1]), (rows, time, keys.shape[1])]
     if mask.dtype in INTEGERS:
         shapes.append((rows,))
-    elif mask.dtype != "bool":
-        raise OpError(
-            f"needs a mask of bool or integers, 'mask' is {mask}", operand=index
-        )
+    else:
+        valid = mask.dtype == "bool"
+        check_operand(types, index, "mask", valid, "a mask of bool or integers")
     if mask.shape not in shapes:
         listed = " or ".join(f"[{', '.join(map(str, shape))}]" for shape in shapes)
         raise OpError(

@@ -8,7 +8,7 @@ from placer.errors import OpError
 from placer.ops.common.checks import check_attr, check_positive, infer_one_type
 from placer.ops.common.costs import flops_per_element
 from placer.ops.declaration import Attr, Attrs, Declaration, case
-from placer.ops.operand import Operand, Types
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import TensorType
 
 _inserted = partial(Declaration, differentiable=False, inserted=True)
@@ -67,8 +67,7 @@ SUM_OF_SQUARES = _inserted(
 
 def _check_scalars(types: Types) -> None:
     for index, type_ in enumerate(types):
-        if type_.rank:
-            raise OpError(f"needs scalars, 'xs[{index}]' is {type_}", operand=index)
+        check_operand(types, index, f"xs[{index}]", type_.rank == 0, "scalars")
 
 
 def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -177,8 +176,7 @@ HOLD = _inserted(
 
 
 def _infer_part(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    if not types[0].has_rows:
-        raise OpError(f"needs rows, 'x' is {types[0]}", operand=0)
+    check_operand(types, 0, "x", types[0].has_rows, "rows")
     check_attr(attrs, "parts", attrs["parts"] >= 1, "at least 1 part")
     for index in attrs["own"]:
         if not 0 <= index < attrs["parts"]:

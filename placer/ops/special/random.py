@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from placer.errors import OpError
 from placer.ops.common.costs import flops_per_element
 from placer.ops.declaration import Attr, Attrs, Declaration, case
-from placer.ops.operand import Operand, Types
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import BATCH, TensorType
 
 POSITION = Operand(
@@ -18,16 +17,12 @@ STREAM = Attr(
 
 def check_position(types: Types, index: int) -> None:
     """Raise OpError unless operand `index` has the type of `POSITION`."""
-    expected = TensorType("uint32", (BATCH, 2))
-    if types[index] != expected:
-        raise OpError(
-            f"needs a position {expected}, 'position' is {types[index]}", operand=index
-        )
+    valid = types[index] == TensorType("uint32", (BATCH, 2))
+    check_operand(types, index, "position", valid, "a position uint32[batch, 2]")
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    if not types[0].has_rows:
-        raise OpError(f"needs rows, 'x' is {types[0]}", operand=0)
+    check_operand(types, 0, "x", types[0].has_rows, "rows")
     check_position(types, 1)
     return (types[0],)
 
