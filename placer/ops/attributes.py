@@ -12,10 +12,7 @@ from placer.ops.declaration import Attr, Declaration, Signature
 
 
 def complete(
-    declaration: Signature,
-    written: Mapping[str, Any],
-    *,
-    for_parameters: bool = False,
+    declaration: Signature, written: Mapping[str, Any], *, for_parameters: bool = False
 ) -> dict[str, Any]:
     """Return all attributes of an op in the declaration's order, with defaults.
 

@@ -152,31 +152,6 @@ class Signature:
             raise error.of(self.kind) from None
 
 
-def rowwise(types: Types, attrs: Attrs) -> BatchRule:
-    """The batch rule of an op whose row i depends only on row i of its operands."""
-    return "rows"
-
-
-def no_flops(types: Types, attrs: Attrs, wrt: Sequence[int] = ()) -> int:
-    """`Declaration.flops` or `grad_flops` of an op that only moves elements."""
-    return 0
-
-
-def nothing(types: Types, attrs: Attrs) -> tuple[()]:
-    """What an op is linear in, saves or keeps, if there is nothing of the kind."""
-    return ()
-
-
-def no_bounds(types: Types, attrs: Attrs) -> Mapping[int, int]:
-    """`Declaration.index_bounds` of an op that accepts all values."""
-    return {}
-
-
-def takes_no_count(types: Types, attrs: Attrs) -> bool:
-    """`Declaration.takes_count` of an op whose function has no argument `count`."""
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class Declaration(Signature):
     """Everything that the compiler knows about an op kind, with its `Signature`.
@@ -209,17 +184,21 @@ class Declaration(Signature):
     - `inserted`: only the compiler inserts the op; a spec cannot name it.
     """
 
-    batch_rule: Callable[[Types, Attrs], BatchRule] = rowwise
-    flops: Callable[[Types, Attrs], int] = no_flops
-    grad_flops: Callable[[Types, Attrs, Sequence[int]], int] = no_flops
+    batch_rule: Callable[[Types, Attrs], BatchRule] = lambda types, attrs: "rows"
+    flops: Callable[[Types, Attrs], int] = lambda types, attrs: 0
+    grad_flops: Callable[[Types, Attrs, Sequence[int]], int] = (
+        lambda types, attrs, wrt: 0
+    )
     _: KW_ONLY
     results: tuple[str, ...] = ("out",)
     variadic: bool = False
-    linear: Callable[[Types, Attrs], tuple[tuple[int, ...], ...]] = nothing
-    saves: Callable[[Types, Attrs], tuple[int, ...]] = nothing
-    residuals: Callable[[Types, Attrs], tuple[TensorType, ...]] = nothing
-    takes_count: Callable[[Types, Attrs], bool] = takes_no_count
-    index_bounds: Callable[[Types, Attrs], Mapping[int, int]] = no_bounds
+    linear: Callable[[Types, Attrs], tuple[tuple[int, ...], ...]] = (
+        lambda types, attrs: ()
+    )
+    saves: Callable[[Types, Attrs], tuple[int, ...]] = lambda types, attrs: ()
+    residuals: Callable[[Types, Attrs], tuple[TensorType, ...]] = lambda types, attrs: ()
+    takes_count: Callable[[Types, Attrs], bool] = lambda types, attrs: False
+    index_bounds: Callable[[Types, Attrs], Mapping[int, int]] = lambda types, attrs: {}
     constant_operands: tuple[int, ...] = ()
     differentiable: bool = True
     finalizer: Finalizer | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from placer.errors import OpError
@@ -36,9 +37,9 @@ class Operand:
     same_shape: bool = False
 
 
-def check_operands(operands: Sequence[Operand], types: Types) -> None:
+def check_operands(operands: Sequence[Operand], types: Types, beside: str = "") -> None:
     """Raise OpError unless the operands are as declared."""
-    check_arity(operands, types)
+    check_arity(operands, types, beside)
     each = [operands[min(index, len(operands) - 1)] for index in range(len(types))]
     names = [f"{o.name}[{i}]" if o.variadic else o.name for i, o in enumerate(each)]
     for index, (operand, type_) in enumerate(zip(each, types, strict=True)):
@@ -61,26 +62,23 @@ def check_layer(operands: Sequence[Operand], types: Types) -> None:
     if all(operand.optional for operand in operands if operand.parameter):
         check_arity(operands, types)  # it can also be written without parameters
     given = [operand for operand in operands if not operand.parameter]
-    if len(types) != len(given):
-        noun = "operand" if len(given) == 1 else "operands"
-        raise OpError(
-            f"needs {len(given)} {noun} ({', '.join(o.name for o in given)})"
-            f" beside its parameters, {len(types)} given"
-        )
-    check_operands(given, types)
+    check_operands(given, types, " beside its parameters")
 
 
-def check_arity(operands: Sequence[Operand], types: Types) -> None:
-    """Raise OpError if the number of operands is not one that `operands` allows."""
+def check_arity(operands: Sequence[Operand], types: Types, beside: str = "") -> None:
+    """Raise OpError if the number of operands is not one that `operands` allows.
+
+    `beside` says in the message which operands are not counted.
+    """
     minimum = sum(not operand.optional for operand in operands)
-    maximum = None if operands and operands[-1].variadic else len(operands)
-    if len(types) < minimum or (maximum is not None and len(types) > maximum):
-        bounds = f"at least {minimum}" if maximum is None else f"{minimum}"
-        if maximum is not None and maximum != minimum:
-            bounds = f"{minimum} to {maximum}"
+    maximum = inf if operands and operands[-1].variadic else len(operands)
+    if not minimum <= len(types) <= maximum:
+        bounds = f"{minimum} to {maximum}" if minimum < maximum else f"{minimum}"
+        if maximum == inf:
+            bounds = f"at least {minimum}"
         names = ", ".join(operand.name for operand in operands)
         noun = "operand" if bounds.endswith("1") else "operands"
-        raise OpError(f"needs {bounds} {noun} ({names}), {len(types)} given")
+        raise OpError(f"needs {bounds} {noun} ({names}){beside}, {len(types)} given")
 
 
 def check_operand(

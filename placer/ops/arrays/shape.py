@@ -95,15 +95,12 @@ RESHAPE = Declaration(
 )
 
 
-def _flat_axis(x: TensorType, axis: int) -> int:
-    """Return the first dimension to join, which may be the rank: then none is."""
-    return axis if axis == x.rank else normalize_axis(axis, x.rank)
-
-
 def _infer_flatten(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,) = types
     check_operand(types, 0, "x", x.rank > 0, "a dimension")
-    axis = _flat_axis(x, attrs["axis"])
+    axis = attrs["axis"]
+    if axis != x.rank:  # else no dimension is joined
+        axis = normalize_axis(axis, x.rank)
     size, batches = _count_dims(x.shape[axis:])
     if batches > 1 or (batches and size != 1):
         raise OpError(

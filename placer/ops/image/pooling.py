@@ -40,10 +40,7 @@ _ADAPTIVE = (sizes_attr("output_size", "the size of the result", required=True),
 
 
 def slide_pool(
-    image: Sequence[int],
-    pool_size: Sizes,
-    strides: Sizes | None,
-    padding: Padding,
+    image: Sequence[int], pool_size: Sizes, strides: Sizes | None, padding: Padding
 ) -> Slide:
     """Return how the windows of a pooling op slide over an image.
 

@@ -8,11 +8,7 @@ from functools import partial
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr, is_static
 from placer.ops.declaration import Attr, Attrs, Declaration, case, choice, flag
-from placer.ops.losses.loss_reduction import (
-    REDUCE,
-    declare_loss,
-    reduced_type,
-)
+from placer.ops.losses.loss_reduction import REDUCE, declare_loss, reduced_type
 from placer.ops.operand import Operand, Types
 from placer.ops.special.random import POSITION, STREAM, check_position
 from placer.types import BATCH, MAX_DIM, TensorType

@@ -8,11 +8,7 @@ from typing import NamedTuple
 
 from placer.errors import OpError
 from placer.ops.common.checks import check_divides
-from placer.ops.common.roles import (
-    make_parameters,
-    name_operands,
-    require_shapes,
-)
+from placer.ops.common.roles import make_parameters, name_operands, require_shapes
 from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case, flag
 from placer.ops.linear import dense
 from placer.ops.operand import Operand, Types

@@ -9,11 +9,7 @@ from typing import Any
 
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
-from placer.ops.common.roles import (
-    make_parameters,
-    name_operands,
-    require_shapes,
-)
+from placer.ops.common.roles import make_parameters, name_operands, require_shapes
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -55,18 +51,15 @@ CELL_KINDS = {
 _WEIGHTS = ("w_input", "w_recurrent")
 
 
-def operand_names(cell: CellKind, types: Types) -> tuple[str, ...]:
+def operand_names(
+    cell: CellKind, types: Types, weighted: bool = True
+) -> tuple[str, ...]:
     """Return the names of the operands; raise OpError if they are not valid.
 
     There are biases if the last operand has rank 1. Of the operands between x and the
-    weights, one that is not float is `lengths`; the others are states.
+    weights, one that is not float is `lengths`; the others are states. Unless it is
+    `weighted`, the layer has yet to create its parameters.
     """
-    return _name_operands(cell, types, _WEIGHTS, (*_WEIGHTS, *cell.biases))
-
-
-def _name_operands(
-    cell: CellKind, types: Types, *parameters: tuple[str, ...]
-) -> tuple[str, ...]:
     states = cell.states
     return name_operands(
         f"needs x, then optionally {' and '.join(states)}, then optionally lengths",
@@ -74,7 +67,7 @@ def _name_operands(
         (1, 1 + len(states)),
         "lengths",
         types,
-        *parameters,
+        *((_WEIGHTS, (*_WEIGHTS, *cell.biases)) if weighted else ()),
     )
 
 
@@ -137,7 +130,7 @@ def _parameters(
     cell: CellKind, types: Types, attrs: Attrs
 ) -> tuple[LayerParameter, ...]:
     size = attrs["size"]
-    _name_operands(cell, types)
+    operand_names(cell, types, weighted=False)
     *_, width = _sizes(types[0])
     check_attr(attrs, "size", size >= 1, "a size of at least 1")
     shapes = _shapes(cell, BATCH, width, size)

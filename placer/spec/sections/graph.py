@@ -17,22 +17,9 @@ from placer.place import Place
 from placer.spec.context import Context
 from placer.spec.decode import decode, report_missing
 from placer.spec.op_entry import OpEntry, Operands, report_op_error
-from placer.spec.op_kinds import (
-    CALL,
-    PARAMETER,
-    TRACE,
-    OpKind,
-    op_kinds,
-    read_attrs,
-)
+from placer.spec.op_kinds import CALL, PARAMETER, TRACE, OpKind, op_kinds, read_attrs
 from placer.spec.schema import Scope
-from placer.spec.tree import (
-    MappingNode,
-    ScalarNode,
-    SequenceNode,
-    SpecNode,
-    as_list,
-)
+from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode, as_list
 from placer.spec.user_functions import add_call, add_trace
 from placer.spec.values import is_scope
 from placer.types import BATCH, FLOATS, MAX_DIM, TensorType
