@@ -41,6 +41,11 @@ class Attr:
     compiler_only: bool = False
 
 
+def required(name: str, type_: Any, doc: str, **fields: Any) -> Attr:
+    """Return an attribute that every op of the kind must have."""
+    return Attr(name, type_, doc, required=True, **fields)
+
+
 def flag(
     name: str, doc: str, *, default: bool = False, for_parameters: bool = False
 ) -> Attr:

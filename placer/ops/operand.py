@@ -23,8 +23,7 @@ class Operand:
 
     A `variadic` operand stands for one or more values and is the last. A `parameter` is
     created by the op itself if it is written as a layer. Of `dtype`, `number` is a float
-    or an integer. If `same`, the operand has the dtype of the first one, and if
-    `same_shape` its shape.
+    or an integer. The operand has the dtype, shape or type of the first one, if `same`.
     """
 
     name: str
@@ -33,8 +32,7 @@ class Operand:
     variadic: bool = False
     parameter: bool = False
     dtype: Literal["any", "float", "integer", "number"] = "any"
-    same: bool = False
-    same_shape: bool = False
+    same: Literal["dtype", "shape", "type"] | None = None
 
 
 def check_operands(operands: Sequence[Operand], types: Types, beside: str = "") -> None:
@@ -50,10 +48,10 @@ def check_operands(operands: Sequence[Operand], types: Types, beside: str = "") 
         ):
             require_integer(names[index], types, index)
     for index, operand in enumerate(each):
-        if operand.same:
+        if operand.same in ("dtype", "type"):
             require_same_dtype(names, types, index)
     for index, operand in enumerate(each):
-        if operand.same_shape:
+        if operand.same in ("shape", "type"):
             require_same_shape(names, types, index)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.arrays.reduction import normalize_axes
-from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
+from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case, required
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
@@ -70,7 +70,7 @@ SQUEEZE = Declaration(
     " row.",
     _OPERANDS,
     _infer_squeeze,
-    attrs=(Attr("axis", int | list[int], "the axes to remove", required=True),),
+    attrs=(required("axis", int | list[int], "the axes to remove"),),
     linear=lambda types, attrs: ((0,),),
     formula="out[i] = x[i, 0]",
     source="numpy.squeeze",
@@ -103,14 +103,7 @@ EXPAND_DIMS = Declaration(
     _OPERANDS,
     _infer_expand,
     _rows_expand,
-    attrs=(
-        Attr(
-            "axis",
-            int | list[int],
-            "the axes of the result that are new",
-            required=True,
-        ),
-    ),
+    attrs=(required("axis", int | list[int], "the axes of the result that are new"),),
     linear=lambda types, attrs: ((0,),),
     formula="out[i, 0] = x[i]",
     source="numpy.expand_dims",

@@ -14,6 +14,7 @@ from placer.ops.declaration import (
     Declaration,
     case,
     float_dtype,
+    required,
 )
 from placer.ops.operand import Operand, Types, check_operand
 from placer.types import TensorType
@@ -160,7 +161,7 @@ ONE_HOT = Declaration(
     _infer_one_hot,
     flops=lambda types, attrs: types[0].numel() * int(attrs["classes"]),
     attrs=(
-        Attr("classes", int, "the size of the new axis", required=True),
+        required("classes", int, "the size of the new axis"),
         float_dtype("the dtype of the result"),
     ),
     differentiable=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.common.checks import normalize_axis, rule_along_axis
-from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
+from placer.ops.declaration import Attr, Attrs, Declaration, case, flag, required
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
@@ -32,7 +32,7 @@ TOP_K = Declaration(
     grad_flops=lambda types, attrs, wrt: (
         _infer_top_k(types, attrs)[0].numel() * len(wrt)
     ),
-    attrs=(Attr("k", int, "the number of elements, at least 1", required=True),),
+    attrs=(required("k", int, "the number of elements, at least 1"),),
     results=("values", "indices"),
     residuals=lambda types, attrs: _infer_top_k(types, attrs)[1:],
     formula="values = x[indices], the k largest; dx[indices] = dvalues, 0 elsewhere",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from placer.errors import OpError
 from placer.ops.common.checks import is_in_range
-from placer.ops.declaration import Attr, Attrs, Declaration, case, choice
+from placer.ops.declaration import Attr, Attrs, Declaration, case, choice, required
 from placer.ops.operand import Operand, Types, check_operand
 from placer.types import BATCH, Dim, TensorType
 
@@ -68,11 +68,10 @@ PAD = Declaration(
     _infer,
     grad_flops=_grad_flops,
     attrs=(
-        Attr(
+        required(
             "paddings",
             list[list[int]],
             "[before, after] for each dimension, [0, 0] for the batch",
-            required=True,
         ),
         Attr("value", float, "the number to insert if mode is constant", default=0.0),
         choice("mode", "the elements to insert", ("constant", "edge", "reflect")),

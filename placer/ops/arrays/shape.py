@@ -8,7 +8,7 @@ from typing import Literal
 
 from placer.errors import OpError
 from placer.ops.common.checks import count_elements, normalize_axis, without
-from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
+from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case, required
 from placer.ops.operand import Operand, Types, check_operand
 from placer.types import BATCH, Dim, TensorType
 
@@ -76,12 +76,11 @@ RESHAPE = Declaration(
     _infer_reshape,
     _rows_reshape,
     attrs=(
-        Attr(
+        required(
             "shape",
             list[int | Literal["batch"]],
             "the dimensions: ints, at most one `batch`, at most one -1, which is"
             " inferred",
-            required=True,
         ),
     ),
     linear=lambda types, attrs: ((0,),),
@@ -160,7 +159,10 @@ CONCAT = Declaration(
     "Concatenates values along an axis, which cannot be the batch.",
     (
         Operand(
-            "xs", "one dtype, and one shape except for `axis`", variadic=True, same=True
+            "xs",
+            "one dtype, and one shape except for `axis`",
+            variadic=True,
+            same="dtype",
         ),
     ),
     _infer_concat,
@@ -203,11 +205,10 @@ TILE = Declaration(
     _infer_tile,
     grad_flops=_tile_grad_flops,
     attrs=(
-        Attr(
+        required(
             "repeats",
             list[int],
             "the number of copies along each dimension, 1 along the batch",
-            required=True,
         ),
     ),
     linear=lambda types, attrs: ((0,),),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from placer.errors import OpError
 from placer.ops.arrays.reduction import normalize_axes
 from placer.ops.common.checks import normalize_axis
-from placer.ops.declaration import Attr, Attrs, Declaration, case
+from placer.ops.declaration import Attr, Attrs, Declaration, case, required
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
@@ -51,11 +51,10 @@ SPLIT = Declaration(
     (Operand("x", "any dtype, at least one dimension"),),
     _infer_split,
     attrs=(
-        Attr(
+        required(
             "sections",
             int | list[int],
             "the number of equal parts, or a list of the size of each part",
-            required=True,
         ),
         Attr("axis", int, "the axis to split", default=-1),
     ),
@@ -127,12 +126,7 @@ SLICE = Declaration(
     (Operand("x", "any dtype, at least one dimension"),),
     _infer_slice,
     attrs=(
-        Attr(
-            "axis",
-            int | list[int],
-            "the dimensions to slice, not the batch",
-            required=True,
-        ),
+        required("axis", int | list[int], "the dimensions to slice, not the batch"),
         Attr(
             "start",
             _BOUND,

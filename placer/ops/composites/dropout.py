@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from placer.config.sources import POSITION
 from placer.ops.common.checks import check_attr
 from placer.ops.composite import Composite, CompositeUse, Part, derive_stream
-from placer.ops.declaration import Attr, Attrs, case
+from placer.ops.declaration import Attrs, case, required
 from placer.ops.operand import Operand, Types, check_operand
 from placer.types import TensorType
 
@@ -35,7 +35,7 @@ DROPOUT = Composite(
     (Operand("x", "float, [batch, …]", dtype="float"),),
     _infer,
     expand=_expand,
-    attrs=(Attr("rate", float, "the probability of a zero, in [0, 1)", required=True),),
+    attrs=(required("rate", float, "the probability of a zero, in [0, 1)"),),
     formula="out = x / (1 - rate) with probability 1 - rate, else 0",
     source="Srivastava et al. (2014); random bits by threefry (Salmon et al. 2011)",
     cases=(case("float32[batch, 64]", rate=0.5),),

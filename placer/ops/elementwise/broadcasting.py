@@ -14,7 +14,7 @@ from placer.types import TensorType
 BROADCAST = "the same dtype; a and b are broadcast to each other"
 _FLOATS = (
     Operand("a", "float, any shape", dtype="float"),
-    Operand("b", BROADCAST, dtype="float", same=True),
+    Operand("b", BROADCAST, dtype="float", same="dtype"),
 )
 UNARY = (Operand("x", "float, any shape", dtype="float"),)
 

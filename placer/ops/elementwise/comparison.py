@@ -24,7 +24,7 @@ _CASES = (
 
 _NUMBERS = (
     Operand("a", "float or integer, any shape", dtype="number"),
-    Operand("b", BROADCAST, dtype="number", same=True),
+    Operand("b", BROADCAST, dtype="number", same="dtype"),
 )
 
 

@@ -22,7 +22,7 @@ from placer.ops.linear.weighted_jax import add_bias_and_activate
 
 
 def _convolve(
-    transposed: bool,
+    kind: str,
     x: jax.Array,
     w: jax.Array,
     b: jax.Array | None,
@@ -37,6 +37,7 @@ def _convolve(
 
     For XLA, the last two dimensions of w are `channel_dims`.
     """
+    transposed = kind.endswith("transpose")
     rows, sizes, window = x.shape[0], x.shape[1:-1], w.shape[: x.ndim - 2]
     slide = slide_windows(
         sizes, window, strides, padding, dilation, transposed=transposed
@@ -79,7 +80,7 @@ def _correlate(
     return y, backward
 
 
-def _layer(transposed: bool) -> Callable[..., jax.Array]:
+def _layer(kind: str) -> Callable[..., jax.Array]:
     """Return the function of a convolution, which is not depthwise."""
 
     def function(
@@ -94,14 +95,14 @@ def _layer(transposed: bool) -> Callable[..., jax.Array]:
         activation: str = "none",
     ) -> jax.Array:
         options = strides, padding, dilation, groups, activation
-        return _convolve(transposed, x, w, b, *options)
+        return _convolve(kind, x, w, b, *options)
 
     return function
 
 
-conv1d, conv2d = _layer(transposed=False), _layer(transposed=False)
-conv1d_transpose = _layer(transposed=True)
-conv2d_transpose = _layer(transposed=True)
+conv1d, conv2d = _layer("conv1d"), _layer("conv2d")
+conv1d_transpose = _layer("conv1d_transpose")
+conv2d_transpose = _layer("conv2d_transpose")
 
 
 def depthwise_conv2d(
@@ -117,4 +118,4 @@ def depthwise_conv2d(
     channels, multiplier = w.shape[2:]
     options = strides, padding, dilation, channels, activation
     channel_dims = 1, channels * multiplier
-    return _convolve(False, x, w, b, *options, channel_dims)
+    return _convolve("depthwise_conv2d", x, w, b, *options, channel_dims)

@@ -26,8 +26,8 @@ from placer.types import BATCH, Dim, TensorType
 
 _FC = (
     Operand("x", "float, [batch, …, in]", dtype="float"),
-    Operand("w", "the same dtype, [in, size]", parameter=True, same=True),
-    Operand("b", "the same dtype, [size]", optional=True, parameter=True, same=True),
+    Operand("w", "the same dtype, [in, size]", parameter=True, same="dtype"),
+    Operand("b", "the same dtype, [size]", optional=True, parameter=True, same="dtype"),
 )
 
 
@@ -166,7 +166,7 @@ MATMUL = Declaration(
     " row.",
     (
         Operand("a", "float, […, m, k]", dtype="float"),
-        Operand("b", "the same dtype, […, k, n]", dtype="float", same=True),
+        Operand("b", "the same dtype, […, k, n]", dtype="float", same="dtype"),
     ),
     _infer_matmul,
     _rows_matmul,

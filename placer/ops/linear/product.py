@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from placer.errors import OpError
-from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
+from placer.ops.declaration import Attrs, BatchRule, Declaration, case, required
 from placer.ops.linear.equation import Equation, parse_equation
 from placer.ops.operand import Operand, Types
 from placer.types import Dim, TensorType
@@ -107,18 +107,17 @@ EINSUM = Declaration(
     " rule follows from the letter of the batch: `rows` if it is the result's first,"
     " `reduce` if the result omits it, `whole` if operands have different letters for"
     " their rows.",
-    (Operand("xs", "float of one dtype", variadic=True, dtype="float", same=True),),
+    (Operand("xs", "float of one dtype", variadic=True, dtype="float", same="dtype"),),
     _infer,
     _rows,
     _flops,
     _grad_flops,
     attrs=(
-        Attr(
+        required(
             "equation",
             str,
             "the letters of each operand, separated by commas, then `->` and the"
             " letters of the result; a letter occurs at most once in each of them",
-            required=True,
         ),
     ),
     linear=lambda types, attrs: tuple((i,) for i in range(len(types))),

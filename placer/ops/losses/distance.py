@@ -110,8 +110,7 @@ KL_DIV = declare_loss(
             "target",
             "the same dtype and shape: probabilities",
             dtype="float",
-            same=True,
-            same_shape=True,
+            same="type",
         ),
     ),
     _infer_divergence,
@@ -143,9 +142,7 @@ COSINE_SIMILARITY = Declaration(
     " and a finite gradient. For a loss, apply `negative` and `reduce_mean`.",
     (
         Operand("a", "float, at least one dimension", dtype="float"),
-        Operand(
-            "b", "the same dtype and shape", dtype="float", same=True, same_shape=True
-        ),
+        Operand("b", "the same dtype and shape", dtype="float", same="type"),
     ),
     _infer_cosine,
     rule_along_axis,

@@ -205,7 +205,7 @@ HINGE = declare_loss(
             "label",
             "integer, the same shape: 1 is positive, 0 and -1 are negative",
             dtype="integer",
-            same_shape=True,
+            same="shape",
         ),
     ),
     elementwise_type,

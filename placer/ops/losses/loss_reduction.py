@@ -21,9 +21,7 @@ REDUCE = choice(
 
 PAIR = (
     Operand("prediction", "float, any shape", dtype="float"),
-    Operand(
-        "target", "the same dtype and shape", dtype="float", same=True, same_shape=True
-    ),
+    Operand("target", "the same dtype and shape", dtype="float", same="type"),
 )
 """The operands of a loss or metric of the difference of two values."""
 

@@ -12,7 +12,7 @@ from functools import partial
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element
-from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
+from placer.ops.declaration import Attr, Attrs, Declaration, case, flag, required
 from placer.ops.losses.loss import LOGITS, check_classes
 from placer.ops.losses.loss_reduction import PAIR
 from placer.ops.operand import Operand, Types, require_integer, require_same_shape
@@ -64,7 +64,7 @@ TOP_K_ACCURACY = _metric(
     _infer_top_k,
     flops=flops_per_element(5),
     finalizer="ratio",
-    attrs=(Attr("k", int, "the number of classes, at least 1", required=True),),
+    attrs=(required("k", int, "the number of classes, at least 1"),),
     formula="Σ [label is among the k classes with the largest logits] / rows",
     cases=(case("float32[batch, 10], int32[batch]", k=3),),
     example="{name: top_3, op: top_k_accuracy, in: [logits, label], k: 3}",

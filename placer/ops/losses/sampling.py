@@ -7,7 +7,15 @@ from functools import partial
 
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr, is_static
-from placer.ops.declaration import Attr, Attrs, Declaration, case, choice, flag
+from placer.ops.declaration import (
+    Attr,
+    Attrs,
+    Declaration,
+    case,
+    choice,
+    flag,
+    required,
+)
 from placer.ops.losses.loss_reduction import REDUCE, declare_loss, reduced_type
 from placer.ops.operand import Operand, Types
 from placer.ops.special.random import POSITION, STREAM, check_position
@@ -21,8 +29,8 @@ SAMPLER = choice(
     ("log_uniform", "uniform"),
 )
 SAMPLING = (
-    Attr("classes", int, "the number of classes, at least 2", required=True),
-    Attr("num_sampled", int, "the number of classes drawn for each row", required=True),
+    required("classes", int, "the number of classes, at least 2"),
+    required("num_sampled", int, "the number of classes drawn for each row"),
     SAMPLER,
 )
 
@@ -108,8 +116,8 @@ _sampled_loss = partial(
     declare_loss,
     operands=(
         Operand("x", "float, [batch, size]", dtype="float"),
-        Operand("w", "the same dtype, [classes, size]", same=True),
-        Operand("b", "the same dtype, [classes]", same=True),
+        Operand("w", "the same dtype, [classes, size]", same="dtype"),
+        Operand("b", "the same dtype, [classes]", same="dtype"),
         Operand("label", "integer, [batch], each in [0, classes)", dtype="integer"),
         Operand("sampled", "int32, [batch, num_sampled]"),
     ),

@@ -7,11 +7,11 @@ from functools import partial
 from placer.errors import OpError
 from placer.ops.common.checks import infer_one_type
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Declaration, case
+from placer.ops.declaration import Attrs, Declaration, case, required
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
-_EPSILON = Attr("epsilon", float, "added to the variance", required=True)
+_EPSILON = required("epsilon", float, "added to the variance")
 
 
 def _check(operands: tuple[Operand, ...], types: Types) -> TensorType:
@@ -33,7 +33,7 @@ def _check(operands: tuple[Operand, ...], types: Types) -> TensorType:
 
 
 _X = Operand("x", "float, [batch, …, channels]", dtype="float")
-_VARIANCE = (_X, Operand("mean", "[channels], of the global batch", same=True))
+_VARIANCE = (_X, Operand("mean", "[channels], of the global batch", same="dtype"))
 
 
 VARIANCE = Declaration(
@@ -56,7 +56,7 @@ VARIANCE = Declaration(
 )
 
 _CHANNEL = ("mean", "variance", "scale", "bias")
-_NORMALIZE = (_X, *(Operand(name, "[channels]", same=True) for name in _CHANNEL))
+_NORMALIZE = (_X, *(Operand(name, "[channels]", same="dtype") for name in _CHANNEL))
 
 
 def _infer_normalize(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -119,7 +119,7 @@ MOVING_AVERAGE = Declaration(
     ),
     partial(infer_one_type, ("old", "new")),
     flops=flops_per_element(3),
-    attrs=(Attr("momentum", float, "the weight of the old value", required=True),),
+    attrs=(required("momentum", float, "the weight of the old value"),),
     differentiable=False,
     inserted=True,
     formula="out = momentum · old + (1 - momentum) · new",

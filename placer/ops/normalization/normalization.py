@@ -38,7 +38,7 @@ def _epsilon(default: float, of: str) -> Attr:
 
 def _operands(x: str, shape: str, *parameters: str) -> tuple[Operand, ...]:
     created = (
-        Operand(name, f"the same dtype, {shape}", True, parameter=True, same=True)
+        Operand(name, f"the same dtype, {shape}", True, parameter=True, same="dtype")
         for name in parameters
     )
     return (Operand("x", x, dtype="float"), *created)

@@ -9,7 +9,15 @@ from typing import NamedTuple
 from placer.errors import OpError
 from placer.ops.common.checks import check_divides
 from placer.ops.common.roles import make_parameters, name_operands, require_shapes
-from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case, flag
+from placer.ops.declaration import (
+    Attr,
+    Attrs,
+    Declaration,
+    LayerParameter,
+    case,
+    flag,
+    required,
+)
 from placer.ops.linear import dense
 from placer.ops.operand import Operand, Types
 from placer.ops.sequence import attention
@@ -209,12 +217,7 @@ MULTI_HEAD_ATTENTION = Declaration(
     flops=_flops,
     grad_flops=_grad_flops,
     attrs=(
-        Attr(
-            "heads",
-            int,
-            "the number of heads, each of width size / heads",
-            required=True,
-        ),
+        required("heads", int, "the number of heads, each of width size / heads"),
         Attr(
             "size",
             int | None,

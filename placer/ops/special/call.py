@@ -8,7 +8,7 @@ the op is one region of a traced function (`placer.regions`).
 from __future__ import annotations
 
 from placer.errors import OpError
-from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
+from placer.ops.declaration import Attr, Attrs, Declaration, case, flag, required
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
@@ -62,7 +62,7 @@ CALL = Declaration(
     lambda types, attrs: _cost("cost", types, attrs),
     lambda types, attrs, wrt: _cost("grad_cost", types, attrs) if wrt else 0,
     attrs=(
-        Attr("fn", str, "the function, as MODULE:FUNCTION", required=True),
+        required("fn", str, "the function, as MODULE:FUNCTION"),
         Attr("params", list[str], "names of the parameters", default=()),
         Attr("state", list[str], "names of the state", default=()),
         Attr("stream", int, "the number of the random stream, below 2⁶³", default=0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.common.checks import is_in_range
-from placer.ops.declaration import Attr, Attrs, Declaration, case
+from placer.ops.declaration import Attr, Attrs, Declaration, case, required
 from placer.ops.operand import INTEGERS, Types
 from placer.types import FLOATS, TensorType
 
@@ -32,7 +32,7 @@ CONSTANT = Declaration(
     _infer_constant,
     lambda types, attrs: "whole",
     attrs=(
-        Attr("value", bool | int | float, "the number", required=True),
+        required("value", bool | int | float, "the number"),
         Attr(
             "dtype",
             str,

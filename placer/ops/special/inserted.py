@@ -7,7 +7,7 @@ from functools import partial
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr, check_positive, infer_one_type
 from placer.ops.common.costs import flops_per_element
-from placer.ops.declaration import Attr, Attrs, Declaration, case
+from placer.ops.declaration import Attr, Attrs, Declaration, case, required
 from placer.ops.operand import Operand, Types, check_operand
 from placer.types import TensorType
 
@@ -15,7 +15,11 @@ _inserted = partial(Declaration, differentiable=False, inserted=True)
 
 _SQUARES = (
     Operand(
-        "xs", "float scalars: sums of squares", variadic=True, dtype="float", same=True
+        "xs",
+        "float scalars: sums of squares",
+        variadic=True,
+        dtype="float",
+        same="dtype",
     ),
 )
 
@@ -26,12 +30,7 @@ ACCUMULATE = _inserted(
     " repeated bit for bit. Half floats are added in float32 and rounded once.",
     (
         Operand(
-            "xs",
-            "float, all of one type",
-            variadic=True,
-            dtype="float",
-            same=True,
-            same_shape=True,
+            "xs", "float, all of one type", variadic=True, dtype="float", same="type"
         ),
     ),
     flops=lambda types, attrs: (len(types) - 1) * types[0].numel(),
@@ -83,9 +82,7 @@ CLIP_SCALE = _inserted(
     _SQUARES,
     _infer_clip,
     flops=lambda types, attrs: len(types) + 2,
-    attrs=(
-        Attr("max_norm", float, "the largest norm that is not scaled", required=True),
-    ),
+    attrs=(required("max_norm", float, "the largest norm that is not scaled"),),
     formula="out = min(1, max_norm / √Σ xs)",
     source="optax.clip_by_global_norm",
     cases=(case("float32[], float32[]", max_norm=1.0),),
@@ -104,7 +101,7 @@ CLIP_VALUE = _inserted(
     (Operand("x", "float, any shape", dtype="float"),),
     _infer_clip_value,
     flops=flops_per_element(2),
-    attrs=(Attr("limit", float, "the bound, finite and above 0", required=True),),
+    attrs=(required("limit", float, "the bound, finite and above 0"),),
     formula="out = min(limit, max(-limit, x))",
     source="optax.clip",
     cases=(case("float32[8]", limit=0.5),),
@@ -187,8 +184,8 @@ def _infer_part(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 _part = partial(
     _inserted,
     attrs=(
-        Attr("own", list[int], "the indices of these parts, from 0", required=True),
-        Attr("parts", int, "the number of parts of the batch", required=True),
+        required("own", list[int], "the indices of these parts, from 0"),
+        required("parts", int, "the number of parts of the batch"),
     ),
     linear=lambda types, attrs: ((0,),),
     cases=(case("float32[batch, 8]", own=(0,), parts=2),),

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from placer.ops.common.costs import flops_per_element
-from placer.ops.declaration import Attr, Attrs, Declaration, case
+from placer.ops.declaration import Attrs, Declaration, case, required
 from placer.ops.operand import Operand, Types, check_operand
 from placer.types import BATCH, TensorType
 
 POSITION = Operand(
     "position", "uint32[batch, 2]: the step and the row's index in the global batch"
 )
-STREAM = Attr(
-    "stream", int, "the number of the random stream, below 2⁶³", required=True
-)
+STREAM = required("stream", int, "the number of the random stream, below 2⁶³")
 
 
 def check_position(types: Types, index: int) -> None:
@@ -37,7 +35,7 @@ DROP = Declaration(
     flops=flops_per_element(2),
     grad_flops=lambda types, attrs, wrt: 2 * types[0].numel() * len(wrt),
     attrs=(
-        Attr("rate", float, "the probability of a zero, in [0, 1)", required=True),
+        required("rate", float, "the probability of a zero, in [0, 1)"),
         STREAM,
     ),
     residuals=lambda types, attrs: (TensorType("bool", types[0].shape),),
