@@ -157,6 +157,11 @@ class Signature:
             raise error.of(self.kind) from None
 
 
+def takes_no_count(types: Types, attrs: Attrs) -> bool:
+    """`Declaration.takes_count` of an op whose function has no argument `count`."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Declaration(Signature):
     """Everything that the compiler knows about an op kind, with its `Signature`.
@@ -202,7 +207,7 @@ class Declaration(Signature):
     )
     saves: Callable[[Types, Attrs], tuple[int, ...]] = lambda types, attrs: ()
     residuals: Callable[[Types, Attrs], tuple[TensorType, ...]] = lambda types, attrs: ()
-    takes_count: Callable[[Types, Attrs], bool] = lambda types, attrs: False
+    takes_count: Callable[[Types, Attrs], bool] = takes_no_count
     index_bounds: Callable[[Types, Attrs], Mapping[int, int]] = lambda types, attrs: {}
     constant_operands: tuple[int, ...] = ()
     differentiable: bool = True

@@ -84,7 +84,15 @@ def check_operand(
 ) -> None:
     """Raise OpError unless an operand is valid, as `needed` says."""
     if not valid:
-        raise OpError(f"needs {needed}, '{name}' is {types[index]}", operand=index)
+        raise operand_error(types, index, name, needed)
+
+
+def operand_error(
+    types: Types, index: int, name: str, needed: str, hint: str | None = None
+) -> OpError:
+    """Return the error of an operand that is not as `needed`."""
+    message = f"needs {needed}, '{name}' is {types[index]}"
+    return OpError(message, operand=index, hint=hint)
 
 
 def require_float(name: str, types: Types, index: int) -> None:
@@ -104,23 +112,16 @@ def require_integer(name: str, types: Types, index: int) -> None:
 def require_same_dtype(names: Sequence[str], types: Types, index: int) -> None:
     """Raise OpError if operand `index` does not have the dtype of the first."""
     if types[index].dtype != types[0].dtype:
-        both = show_both(names, types, index)
-        raise OpError(f"needs operands of one dtype, {both}", operand=index)
+        needed = f"operands of one dtype, '{names[0]}' is {types[0]}"
+        raise operand_error(types, index, names[index], needed)
 
 
 def require_same_shape(names: Sequence[str], types: Types, index: int) -> None:
     """Raise OpError if operand `index` does not have the shape of the first."""
     shapes = [types[0].shape, types[index].shape]
-    if shapes[0] == shapes[1]:
-        return
-    hint = None
-    if sorted(shapes, key=len) == [(BATCH,), (BATCH, 1)]:
-        all_pairs = "[batch] and [batch, 1] would broadcast to all pairs of rows"
-        hint = f"{all_pairs}; reshape one"
-    both = show_both(names, types, index)
-    raise OpError(f"needs operands of one shape, {both}", operand=index, hint=hint)
-
-
-def show_both(names: Sequence[str], types: Types, index: int) -> str:
-    """Return the types of the first operand and of operand `index`, for a message."""
-    return f"'{names[0]}' is {types[0]}, '{names[index]}' is {types[index]}"
+    if shapes[0] != shapes[1]:
+        needed, hint = f"operands of one shape, '{names[0]}' is {types[0]}", None
+        if sorted(shapes, key=len) == [(BATCH,), (BATCH, 1)]:
+            all_pairs = "[batch] and [batch, 1] would broadcast to all pairs of rows"
+            hint = f"{all_pairs}; reshape one"
+        raise operand_error(types, index, names[index], needed, hint)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from placer.errors import OpError
 from placer.ops.common.checks import check_attr, normalize_axis, without
 from placer.ops.declaration import (
     Attr,
@@ -16,7 +15,7 @@ from placer.ops.declaration import (
     float_dtype,
     required,
 )
-from placer.ops.operand import Operand, Types, check_operand
+from placer.ops.operand import Operand, Types, check_operand, operand_error
 from placer.types import TensorType
 
 _OUTSIDE = (
@@ -111,12 +110,9 @@ def _infer_take_along_axis(types: Types, attrs: Attrs) -> tuple[TensorType, ...]
     others = without(x.shape, axis)
     if indices.rank != x.rank or without(indices.shape, axis) != others:
         short = indices.shape == others
-        raise OpError(
-            f"needs operands that differ at axis {axis} only, 'x' is {x}, 'indices' is"
-            f" {indices}",
-            operand=1,
-            hint=f"expand_dims the indices at axis {axis}" if short else None,
-        )
+        hint = f"expand_dims the indices at axis {axis}" if short else None
+        needed = f"operands that differ at axis {axis} only, 'x' is {x}"
+        raise operand_error(types, 1, "indices", needed, hint)
     return (TensorType(x.dtype, indices.shape),)
 
 

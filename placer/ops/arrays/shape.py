@@ -9,7 +9,7 @@ from typing import Literal
 from placer.errors import OpError
 from placer.ops.common.checks import count_elements, normalize_axis, without
 from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case, required
-from placer.ops.operand import Operand, Types, check_operand
+from placer.ops.operand import Operand, Types, check_operand, operand_error
 from placer.types import BATCH, Dim, TensorType
 
 _error = partial(OpError, attr="shape")
@@ -138,11 +138,8 @@ def _infer_concat(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     for index, type_ in enumerate(types):
         same = without(type_.shape, axis) == without(first.shape, axis)
         if type_.rank != first.rank or not same:
-            raise OpError(
-                f"needs operands that differ at axis {axis} only,"
-                f" 'xs[0]' is {first}, 'xs[{index}]' is {type_}",
-                operand=index,
-            )
+            needed = f"operands that differ at axis {axis} only, 'xs[0]' is {first}"
+            raise operand_error(types, index, f"xs[{index}]", needed)
         size = type_.shape[axis]
         if size == BATCH:
             raise OpError(

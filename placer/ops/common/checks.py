@@ -8,7 +8,7 @@ from math import isfinite, prod
 
 from placer.errors import OpError
 from placer.ops.declaration import Attrs, BatchRule
-from placer.ops.operand import Types, show_both
+from placer.ops.operand import Types, operand_error
 from placer.types import BATCH, FLOATS, ITEM_BYTES, Dim, TensorType
 
 _LARGEST_FINITE = {
@@ -52,8 +52,8 @@ def infer_one_type(
 ) -> tuple[TensorType, ...]:
     """Return the type of two operands; raise OpError if they are not of one type."""
     if types[1] != types[0]:
-        both = show_both(names, types, 1)
-        raise OpError(f"needs operands of one type, {both}", operand=1)
+        needed = f"operands of one type, '{names[0]}' is {types[0]}"
+        raise operand_error(types, 1, names[1], needed)
     return (types[0],)
 
 

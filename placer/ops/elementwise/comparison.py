@@ -14,7 +14,7 @@ from placer.ops.elementwise.broadcasting import (
     grad_flops,
     result_flops,
 )
-from placer.ops.operand import INTEGERS, Operand, Types
+from placer.ops.operand import INTEGERS, Operand, Types, operand_error
 from placer.types import TensorType
 
 _CASES = (
@@ -66,10 +66,8 @@ def _infer_where(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
             hint="greater, less and equal make one" if types[0].is_float else None,
         )
     if types[1].dtype != types[2].dtype:
-        raise OpError(
-            f"needs operands of one dtype, 'a' is {types[1]}, 'b' is {types[2]}",
-            operand=2,
-        )
+        needed = f"operands of one dtype, 'a' is {types[1]}"
+        raise operand_error(types, 2, "b", needed)
     return (
         TensorType(types[1].dtype, broadcast_shapes(types, ("condition", "a", "b"))),
     )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from placer.errors import OpError
 from placer.ops.common.checks import (
     check_attr,
     check_divides,
@@ -27,7 +26,7 @@ from placer.ops.image.windows import (
     slide_windows,
 )
 from placer.ops.linear.weighted import check_bias, make_weights
-from placer.ops.operand import Operand, Types, require_same_dtype
+from placer.ops.operand import Operand, Types, operand_error, require_same_dtype
 from placer.types import TensorType
 
 _WINDOW = {1: "size", 2: "height, width"}
@@ -117,9 +116,8 @@ def infer(layer: ConvLayer, types: Types, attrs: Attrs) -> tuple[TensorType, ...
     filters = layer.count_filters(channels, groups, w)
     if filters is None:
         grouped = f" and groups {groups}" if groups > 1 else ""
-        raise OpError(
-            f"needs 'w' {layer.w_shape} for 'x' {x}{grouped}, 'w' is {w}", operand=1
-        )
+        needed = f"'w' {layer.w_shape} for 'x' {x}{grouped}"
+        raise operand_error(types, 1, "w", needed)
     check_bias(types, filters)
     slide = _slide(layer, types, attrs)
     sizes = slide.image if layer.style == "transpose" else slide.outputs

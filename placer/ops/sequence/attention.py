@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placer.errors import OpError
 from placer.ops.common.checks import check_divides
 from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
 from placer.ops.operand import (
@@ -12,6 +11,7 @@ from placer.ops.operand import (
     Operand,
     Types,
     check_operand,
+    operand_error,
     require_float,
     require_same_dtype,
 )
@@ -48,11 +48,9 @@ def check_sequences(names: Sequence[str], types: Types) -> None:
         first, leading = (0, 1) if name != "value" else (1, 2)
         actual, expected = types[index].shape[:leading], types[first].shape[:leading]
         if actual != expected:
-            raise OpError(
-                f"needs '{name}' [{', '.join(map(str, expected))}, …] for"
-                f" '{names[first]}' {types[first]}, '{name}' is {types[index]}",
-                operand=index,
-            )
+            leads = f"[{', '.join(map(str, expected))}, …]"
+            needed = f"'{name}' {leads} for '{names[first]}' {types[first]}"
+            raise operand_error(types, index, name, needed)
     for index in range(len(names)):
         require_same_dtype(names, types, index)
 
@@ -72,20 +70,16 @@ def check_mask(index: int, types: Types, keys: TensorType) -> None:
         check_operand(types, index, "mask", valid, "a mask of bool or integers")
     if mask.shape not in shapes:
         listed = " or ".join(f"[{', '.join(map(str, shape))}]" for shape in shapes)
-        raise OpError(
-            f"needs 'mask' {listed} for 'query' {types[0]}, 'mask' is {mask}",
-            operand=index,
-        )
+        needed = f"'mask' {listed} for 'query' {types[0]}"
+        raise operand_error(types, index, "mask", needed)
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     check_sequences(SEQUENCES, types)
     query, key, value = types[:3]
     if key.shape[-1] != query.shape[-1]:
-        raise OpError(
-            f"needs keys as wide as queries, 'query' is {query}, 'key' is {key}",
-            operand=1,
-        )
+        needed = f"keys as wide as queries, 'query' is {query}"
+        raise operand_error(types, 1, "key", needed)
     for name, type_ in zip(SEQUENCES, types, strict=False):
         width = int(type_.shape[-1])
         check_divides(attrs, "heads", width, f"'{name}' of {width}")

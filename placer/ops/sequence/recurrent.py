@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.roles import make_parameters, name_operands, require_shapes
 from placer.ops.declaration import (
@@ -19,7 +18,13 @@ from placer.ops.declaration import (
     choice,
     flag,
 )
-from placer.ops.operand import Operand, Types, require_float, require_integer
+from placer.ops.operand import (
+    Operand,
+    Types,
+    operand_error,
+    require_float,
+    require_integer,
+)
 from placer.types import BATCH, Dim, TensorType
 
 
@@ -75,11 +80,8 @@ def _sizes(x: TensorType) -> tuple[Dim, int, int]:
     """Return rows, steps and width of x; raise OpError if x is not a sequence."""
     require_float("x", (x,), 0)
     if x.rank != 3 or BATCH in x.shape[1:]:
-        raise OpError(
-            f"needs a sequence [batch, time, in], 'x' is {x}",
-            operand=0,
-            hint="reshape it to [batch, time, 1]" if x.rank == 2 else None,
-        )
+        hint = "reshape it to [batch, time, 1]" if x.rank == 2 else None
+        raise operand_error((x,), 0, "x", "a sequence [batch, time, in]", hint)
     rows, time, width = x.shape
     return rows, int(time), int(width)
 
@@ -120,10 +122,8 @@ def _check_lengths(index: int, types: Types) -> None:
     require_integer("lengths", types, index)
     x, lengths = types[0], types[index]
     if lengths.shape != x.shape[:1]:
-        raise OpError(
-            f"needs 'lengths' [{x.shape[0]}] for 'x' {x}, 'lengths' is {lengths}",
-            operand=index,
-        )
+        needed = f"'lengths' [{x.shape[0]}] for 'x' {x}"
+        raise operand_error(types, index, "lengths", needed)
 
 
 def _parameters(
