@@ -38,7 +38,8 @@ class Operand:
 def check_operands(operands: Sequence[Operand], types: Types, beside: str = "") -> None:
     """Raise OpError unless the operands are as declared."""
     check_arity(operands, types, beside)
-    each = [operands[min(index, len(operands) - 1)] for index in range(len(types))]
+    more = len(types) - len(operands)
+    each = [*operands[: len(types)], *tuple(operands[-1:]) * more]  # if variadic
     names = [f"{o.name}[{i}]" if o.variadic else o.name for i, o in enumerate(each)]
     for index, (operand, type_) in enumerate(zip(each, types, strict=True)):
         if operand.dtype == "float":
