@@ -91,7 +91,7 @@ class OpError(PlacerError):
     """An op that does not fit its operands or attributes.
 
     `operand` (an index) or `attr` (a name) is the one at fault, so that a front end can
-    point at it.
+    point at it. `kind` is the kind of op that is the subject of the message, if any.
     """
 
     def __init__(
@@ -105,6 +105,12 @@ class OpError(PlacerError):
         super().__init__(message, hint=hint)
         self.operand = operand
         self.attr = attr
+        self.kind: str | None = None
+
+    def of(self, kind: str) -> OpError:
+        """Begin the message, a predicate such as `needs rows`, with a kind of op."""
+        self.kind, self.message = kind, f"{kind} {self.message}"
+        return self
 
 
 class GraphError(PlacerError):

@@ -12,10 +12,7 @@ from placer.ops.declaration import Attr, Declaration, Signature
 
 
 def complete(
-    declaration: Signature,
-    written: Mapping[str, Any],
-    *,
-    for_parameters: bool = False,
+    declaration: Signature, written: Mapping[str, Any], *, for_parameters: bool = False
 ) -> dict[str, Any]:
     """Return all attributes of an op in the declaration's order, with defaults.
 
@@ -26,20 +23,18 @@ def complete(
     Raises OpError for an attribute that the op does not have, for a required one that
     is missing, and for a value that is not one of the choices.
     """
-    if not written and not for_parameters and declaration.kind in _DEFAULTS:
-        return dict(_DEFAULTS[declaration.kind])
+    kind = declaration.kind
+    if not written and not for_parameters and kind in _DEFAULTS:
+        return dict(_DEFAULTS[kind])
     attrs = [a for a in declaration.attrs if for_parameters or not a.for_parameters]
     names = [a.name for a in attrs]
     for name in written:
         if name not in names:
-            raise OpError(
-                f"{declaration.kind} has no attribute '{name}'",
-                attr=name,
-                hint=did_you_mean(name, names),
-            )
-    complete_attrs = {a.name: _value(declaration.kind, a, written) for a in attrs}
+            hint = did_you_mean(name, names)
+            raise OpError(f"has no attribute '{name}'", attr=name, hint=hint).of(kind)
+    complete_attrs = {a.name: _value(kind, a, written) for a in attrs}
     if not written and not for_parameters:
-        _DEFAULTS[declaration.kind] = dict(complete_attrs)
+        _DEFAULTS[kind] = dict(complete_attrs)
     return complete_attrs
 
 
@@ -50,17 +45,14 @@ _DEFAULTS: dict[str, dict[str, Any]] = {}
 def _value(kind: str, attr: Attr, given: Mapping[str, Any]) -> Any:
     if attr.name not in given:
         if attr.required:
-            raise OpError(
-                f"{kind} needs the attribute '{attr.name}': {attr.doc}", attr=attr.name
-            )
+            message = f"needs the attribute '{attr.name}': {attr.doc}"
+            raise OpError(message, attr=attr.name).of(kind)
         return attr.default
     value = given[attr.name]
     if attr.choices and value not in attr.choices:
-        raise OpError(
-            f"{kind} cannot have {attr.name}: {value}",
-            attr=attr.name,
-            hint=did_you_mean(str(value), attr.choices),
-        )
+        hint = did_you_mean(str(value), attr.choices)
+        message = f"cannot have {attr.name}: {value}"
+        raise OpError(message, attr=attr.name, hint=hint).of(kind)
     return value
 
 
@@ -73,10 +65,8 @@ def check_types(declaration: Declaration, attrs: Mapping[str, Any]) -> None:
         try:
             msgspec.convert(value, attr.type)
         except msgspec.ValidationError as error:
-            raise OpError(
-                f"{declaration.kind} cannot have {attr.name}: {value!r}: {error}",
-                attr=attr.name,
-            ) from error
+            message = f"cannot have {attr.name}: {value!r}: {error}"
+            raise OpError(message, attr=attr.name).of(declaration.kind) from error
 
 
 def condense(declaration: Declaration, attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from placer.config.metrics import Finalizer
-from placer.ops.operand import Operand, Types, check_operands
+from placer.errors import OpError
+from placer.ops.operand import Operand, Types, check_layer, check_operands
 from placer.types import TensorType
 
 Attrs = Mapping[str, Any]
 BatchRule = Literal["rows", "reduce", "whole"]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,11 @@ class Attr:
     for_parameters: bool = False
     compiler_only: bool = False
     example: Any = None
+
+
+def required(name: str, type_: Any, doc: str, **fields: Any) -> Attr:
+    """Return an attribute that every op of the kind must have."""
+    return Attr(name, type_, doc, required=True, **fields)
 
 
 def flag(
@@ -104,13 +111,14 @@ class Signature:
     """What a spec and the op reference know about an op kind or a composite.
 
     The callables take the operand types, without absent optional operands, and the
-    attributes, with defaults.
+    attributes, with defaults. An OpError that they raise is a predicate, such as `needs
+    rows`; `infer` and `parameters` make the kind its subject.
 
     - `result_types(types, attrs)`: the result types, given operands of the number and
-      dtypes that `operands` declares; by default the type of the first operand. Raises
-      OpError. Everyone else calls `infer`.
-    - `parameters(types, attrs)`: what a layer creates, from its operands that are not
-      parameters.
+      dtypes that `operands` declares; by default the type of the first operand.
+      Everyone else calls `infer`.
+    - `creates(types, attrs)`: the parameters that a layer creates, given the operands
+      that are not parameters. Everyone else calls `parameters`.
     - `operand_names(types)`: the names of the operands that are present. Needed only if
       an optional operand precedes others; without it, absent operands are the last.
     - `formula`, `source`, `cases`: for the op reference.
@@ -122,7 +130,7 @@ class Signature:
     result_types: Callable[[Types, Attrs], tuple[TensorType, ...]] = first_type
     _: KW_ONLY
     attrs: tuple[Attr, ...] = ()
-    parameters: Callable[[Types, Attrs], tuple[LayerParameter, ...]] | None = None
+    creates: Callable[[Types, Attrs], tuple[LayerParameter, ...]] | None = None
     operand_names: Callable[[Types], tuple[str, ...]] | None = None
     formula: str = ""
     source: str = ""
@@ -130,29 +138,30 @@ class Signature:
 
     def infer(self, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         """Return the result types; raise OpError for a wrong operand or attribute."""
-        if self.operand_names is None:
-            check_operands(self.kind, self.operands, types)
-        return self.result_types(types, attrs)
+        return self._call(self.result_types, check_operands, types, attrs)
 
+    def parameters(self, types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
+        """Return what a layer creates; raise OpError for a wrong operand or attribute.
 
-def rowwise(types: Types, attrs: Attrs) -> BatchRule:
-    """The batch rule of an op whose row i depends only on row i of its operands."""
-    return "rows"
+        `types` are those of the operands that are not parameters.
+        """
+        assert self.creates is not None
+        return self._call(self.creates, check_layer, types, attrs)
 
-
-def no_flops(types: Types, attrs: Attrs, wrt: Sequence[int] = ()) -> int:
-    """`Declaration.flops` or `grad_flops` of an op that only moves elements."""
-    return 0
-
-
-def nothing(types: Types, attrs: Attrs) -> tuple[()]:
-    """What an op is linear in, saves or keeps, if there is nothing of the kind."""
-    return ()
-
-
-def no_bounds(types: Types, attrs: Attrs) -> Mapping[int, int]:
-    """`Declaration.index_bounds` of an op that accepts all values."""
-    return {}
+    def _call(
+        self,
+        function: Callable[[Types, Attrs], Result],
+        check: Callable[[Sequence[Operand], Types], None],
+        types: Types,
+        attrs: Attrs,
+    ) -> Result:
+        """Check the operands and call a function of the declaration."""
+        try:
+            if self.operand_names is None:
+                check(self.operands, types)
+            return function(types, attrs)
+        except OpError as error:
+            raise error.of(self.kind) from None
 
 
 def takes_no_count(types: Types, attrs: Attrs) -> bool:
@@ -192,17 +201,21 @@ class Declaration(Signature):
     - `inserted`: only the compiler inserts the op; a spec cannot name it.
     """
 
-    batch_rule: Callable[[Types, Attrs], BatchRule] = rowwise
-    flops: Callable[[Types, Attrs], int] = no_flops
-    grad_flops: Callable[[Types, Attrs, Sequence[int]], int] = no_flops
+    batch_rule: Callable[[Types, Attrs], BatchRule] = lambda types, attrs: "rows"
+    flops: Callable[[Types, Attrs], int] = lambda types, attrs: 0
+    grad_flops: Callable[[Types, Attrs, Sequence[int]], int] = (
+        lambda types, attrs, wrt: 0
+    )
     _: KW_ONLY
     results: tuple[str, ...] = ("out",)
     variadic: bool = False
-    linear: Callable[[Types, Attrs], tuple[tuple[int, ...], ...]] = nothing
-    saves: Callable[[Types, Attrs], tuple[int, ...]] = nothing
-    residuals: Callable[[Types, Attrs], tuple[TensorType, ...]] = nothing
+    linear: Callable[[Types, Attrs], tuple[tuple[int, ...], ...]] = (
+        lambda types, attrs: ()
+    )
+    saves: Callable[[Types, Attrs], tuple[int, ...]] = lambda types, attrs: ()
+    residuals: Callable[[Types, Attrs], tuple[TensorType, ...]] = lambda types, attrs: ()
     takes_count: Callable[[Types, Attrs], bool] = takes_no_count
-    index_bounds: Callable[[Types, Attrs], Mapping[int, int]] = no_bounds
+    index_bounds: Callable[[Types, Attrs], Mapping[int, int]] = lambda types, attrs: {}
     constant_operands: tuple[int, ...] = ()
     differentiable: bool = True
     finalizer: Finalizer | None = None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from placer.errors import OpError
-from placer.types import TensorType
+from placer.types import BATCH, TensorType
 
 Types = Sequence[TensorType]
 
@@ -22,7 +23,7 @@ class Operand:
 
     A `variadic` operand stands for one or more values and is the last. A `parameter` is
     created by the op itself if it is written as a layer. Of `dtype`, `number` is a float
-    or an integer. If `same`, the operand has the dtype of the first one.
+    or an integer. The operand has the dtype, shape or type of the first one, if `same`.
     """
 
     name: str
@@ -31,76 +32,97 @@ class Operand:
     variadic: bool = False
     parameter: bool = False
     dtype: Literal["any", "float", "integer", "number"] = "any"
-    same: bool = False
+    same: Literal["dtype", "shape", "type"] | None = None
 
 
-def check_operands(kind: str, operands: Sequence[Operand], types: Types) -> None:
-    """Raise OpError unless number and dtypes of the operands are as declared."""
-    check_arity(kind, operands, types)
-    each = [operands[min(index, len(operands) - 1)] for index in range(len(types))]
+def check_operands(operands: Sequence[Operand], types: Types, beside: str = "") -> None:
+    """Raise OpError unless the operands are as declared."""
+    check_arity(operands, types, beside)
+    more = len(types) - len(operands)
+    each = [*operands[: len(types)], *tuple(operands[-1:]) * more]  # if variadic
     names = [f"{o.name}[{i}]" if o.variadic else o.name for i, o in enumerate(each)]
     for index, (operand, type_) in enumerate(zip(each, types, strict=True)):
         if operand.dtype == "float":
-            require_float(kind, names[index], types, index)
+            require_float(names[index], types, index)
         elif operand.dtype == "integer" or (
             operand.dtype == "number" and not type_.is_float
         ):
-            require_integer(kind, names[index], types, index)
+            require_integer(names[index], types, index)
     for index, operand in enumerate(each):
-        if operand.same:
-            require_same_dtype(kind, names, types, index)
+        if operand.same in ("dtype", "type"):
+            require_same_dtype(names, types, index)
+    for index, operand in enumerate(each):
+        if operand.same in ("shape", "type"):
+            require_same_shape(names, types, index)
 
 
-def check_layer(kind: str, operands: Sequence[Operand], types: Types) -> None:
+def check_layer(operands: Sequence[Operand], types: Types) -> None:
     """Raise OpError unless the operands of a layer, without parameters, are valid."""
+    if all(operand.optional for operand in operands if operand.parameter):
+        check_arity(operands, types)  # it can also be written without parameters
     given = [operand for operand in operands if not operand.parameter]
-    if len(types) != len(given):
-        noun = "operand" if len(given) == 1 else "operands"
-        raise OpError(
-            f"{kind} needs {len(given)} {noun} ({', '.join(o.name for o in given)})"
-            f" beside its parameters, {len(types)} given"
-        )
-    check_operands(kind, given, types)
+    check_operands(given, types, " beside its parameters")
 
 
-def check_arity(kind: str, operands: Sequence[Operand], types: Types) -> None:
-    """Raise OpError if the number of operands is not one that `operands` allows."""
+def check_arity(operands: Sequence[Operand], types: Types, beside: str = "") -> None:
+    """Raise OpError if the number of operands is not one that `operands` allows.
+
+    `beside` says in the message which operands are not counted.
+    """
     minimum = sum(not operand.optional for operand in operands)
-    maximum = None if operands and operands[-1].variadic else len(operands)
-    if len(types) < minimum or (maximum is not None and len(types) > maximum):
-        bounds = f"at least {minimum}" if maximum is None else f"{minimum}"
-        if maximum is not None and maximum != minimum:
-            bounds = f"{minimum} to {maximum}"
+    maximum = inf if operands and operands[-1].variadic else len(operands)
+    if not minimum <= len(types) <= maximum:
+        bounds = f"{minimum} to {maximum}" if minimum < maximum else f"{minimum}"
+        if maximum == inf:
+            bounds = f"at least {minimum}"
         names = ", ".join(operand.name for operand in operands)
         noun = "operand" if bounds.endswith("1") else "operands"
-        raise OpError(f"{kind} needs {bounds} {noun} ({names}), {len(types)} given")
+        raise OpError(f"needs {bounds} {noun} ({names}){beside}, {len(types)} given")
 
 
-def require_float(kind: str, name: str, types: Types, index: int) -> None:
+def check_operand(
+    types: Types, index: int, name: str, valid: bool, needed: str
+) -> None:
+    """Raise OpError unless an operand is valid, as `needed` says."""
+    if not valid:
+        raise operand_error(types, index, name, needed)
+
+
+def operand_error(
+    types: Types, index: int, name: str, needed: str, hint: str | None = None
+) -> OpError:
+    """Return the error of an operand that is not as `needed`."""
+    message = f"needs {needed}, '{name}' is {types[index]}"
+    return OpError(message, operand=index, hint=hint)
+
+
+def require_float(name: str, types: Types, index: int) -> None:
     """Raise OpError if operand `index` does not have a float dtype."""
     if not types[index].is_float:
-        raise OpError(
-            f"{kind} needs a float operand as '{name}', not {types[index]}",
-            operand=index,
-        )
+        message = f"needs a float operand as '{name}', not {types[index]}"
+        raise OpError(message, operand=index)
 
 
-def require_integer(kind: str, name: str, types: Types, index: int) -> None:
+def require_integer(name: str, types: Types, index: int) -> None:
     """Raise OpError if operand `index` does not have an integer dtype."""
     if types[index].dtype not in INTEGERS:
-        raise OpError(
-            f"{kind} needs an integer operand as '{name}', not {types[index]}",
-            operand=index,
-        )
+        message = f"needs an integer operand as '{name}', not {types[index]}"
+        raise OpError(message, operand=index)
 
 
-def require_same_dtype(
-    kind: str, names: Sequence[str], types: Types, index: int
-) -> None:
+def require_same_dtype(names: Sequence[str], types: Types, index: int) -> None:
     """Raise OpError if operand `index` does not have the dtype of the first."""
     if types[index].dtype != types[0].dtype:
-        raise OpError(
-            f"{kind} needs operands of one dtype,"
-            f" '{names[0]}' is {types[0]}, '{names[index]}' is {types[index]}",
-            operand=index,
-        )
+        needed = f"operands of one dtype, '{names[0]}' is {types[0]}"
+        raise operand_error(types, index, names[index], needed)
+
+
+def require_same_shape(names: Sequence[str], types: Types, index: int) -> None:
+    """Raise OpError if operand `index` does not have the shape of the first."""
+    shapes = [types[0].shape, types[index].shape]
+    if shapes[0] != shapes[1]:
+        needed, hint = f"operands of one shape, '{names[0]}' is {types[0]}", None
+        if sorted(shapes, key=len) == [(BATCH,), (BATCH, 1)]:
+            all_pairs = "[batch] and [batch, 1] would broadcast to all pairs of rows"
+            hint = f"{all_pairs}; reshape one"
+        raise operand_error(types, index, names[index], needed, hint)

@@ -154,7 +154,7 @@ def _expansion(composite: Composite) -> list[str]:
         types = [TensorType.parse(word) for word in case.operands]
         attrs = complete(composite, case.attrs)
         operand_types = _codes(types)
-        if composite.parameters is not None:
+        if composite.creates is not None:
             types += [p.type for p in composite.parameters(types, attrs)]
         composite.infer(types, attrs)
         names = [

@@ -50,6 +50,5 @@ def report_op_error(
         at = operands[error.operand][0]
     else:
         at = entries.get("params", at)
-    has_kind = error.message.startswith(f"{entry.kind} ")
-    op = f"op '{entry.name}'" if has_kind else entry.where
+    op = f"op '{entry.name}'" if error.kind == entry.kind else entry.where
     problems.add(f"{op}: {error.message}", inner_span(at), error.hint)

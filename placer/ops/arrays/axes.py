@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.arrays.reduction import normalize_axes
-from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
+from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case, required
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
@@ -18,10 +18,8 @@ def _permutation(x: TensorType, attrs: Attrs) -> tuple[int, ...]:
         return tuple(reversed(range(x.rank)))
     axes = [p + x.rank if p < 0 else p for p in perm]
     if sorted(axes) != list(range(x.rank)):
-        raise OpError(
-            f"transpose needs each axis of 'x' {x} once, perm is {list(perm)}",
-            attr="perm",
-        )
+        message = f"needs each axis of 'x' {x} once, perm is {list(perm)}"
+        raise OpError(message, attr="perm")
     return tuple(axes)
 
 
@@ -56,14 +54,11 @@ TRANSPOSE = Declaration(
 
 def _infer_squeeze(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,) = types
-    removed = normalize_axes("squeeze", attrs, x.rank)
+    removed = normalize_axes(attrs, x.rank)
     for axis in removed:
         if x.shape[axis] != 1:
-            raise OpError(
-                f"squeeze removes dimensions of 1, axis {axis} of 'x' {x} is"
-                f" {x.shape[axis]}",
-                attr="axis",
-            )
+            was = f"axis {axis} of 'x' {x} is {x.shape[axis]}"
+            raise OpError(f"removes dimensions of 1, {was}", attr="axis")
     shape = tuple(dim for axis, dim in enumerate(x.shape) if axis not in removed)
     return (TensorType(x.dtype, shape),)
 
@@ -74,7 +69,7 @@ SQUEEZE = Declaration(
     " row.",
     _OPERANDS,
     _infer_squeeze,
-    attrs=(Attr("axis", int | list[int], "the axes to remove", required=True),),
+    attrs=(required("axis", int | list[int], "the axes to remove"),),
     linear=lambda types, attrs: ((0,),),
     formula="out[i] = x[i, 0]",
     source="numpy.squeeze",
@@ -89,7 +84,7 @@ def _infer_expand(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,), axis = types, attrs["axis"]
     rank = x.rank + (1 if isinstance(axis, int) else len(axis))
     shape: list[Dim] = list(x.shape)
-    for new in normalize_axes("expand_dims", attrs, rank, "result"):
+    for new in normalize_axes(attrs, rank, "result"):
         shape.insert(new, 1)
     return (TensorType(x.dtype, tuple(shape)),)
 
@@ -106,14 +101,7 @@ EXPAND_DIMS = Declaration(
     _OPERANDS,
     _infer_expand,
     _rows_expand,
-    attrs=(
-        Attr(
-            "axis",
-            int | list[int],
-            "the axes of the result that are new",
-            required=True,
-        ),
-    ),
+    attrs=(required("axis", int | list[int], "the axes of the result that are new"),),
     linear=lambda types, attrs: ((0,),),
     formula="out[i, 0] = x[i]",
     source="numpy.expand_dims",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from placer.errors import OpError
 from placer.ops.common.checks import check_attr, normalize_axis, without
 from placer.ops.declaration import (
     Attr,
@@ -14,8 +13,9 @@ from placer.ops.declaration import (
     Declaration,
     case,
     float_dtype,
+    required,
 )
-from placer.ops.operand import Operand, Types
+from placer.ops.operand import Operand, Types, check_operand, operand_error
 from placer.types import TensorType
 
 _OUTSIDE = (
@@ -25,11 +25,9 @@ _OUTSIDE = (
 )
 
 
-def _check_indices(kind: str, types: Types) -> None:
-    if types[1].dtype not in ("int32", "int64"):
-        raise OpError(
-            f"{kind} needs int32 or int64 indices, 'indices' is {types[1]}", operand=1
-        )
+def _check_indices(types: Types) -> None:
+    valid = types[1].dtype in ("int32", "int64")
+    check_operand(types, 1, "indices", valid, "int32 or int64 indices")
 
 
 def _declare(
@@ -46,7 +44,7 @@ def _declare(
     def index_bounds(types: Types, attrs: Attrs) -> dict[int, int]:
         # For an integer x an index outside gives a number with a meaning of its own
         x = types[0]
-        size = x.shape[normalize_axis(kind, attrs["axis"], x.rank)]
+        size = x.shape[normalize_axis(attrs["axis"], x.rank)]
         return {1: size} if x.is_float and isinstance(size, int) else {}
 
     return Declaration(
@@ -68,16 +66,16 @@ def _declare(
 
 
 def _infer_gather(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_indices("gather", types)
+    _check_indices(types)
     x, indices = types
-    axis = normalize_axis("gather", attrs["axis"], x.rank)
+    axis = normalize_axis(attrs["axis"], x.rank)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     return (TensorType(x.dtype, shape),)
 
 
 def _rows_gather(types: Types, attrs: Attrs) -> BatchRule:
     x, indices = types
-    if normalize_axis("gather", attrs["axis"], x.rank) == 0:
+    if normalize_axis(attrs["axis"], x.rank) == 0:
         # the result's rows are those of the indices, unless x has rows, too
         return "whole" if x.has_rows else "rows"
     return "whole" if indices.has_rows else "rows"
@@ -105,24 +103,21 @@ GATHER = _declare(
 
 
 def _infer_take_along_axis(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_indices("take_along_axis", types)
+    _check_indices(types)
     x, indices = types
-    axis = normalize_axis("take_along_axis", attrs["axis"], x.rank)
+    axis = normalize_axis(attrs["axis"], x.rank)
     others = without(x.shape, axis)
     if indices.rank != x.rank or without(indices.shape, axis) != others:
         short = indices.shape == others
-        raise OpError(
-            f"take_along_axis needs operands that differ at axis {axis} only,"
-            f" 'x' is {x}, 'indices' is {indices}",
-            operand=1,
-            hint=f"expand_dims the indices at axis {axis}" if short else None,
-        )
+        hint = f"expand_dims the indices at axis {axis}" if short else None
+        needed = f"operands that differ at axis {axis} only, 'x' is {x}"
+        raise operand_error(types, 1, "indices", needed, hint)
     return (TensorType(x.dtype, indices.shape),)
 
 
 def _rows_take_along_axis(types: Types, attrs: Attrs) -> BatchRule:
     x = types[0]
-    first = normalize_axis("take_along_axis", attrs["axis"], x.rank) == 0
+    first = normalize_axis(attrs["axis"], x.rank) == 0
     return "whole" if first and x.has_rows else "rows"
 
 
@@ -148,7 +143,7 @@ TAKE_ALONG_AXIS = _declare(
 
 
 def _infer_one_hot(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_attr("one_hot", attrs, "classes", attrs["classes"] >= 1, "at least 1 class")
+    check_attr(attrs, "classes", attrs["classes"] >= 1, "at least 1 class")
     return (TensorType(attrs["dtype"], (*types[0].shape, attrs["classes"])),)
 
 
@@ -160,7 +155,7 @@ ONE_HOT = Declaration(
     _infer_one_hot,
     flops=lambda types, attrs: types[0].numel() * int(attrs["classes"]),
     attrs=(
-        Attr("classes", int, "the size of the new axis", required=True),
+        required("classes", int, "the size of the new axis"),
         float_dtype("the dtype of the result"),
     ),
     differentiable=False,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from placer.errors import OpError
 from placer.ops.common.checks import normalize_axis, rule_along_axis
-from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
+from placer.ops.declaration import Attr, Attrs, Declaration, case, flag, required
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
@@ -16,12 +14,10 @@ _OPERANDS = (Operand("x", "float, at least one dimension", dtype="float"),)
 def _infer_top_k(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,), k = types, attrs["k"]
     if not x.rank or x.shape[-1] == BATCH:
-        raise OpError(
-            f"top_k needs a last dimension, which is not the batch, 'x' is {x}",
-            operand=0,
-        )
+        message = f"needs a last dimension, which is not the batch, 'x' is {x}"
+        raise OpError(message, operand=0)
     if not 1 <= k <= int(x.shape[-1]):
-        raise OpError(f"top_k cannot take {k} of {x.shape[-1]}, 'x' is {x}", attr="k")
+        raise OpError(f"cannot take {k} of {x.shape[-1]}, 'x' is {x}", attr="k")
     shape = (*x.shape[:-1], k)
     return TensorType(x.dtype, shape), TensorType("int32", shape)
 
@@ -36,7 +32,7 @@ TOP_K = Declaration(
     grad_flops=lambda types, attrs, wrt: (
         _infer_top_k(types, attrs)[0].numel() * len(wrt)
     ),
-    attrs=(Attr("k", int, "the number of elements, at least 1", required=True),),
+    attrs=(required("k", int, "the number of elements, at least 1"),),
     results=("values", "indices"),
     residuals=lambda types, attrs: _infer_top_k(types, attrs)[1:],
     formula="values = x[indices], the k largest; dx[indices] = dvalues, 0 elsewhere",
@@ -50,13 +46,11 @@ _ATTRS = (
 )
 
 
-def _infer_arg(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+def _infer_arg(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,) = types
-    axis = normalize_axis(kind, attrs["axis"], x.rank)
+    axis = normalize_axis(attrs["axis"], x.rank)
     if x.shape[axis] == 0:
-        raise OpError(
-            f"{kind} finds no element along axis {axis} of 'x' {x}", attr="axis"
-        )
+        raise OpError(f"finds no element along axis {axis} of 'x' {x}", attr="axis")
     kept = (1,) if attrs["keepdims"] else ()
     return (TensorType("int32", (*x.shape[:axis], *kept, *x.shape[axis + 1 :])),)
 
@@ -67,7 +61,7 @@ def _declare_arg(kind: str, adjective: str) -> Declaration:
         f"The index of the {adjective} element along an axis, int32. Of equal elements"
         " the first is chosen, and NaN before any number. It has no gradient.",
         _OPERANDS,
-        partial(_infer_arg, kind),
+        _infer_arg,
         rule_along_axis,
         lambda types, attrs: types[0].numel(),
         attrs=_ATTRS,

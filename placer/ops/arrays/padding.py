@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from placer.errors import OpError
 from placer.ops.common.checks import is_in_range
-from placer.ops.declaration import Attr, Attrs, Declaration, case, choice
-from placer.ops.operand import Operand, Types
+from placer.ops.declaration import Attr, Attrs, Declaration, case, choice, required
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import BATCH, Dim, TensorType
 
 
@@ -16,40 +16,35 @@ def _padded_size(x: TensorType, axis: int, pair: Sequence[int], mode: str) -> Di
     dim, most = x.shape[axis], max(pair)
     if min(pair) < 0:
         raise OpError(
-            f"pad cannot add {min(pair)} elements",
+            f"cannot add {min(pair)} elements",
             attr="paddings",
             hint="use slice to remove elements",
         )
     if dim == BATCH:
         if most:
-            raise OpError(
-                f"pad cannot add rows to the batch, axis {axis} of 'x' {x}",
-                attr="paddings",
-            )
+            message = f"cannot add rows to the batch, axis {axis} of 'x' {x}"
+            raise OpError(message, attr="paddings")
         return dim
     if mode == "reflect" and most >= max(1, int(dim)):
-        raise OpError(
-            f"pad can reflect {int(dim) - 1} elements of axis {axis} of 'x' {x},"
-            f" not {most}",
-            attr="paddings",
-        )
+        where = f"axis {axis} of 'x' {x}"
+        message = f"can reflect {int(dim) - 1} elements of {where}, not {most}"
+        raise OpError(message, attr="paddings")
     if mode == "edge" and most and dim == 0:
-        raise OpError(f"pad has no edge on axis {axis} of 'x' {x}", attr="paddings")
+        raise OpError(f"has no edge on axis {axis} of 'x' {x}", attr="paddings")
     return int(dim) + sum(pair)
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,), paddings = types, attrs["paddings"]
-    if not x.rank:
-        raise OpError(f"pad needs a dimension, 'x' is {x}", operand=0)
+    check_operand(types, 0, "x", x.rank > 0, "a dimension")
     if len(paddings) != x.rank or any(len(pair) != 2 for pair in paddings):
         raise OpError(
-            f"pad needs [before, after] for each dimension of 'x' {x}",
+            f"needs [before, after] for each dimension of 'x' {x}",
             attr="paddings",
             hint="write [0, 0] for a dimension that is not padded",
         )
     if not is_in_range(x.dtype, attrs["value"]):
-        raise OpError(f"pad cannot insert {attrs['value']} in 'x' {x}", attr="value")
+        raise OpError(f"cannot insert {attrs['value']} in 'x' {x}", attr="value")
     shape = [
         _padded_size(x, axis, pair, attrs["mode"]) for axis, pair in enumerate(paddings)
     ]
@@ -73,11 +68,10 @@ PAD = Declaration(
     _infer,
     grad_flops=_grad_flops,
     attrs=(
-        Attr(
+        required(
             "paddings",
             list[list[int]],
             "[before, after] for each dimension, [0, 0] for the batch",
-            required=True,
         ),
         Attr("value", float, "the number to insert if mode is constant", default=0.0),
         choice("mode", "the elements to insert", ("constant", "edge", "reflect")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import chain
 
 from placer.errors import OpError
@@ -18,9 +17,7 @@ _ATTRS = (
 )
 
 
-def normalize_axes(
-    kind: str, attrs: Attrs, rank: int, of: str = "operand"
-) -> tuple[int, ...]:
+def normalize_axes(attrs: Attrs, rank: int, of: str = "operand") -> tuple[int, ...]:
     """Return the axes of the attribute `axis`, counted from the front and sorted.
 
     null means all axes. `of` names the value that has `rank` dimensions. Raises OpError
@@ -30,27 +27,27 @@ def normalize_axes(
     if written is None:
         return tuple(range(rank))
     axes = [
-        normalize_axis(kind, axis, rank, of)
+        normalize_axis(axis, rank, of)
         for axis in ([written] if isinstance(written, int) else written)
     ]
     if len(set(axes)) != len(axes):
-        raise OpError(f"{kind} names an axis twice: {written}", attr="axis")
+        raise OpError(f"names an axis twice: {written}", attr="axis")
     return tuple(sorted(axes))
 
 
-def _infer(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    reduced = normalize_axes(kind, attrs, types[0].rank)
+def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    reduced = normalize_axes(attrs, types[0].rank)
     kept = (1,) if attrs["keepdims"] else ()
     dims = [kept if i in reduced else (d,) for i, d in enumerate(types[0].shape)]
     return (TensorType(types[0].dtype, tuple(chain(*dims))),)
 
 
 def _rows(types: Types, attrs: Attrs) -> BatchRule:
-    return "reduce" if 0 in normalize_axes("reduce", attrs, types[0].rank) else "rows"
+    return "reduce" if 0 in normalize_axes(attrs, types[0].rank) else "rows"
 
 
 def _result_elements(types: Types, attrs: Attrs) -> int:
-    return _infer("reduce", types, attrs)[0].numel()
+    return _infer(types, attrs)[0].numel()
 
 
 _CASES = (
@@ -63,7 +60,7 @@ REDUCE_SUM = Declaration(
     "reduce_sum",
     "The sum over axes, 0 if there are no elements. Half floats are summed in float32.",
     _OPERANDS,
-    partial(_infer, "reduce_sum"),
+    _infer,
     _rows,
     lambda types, attrs: types[0].numel(),
     attrs=_ATTRS,
@@ -76,7 +73,7 @@ REDUCE_MEAN = Declaration(
     "The mean over axes. Over the batch, it divides by the rows of the global batch."
     " Half floats are summed in float32.",
     _OPERANDS,
-    partial(_infer, "reduce_mean"),
+    _infer,
     _rows,
     lambda types, attrs: types[0].numel() + _result_elements(types, attrs),
     lambda types, attrs, wrt: _result_elements(types, attrs) * len(wrt),
@@ -90,18 +87,16 @@ REDUCE_MEAN = Declaration(
 )
 
 
-def _infer_extremum(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    for axis in normalize_axes(kind, attrs, types[0].rank):
+def _infer_extremum(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    for axis in normalize_axes(attrs, types[0].rank):
         if types[0].shape[axis] == 0:
-            raise OpError(
-                f"{kind} finds no element along axis {axis} of 'x' {types[0]}",
-                attr="axis",
-            )
-    return _infer(kind, types, attrs)
+            message = f"finds no element along axis {axis} of 'x' {types[0]}"
+            raise OpError(message, attr="axis")
+    return _infer(types, attrs)
 
 
 def _rows_extremum(types: Types, attrs: Attrs) -> BatchRule:
-    return "whole" if 0 in normalize_axes("reduce", attrs, types[0].rank) else "rows"
+    return "whole" if 0 in normalize_axes(attrs, types[0].rank) else "rows"
 
 
 def _declare_extremum(kind: str, adjective: str, word: str) -> Declaration:
@@ -111,7 +106,7 @@ def _declare_extremum(kind: str, adjective: str, word: str) -> Declaration:
         " are equal to the result share the gradient evenly, as in JAX. Over the batch,"
         " the batch rule is `whole`.",
         _OPERANDS,
-        partial(_infer_extremum, kind),
+        _infer_extremum,
         _rows_extremum,
         lambda types, attrs: types[0].numel(),
         lambda types, attrs, wrt: (

@@ -9,7 +9,7 @@ from placer.types import TensorType
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    normalize_axis("cumsum", attrs["axis"], types[0].rank)
+    normalize_axis(attrs["axis"], types[0].rank)
     return (types[0],)
 
 

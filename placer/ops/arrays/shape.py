@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from placer.errors import OpError
 from placer.ops.common.checks import count_elements, normalize_axis, without
-from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
-from placer.ops.operand import Operand, Types
+from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case, required
+from placer.ops.operand import Operand, Types, check_operand, operand_error
 from placer.types import BATCH, Dim, TensorType
 
-
-def _error(message: str, hint: str | None = None) -> OpError:
-    return OpError(f"reshape {message}", attr="shape", hint=hint)
+_error = partial(OpError, attr="shape")
 
 
 def _count_dims(shape: Sequence[Dim]) -> tuple[int, int]:
@@ -33,7 +32,7 @@ def _infer_reshape(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         if rest_batches and not (x.has_rows and shape[0] == BATCH):
             raise _error(
                 f"cannot tell -1 from batch in {text} for {x}",
-                "write the dimension out",
+                hint="write the dimension out",
             )
         rest: Dim = size // rest_size
         if batches == rest_batches + 1:
@@ -42,7 +41,7 @@ def _infer_reshape(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
                 raise _error(
                     f"cannot make {text} of {x}: -1 would be the batch times"
                     f" {size}/{rest_size}",
-                    "keep batch a dimension of its own",
+                    hint="keep batch a dimension of its own",
                 )
         shape = [rest if d == -1 else d for d in shape]
     if 0 in shape or _count_dims(shape) != (size, batches):
@@ -54,7 +53,8 @@ def _check_dims(shape: Sequence[Dim]) -> None:
     for dim in shape:
         if dim not in (BATCH, -1) and not (isinstance(dim, int) and dim > 0):
             raise _error(
-                f"has the dimension {dim}", "write an int of at least 1, batch or -1"
+                f"has the dimension {dim}",
+                hint="write an int of at least 1, batch or -1",
             )
     for special in (BATCH, -1):
         if list(shape).count(special) > 1:
@@ -76,12 +76,11 @@ RESHAPE = Declaration(
     _infer_reshape,
     _rows_reshape,
     attrs=(
-        Attr(
+        required(
             "shape",
             list[int | Literal["batch"]],
             "the dimensions: ints, at most one `batch`, at most one -1, which is"
             " inferred",
-            required=True,
         ),
     ),
     linear=lambda types, attrs: ((0,),),
@@ -94,20 +93,16 @@ RESHAPE = Declaration(
 )
 
 
-def _flat_axis(x: TensorType, axis: int) -> int:
-    """Return the first dimension to join, which may be the rank: then none is."""
-    return axis if axis == x.rank else normalize_axis("flatten", axis, x.rank)
-
-
 def _infer_flatten(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,) = types
-    if not x.rank:
-        raise OpError(f"flatten needs a dimension, 'x' is {x}", operand=0)
-    axis = _flat_axis(x, attrs["axis"])
+    check_operand(types, 0, "x", x.rank > 0, "a dimension")
+    axis = attrs["axis"]
+    if axis != x.rank:  # else no dimension is joined
+        axis = normalize_axis(axis, x.rank)
     size, batches = _count_dims(x.shape[axis:])
     if batches > 1 or (batches and size != 1):
         raise OpError(
-            f"flatten cannot join the batch with other dimensions: 'x' is {x} and axis"
+            f"cannot join the batch with other dimensions: 'x' is {x} and axis"
             f" is {attrs['axis']}",
             attr="axis",
             hint="keep batch a dimension of its own: axis 1 joins those of a row",
@@ -136,21 +131,17 @@ FLATTEN = Declaration(
 
 def _infer_concat(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     first = types[0]
-    axis = normalize_axis("concat", attrs["axis"], first.rank)
+    axis = normalize_axis(attrs["axis"], first.rank)
     total = 0
     for index, type_ in enumerate(types):
         same = without(type_.shape, axis) == without(first.shape, axis)
         if type_.rank != first.rank or not same:
-            raise OpError(
-                f"concat needs operands that differ at axis {axis} only,"
-                f" 'xs[0]' is {first}, 'xs[{index}]' is {type_}",
-                operand=index,
-            )
+            needed = f"operands that differ at axis {axis} only, 'xs[0]' is {first}"
+            raise operand_error(types, index, f"xs[{index}]", needed)
         size = type_.shape[axis]
         if size == BATCH:
             raise OpError(
-                f"concat cannot join along the batch, axis {axis} of 'xs[{index}]'"
-                f" {type_}",
+                f"cannot join along the batch, axis {axis} of 'xs[{index}]' {type_}",
                 attr="axis",
             )
         total += int(size)
@@ -163,7 +154,10 @@ CONCAT = Declaration(
     "Concatenates values along an axis, which cannot be the batch.",
     (
         Operand(
-            "xs", "one dtype, and one shape except for `axis`", variadic=True, same=True
+            "xs",
+            "one dtype, and one shape except for `axis`",
+            variadic=True,
+            same="dtype",
         ),
     ),
     _infer_concat,
@@ -178,17 +172,16 @@ def _infer_tile(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,), repeats = types, attrs["repeats"]
     if len(repeats) != x.rank:
         raise OpError(
-            f"tile needs a repeat count for each dimension of 'x' {x},"
-            f" {len(repeats)} given",
+            f"needs a repeat count for each dimension of 'x' {x}, {len(repeats)} given",
             attr="repeats",
         )
     shape: list[Dim] = []
     for axis, (dim, times) in enumerate(zip(x.shape, repeats, strict=True)):
         if times < 1:
-            raise OpError(f"tile cannot repeat {times} times", attr="repeats")
+            raise OpError(f"cannot repeat {times} times", attr="repeats")
         if dim == BATCH and times != 1:
             raise OpError(
-                f"tile cannot repeat the batch, axis {axis} of 'x' {x}", attr="repeats"
+                f"cannot repeat the batch, axis {axis} of 'x' {x}", attr="repeats"
             )
         shape.append(dim if dim == BATCH else int(dim) * times)
     return (TensorType(x.dtype, tuple(shape)),)
@@ -206,11 +199,10 @@ TILE = Declaration(
     _infer_tile,
     grad_flops=_tile_grad_flops,
     attrs=(
-        Attr(
+        required(
             "repeats",
             list[int],
             "the number of copies along each dimension, 1 along the batch",
-            required=True,
         ),
     ),
     linear=lambda types, attrs: ((0,),),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from placer.errors import OpError
 from placer.ops.arrays.reduction import normalize_axes
 from placer.ops.common.checks import normalize_axis
-from placer.ops.declaration import Attr, Attrs, Declaration, case
+from placer.ops.declaration import Attr, Attrs, Declaration, case, required
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
@@ -16,9 +16,7 @@ def _sizes(x: TensorType, axis: int, sections: int | Sequence[int]) -> tuple[int
     """Return the size of each part along the axis; raise OpError if they do not fit."""
     total = x.shape[axis]
     if total == BATCH:
-        raise OpError(
-            f"split cannot cut the batch, axis {axis} of 'x' {x}", attr="axis"
-        )
+        raise OpError(f"cannot cut the batch, axis {axis} of 'x' {x}", attr="axis")
     if isinstance(sections, int):
         parts = sections
         fits = parts > 0 and int(total) % parts == 0
@@ -29,17 +27,17 @@ def _sizes(x: TensorType, axis: int, sections: int | Sequence[int]) -> tuple[int
         fits = sum(sizes) == total and all(size > 0 for size in sizes)
         described = f"parts of {list(sizes)}"
     if parts < 2:
-        raise OpError("split needs at least 2 sections", attr="sections")
+        raise OpError("needs at least 2 sections", attr="sections")
     if not fits:
         raise OpError(
-            f"split cannot make {described} of axis {axis} of 'x' {x}", attr="sections"
+            f"cannot make {described} of axis {axis} of 'x' {x}", attr="sections"
         )
     return sizes
 
 
 def _infer_split(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,) = types
-    axis = normalize_axis("split", attrs["axis"], x.rank)
+    axis = normalize_axis(attrs["axis"], x.rank)
     return tuple(
         TensorType(x.dtype, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
         for size in _sizes(x, axis, attrs["sections"])
@@ -53,11 +51,10 @@ SPLIT = Declaration(
     (Operand("x", "any dtype, at least one dimension"),),
     _infer_split,
     attrs=(
-        Attr(
+        required(
             "sections",
             int | list[int],
             "the number of equal parts, or a list of the size of each part",
-            required=True,
         ),
         Attr("axis", int, "the axis to split", default=-1),
     ),
@@ -80,7 +77,7 @@ def _per_axis(name: str, attrs: Attrs, count: int) -> tuple[int | None, ...]:
         return (value,) * count
     if len(value) != count:
         raise OpError(
-            f"slice needs one {name} for each of {count} axes, not {list(value)}",
+            f"needs one {name} for each of {count} axes, not {list(value)}",
             attr=name,
             hint="write one number, or one for each axis",
         )
@@ -93,25 +90,23 @@ def _indices(
     """Return the indices to keep of one dimension; raise OpError for invalid bounds."""
     size = x.shape[axis]
     if size == BATCH:
-        raise OpError(
-            f"slice cannot cut the batch, axis {axis} of 'x' {x}", attr="axis"
-        )
+        raise OpError(f"cannot cut the batch, axis {axis} of 'x' {x}", attr="axis")
     if not step:
-        raise OpError(f"slice cannot have the step {step}", attr="step")
+        raise OpError(f"cannot have the step {step}", attr="step")
     for name, bound in (("start", start), ("stop", stop)):
         if bound is not None and not -int(size) <= bound <= int(size):
             raise OpError(
-                f"slice has {name} {bound}, axis {axis} of 'x' is {size}", attr=name
+                f"has {name} {bound}, axis {axis} of 'x' is {size}", attr=name
             )
     indices = range(int(size))[start:stop:step]
     if not indices:
-        raise OpError(f"slice takes nothing of axis {axis} of 'x' {x}", attr="start")
+        raise OpError(f"takes nothing of axis {axis} of 'x' {x}", attr="start")
     return indices
 
 
 def _infer_slice(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,), axes = types, attrs["axis"]
-    normalize_axes("slice", attrs, x.rank)  # raises if an axis is named twice
+    normalize_axes(attrs, x.rank)  # raises if an axis is named twice
     axes = (axes,) if isinstance(axes, int) else axes
     bounds = (_per_axis(name, attrs, len(axes)) for name in ("start", "stop", "step"))
     shape: list[Dim] = list(x.shape)
@@ -129,12 +124,7 @@ SLICE = Declaration(
     (Operand("x", "any dtype, at least one dimension"),),
     _infer_slice,
     attrs=(
-        Attr(
-            "axis",
-            int | list[int],
-            "the dimensions to slice, not the batch",
-            required=True,
-        ),
+        required("axis", int | list[int], "the dimensions to slice, not the batch"),
         Attr(
             "start",
             _BOUND,

@@ -8,7 +8,7 @@ from math import isfinite, prod
 
 from placer.errors import OpError
 from placer.ops.declaration import Attrs, BatchRule
-from placer.ops.operand import Types
+from placer.ops.operand import Types, operand_error
 from placer.types import BATCH, FLOATS, ITEM_BYTES, Dim, TensorType
 
 _LARGEST_FINITE = {
@@ -31,61 +31,58 @@ def is_in_range(dtype: str, value: bool | int | float) -> bool:
 
 
 def check_attr(
-    kind: str, attrs: Attrs, name: str, valid: bool, needed: str, spec: str = ""
+    attrs: Attrs, name: str, valid: bool, needed: str, spec: str = ""
 ) -> None:
     """Raise OpError unless the value of an attribute is valid, as `needed` says.
 
     `spec` formats the value.
     """
     if not valid:
-        raise OpError(f"{kind} needs {needed}, not {attrs[name]:{spec}}", attr=name)
+        raise OpError(f"needs {needed}, not {attrs[name]:{spec}}", attr=name)
 
 
-def check_positive(kind: str, attrs: Attrs, name: str) -> None:
+def check_positive(attrs: Attrs, name: str) -> None:
     """Raise OpError unless an attribute is finite and above 0."""
     valid = isfinite(attrs[name]) and attrs[name] > 0
-    check_attr(kind, attrs, name, valid, f"a finite {name} above 0")
+    check_attr(attrs, name, valid, f"a finite {name} above 0")
 
 
 def infer_one_type(
-    kind: str, names: tuple[str, str], types: Types, attrs: Attrs
+    names: tuple[str, str], types: Types, attrs: Attrs
 ) -> tuple[TensorType, ...]:
     """Return the type of two operands; raise OpError if they are not of one type."""
     if types[1] != types[0]:
-        raise OpError(
-            f"{kind} needs operands of one type, '{names[0]}' is {types[0]},"
-            f" '{names[1]}' is {types[1]}",
-            operand=1,
-        )
+        needed = f"operands of one type, '{names[0]}' is {types[0]}"
+        raise operand_error(types, 1, names[1], needed)
     return (types[0],)
 
 
-def check_divides(kind: str, attrs: Attrs, name: str, size: int, what: str) -> None:
+def check_divides(attrs: Attrs, name: str, size: int, what: str) -> None:
     """Raise OpError unless the number of groups or heads, an attribute, divides `size`.
 
     `what` names that which has the size, for the message.
     """
     number = attrs[name]
     if number < 1 or size % number:
-        raise OpError(f"{kind} cannot divide {what} into {number} {name}", attr=name)
+        raise OpError(f"cannot divide {what} into {number} {name}", attr=name)
 
 
-def normalize_axis(kind: str, axis: int, rank: int, of: str = "operand") -> int:
+def normalize_axis(axis: int, rank: int, of: str = "operand") -> int:
     """Return `axis` counted from the front; raise OpError if it is out of range.
 
     `of` names the value that has `rank` dimensions, for the message.
     """
     if not -rank <= axis < rank:
-        raise OpError(
-            f"{kind} has axis {axis}, its {of} has {rank} dimensions", attr="axis"
-        )
+        raise OpError(f"has axis {axis}, its {of} has {rank} dimensions", attr="axis")
     return axis % rank
 
 
-def broadcast_shapes(kind: str, names: Sequence[str], types: Types) -> tuple[Dim, ...]:
+def broadcast_shapes(
+    types: Types, names: Sequence[str] = ("a", "b")
+) -> tuple[Dim, ...]:
     """Return the shape that operands broadcast to, by numpy's rules.
 
-    Raises OpError if they cannot be broadcast.
+    Raises OpError if they cannot be broadcast; the message has the `names`.
     """
     rank = max(t.rank for t in types)
     result: list[Dim] = [1] * rank
@@ -98,7 +95,7 @@ def broadcast_shapes(kind: str, names: Sequence[str], types: Types) -> tuple[Dim
                     f"'{n}' {t}" for n, t in zip(names, types, strict=True)
                 )
                 raise OpError(
-                    f"{kind} cannot broadcast {shown}: {result[axis]} against {dim}",
+                    f"cannot broadcast {shown}: {result[axis]} against {dim}",
                     operand=index,
                     hint=_alignment_hint(types),
                 )

@@ -7,12 +7,12 @@ from typing import Any
 
 from placer.errors import OpError
 from placer.ops.declaration import LayerParameter
-from placer.ops.operand import Types
+from placer.ops.operand import Types, operand_error
 from placer.types import Dim, TensorType
 
 
 def require_shapes(
-    kind: str, names: Sequence[str], types: Types, shapes: Mapping[str, Sequence[Dim]]
+    names: Sequence[str], types: Types, shapes: Mapping[str, Sequence[Dim]]
 ) -> None:
     """Raise OpError if an operand named in `shapes` has another dtype or shape.
 
@@ -23,11 +23,8 @@ def require_shapes(
             continue
         expected = TensorType(types[0].dtype, tuple(shapes[name]))
         if type_ != expected:
-            raise OpError(
-                f"{kind} needs '{name}' {expected} for '{names[0]}' {types[0]},"
-                f" '{name}' is {type_}",
-                operand=index,
-            )
+            needed = f"'{name}' {expected} for '{names[0]}' {types[0]}"
+            raise operand_error(types, index, name, needed)
 
 
 def make_parameters(

@@ -9,7 +9,7 @@ from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.composite import Composite, CompositeUse, Part
 from placer.ops.declaration import Attr, Attrs, LayerParameter, case, choice
-from placer.ops.operand import Operand, Types, check_layer
+from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
 _OPERANDS = (
@@ -30,10 +30,9 @@ def _channel_type(types: Types, attrs: Attrs) -> TensorType:
     x = types[0]
     if not x.has_rows or x.rank < 2 or x.shape[-1] == BATCH:
         raise OpError(
-            f"batch_norm needs an operand [batch, …, channels] as 'x', not {x}",
-            operand=0,
+            f"needs an operand [batch, …, channels] as 'x', not {x}", operand=0
         )
-    check = partial(check_attr, "batch_norm", attrs, spec="g")
+    check = partial(check_attr, attrs, spec="g")
     needed = "a momentum of at least 0 and below 1"
     check("momentum", 0 <= attrs["momentum"] < 1, needed)
     check("epsilon", attrs["epsilon"] > 0, "an epsilon above 0")
@@ -41,7 +40,6 @@ def _channel_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-    check_layer("batch_norm", _OPERANDS, types)
     channel = _channel_type(types, attrs)
     return (
         LayerParameter("scale", channel, "ones"),
@@ -103,7 +101,7 @@ BATCH_NORM = Composite(
             ("batch", "replica"),
         ),
     ),
-    parameters=_parameters,
+    creates=_parameters,
     formula="out = scale · (x - mean) / √(variance + epsilon) + bias;"
     " running = momentum · running + (1 - momentum) · new",
     source="Ioffe and Szegedy (2015); the variance is biased (divided by n), as in"

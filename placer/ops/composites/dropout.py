@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from placer.config.sources import POSITION
-from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.composite import Composite, CompositeUse, Part, derive_stream
-from placer.ops.declaration import Attr, Attrs, case
-from placer.ops.operand import Operand, Types
+from placer.ops.declaration import Attrs, case, required
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import TensorType
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    if not types[0].has_rows:
-        raise OpError(f"dropout needs rows, 'x' is {types[0]}", operand=0)
+    check_operand(types, 0, "x", types[0].has_rows, "rows")
     needed = "a rate of at least 0 and below 1"
-    check_attr("dropout", attrs, "rate", 0 <= attrs["rate"] < 1, needed, "g")
+    check_attr(attrs, "rate", 0 <= attrs["rate"] < 1, needed, "g")
     return (types[0],)
 
 
@@ -37,7 +35,7 @@ DROPOUT = Composite(
     (Operand("x", "float, [batch, …]", dtype="float"),),
     _infer,
     expand=_expand,
-    attrs=(Attr("rate", float, "the probability of a zero, in [0, 1)", required=True),),
+    attrs=(required("rate", float, "the probability of a zero, in [0, 1)"),),
     formula="out = x / (1 - rate) with probability 1 - rate, else 0",
     source="Srivastava et al. (2014); random bits by threefry (Salmon et al. 2011)",
     cases=(case("float32[batch, 64]", rate=0.5),),

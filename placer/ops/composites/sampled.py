@@ -16,7 +16,7 @@ from placer.ops.losses.sampling import (
     check_rows,
     check_sampling,
 )
-from placer.ops.operand import Operand, Types, check_layer
+from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
 _OPERANDS = (
@@ -27,34 +27,33 @@ _OPERANDS = (
 )
 
 
-def _check(kind: str, types: Types, attrs: Attrs) -> None:
-    check_rows(kind, types)
-    check_sampling(kind, attrs)
+def _check(types: Types, attrs: Attrs) -> None:
+    check_rows(types)
+    check_sampling(attrs)
 
 
-def _parameters(kind: str, types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-    check_layer(kind, _OPERANDS, types)
-    _check(kind, types, attrs)
+def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
+    _check(types, attrs)
     x, classes = types[0], attrs["classes"]
     return make_weights(x.dtype, (classes, int(x.shape[1])), classes)
 
 
-def _infer(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check(kind, types[:2], attrs)
+def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    _check(types[:2], attrs)
     return reduced_type(types[0].dtype, types[0].shape[:1], attrs)
 
 
-def _expand(loss: str, use: CompositeUse) -> Iterator[Part]:
+def _expand(kind: str, use: CompositeUse) -> Iterator[Part]:
     x, label, w, b = use.operands
     drawn = {a.name: use.attrs[a.name] for a in SAMPLING}
     drawn["stream"] = derive_stream(use.seed, use.name)
     yield Part("sample_classes", (POSITION,), (".sampled",), drawn)
     keys = ("sampler", "remove_accidental_hits", "reduce")
     operands = (x, w, b, label, f"{use.name}.sampled")
-    yield Part(loss, operands, attrs={key: use.attrs[key] for key in keys})
+    yield Part(f"{kind}_loss", operands, attrs={key: use.attrs[key] for key in keys})
 
 
-def _composite(kind: str, loss: str, doc: str, formula: str, source: str) -> Composite:
+def _composite(kind: str, doc: str, source: str) -> Composite:
     return Composite(
         kind,
         f"{doc} Creates the parameters `w` and `b`. The samples are a function of the"
@@ -62,11 +61,11 @@ def _composite(kind: str, loss: str, doc: str, formula: str, source: str) -> Com
         " so they do not depend on where a row is computed. An evaluation samples, too."
         " A label outside [0, classes) gives NaN.",
         _OPERANDS,
-        partial(_infer, kind),
-        expand=partial(_expand, loss),
+        _infer,
+        expand=partial(_expand, kind),
         attrs=(*SAMPLING, accidental_hits(kind == "sampled_softmax"), REDUCE),
-        parameters=partial(_parameters, kind),
-        formula=formula,
+        creates=_parameters,
+        formula=f"see {kind}_loss",
         source=source,
         cases=(case("float32[batch, 16], int32[batch]", classes=1000, num_sampled=8),),
     )
@@ -74,18 +73,14 @@ def _composite(kind: str, loss: str, doc: str, formula: str, source: str) -> Com
 
 NCE = _composite(
     "nce",
-    "nce_loss",
     "Noise-contrastive estimation over many classes: the binary cross entropy of"
     " telling a row's label from `num_sampled` classes that are drawn for it with"
     " replacement.",
-    "see nce_loss",
     "Gutmann & Hyvärinen (2010), Mnih & Teh (2012); initial `w` as in fc",
 )
 SAMPLED_SOFTMAX = _composite(
     "sampled_softmax",
-    "sampled_softmax_loss",
     "The softmax cross entropy over many classes, estimated from a row's label and"
     " `num_sampled` classes that are drawn for it with replacement.",
-    "see sampled_softmax_loss",
     "Jean et al. (2015); initial `w` as in fc",
 )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-from placer.errors import OpError
 from placer.ops.common.checks import normalize_axis, rule_along_axis
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Declaration, case, choice, flag
 from placer.ops.elementwise.broadcasting import UNARY
-from placer.ops.operand import Operand, Types
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import TensorType
 
 _FLOPS = {
@@ -165,10 +163,9 @@ SIGMOID = _declare(
 )
 
 
-def _infer_along_axis(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    if types[0].rank == 0:
-        raise OpError(f"{kind} needs a dimension, 'x' is {types[0]}", operand=0)
-    normalize_axis(kind, attrs["axis"], types[0].rank)
+def _infer_along_axis(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    check_operand(types, 0, "x", types[0].rank > 0, "a dimension")
+    normalize_axis(attrs["axis"], types[0].rank)
     return (types[0],)
 
 
@@ -184,7 +181,7 @@ SOFTMAX = _declare(
     "The softmax along an axis: positive values that sum to 1. The maximum is"
     " subtracted first, so that no exponential overflows.",
     formula="out = exp(x) / Σ exp(x); dx = out · (dy - Σ dy · out)",
-    result_types=partial(_infer_along_axis, "softmax"),
+    result_types=_infer_along_axis,
     attrs=(Attr("axis", int, "the axis along which the result sums to 1", default=-1),),
     **_along_axis,
 )
@@ -192,7 +189,7 @@ LOG_SOFTMAX = _declare(
     "log_softmax",
     "The logarithm of softmax along an axis, accurate even where softmax rounds to 0.",
     formula="out = x - log Σ exp(x); dx = dy - exp(out) · Σ dy",
-    result_types=partial(_infer_along_axis, "log_softmax"),
+    result_types=_infer_along_axis,
     attrs=(
         Attr(
             "axis",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Declaration, case
+from placer.ops.declaration import Attr, Declaration, case, required
 from placer.ops.elementwise.broadcasting import (
     UNARY,
     declare_binary,
@@ -60,7 +60,7 @@ SCALE = Declaration(
     flops=lambda types, attrs: types[0].numel() * (2 if attrs["bias"] else 1),
     grad_flops=grad_flops_per_element(1),
     attrs=(
-        Attr("factor", float, "the number that x is multiplied by", required=True),
+        required("factor", float, "the number that x is multiplied by"),
         Attr("bias", float, "the number that is added to the product", default=0.0),
     ),
     linear=lambda types, attrs: () if attrs["bias"] else ((0,),),

@@ -9,13 +9,12 @@ from typing import Any
 from placer.ops.common.checks import broadcast_rule, broadcast_shapes
 from placer.ops.declaration import Attrs, BatchRule, Declaration, case
 from placer.ops.operand import Operand, Types
-from placer.types import Dim, TensorType
+from placer.types import TensorType
 
-BINARY_NAMES = ("a", "b")
 BROADCAST = "the same dtype; a and b are broadcast to each other"
 _FLOATS = (
     Operand("a", "float, any shape", dtype="float"),
-    Operand("b", BROADCAST, dtype="float", same=True),
+    Operand("b", BROADCAST, dtype="float", same="dtype"),
 )
 UNARY = (Operand("x", "float, any shape", dtype="float"),)
 
@@ -24,8 +23,7 @@ def declare_binary(kind: str, doc: str, **fields: Any) -> Declaration:
     """Declare an op on two floats, which are broadcast to each other."""
 
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        shape = broadcast_shapes(kind, BINARY_NAMES, types)
-        return (TensorType(types[0].dtype, shape),)
+        return (TensorType(types[0].dtype, broadcast_shapes(types)),)
 
     return Declaration(kind, doc, _FLOATS, infer, binary_rule, result_flops, **fields)
 
@@ -34,19 +32,14 @@ declare_unary = partial(Declaration, operands=UNARY, cases=(case("float32[batch,
 """Declares an op on one float."""
 
 
-def _shape(types: Types) -> tuple[Dim, ...]:
-    """Return the shape of operands that are known to broadcast."""
-    return broadcast_shapes("elementwise", [""] * len(types), types)
-
-
 def binary_rule(types: Types, attrs: Attrs) -> BatchRule:
     """The batch rule of an op with broadcasting."""
-    return broadcast_rule(types, _shape(types))
+    return broadcast_rule(types, broadcast_shapes(types))
 
 
 def result_flops(types: Types, attrs: Attrs) -> int:
     """Count one operation for each element of the result."""
-    return TensorType("float32", _shape(types)).numel()
+    return TensorType("float32", broadcast_shapes(types)).numel()
 
 
 def grad_flops(*per_operand: int) -> Callable[[Types, Attrs, Sequence[int]], int]:

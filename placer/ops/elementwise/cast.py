@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Declaration, case
+from placer.ops.declaration import Attrs, Declaration, case, required
 from placer.ops.operand import INTEGERS, Operand, Types
 from placer.types import FLOATS, ITEM_BYTES, TensorType
 
@@ -25,7 +25,7 @@ _DTYPES = (
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if types[0].dtype not in FLOATS | INTEGERS | {"bool"}:
-        raise OpError(f"cast needs numbers, 'x' is {types[0]}", operand=0)
+        raise OpError(f"needs numbers, 'x' is {types[0]}", operand=0)
     return (TensorType(attrs["dtype"], types[0].shape),)
 
 
@@ -46,12 +46,11 @@ CAST = Declaration(
     flops=flops_per_element(1),
     grad_flops=grad_flops_per_element(1),
     attrs=(
-        Attr(
+        required(
             "dtype",
             str,
             "the dtype of the result; float64 requires `precision: float64` in the"
             " spec",
-            required=True,
             choices=_DTYPES,
         ),
     ),

@@ -7,7 +7,6 @@ from placer.ops.common.checks import broadcast_shapes
 from placer.ops.common.costs import grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.elementwise.broadcasting import (
-    BINARY_NAMES,
     BROADCAST,
     UNARY,
     binary_rule,
@@ -15,7 +14,7 @@ from placer.ops.elementwise.broadcasting import (
     grad_flops,
     result_flops,
 )
-from placer.ops.operand import INTEGERS, Operand, Types
+from placer.ops.operand import INTEGERS, Operand, Types, operand_error
 from placer.types import TensorType
 
 _CASES = (
@@ -25,7 +24,7 @@ _CASES = (
 
 _NUMBERS = (
     Operand("a", "float or integer, any shape", dtype="number"),
-    Operand("b", BROADCAST, dtype="number", same=True),
+    Operand("b", BROADCAST, dtype="number", same="dtype"),
 )
 
 
@@ -35,9 +34,7 @@ def _declare_condition(kind: str, symbol: str, note: str = "") -> Declaration:
         f"a {symbol} b, element by element, with broadcasting: a condition for `where`."
         f"{note} It has no gradient.",
         _NUMBERS,
-        lambda types, attrs: (
-            TensorType("bool", broadcast_shapes(kind, BINARY_NAMES, types)),
-        ),
+        lambda types, attrs: (TensorType("bool", broadcast_shapes(types)),),
         binary_rule,
         result_flops,
         differentiable=False,
@@ -50,23 +47,19 @@ GREATER = _declare_condition("greater", ">")
 LESS = _declare_condition("less", "<")
 EQUAL = _declare_condition("equal", "=", " NaN is not equal to anything.")
 
-_CHOICE_NAMES = ("condition", *BINARY_NAMES)
-
 
 def _infer_where(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if types[0].dtype not in INTEGERS | {"bool"}:
         raise OpError(
-            f"where needs a bool or integer operand as 'condition', not {types[0]}",
+            f"needs a bool or integer operand as 'condition', not {types[0]}",
             operand=0,
             hint="greater, less and equal make one" if types[0].is_float else None,
         )
     if types[1].dtype != types[2].dtype:
-        raise OpError(
-            f"where needs operands of one dtype, 'a' is {types[1]}, 'b' is {types[2]}",
-            operand=2,
-        )
+        needed = f"operands of one dtype, 'a' is {types[1]}"
+        raise operand_error(types, 2, "b", needed)
     return (
-        TensorType(types[1].dtype, broadcast_shapes("where", _CHOICE_NAMES, types)),
+        TensorType(types[1].dtype, broadcast_shapes(types, ("condition", "a", "b"))),
     )
 
 
@@ -99,7 +92,7 @@ WHERE = Declaration(
 
 
 def _order(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    return (TensorType("int8", broadcast_shapes("extremum", BINARY_NAMES, types)),)
+    return (TensorType("int8", broadcast_shapes(types)),)
 
 
 def _declare_extremum(kind: str, word: str, symbol: str) -> Declaration:
@@ -122,9 +115,9 @@ MINIMUM = _declare_extremum("minimum", "min", "<")
 def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     low, high = attrs["min"], attrs["max"]
     if low is None and high is None:
-        raise OpError("clip needs min, max or both")
+        raise OpError("needs min, max or both")
     if low is not None and high is not None and not low <= high:
-        raise OpError(f"clip has min {low} above max {high}", attr="min")
+        raise OpError(f"has min {low} above max {high}", attr="min")
     return (types[0],)
 
 

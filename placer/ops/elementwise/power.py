@@ -6,7 +6,7 @@ from math import isfinite
 
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Declaration, case
+from placer.ops.declaration import Attrs, Declaration, case, required
 from placer.ops.elementwise.broadcasting import UNARY, declare_unary
 from placer.ops.operand import Types
 from placer.types import TensorType
@@ -33,7 +33,7 @@ SQRT = declare_unary(
 
 def _infer_pow(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     finite = isfinite(attrs["exponent"])
-    check_attr("pow", attrs, "exponent", finite, "a finite exponent")
+    check_attr(attrs, "exponent", finite, "a finite exponent")
     return (types[0],)
 
 
@@ -51,7 +51,7 @@ POW = Declaration(
     _infer_pow,
     flops=_pow_flops,
     grad_flops=lambda types, attrs, wrt: 3 * _pow_flops(types, attrs) * len(wrt),
-    attrs=(Attr("exponent", float, "the exponent, finite", required=True),),
+    attrs=(required("exponent", float, "the exponent, finite"),),
     linear=lambda types, attrs: ((0,),) if attrs["exponent"] == 1 else (),
     saves=lambda types, attrs: () if attrs["exponent"] in (0, 1) else (0,),
     formula="out = x^exponent; dx = dy · exponent · x^(exponent - 1)",

@@ -24,7 +24,7 @@ def _declare(layer: ConvLayer, doc: str, **fields: Any) -> Declaration:
         partial(infer, layer),
         partial(product_flops, layer),
         attrs=make_attributes(layer),
-        parameters=partial(make_parameters, layer),
+        creates=partial(make_parameters, layer),
         **fields,
     )
 

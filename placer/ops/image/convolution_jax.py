@@ -66,7 +66,7 @@ def _layer(kind: str) -> Callable[..., jax.Array]:
     ) -> jax.Array:
         rows, sizes, window = x.shape[0], x.shape[1:-1], w.shape[: x.ndim - 2]
         slide = slide_windows(
-            kind, sizes, window, strides, padding, dilation, transposed=transposed
+            sizes, window, strides, padding, dilation, transposed=transposed
         )
         of_group, out = (1, prod(w.shape[-2:])) if depthwise else w.shape[-2:]
         images = slide.over_images()

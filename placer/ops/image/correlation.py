@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from placer.errors import OpError
-from placer.ops.common.checks import check_divides, count_elements, is_static
+from placer.ops.common.checks import (
+    check_attr,
+    check_divides,
+    count_elements,
+    is_static,
+)
 from placer.ops.declaration import Attr, Attrs, LayerParameter
 from placer.ops.elementwise.activation import BIAS, activation_attr
 from placer.ops.image.windows import (
@@ -22,7 +26,7 @@ from placer.ops.image.windows import (
     slide_windows,
 )
 from placer.ops.linear.weighted import check_bias, make_weights
-from placer.ops.operand import Operand, Types, check_layer, require_same_dtype
+from placer.ops.operand import Operand, Types, operand_error, require_same_dtype
 from placer.types import TensorType
 
 _WINDOW = {1: "size", 2: "height, width"}
@@ -89,35 +93,32 @@ def _groups(layer: ConvLayer, channels: int, attrs: Attrs) -> int:
     """Return the number of groups; raise OpError if it does not divide the channels."""
     if layer.style == "depthwise":
         return 1  # it has no such attribute
-    check_divides(layer.kind, attrs, "groups", channels, f"{channels} channels")
+    check_divides(attrs, "groups", channels, f"{channels} channels")
     groups: int = attrs["groups"]
     return groups
 
 
 def _slide(layer: ConvLayer, types: Types, attrs: Attrs) -> Slide:
-    image, _ = image_sizes(layer.kind, types, layer.dims)
+    image, _ = image_sizes(types, layer.dims)
     window = [int(d) for d in types[1].shape[: layer.dims]]
     options = attrs["strides"], attrs["padding"], attrs["dilation"]
     transposed = layer.style == "transpose"
-    return slide_windows(layer.kind, image, window, *options, transposed=transposed)
+    return slide_windows(image, window, *options, transposed=transposed)
 
 
 def infer(layer: ConvLayer, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     """Return the result type; raise OpError for an invalid operand or attribute."""
-    kind = layer.kind
-    _, channels = image_sizes(kind, types, layer.dims)
+    _, channels = image_sizes(types, layer.dims)
     for index in range(1, len(types)):
-        require_same_dtype(kind, ("x", "w", "b"), types, index)
+        require_same_dtype(("x", "w", "b"), types, index)
     x, w = types[0], types[1]
     groups = _groups(layer, channels, attrs)
     filters = layer.count_filters(channels, groups, w)
     if filters is None:
         grouped = f" and groups {groups}" if groups > 1 else ""
-        raise OpError(
-            f"{kind} needs 'w' {layer.w_shape} for 'x' {x}{grouped}, 'w' is {w}",
-            operand=1,
-        )
-    check_bias(kind, types, filters)
+        needed = f"'w' {layer.w_shape} for 'x' {x}{grouped}"
+        raise operand_error(types, 1, "w", needed)
+    check_bias(types, filters)
     slide = _slide(layer, types, attrs)
     sizes = slide.image if layer.style == "transpose" else slide.outputs
     return (TensorType(x.dtype, (x.shape[0], *sizes, filters)),)
@@ -127,17 +128,14 @@ def make_parameters(
     layer: ConvLayer, types: Types, attrs: Attrs
 ) -> tuple[LayerParameter, ...]:
     """Return the parameters `w` and `b`; raise OpError for an invalid attribute."""
-    kind = layer.kind
-    check_layer(kind, layer.operands, types)
-    _, channels = image_sizes(kind, types, layer.dims)
-    window = per_dimension(kind, "kernel_size", attrs["kernel_size"], layer.dims)
+    _, channels = image_sizes(types, layer.dims)
+    window = per_dimension("kernel_size", attrs["kernel_size"], layer.dims)
     groups, number = _groups(layer, channels, attrs), attrs[layer.filters_attr]
-    if number < 1 or number % groups:
-        multiple = f" and a multiple of {groups} groups" if groups > 1 else ""
-        raise OpError(
-            f"{kind} needs {layer.filters_attr} of at least 1{multiple}, not {number}",
-            attr=layer.filters_attr,
-        )
+    needed = f"{layer.filters_attr} of at least 1"
+    if groups > 1:
+        needed += f" and a multiple of {groups} groups"
+    valid = number >= 1 and number % groups == 0
+    check_attr(attrs, layer.filters_attr, valid, needed)
     shape = (*window, *layer.channel_dims(channels, groups, number))
     filters = channels * number if layer.style == "depthwise" else number
     return make_weights(types[0].dtype, shape, filters, attrs["bias"])

@@ -40,34 +40,28 @@ _ADAPTIVE = (sizes_attr("output_size", "the size of the result", required=True),
 
 
 def slide_pool(
-    kind: str,
-    image: Sequence[int],
-    pool_size: Sizes,
-    strides: Sizes | None,
-    padding: Padding,
+    image: Sequence[int], pool_size: Sizes, strides: Sizes | None, padding: Padding
 ) -> Slide:
     """Return how the windows of a pooling op slide over an image.
 
     Raises OpError if a window could contain only padding.
     """
-    size = per_dimension(kind, "pool_size", pool_size, len(image))
-    slide = slide_windows(
-        kind, image, size, size if strides is None else strides, padding
-    )
+    size = per_dimension("pool_size", pool_size, len(image))
+    slide = slide_windows(image, size, size if strides is None else strides, padding)
     for window in slide.windows:
         padded = max(window.low, window.high)
         if padded >= window.size:
             raise OpError(
-                f"{kind} needs a padding smaller than its window of {window.size},"
+                f"needs a padding smaller than its window of {window.size},"
                 f" not {padded}",
                 attr="padding",
             )
     return slide
 
 
-def adaptive_counts(kind: str, image: Sequence[int], output_size: Sizes) -> Counts:
+def adaptive_counts(image: Sequence[int], output_size: Sizes) -> Counts:
     """Return the sizes of adaptive windows along each dimension of an image."""
-    numbers = per_dimension(kind, "output_size", output_size, len(image))
+    numbers = per_dimension("output_size", output_size, len(image))
     return tuple(
         tuple(stop - start for start, stop in adaptive_bins(size, number))
         for size, number in zip(image, numbers, strict=True)
@@ -96,11 +90,11 @@ class _Pool:
 
 def _counts(pool: _Pool, types: Types, attrs: Attrs) -> Counts:
     """Return the elements of x in each window, along each dimension."""
-    image, _ = image_sizes(pool.kind, types, pool.dims)
+    image, _ = image_sizes(types, pool.dims)
     if pool.adaptive:
-        return adaptive_counts(pool.kind, image, attrs["output_size"])
+        return adaptive_counts(image, attrs["output_size"])
     options = attrs["pool_size"], attrs["strides"], attrs["padding"]
-    return slide_pool(pool.kind, image, *options).counts
+    return slide_pool(image, *options).counts
 
 
 def _infer(pool: _Pool, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -115,9 +109,7 @@ def _index_type(pool: _Pool, types: Types, attrs: Attrs) -> tuple[TensorType, ..
     if pool.adaptive:
         taps = prod(map(max, counts))
     else:
-        taps = prod(
-            per_dimension(pool.kind, "pool_size", attrs["pool_size"], pool.dims)
-        )
+        taps = prod(per_dimension("pool_size", attrs["pool_size"], pool.dims))
     shape = (rows, *height, *map(len, counts), channels)
     return (TensorType(tap_dtype(taps), shape),)
 

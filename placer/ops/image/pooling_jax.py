@@ -51,7 +51,7 @@ _divide = differentiable(
 
 
 def _pool(
-    kind: str, summarize: Callable[[Slide, jax.Array], jax.Array]
+    summarize: Callable[[Slide, jax.Array], jax.Array],
 ) -> Callable[..., jax.Array]:
     """Return the function of a pooling op."""
 
@@ -62,7 +62,7 @@ def _pool(
         strides: Sizes | None = None,
         padding: Padding = "valid",
     ) -> jax.Array:
-        slide = slide_pool(kind, x.shape[1:-1], pool_size, strides, padding)
+        slide = slide_pool(x.shape[1:-1], pool_size, strides, padding)
         if x.ndim == 4:
             return summarize(slide, x)
         return summarize(slide.over_images(), x[:, None])[:, 0]
@@ -70,19 +70,19 @@ def _pool(
     return function
 
 
-max_pool1d = _pool("max_pool1d", max_of_windows)
-max_pool2d = _pool("max_pool2d", max_of_windows)
-avg_pool1d = _pool("avg_pool1d", _mean_of_windows)
-avg_pool2d = _pool("avg_pool2d", _mean_of_windows)
+max_pool1d = _pool(max_of_windows)
+max_pool2d = _pool(max_of_windows)
+avg_pool1d = _pool(_mean_of_windows)
+avg_pool2d = _pool(_mean_of_windows)
 
 
 def adaptive_max_pool2d(x: jax.Array, *, output_size: Sizes) -> jax.Array:
-    counts = adaptive_counts("adaptive_max_pool2d", x.shape[1:3], output_size)
+    counts = adaptive_counts(x.shape[1:3], output_size)
     return max_of_windows(*_separate_windows(x, counts, -inf))
 
 
 def adaptive_avg_pool2d(x: jax.Array, *, output_size: Sizes) -> jax.Array:
-    counts = adaptive_counts("adaptive_avg_pool2d", x.shape[1:3], output_size)
+    counts = adaptive_counts(x.shape[1:3], output_size)
     slide, separated = _separate_windows(widen(x), counts, 0.0)
     sums = sum_of_windows(separated, slide=slide)
     return _divide(counts, sums).astype(x.dtype)

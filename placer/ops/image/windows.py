@@ -78,7 +78,7 @@ class Window:
         return max(0, last - first + 1)
 
 
-def per_dimension(kind: str, name: str, value: Sizes, dims: int) -> tuple[int, ...]:
+def per_dimension(name: str, value: Sizes, dims: int) -> tuple[int, ...]:
     """Return an attribute's value for each of `dims` dimensions.
 
     Raises OpError if it is not one int of at least 1, or a list of `dims` such ints.
@@ -88,7 +88,7 @@ def per_dimension(kind: str, name: str, value: Sizes, dims: int) -> tuple[int, .
         expected = "an int" if dims == 1 else f"an int or a list of {dims} ints"
         written = value if isinstance(value, int) else list(value)
         raise OpError(
-            f"{kind} needs {name} {expected} of at least 1, not {written}", attr=name
+            f"needs {name} {expected} of at least 1, not {written}", attr=name
         )
     return values
 
@@ -118,7 +118,6 @@ class Slide:
 
 
 def slide_windows(
-    kind: str,
     x: Sequence[int],
     sizes: Sequence[int],
     strides: Sizes,
@@ -132,23 +131,23 @@ def slide_windows(
     Those of a transposed convolution slide over its result, and x are the outputs.
     Raises OpError for an invalid attribute, or if x is smaller than a window.
     """
-    each_stride = per_dimension(kind, "strides", strides, len(sizes))
-    each_dilation = per_dimension(kind, "dilation", dilation, len(sizes))
+    each_stride = per_dimension("strides", strides, len(sizes))
+    each_dilation = per_dimension("dilation", dilation, len(sizes))
     unpadded = [*map(Window, sizes, each_stride, each_dilation)]
     image = tuple(x)
     if transposed:
-        image = _transposed_sizes(kind, unpadded, padding, x)
-    pairs = _padding_pairs(kind, padding, unpadded, image)
+        image = _transposed_sizes(unpadded, padding, x)
+    pairs = _padding_pairs(padding, unpadded, image)
     windows = tuple(
         replace(window, low=low, high=high)
         for window, (low, high) in zip(unpadded, pairs, strict=True)
     )
-    outputs = tuple(x) if transposed else _count_outputs(kind, windows, image)
+    outputs = tuple(x) if transposed else _count_outputs(windows, image)
     return Slide(image, windows, outputs)
 
 
 def _padding_pairs(
-    kind: str, padding: Padding, unpadded: Sequence[Window], image: Sequence[int]
+    padding: Padding, unpadded: Sequence[Window], image: Sequence[int]
 ) -> Sequence[Sequence[int]]:
     """Return [before, after] for each dimension."""
     if padding == "valid":
@@ -160,7 +159,7 @@ def _padding_pairs(
         ]
     if isinstance(padding, str):
         raise OpError(
-            f"{kind} cannot have padding: {padding}",
+            f"cannot have padding: {padding}",
             attr="padding",
             hint=did_you_mean(padding, ("valid", "same")),
         )
@@ -170,7 +169,7 @@ def _padding_pairs(
     if len(pairs) != len(unpadded) or any(len(p) != 2 or min(p) < 0 for p in pairs):
         written = padding if isinstance(padding, int) else [list(p) for p in padding]
         raise OpError(
-            f"{kind} needs a padding of 0 or more on every side, not {written}",
+            f"needs a padding of 0 or more on every side, not {written}",
             attr="padding",
             hint="write valid, same, an int, or [before, after] for each of"
             f" {len(unpadded)} dimension{'s' if len(unpadded) > 1 else ''}",
@@ -185,7 +184,7 @@ def _same_padding(window: Window, size: int) -> tuple[int, int]:
 
 
 def _transposed_sizes(
-    kind: str, unpadded: Sequence[Window], padding: Padding, outputs: Sequence[int]
+    unpadded: Sequence[Window], padding: Padding, outputs: Sequence[int]
 ) -> tuple[int, ...]:
     """Return the sizes of an image over which the windows have these outputs.
 
@@ -201,11 +200,11 @@ def _transposed_sizes(
     if padding == "same":
         return tuple(n * w.stride for w, n in pairs)
     smallest = [(n - 1) * w.stride + w.span for w, n in pairs]
-    removed = _padding_pairs(kind, padding, unpadded, outputs)
+    removed = _padding_pairs(padding, unpadded, outputs)
     result = tuple(n - sum(ends) for n, ends in zip(smallest, removed, strict=True))
     if min(result) < 1:
         raise OpError(
-            f"{kind} cannot remove a padding of {[list(ends) for ends in removed]} from"
+            f"cannot remove a padding of {[list(ends) for ends in removed]} from"
             f" a result of {smallest}",
             attr="padding",
         )
@@ -223,7 +222,7 @@ def adaptive_bins(size: int, number: int) -> tuple[tuple[int, int], ...]:
     )
 
 
-def image_sizes(kind: str, types: Types, dims: int) -> tuple[tuple[int, ...], int]:
+def image_sizes(types: Types, dims: int) -> tuple[tuple[int, ...], int]:
     """Return the sizes and the number of channels of operand x.
 
     `dims` is the number of dimensions without batch and channels. Raises OpError if x
@@ -232,7 +231,7 @@ def image_sizes(kind: str, types: Types, dims: int) -> tuple[tuple[int, ...], in
     x = types[0]
     if not x.is_float or x.rank != dims + 2 or {BATCH, 0} & {*x.shape[1:]}:
         raise OpError(
-            f"{kind} needs a float operand {IMAGES[dims]} as 'x', not {x}",
+            f"needs a float operand {IMAGES[dims]} as 'x', not {x}",
             operand=0,
             hint=_channels_hint(x, dims),
         )
@@ -247,15 +246,13 @@ def _channels_hint(x: TensorType, dims: int) -> str | None:
     return None
 
 
-def _count_outputs(
-    kind: str, windows: Sequence[Window], image: Sequence[int]
-) -> tuple[int, ...]:
+def _count_outputs(windows: Sequence[Window], image: Sequence[int]) -> tuple[int, ...]:
     """Return the number of outputs of each window; raise OpError if there is none."""
     numbers = tuple(w.output_size(size) for w, size in zip(windows, image, strict=True))
     for window, size, number in zip(windows, image, numbers, strict=True):
         if number < 1:
             raise OpError(
-                f"{kind} has a window of {window.span} where 'x' has"
+                f"has a window of {window.span} where 'x' has"
                 f" {size + window.low + window.high} elements",
                 operand=0,
                 hint="use padding: same to extend 'x'",

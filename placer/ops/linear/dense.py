@@ -21,13 +21,13 @@ from placer.ops.declaration import (
 )
 from placer.ops.elementwise.activation import BIAS, activation_attr
 from placer.ops.linear.weighted import check_bias, declare_weighted, make_weights
-from placer.ops.operand import Operand, Types, check_layer
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import BATCH, Dim, TensorType
 
 _FC = (
     Operand("x", "float, [batch, …, in]", dtype="float"),
-    Operand("w", "the same dtype, [in, size]", parameter=True, same=True),
-    Operand("b", "the same dtype, [size]", optional=True, parameter=True, same=True),
+    Operand("w", "the same dtype, [in, size]", parameter=True, same="dtype"),
+    Operand("b", "the same dtype, [size]", optional=True, parameter=True, same="dtype"),
 )
 
 
@@ -35,15 +35,14 @@ def _input_size(x: TensorType) -> int:
     """Return x's last dimension; raise OpError if x is not an operand of fc."""
     if x.rank < 2:
         raise OpError(
-            f"fc needs an operand of at least two dimensions as 'x', not {x}",
+            f"needs an operand of at least two dimensions as 'x', not {x}",
             operand=0,
             hint="reshape it to [batch, 1]" if x.has_batch else None,
         )
     width = x.shape[-1]
     if width == BATCH:
         raise OpError(
-            f"fc multiplies the last dimension, which is the batch in 'x' {x}",
-            operand=0,
+            f"multiplies the last dimension, which is the batch in 'x' {x}", operand=0
         )
     return int(width)
 
@@ -54,16 +53,15 @@ def _infer_fc(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     in_axis, out_axis = (1, 0) if attrs["transpose_w"] else (0, 1)
     if w.rank != 2 or not is_static(w.shape) or w.shape[in_axis] != width:
         expected = f"[size, {width}]" if attrs["transpose_w"] else f"[{width}, size]"
-        raise OpError(f"fc needs 'w' {expected} for 'x' {x}, 'w' is {w}", operand=1)
+        raise OpError(f"needs 'w' {expected} for 'x' {x}, 'w' is {w}", operand=1)
     out = w.shape[out_axis]
-    check_bias("fc", types, out)
+    check_bias(types, out)
     return (TensorType(x.dtype, (*x.shape[:-1], out)),)
 
 
 def _fc_parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-    check_layer("fc", _FC, types)
     width, size = _input_size(types[0]), attrs["size"]
-    check_attr("fc", attrs, "size", size >= 1, "a size of at least 1")
+    check_attr(attrs, "size", size >= 1, "a size of at least 1")
     shape = (size, width) if attrs["transpose_w"] else (width, size)
     return make_weights(types[0].dtype, shape, size, attrs["bias"])
 
@@ -90,7 +88,7 @@ FC = declare_weighted(
             "whether `w` is [size, in], to share the table of an embedding",
         ),
     ),
-    parameters=_fc_parameters,
+    creates=_fc_parameters,
     formula="out = activation(x · w + b)",
     source="initial values as in Keras and Fluid: `w` as in Glorot and Bengio (2010),"
     " `b` 0",
@@ -117,24 +115,17 @@ def _factors(types: Types, attrs: Attrs) -> tuple[tuple[Dim, ...], tuple[Dim, ..
 
 def _infer_matmul(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     for index, name in enumerate("ab"):
-        if types[index].rank < 2:
-            raise OpError(
-                "matmul needs operands of at least two dimensions,"
-                f" '{name}' is {types[index]}",
-                operand=index,
-            )
+        needed = "operands of at least two dimensions"
+        check_operand(types, index, name, types[index].rank >= 2, needed)
     a, b = _factors(types, attrs)
     if a[-1] != b[-2]:
         raise OpError(
-            f"matmul contracts {a[-1]} of 'a' {types[0]} with {b[-2]} of 'b'"
-            f" {types[1]}",
+            f"contracts {a[-1]} of 'a' {types[0]} with {b[-2]} of 'b' {types[1]}",
             operand=1,
             hint=_transposition(types, attrs),
         )
     dtype = types[0].dtype
-    leading = broadcast_shapes(
-        "matmul", ("a", "b"), [TensorType(dtype, a[:-2]), TensorType(dtype, b[:-2])]
-    )
+    leading = broadcast_shapes([TensorType(dtype, dims[:-2]) for dims in (a, b)])
     return (TensorType(dtype, (*leading, a[-2], b[-1])),)
 
 
@@ -174,7 +165,7 @@ MATMUL = Declaration(
     " row.",
     (
         Operand("a", "float, […, m, k]", dtype="float"),
-        Operand("b", "the same dtype, […, k, n]", dtype="float", same=True),
+        Operand("b", "the same dtype, […, k, n]", dtype="float", same="dtype"),
     ),
     _infer_matmul,
     _rows_matmul,

@@ -12,7 +12,7 @@ from placer.ops.declaration import (
     float_dtype,
     layer_size,
 )
-from placer.ops.operand import Operand, Types, check_layer
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import TensorType
 
 _OPERANDS = (
@@ -24,30 +24,25 @@ _OPERANDS = (
 def _require_ids(types: Types) -> None:
     if types[0].dtype not in ("int32", "int64"):
         raise OpError(
-            f"embedding needs an int32 or int64 operand as 'ids', not {types[0]}",
-            operand=0,
+            f"needs an int32 or int64 operand as 'ids', not {types[0]}", operand=0
         )
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     _require_ids(types)
     ids, table = types
-    if not table.is_float or table.rank != 2 or not is_static(table.shape):
-        raise OpError(
-            f"embedding needs a float table [vocabulary, dimension], 'table' is"
-            f" {table}",
-            operand=1,
-        )
+    valid = table.is_float and table.rank == 2 and is_static(table.shape)
+    needed = "a float table [vocabulary, dimension]"
+    check_operand(types, 1, "table", valid, needed)
     return (TensorType(table.dtype, (*ids.shape, table.shape[1])),)
 
 
 def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-    check_layer("embedding", _OPERANDS, types)
     _require_ids(types)
     size = attrs["size"]
     if len(size) != 2 or any(n < 1 for n in size):
         raise OpError(
-            f"embedding needs a size [vocabulary, dimension] of two ints of at least 1,"
+            "needs a size [vocabulary, dimension] of two ints of at least 1,"
             f" not {list(size)}",
             attr="size",
         )
@@ -75,7 +70,7 @@ EMBEDDING = Declaration(
     ),
     linear=lambda types, attrs: ((1,),),
     saves=lambda types, attrs: (0,),
-    parameters=_parameters,
+    creates=_parameters,
     index_bounds=lambda types, attrs: {0: int(types[1].shape[0])},
     formula="out[i] = table[ids[i]]",
     source="the initial `table` is uniform on [-0.05, 0.05), as in Keras; it does not"

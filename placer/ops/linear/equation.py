@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from placer.errors import OpError
 
+_error = partial(OpError, attr="equation")
 _SHAPE = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*\Z")
 
 
@@ -52,10 +53,8 @@ class Equation:
     @cached_property
     def products(self) -> tuple[tuple[str, str, str], ...]:
         """The terms of left, right and result of each product, from left to right."""
-        partial = self.partial_terms
-        return tuple(
-            zip(partial[:-1], self.reduced_terms[1:], partial[1:], strict=True)
-        )
+        terms = self.partial_terms
+        return tuple(zip(terms[:-1], self.reduced_terms[1:], terms[1:], strict=True))
 
 
 def parse_equation(text: str) -> Equation:
@@ -63,20 +62,15 @@ def parse_equation(text: str) -> Equation:
     equation = text.replace(" ", "")
     if not _SHAPE.match(equation):
         hint = "write as many letters" if "." in equation else "write ij,jk->ik"
-        raise _error(f"cannot read the equation '{text}'", hint)
+        raise _error(f"cannot read the equation '{text}'", hint=hint)
     left, result = equation.split("->")
     terms = tuple(left.split(","))
     for term in (*terms, result):
         for letter in term:
             if term.count(letter) > 1:
-                raise _error(
-                    f"names {letter} twice in '{term}'", "it takes no diagonal"
-                )
+                message = f"names {letter} twice in '{term}'"
+                raise _error(message, hint="it takes no diagonal")
     for letter in result:
         if letter not in left:
             raise _error(f"has {letter} in its result and in no operand")
     return Equation(terms, result)
-
-
-def _error(message: str, hint: str | None = None) -> OpError:
-    return OpError(f"einsum {message}", attr="equation", hint=hint)

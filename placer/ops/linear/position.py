@@ -6,7 +6,7 @@ from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.roles import require_shapes
 from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case
-from placer.ops.operand import Operand, Types, check_layer
+from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
 _SEQUENCE = Operand("x", "float, [batch, length, size]", dtype="float")
@@ -16,26 +16,22 @@ _LEARNED = (
 )
 
 
-def _row_type(kind: str, types: Types) -> TensorType:
+def _row_type(types: Types) -> TensorType:
     """Return the type of one row of x; raise OpError if x is not a sequence."""
     x = types[0]
     if x.rank != 3 or BATCH in x.shape[1:]:
-        raise OpError(
-            f"{kind} needs a sequence [batch, length, size], 'x' is {x}", operand=0
-        )
+        raise OpError(f"needs a sequence [batch, length, size], 'x' is {x}", operand=0)
     return TensorType(x.dtype, x.shape[1:])
 
 
 def _infer_learned(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    kind = "position_embedding"
-    shapes = {"table": _row_type(kind, types).shape}
-    require_shapes(kind, ("x", "table"), types, shapes)
+    shapes = {"table": _row_type(types).shape}
+    require_shapes(("x", "table"), types, shapes)
     return (types[0],)
 
 
 def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-    check_layer("position_embedding", _LEARNED, types)
-    table = _row_type("position_embedding", types)
+    table = _row_type(types)
     return (LayerParameter("table", table, {"normal": 0.02}),)
 
 
@@ -48,7 +44,7 @@ POSITION_EMBEDDING = Declaration(
     flops=lambda types, attrs: types[0].numel(),
     grad_flops=lambda types, attrs, wrt: types[0].numel() * (1 in wrt),
     linear=lambda types, attrs: ((0, 1),),
-    parameters=_parameters,
+    creates=_parameters,
     formula="out[i, t] = x[i, t] + table[t]",
     source="Gehring et al. (2017); the initial `table` is normal with a standard"
     " deviation of 0.02, as in BERT and GPT-2",
@@ -57,9 +53,8 @@ POSITION_EMBEDDING = Declaration(
 
 
 def _infer_encoding(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    kind = "positional_encoding"
-    _row_type(kind, types)
-    check_attr(kind, attrs, "base", attrs["base"] > 1, "a base above 1")
+    _row_type(types)
+    check_attr(attrs, "base", attrs["base"] > 1, "a base above 1")
     return (types[0],)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from placer.errors import OpError
-from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
+from placer.ops.declaration import Attrs, BatchRule, Declaration, case, required
 from placer.ops.linear.equation import Equation, parse_equation
 from placer.ops.operand import Operand, Types
 from placer.types import Dim, TensorType
@@ -17,13 +17,11 @@ def _sizes(types: Types, equation: Equation) -> dict[str, Dim]:
     sizes: dict[str, Dim] = {}
     for index, (type_, term) in enumerate(zip(types, equation.terms, strict=True)):
         if type_.rank != len(term):
-            raise OpError(
-                f"einsum has '{term}' for 'xs[{index}]' {type_}", operand=index
-            )
+            raise OpError(f"has '{term}' for 'xs[{index}]' {type_}", operand=index)
         for letter, dim in zip(term, type_.shape, strict=True):
             if sizes.setdefault(letter, dim) != dim:
                 raise OpError(
-                    f"einsum has {letter} = {sizes[letter]}, and {dim} in 'xs[{index}]'"
+                    f"has {letter} = {sizes[letter]}, and {dim} in 'xs[{index}]'"
                     f" {type_}",
                     operand=index,
                 )
@@ -38,7 +36,7 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     equation = parse_equation(attrs["equation"])
     if len(equation.terms) != len(types):
         raise OpError(
-            f"einsum has {len(equation.terms)} terms in '{attrs['equation']}' and"
+            f"has {len(equation.terms)} terms in '{attrs['equation']}' and"
             f" {len(types)} operands",
             attr="equation",
         )
@@ -109,18 +107,17 @@ EINSUM = Declaration(
     " rule follows from the letter of the batch: `rows` if it is the result's first,"
     " `reduce` if the result omits it, `whole` if operands have different letters for"
     " their rows.",
-    (Operand("xs", "float of one dtype", variadic=True, dtype="float", same=True),),
+    (Operand("xs", "float of one dtype", variadic=True, dtype="float", same="dtype"),),
     _infer,
     _rows,
     _flops,
     _grad_flops,
     attrs=(
-        Attr(
+        required(
             "equation",
             str,
             "the letters of each operand, separated by commas, then `->` and the"
             " letters of the result; a letter occurs at most once in each of them",
-            required=True,
         ),
     ),
     linear=lambda types, attrs: tuple((i,) for i in range(len(types))),

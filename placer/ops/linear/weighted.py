@@ -59,11 +59,11 @@ def declare_weighted(
     )
 
 
-def check_bias(kind: str, types: Types, size: Dim) -> None:
+def check_bias(types: Types, size: Dim) -> None:
     """Raise OpError unless b, if there is one, has that size."""
     if len(types) == 3 and types[2].shape != (size,):
         _, w, b = types
-        raise OpError(f"{kind} needs 'b' [{size}] for 'w' {w}, 'b' is {b}", operand=2)
+        raise OpError(f"needs 'b' [{size}] for 'w' {w}, 'b' is {b}", operand=2)
 
 
 def make_weights(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from placer.errors import OpError
 from placer.ops.common.checks import (
     check_positive,
@@ -13,21 +11,23 @@ from placer.ops.common.checks import (
 )
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Declaration, case
-from placer.ops.losses.loss import check_same_shape, infer_pair
-from placer.ops.losses.loss_reduction import PAIR, REDUCE, declare_loss, reduced_type
-from placer.ops.operand import Operand, Types
+from placer.ops.losses.loss_reduction import (
+    PAIR,
+    REDUCE,
+    declare_loss,
+    elementwise_type,
+    reduced_type,
+)
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import BATCH, TensorType
 
 _CASES = (case("float32[batch, 1], float32[batch, 1]"),)
-
-
-_NAMES = ("prediction", "target")
 
 MEAN_SQUARED_ERROR = declare_loss(
     "mean_squared_error",
     "The squared difference of a prediction and a target, element by element.",
     PAIR,
-    partial(infer_pair, "mean_squared_error", _NAMES),
+    elementwise_type,
     flops=flops_per_element(3),
     grad_flops=grad_flops_per_element(2, 2),
     attrs=(REDUCE,),
@@ -40,7 +40,7 @@ L1_LOSS = declare_loss(
     "The absolute difference of a prediction and a target, element by element. Its"
     " derivative at 0 is 0.",
     PAIR,
-    partial(infer_pair, "l1_loss", _NAMES),
+    elementwise_type,
     flops=flops_per_element(2),
     grad_flops=grad_flops_per_element(1, 1),
     attrs=(REDUCE,),
@@ -51,9 +51,8 @@ L1_LOSS = declare_loss(
 
 
 def _infer_huber(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    result = infer_pair("huber", _NAMES, types, attrs)
-    check_positive("huber", attrs, "delta")
-    return result
+    check_positive(attrs, "delta")
+    return elementwise_type(types, attrs)
 
 
 HUBER = declare_loss(
@@ -81,11 +80,10 @@ HUBER = declare_loss(
 
 
 def _infer_divergence(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_same_shape("kl_div", ("log_prediction", "target"), types)
     prediction = types[0]
     if prediction.rank == 0 or prediction.shape[-1] == BATCH:
         raise OpError(
-            "kl_div sums over the classes, the last dimension:"
+            "sums over the classes, the last dimension:"
             f" 'log_prediction' is {prediction}",
             operand=0,
         )
@@ -109,7 +107,7 @@ KL_DIV = declare_loss(
             "target",
             "the same dtype and shape: probabilities",
             dtype="float",
-            same=True,
+            same="type",
         ),
     ),
     _infer_divergence,
@@ -126,13 +124,10 @@ KL_DIV = declare_loss(
 
 
 def _infer_cosine(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    kind = "cosine_similarity"
-    check_same_shape(kind, ("a", "b"), types)
     shape = types[0].shape
-    if not shape:
-        raise OpError(f"{kind} needs a dimension, 'a' is {types[0]}", operand=0)
-    axis = normalize_axis(kind, attrs["axis"], len(shape))
-    check_positive(kind, attrs, "epsilon")
+    check_operand(types, 0, "a", len(shape) > 0, "a dimension")
+    axis = normalize_axis(attrs["axis"], len(shape))
+    check_positive(attrs, "epsilon")
     return (TensorType(types[0].dtype, without(shape, axis)),)
 
 
@@ -143,7 +138,7 @@ COSINE_SIMILARITY = Declaration(
     " and a finite gradient. For a loss, apply `negative` and `reduce_mean`.",
     (
         Operand("a", "float, at least one dimension", dtype="float"),
-        Operand("b", "the same dtype and shape", dtype="float", same=True),
+        Operand("b", "the same dtype and shape", dtype="float", same="type"),
     ),
     _infer_cosine,
     rule_along_axis,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from math import isfinite
 
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, case
-from placer.ops.losses.loss_reduction import REDUCE, declare_loss, reduced_type
-from placer.ops.operand import Operand, Types, require_same_dtype
+from placer.ops.losses.loss_reduction import (
+    REDUCE,
+    declare_loss,
+    elementwise_type,
+    reduced_type,
+)
+from placer.ops.operand import Operand, Types, require_same_dtype, require_same_shape
 from placer.types import BATCH, TensorType
 
 LOGITS = (
@@ -20,49 +24,21 @@ LOGITS = (
 )
 
 
-def check_classes(kind: str, types: Types) -> None:
+def check_classes(types: Types) -> None:
     """Raise OpError unless the shapes are those of logits of classes and labels."""
     logits, label = types
     if logits.rank == 0 or logits.shape[-1] == BATCH:
-        raise OpError(
-            f"{kind} needs logits [batch, classes], 'logits' is {logits}", operand=0
-        )
+        raise OpError(f"needs logits [batch, classes], 'logits' is {logits}", operand=0)
     if label.shape != logits.shape[:-1]:
         expected = TensorType(label.dtype, logits.shape[:-1])
         shape = ", ".join(map(str, expected.shape))
         has_one_more = label.shape == (*expected.shape, 1)
         raise OpError(
-            f"{kind} needs one label for each row of logits: 'logits' is {logits},"
+            f"needs one label for each row of logits: 'logits' is {logits},"
             f" so 'label' must be {expected}, it is {label}",
             operand=1,
             hint=f"reshape the label to [{shape}]" if has_one_more else None,
         )
-
-
-def check_same_shape(kind: str, names: tuple[str, str], types: Types) -> None:
-    """Raise OpError unless both operands have the same shape."""
-    first, second = types
-    if first.shape == second.shape:
-        return
-    hint = None
-    if sorted((first.shape, second.shape), key=len) == [(BATCH,), (BATCH, 1)]:
-        hint = (
-            "[batch] and [batch, 1] would broadcast to all pairs of rows; reshape one"
-        )
-    raise OpError(
-        f"{kind} needs operands of one shape,"
-        f" '{names[0]}' is {first}, '{names[1]}' is {second}",
-        operand=1,
-        hint=hint,
-    )
-
-
-def infer_pair(
-    kind: str, names: tuple[str, str], types: Types, attrs: Attrs
-) -> tuple[TensorType, ...]:
-    """Return the type of a loss of each element of two operands of one shape."""
-    check_same_shape(kind, names, types)
-    return reduced_type(types[0].dtype, types[0].shape, attrs)
 
 
 LABEL_SMOOTHING = Attr(
@@ -73,26 +49,25 @@ LABEL_SMOOTHING = Attr(
 )
 
 
-def _check_smoothing(kind: str, attrs: Attrs) -> None:
+def _check_smoothing(attrs: Attrs) -> None:
     name = "label_smoothing"
-    check_attr(kind, attrs, name, 0 <= attrs[name] < 1, f"{name} from 0 to below 1")
+    check_attr(attrs, name, 0 <= attrs[name] < 1, f"{name} from 0 to below 1")
 
 
 def _infer_softmax(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    kind = "softmax_cross_entropy"
-    check_classes(kind, types)
-    _check_smoothing(kind, attrs)
+    check_classes(types)
+    _check_smoothing(attrs)
     logits, label = types
     weights = attrs["class_weights"]
     if weights and len(weights) != logits.shape[-1]:
         raise OpError(
-            f"{kind} needs one class weight for each class: 'logits' is {logits},"
+            f"needs one class weight for each class: 'logits' is {logits},"
             f" class_weights has {len(weights)}",
             attr="class_weights",
         )
     if not all(isfinite(w) and w >= 0 for w in weights):
         raise OpError(
-            f"{kind} needs finite class_weights of at least 0, not {list(weights)}",
+            f"needs finite class_weights of at least 0, not {list(weights)}",
             attr="class_weights",
         )
     return reduced_type(logits.dtype, label.shape, attrs)
@@ -147,15 +122,15 @@ SOFTMAX_CROSS_ENTROPY = declare_loss(
 
 
 def _infer_sigmoid(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    kind, names = "sigmoid_cross_entropy", ("logits", "label")
+    names = ("logits", "label")
     if types[1].is_float:
-        require_same_dtype(kind, names, types, 1)
-    check_same_shape(kind, names, types)
-    _check_smoothing(kind, attrs)
+        require_same_dtype(names, types, 1)
+    require_same_shape(names, types, 1)
+    _check_smoothing(attrs)
     weight = attrs["positive_weight"]
     valid = isfinite(weight) and weight > 0
-    check_attr(kind, attrs, "positive_weight", valid, "a positive_weight above 0")
-    return reduced_type(types[0].dtype, types[0].shape, attrs)
+    check_attr(attrs, "positive_weight", valid, "a positive_weight above 0")
+    return elementwise_type(types, attrs)
 
 
 def _sigmoid_flops(types: Types, attrs: Attrs) -> int:
@@ -228,9 +203,10 @@ HINGE = declare_loss(
             "label",
             "integer, the same shape: 1 is positive, 0 and -1 are negative",
             dtype="integer",
+            same="shape",
         ),
     ),
-    partial(infer_pair, "hinge", ("prediction", "label")),
+    elementwise_type,
     flops=flops_per_element(3),
     grad_flops=grad_flops_per_element(1),
     attrs=(REDUCE,),

@@ -21,7 +21,7 @@ REDUCE = choice(
 
 PAIR = (
     Operand("prediction", "float, any shape", dtype="float"),
-    Operand("target", "the same dtype and shape", dtype="float", same=True),
+    Operand("target", "the same dtype and shape", dtype="float", same="type"),
 )
 """The operands of a loss or metric of the difference of two values."""
 
@@ -31,6 +31,11 @@ def reduced_type(
 ) -> tuple[TensorType, ...]:
     """Return the result type, given the shape of the losses before the reduction."""
     return (TensorType(dtype, tuple(shape) if attrs["reduce"] == "none" else ()),)
+
+
+def elementwise_type(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    """Return the result type of a loss of each element of the first operand."""
+    return reduced_type(types[0].dtype, types[0].shape, attrs)
 
 
 def loss_rule(types: Types, attrs: Attrs) -> BatchRule:

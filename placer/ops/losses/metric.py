@@ -12,10 +12,10 @@ from functools import partial
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element
-from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
-from placer.ops.losses.loss import LOGITS, check_classes, check_same_shape
+from placer.ops.declaration import Attr, Attrs, Declaration, case, flag, required
+from placer.ops.losses.loss import LOGITS, check_classes
 from placer.ops.losses.loss_reduction import PAIR
-from placer.ops.operand import Operand, Types, require_integer
+from placer.ops.operand import Operand, Types, require_integer, require_same_shape
 from placer.types import TensorType
 
 COUNTS = (TensorType("int32", (3,)),)
@@ -29,7 +29,7 @@ _metric = partial(
 
 
 def _infer_accuracy(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_classes("accuracy", types)
+    check_classes(types)
     return COUNTS
 
 
@@ -48,8 +48,8 @@ ACCURACY = _metric(
 
 
 def _infer_top_k(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_classes("top_k_accuracy", types)
-    check_attr("top_k_accuracy", attrs, "k", attrs["k"] >= 1, "k of at least 1")
+    check_classes(types)
+    check_attr(attrs, "k", attrs["k"] >= 1, "k of at least 1")
     return COUNTS
 
 
@@ -63,7 +63,7 @@ TOP_K_ACCURACY = _metric(
     _infer_top_k,
     flops=flops_per_element(5),
     finalizer="ratio",
-    attrs=(Attr("k", int, "the number of classes, at least 1", required=True),),
+    attrs=(required("k", int, "the number of classes, at least 1"),),
     formula="Σ [label is among the k classes with the largest logits] / rows",
     cases=(case("float32[batch, 10], int32[batch]", k=3),),
 )
@@ -85,40 +85,40 @@ _BINARY_ATTRS = (
 )
 
 
-def _infer_binary(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+def _infer_binary(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     threshold, class_id = attrs["threshold"], attrs["class_id"]
     if class_id is None:
-        _check_pair(kind, types)
+        _check_pair(types)
     else:
-        require_integer(kind, "label", types, 1)
-        check_classes(kind, types)
+        require_integer("label", types, 1)
+        check_classes(types)
         classes = types[0].shape[-1]
         assert isinstance(classes, int)
         if not 0 <= class_id < classes:
             raise OpError(
-                f"{kind} has class_id {class_id}, 'prediction' has {classes} classes",
+                f"has class_id {class_id}, 'prediction' has {classes} classes",
                 attr="class_id",
             )
         if threshold != 0.5 or attrs["logits"]:
             raise OpError(
-                f"{kind} with class_id takes the largest logit:"
+                "with class_id takes the largest logit:"
                 " it has neither threshold nor logits",
                 attr="class_id",
             )
     if not 0 < threshold < 1:
         raise OpError(
-            f"{kind} needs a threshold between 0 and 1, not {threshold}",
+            f"needs a threshold between 0 and 1, not {threshold}",
             attr="threshold",
             hint="it is a probability, with logits: true as well",
         )
     return COUNTS
 
 
-def _check_pair(kind: str, types: Types) -> None:
+def _check_pair(types: Types) -> None:
     """Raise OpError unless the label is a number or bool of the prediction's shape."""
     if not types[1].is_float and types[1].dtype != "bool":
-        require_integer(kind, "label", types, 1)
-    check_same_shape(kind, ("prediction", "label"), types)
+        require_integer("label", types, 1)
+    require_same_shape(("prediction", "label"), types, 1)
 
 
 _declare_binary = partial(
@@ -147,7 +147,7 @@ PRECISION = _declare_binary(
     "precision",
     "The fraction of true positives among predicted positives. NaN if there are no"
     " predicted positives, or if a prediction is NaN.",
-    result_types=partial(_infer_binary, "precision"),
+    result_types=_infer_binary,
     flops=flops_per_element(4),
     formula="Σ [predicted and positive] / Σ [predicted]",
 )
@@ -155,7 +155,7 @@ RECALL = _declare_binary(
     "recall",
     "The fraction of positives that are predicted as positive. NaN if there are no"
     " positives, or if a prediction is NaN.",
-    result_types=partial(_infer_binary, "recall"),
+    result_types=_infer_binary,
     flops=flops_per_element(4),
     formula="Σ [predicted and positive] / Σ [positive]",
 )
@@ -163,17 +163,17 @@ F1 = _declare_binary(
     "f1",
     "The harmonic mean of precision and recall. NaN if there are neither positives nor"
     " predicted positives, or if a prediction is NaN.",
-    result_types=partial(_infer_binary, "f1"),
+    result_types=_infer_binary,
     flops=flops_per_element(5),
     formula="2 · Σ [predicted and positive] / (Σ [predicted] + Σ [positive])",
 )
 
 
 def _infer_auc(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_pair("auc", types)
+    _check_pair(types)
     bins: int = attrs["bins"]
-    if not 2 <= bins <= MAX_BINS:
-        raise OpError(f"auc needs 2 to {MAX_BINS:,} bins, not {bins:,}", attr="bins")
+    valid = 2 <= bins <= MAX_BINS
+    check_attr(attrs, "bins", valid, f"2 to {MAX_BINS:,} bins", ",")
     return (TensorType("int32", (2, bins + 1)),)
 
 
@@ -216,14 +216,10 @@ def _infer_sums(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType(wide, (2,)),)
 
 
-def _infer_error(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_same_shape(kind, ("prediction", "target"), types)
-    return _infer_sums(types, attrs)
-
-
 _declare_error = partial(
     _metric,
     operands=PAIR,
+    result_types=_infer_sums,
     flops=flops_per_element(3),
     cases=(case("float32[batch, 1], float32[batch, 1]"),),
 )
@@ -231,7 +227,6 @@ MEAN_ABSOLUTE_ERROR = _declare_error(
     "mean_absolute_error",
     "The mean of the absolute difference of a prediction and a target over all"
     " elements.",
-    result_types=partial(_infer_error, "mean_absolute_error"),
     finalizer="ratio",
     formula="Σ |prediction - target| / n",
 )
@@ -240,7 +235,6 @@ ROOT_MEAN_SQUARED_ERROR = _declare_error(
     "The square root of the mean squared difference of a prediction and a target over"
     " all elements. For an epoch or an evaluation it is the root of the mean over all"
     " batches, not the mean of the batches' roots.",
-    result_types=partial(_infer_error, "root_mean_squared_error"),
     finalizer="root_ratio",
     formula="√(Σ (prediction - target)² / n)",
 )

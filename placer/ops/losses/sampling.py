@@ -7,12 +7,16 @@ from functools import partial
 
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr, is_static
-from placer.ops.declaration import Attr, Attrs, Declaration, case, choice, flag
-from placer.ops.losses.loss_reduction import (
-    REDUCE,
-    declare_loss,
-    reduced_type,
+from placer.ops.declaration import (
+    Attr,
+    Attrs,
+    Declaration,
+    case,
+    choice,
+    flag,
+    required,
 )
+from placer.ops.losses.loss_reduction import REDUCE, declare_loss, reduced_type
 from placer.ops.operand import Operand, Types
 from placer.ops.special.random import POSITION, STREAM, check_position
 from placer.types import BATCH, MAX_DIM, TensorType
@@ -25,24 +29,23 @@ SAMPLER = choice(
     ("log_uniform", "uniform"),
 )
 SAMPLING = (
-    Attr("classes", int, "the number of classes, at least 2", required=True),
-    Attr("num_sampled", int, "the number of classes drawn for each row", required=True),
+    required("classes", int, "the number of classes, at least 2"),
+    required("num_sampled", int, "the number of classes drawn for each row"),
     SAMPLER,
 )
 
 
-def check_sampling(kind: str, attrs: Attrs) -> None:
+def check_sampling(attrs: Attrs) -> None:
     """Raise OpError unless `classes` and `num_sampled` are valid."""
     valid = 2 <= attrs["classes"] <= MAX_DIM
-    check_attr(kind, attrs, "classes", valid, "at least 2 classes")
+    check_attr(attrs, "classes", valid, "at least 2 classes")
     valid = 1 <= attrs["num_sampled"] <= MAX_DIM
-    check_attr(kind, attrs, "num_sampled", valid, "num_sampled of at least 1")
+    check_attr(attrs, "num_sampled", valid, "num_sampled of at least 1")
 
 
 def _infer_sample(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    kind = "sample_classes"
-    check_position(kind, types, 0)
-    check_sampling(kind, attrs)
+    check_position(types, 0)
+    check_sampling(attrs)
     return (TensorType("int32", (BATCH, attrs["num_sampled"])),)
 
 
@@ -61,31 +64,30 @@ SAMPLE_CLASSES = Declaration(
 )
 
 
-def check_rows(kind: str, types: Types) -> None:
+def check_rows(types: Types) -> None:
     """Raise OpError unless the types, x and label, are a vector and a class per row."""
     x, label = types
     if x.rank != 2 or not x.has_rows or not is_static(x.shape[1:]):
-        raise OpError(f"{kind} needs rows [batch, size], 'x' is {x}", operand=0)
+        raise OpError(f"needs rows [batch, size], 'x' is {x}", operand=0)
     if label.shape != (BATCH,):
         expected = TensorType(label.dtype, (BATCH,))
         raise OpError(
-            f"{kind} needs one label a row: 'label' must be {expected}, it is {label}",
+            f"needs one label a row: 'label' must be {expected}, it is {label}",
             operand=1,
         )
 
 
-def _infer(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     x, w, b, label, sampled = types
-    check_rows(kind, (x, label))
+    check_rows((x, label))
     if w.rank != 2 or not is_static(w.shape) or w.shape[1] != x.shape[1]:
-        raise OpError(f"{kind} needs w [classes, {x.shape[1]}], it is {w}", operand=1)
+        raise OpError(f"needs w [classes, {x.shape[1]}], it is {w}", operand=1)
     if b.shape != w.shape[:1]:
-        raise OpError(f"{kind} needs b [{w.shape[0]}], it is {b}", operand=2)
+        raise OpError(f"needs b [{w.shape[0]}], it is {b}", operand=2)
     samples = sampled.shape[1] if sampled.rank == 2 else 1
     if sampled != TensorType("int32", (BATCH, samples)):
         raise OpError(
-            f"{kind} needs sampled int32[batch, num_sampled], it is {sampled}",
-            operand=4,
+            f"needs sampled int32[batch, num_sampled], it is {sampled}", operand=4
         )
     return reduced_type(x.dtype, (BATCH,), attrs)
 
@@ -112,8 +114,8 @@ _sampled_loss = partial(
     declare_loss,
     operands=(
         Operand("x", "float, [batch, size]", dtype="float"),
-        Operand("w", "the same dtype, [classes, size]", same=True),
-        Operand("b", "the same dtype, [classes]", same=True),
+        Operand("w", "the same dtype, [classes, size]", same="dtype"),
+        Operand("b", "the same dtype, [classes]", same="dtype"),
         Operand("label", "integer, [batch], each in [0, classes)", dtype="integer"),
         Operand("sampled", "int32, [batch, num_sampled]"),
     ),
@@ -145,7 +147,7 @@ NCE_LOSS = _sampled_loss(
     "nce_loss",
     "Noise-contrastive estimation: the binary cross entropy of telling a row's label"
     " from the classes drawn for it. A label outside [0, classes) gives NaN.",
-    result_types=partial(_infer, "nce_loss"),
+    result_types=_infer,
     attrs=(SAMPLER, accidental_hits(False), REDUCE),
     formula="loss = log(1 + exp(-z₀)) + Σ log(1 + exp(zⱼ)), where zⱼ = x · w[cⱼ] + b[cⱼ]"
     " - log(num_sampled · P(cⱼ)), c₀ is the label and cⱼ are the samples",
@@ -158,7 +160,7 @@ SAMPLED_SOFTMAX_LOSS = _sampled_loss(
     " logarithm of the expected number of draws of a class is subtracted from its"
     " logit, so the gradient approaches that of the softmax over all classes as"
     " `num_sampled` grows. A label outside [0, classes) gives NaN.",
-    result_types=partial(_infer, "sampled_softmax_loss"),
+    result_types=_infer,
     attrs=(SAMPLER, accidental_hits(True), REDUCE),
     formula="loss = log Σ exp(zⱼ) - z₀, zⱼ as in nce_loss",
     source="Jean et al. (2015); defaults of TensorFlow's sampled_softmax_loss",

@@ -7,34 +7,33 @@ from functools import partial
 from placer.errors import OpError
 from placer.ops.common.checks import infer_one_type
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Declaration, case
+from placer.ops.declaration import Attrs, Declaration, case, required
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
-_EPSILON = Attr("epsilon", float, "added to the variance", required=True)
+_EPSILON = required("epsilon", float, "added to the variance")
 
 
-def _check(kind: str, operands: tuple[Operand, ...], types: Types) -> TensorType:
+def _check(operands: tuple[Operand, ...], types: Types) -> TensorType:
     """Return the type of one value per channel; raise OpError if operands do not fit.
 
     All operands but the first must have that type.
     """
     x = types[0]
     if x.rank < 2 or x.shape[-1] == BATCH:
-        raise OpError(f"{kind} needs [batch, …, channels], 'x' is {x}", operand=0)
+        raise OpError(f"needs [batch, …, channels], 'x' is {x}", operand=0)
     channel = TensorType(x.dtype, x.shape[-1:])
     for index, type_ in enumerate(types[1:], 1):
         if type_ != channel:
             name = operands[index].name
             raise OpError(
-                f"{kind} needs '{name}' {channel} for 'x' {x}, it is {type_}",
-                operand=index,
+                f"needs '{name}' {channel} for 'x' {x}, it is {type_}", operand=index
             )
     return channel
 
 
 _X = Operand("x", "float, [batch, …, channels]", dtype="float")
-_VARIANCE = (_X, Operand("mean", "[channels], of the global batch", same=True))
+_VARIANCE = (_X, Operand("mean", "[channels], of the global batch", same="dtype"))
 
 
 VARIANCE = Declaration(
@@ -42,7 +41,7 @@ VARIANCE = Declaration(
     "The variance over all dimensions but the last: the mean of the squared distances"
     " from the mean. Over the batch, it divides by the rows of the global batch.",
     _VARIANCE,
-    lambda types, attrs: (_check("variance", _VARIANCE, types),),
+    lambda types, attrs: (_check(_VARIANCE, types),),
     lambda types, attrs: "reduce",
     flops_per_element(3),
     grad_flops_per_element(3, 3),
@@ -56,11 +55,11 @@ VARIANCE = Declaration(
 )
 
 _CHANNEL = ("mean", "variance", "scale", "bias")
-_NORMALIZE = (_X, *(Operand(name, "[channels]", same=True) for name in _CHANNEL))
+_NORMALIZE = (_X, *(Operand(name, "[channels]", same="dtype") for name in _CHANNEL))
 
 
 def _infer_normalize(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check("normalize", _NORMALIZE, types)
+    _check(_NORMALIZE, types)
     return (types[0],)
 
 
@@ -82,7 +81,7 @@ _REPLICA = (_NORMALIZE[0], *_NORMALIZE[3:])
 
 
 def _infer_replica(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    channel = _check("replica_norm", _REPLICA, types)
+    channel = _check(_REPLICA, types)
     return (types[0], channel, channel)
 
 
@@ -115,9 +114,9 @@ MOVING_AVERAGE = Declaration(
         Operand("old", "float, any shape", dtype="float"),
         Operand("new", "the same type"),
     ),
-    partial(infer_one_type, "moving_average", ("old", "new")),
+    partial(infer_one_type, ("old", "new")),
     flops=flops_per_element(3),
-    attrs=(Attr("momentum", float, "the weight of the old value", required=True),),
+    attrs=(required("momentum", float, "the weight of the old value"),),
     differentiable=False,
     inserted=True,
     formula="out = momentum · old + (1 - momentum) · new",

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from math import inf
 from typing import Any
 
 from placer.errors import OpError
-from placer.ops.common.checks import check_divides, normalize_axis
+from placer.ops.common.checks import check_attr, check_divides, normalize_axis
 from placer.ops.common.costs import grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case, flag
-from placer.ops.operand import Operand, Types, check_arity, check_layer
+from placer.ops.operand import Operand, Types
 from placer.types import BATCH, HALF_FLOATS, Dim, TensorType
 
 Shape = tuple[Dim, ...]
@@ -39,7 +38,7 @@ def _epsilon(default: float, of: str) -> Attr:
 
 def _operands(x: str, shape: str, *parameters: str) -> tuple[Operand, ...]:
     created = (
-        Operand(name, f"the same dtype, {shape}", True, parameter=True, same=True)
+        Operand(name, f"the same dtype, {shape}", True, parameter=True, same="dtype")
         for name in parameters
     )
     return (Operand("x", x, dtype="float"), *created)
@@ -61,18 +60,16 @@ def _linear(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
     return (tuple(range(1, len(types))),) if len(types) > 1 else ()
 
 
-def _split_shape(
-    kind: str, types: Types, attrs: Attrs
-) -> tuple[Shape, tuple[int, ...]]:
+def _split_shape(types: Types, attrs: Attrs) -> tuple[Shape, tuple[int, ...]]:
     """Return x's dimensions before the axis and from it on.
 
     Raises OpError if the batch is among the latter.
     """
     x = types[0]
-    axis = normalize_axis(kind, attrs["axis"], x.rank)
+    axis = normalize_axis(attrs["axis"], x.rank)
     if BATCH in x.shape[axis:]:
         raise OpError(
-            f"{kind} normalizes within a row, but the dimensions of 'x' {x} from axis"
+            f"normalizes within a row, but the dimensions of 'x' {x} from axis"
             f" {attrs['axis']} on include the batch",
             attr="axis",
         )
@@ -100,15 +97,12 @@ def _declare(
 
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         shape = shapes(types, attrs)[1]
-        if not 0 < attrs["epsilon"] < inf:
-            raise OpError(
-                f"{kind} needs a finite epsilon above 0, not {attrs['epsilon']:g}",
-                attr="epsilon",
-            )
+        valid = 0 < attrs["epsilon"] < inf
+        check_attr(attrs, "epsilon", valid, "a finite epsilon above 0", "g")
         for index, type_ in enumerate(types[1:], 1):
             if type_.shape != shape:
                 raise OpError(
-                    f"{kind} needs '{operands[index].name}' {list(shape)} for 'x'"
+                    f"needs '{operands[index].name}' {list(shape)} for 'x'"
                     f" {types[0]}, it is {type_}",
                     operand=index,
                 )
@@ -120,8 +114,6 @@ def _declare(
         return (TensorType(dtype, shapes(types, attrs)[0]),) * statistics
 
     def parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-        check_arity(kind, operands, types)
-        check_layer(kind, operands, types)
         type_ = TensorType(types[0].dtype, shapes(types, attrs)[1])
         return tuple(
             LayerParameter(o.name, type_, _INITS[o.name])
@@ -139,7 +131,7 @@ def _declare(
         linear=_linear,
         saves=lambda types, attrs: (0, 1) if len(types) > 1 else (0,),
         residuals=residuals,
-        parameters=parameters,
+        creates=parameters,
         **fields,
     )
 
@@ -150,7 +142,7 @@ LAYER_NORM = _declare(
     " dimensions from `axis` on, then applies `scale` and `bias`. The statistics of"
     " half floats are computed in float32. Creates the parameters `scale` and `bias`.",
     _LAYER,
-    partial(_split_shape, "layer_norm"),
+    _split_shape,
     2,
     5,
     (10, 4, 1),
@@ -171,7 +163,7 @@ RMS_NORM = _declare(
     " dimensions from `axis` on, then applies `scale`. The mean square of half floats"
     " is computed in float32. Creates the parameter `scale`.",
     _RMS,
-    partial(_split_shape, "rms_norm"),
+    _split_shape,
     1,
     3,
     (7, 3),
@@ -189,9 +181,9 @@ def _group_shapes(types: Types, attrs: Attrs) -> tuple[Shape, tuple[int, ...]]:
     """
     x, groups = types[0], attrs["groups"]
     if x.rank < 2 or BATCH in x.shape[1:]:
-        raise OpError(f"group_norm needs [batch, …, channels], 'x' is {x}", operand=0)
+        raise OpError(f"needs [batch, …, channels], 'x' is {x}", operand=0)
     channels = int(x.shape[-1])
-    check_divides("group_norm", attrs, "groups", channels, f"{channels} channels")
+    check_divides(attrs, "groups", channels, f"{channels} channels")
     return (x.shape[0], groups), (channels,)
 
 

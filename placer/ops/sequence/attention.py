@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placer.errors import OpError
 from placer.ops.common.checks import check_divides
 from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
 from placer.ops.operand import (
     INTEGERS,
     Operand,
     Types,
+    check_operand,
+    operand_error,
     require_float,
     require_same_dtype,
 )
@@ -28,38 +29,33 @@ MASK = Operand(
 CAUSAL = flag("causal", "whether query t attends only to the first t + 1 keys")
 
 
-def sequence_width(kind: str, name: str, index: int, types: Types) -> int:
+def sequence_width(name: str, index: int, types: Types) -> int:
     """Return the last dimension of a sequence; raise OpError if it is not one."""
-    require_float(kind, name, types, index)
+    require_float(name, types, index)
     type_ = types[index]
-    if type_.rank != 3 or type_.shape[-1] == BATCH:
-        raise OpError(
-            f"{kind} needs sequences [batch, time, width], '{name}' is {type_}",
-            operand=index,
-        )
+    valid = type_.rank == 3 and type_.shape[-1] != BATCH
+    check_operand(types, index, name, valid, "sequences [batch, time, width]")
     return int(type_.shape[-1])
 
 
-def check_sequences(kind: str, names: Sequence[str], types: Types) -> None:
+def check_sequences(names: Sequence[str], types: Types) -> None:
     """Raise OpError unless queries, keys and values are sequences that fit together.
 
     Keys have the queries' batch, values have the keys' batch and time.
     """
     for index, name in enumerate(names):
-        sequence_width(kind, name, index, types)
+        sequence_width(name, index, types)
         first, leading = (0, 1) if name != "value" else (1, 2)
         actual, expected = types[index].shape[:leading], types[first].shape[:leading]
         if actual != expected:
-            raise OpError(
-                f"{kind} needs '{name}' [{', '.join(map(str, expected))}, …] for"
-                f" '{names[first]}' {types[first]}, '{name}' is {types[index]}",
-                operand=index,
-            )
+            leads = f"[{', '.join(map(str, expected))}, …]"
+            needed = f"'{name}' {leads} for '{names[first]}' {types[first]}"
+            raise operand_error(types, index, name, needed)
     for index in range(len(names)):
-        require_same_dtype(kind, names, types, index)
+        require_same_dtype(names, types, index)
 
 
-def check_mask(kind: str, index: int, types: Types, keys: TensorType) -> None:
+def check_mask(index: int, types: Types, keys: TensorType) -> None:
     """Raise OpError unless operand `index` is a mask for `keys` and the queries.
 
     The queries are the first operand.
@@ -69,32 +65,26 @@ def check_mask(kind: str, index: int, types: Types, keys: TensorType) -> None:
     shapes: list[tuple[Dim, ...]] = [(rows, keys.shape[1]), (rows, time, keys.shape[1])]
     if mask.dtype in INTEGERS:
         shapes.append((rows,))
-    elif mask.dtype != "bool":
-        raise OpError(
-            f"{kind} needs a mask of bool or integers, 'mask' is {mask}", operand=index
-        )
+    else:
+        valid = mask.dtype == "bool"
+        check_operand(types, index, "mask", valid, "a mask of bool or integers")
     if mask.shape not in shapes:
         listed = " or ".join(f"[{', '.join(map(str, shape))}]" for shape in shapes)
-        raise OpError(
-            f"{kind} needs 'mask' {listed} for 'query' {types[0]}, 'mask' is {mask}",
-            operand=index,
-        )
+        needed = f"'mask' {listed} for 'query' {types[0]}"
+        raise operand_error(types, index, "mask", needed)
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    kind = "attention"
-    check_sequences(kind, SEQUENCES, types)
+    check_sequences(SEQUENCES, types)
     query, key, value = types[:3]
     if key.shape[-1] != query.shape[-1]:
-        raise OpError(
-            f"{kind} needs keys as wide as queries, 'query' is {query}, 'key' is {key}",
-            operand=1,
-        )
+        needed = f"keys as wide as queries, 'query' is {query}"
+        raise operand_error(types, 1, "key", needed)
     for name, type_ in zip(SEQUENCES, types, strict=False):
         width = int(type_.shape[-1])
-        check_divides(kind, attrs, "heads", width, f"'{name}' of {width}")
+        check_divides(attrs, "heads", width, f"'{name}' of {width}")
     if len(types) > 3:
-        check_mask(kind, 3, types, key)
+        check_mask(3, types, key)
     return (TensorType(query.dtype, (*query.shape[:2], value.shape[-1])),)
 
 

@@ -8,12 +8,16 @@ from typing import NamedTuple
 
 from placer.errors import OpError
 from placer.ops.common.checks import check_divides
-from placer.ops.common.roles import (
-    make_parameters,
-    name_operands,
-    require_shapes,
+from placer.ops.common.roles import make_parameters, name_operands, require_shapes
+from placer.ops.declaration import (
+    Attr,
+    Attrs,
+    Declaration,
+    LayerParameter,
+    case,
+    flag,
+    required,
 )
-from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case, flag
 from placer.ops.linear import dense
 from placer.ops.operand import Operand, Types
 from placer.ops.sequence import attention
@@ -34,7 +38,7 @@ _BIASED = tuple(f"{letter}_{which}" for which in _PROJECTIONS for letter in "wb"
 
 _name_operands = partial(
     name_operands,
-    "multi_head_attention needs a query, then optionally a key, a value and a mask",
+    "needs a query, then optionally a key, a value and a mask",
     SEQUENCES,
     (1, 2, 3),
     "mask",
@@ -69,14 +73,13 @@ def _check(
 
     Raises OpError if the operands do not fit together.
     """
-    kind = "multi_head_attention"
     present = [name for name in names if name in SEQUENCES]
-    check_sequences(kind, present, types)
+    check_sequences(present, types)
     named = dict(zip(names, types, strict=True))
     inputs = {which: named[name] for which, name in projection_sources(names).items()}
     if "mask" in named:
-        check_mask(kind, names.index("mask"), types, inputs["key"])
-    check_divides(kind, attrs, "heads", size, f"a size of {size}")
+        check_mask(names.index("mask"), types, inputs["key"])
+    check_divides(attrs, "heads", size, f"a size of {size}")
     return inputs
 
 
@@ -100,7 +103,7 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     names = operand_names(types)
     size = _size(names, types)
     inputs = _check(names, types, attrs, size)
-    require_shapes("multi_head_attention", names, types, _shapes(inputs, size))
+    require_shapes(names, types, _shapes(inputs, size))
     return (types[0],)
 
 
@@ -108,11 +111,9 @@ def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
     names = _name_operands(types)
     size = attrs["size"]
     if size is None:
-        size = sequence_width("multi_head_attention", "query", 0, types)
+        size = sequence_width("query", 0, types)
     if size < 1:
-        raise OpError(
-            f"multi_head_attention needs a size of at least 1, not {size}", attr="size"
-        )
+        raise OpError(f"needs a size of at least 1, not {size}", attr="size")
     shapes = _shapes(_check(names, types, attrs, size), size)
     created = {name: shapes[name] for name in (_BIASED if attrs["bias"] else _WEIGHTS)}
     initializers = dict.fromkeys(_WEIGHTS, "xavier_uniform")
@@ -216,12 +217,7 @@ MULTI_HEAD_ATTENTION = Declaration(
     flops=_flops,
     grad_flops=_grad_flops,
     attrs=(
-        Attr(
-            "heads",
-            int,
-            "the number of heads, each of width size / heads",
-            required=True,
-        ),
+        required("heads", int, "the number of heads, each of width size / heads"),
         Attr(
             "size",
             int | None,
@@ -236,7 +232,7 @@ MULTI_HEAD_ATTENTION = Declaration(
         i for i, name in enumerate(operand_names(types)) if is_saved(name)
     ),
     residuals=_residuals,
-    parameters=_parameters,
+    creates=_parameters,
     formula="out = attention(query · w_query + b_query, key · w_key + b_key,"
     " value · w_value + b_value) · w_output + b_output",
     source="Vaswani et al. (2017); initial weights as in Glorot and Bengio (2010),"

@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from placer.errors import OpError
 from placer.ops.common.checks import check_attr
-from placer.ops.common.roles import (
-    make_parameters,
-    name_operands,
-    require_shapes,
-)
+from placer.ops.common.roles import make_parameters, name_operands, require_shapes
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -24,12 +19,18 @@ from placer.ops.declaration import (
     flag,
     layer_size,
 )
-from placer.ops.operand import Operand, Types, require_float, require_integer
+from placer.ops.operand import (
+    Operand,
+    Types,
+    operand_error,
+    require_float,
+    require_integer,
+)
 from placer.types import BATCH, Dim, TensorType
 
 
 @dataclass(frozen=True, slots=True)
-class _CellKind:
+class CellKind:
     """The properties of one kind of recurrent layer.
 
     - `states`: the names of its states, of which the first is the hidden state h.
@@ -47,73 +48,67 @@ class _CellKind:
     backward: int
 
 
-_KINDS = {
-    "simple_rnn": _CellKind(("state",), 1, ("b",), 0, 2, 5),
-    "gru": _CellKind(("state",), 3, ("b", "b_recurrent"), 4, 10, 19),
-    "lstm": _CellKind(("state", "cell"), 4, ("b",), 4, 14, 26),
+CELL_KINDS = {
+    "simple_rnn": CellKind(("state",), 1, ("b",), 0, 2, 5),
+    "gru": CellKind(("state",), 3, ("b", "b_recurrent"), 4, 10, 19),
+    "lstm": CellKind(("state", "cell"), 4, ("b",), 4, 14, 26),
 }
 
 _WEIGHTS = ("w_input", "w_recurrent")
 
 
-def operand_names(kind: str, types: Types) -> tuple[str, ...]:
-    """Return the names of the operands; raise OpError if they are not valid for `kind`.
+def operand_names(
+    cell: CellKind, types: Types, weighted: bool = True
+) -> tuple[str, ...]:
+    """Return the names of the operands; raise OpError if they are not valid.
 
     There are biases if the last operand has rank 1. Of the operands between x and the
-    weights, one that is not float is `lengths`; the others are states.
+    weights, one that is not float is `lengths`; the others are states. Unless it is
+    `weighted`, the layer has yet to create its parameters.
     """
-    return _name_operands(kind, types, _WEIGHTS, (*_WEIGHTS, *_KINDS[kind].biases))
-
-
-def _name_operands(
-    kind: str, types: Types, *parameters: tuple[str, ...]
-) -> tuple[str, ...]:
-    states = _KINDS[kind].states
+    states = cell.states
     return name_operands(
-        f"{kind} needs x, then optionally {' and '.join(states)}, then optionally"
-        " lengths",
+        f"needs x, then optionally {' and '.join(states)}, then optionally lengths",
         ("x", *states),
         (1, 1 + len(states)),
         "lengths",
         types,
-        *parameters,
+        *((_WEIGHTS, (*_WEIGHTS, *cell.biases)) if weighted else ()),
     )
 
 
-def _sizes(kind: str, x: TensorType) -> tuple[Dim, int, int]:
+def _sizes(x: TensorType) -> tuple[Dim, int, int]:
     """Return rows, steps and width of x; raise OpError if x is not a sequence."""
-    require_float(kind, "x", (x,), 0)
+    require_float("x", (x,), 0)
     if x.rank != 3 or BATCH in x.shape[1:]:
-        raise OpError(
-            f"{kind} needs a sequence [batch, time, in], 'x' is {x}",
-            operand=0,
-            hint="reshape it to [batch, time, 1]" if x.rank == 2 else None,
-        )
+        hint = "reshape it to [batch, time, 1]" if x.rank == 2 else None
+        raise operand_error((x,), 0, "x", "a sequence [batch, time, in]", hint)
     rows, time, width = x.shape
     return rows, int(time), int(width)
 
 
-def _size(kind: str, types: Types) -> int:
+def _size(cell: CellKind, types: Types) -> int:
     """Return the size of the hidden state."""
-    w = dict(zip(operand_names(kind, types), types, strict=True))["w_recurrent"]
+    w = dict(zip(operand_names(cell, types), types, strict=True))["w_recurrent"]
     return int(w.shape[0]) if w.rank and w.shape[0] != BATCH else 1
 
 
-def _infer(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    cell, names = _KINDS[kind], operand_names(kind, types)
-    rows, time, width = _sizes(kind, types[0])
+def _infer(cell: CellKind, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    names = operand_names(cell, types)
+    rows, time, width = _sizes(types[0])
     if "lengths" in names:
-        _check_lengths(kind, names.index("lengths"), types)
-    size = _size(kind, types)
-    require_shapes(kind, names, types, _shapes(kind, rows, width, size))
+        _check_lengths(names.index("lengths"), types)
+    size = _size(cell, types)
+    require_shapes(names, types, _shapes(cell, rows, width, size))
     dtype = types[0].dtype
     h = TensorType(dtype, (rows, size))
     return (TensorType(dtype, (rows, time, size)), *[h] * len(cell.states))
 
 
-def _shapes(kind: str, rows: Dim, width: int, size: int) -> dict[str, tuple[Dim, ...]]:
+def _shapes(
+    cell: CellKind, rows: Dim, width: int, size: int
+) -> dict[str, tuple[Dim, ...]]:
     """Return the shapes of states and parameters, by name."""
-    cell = _KINDS[kind]
     gates = cell.gates * size
     return {
         "w_input": (width, gates),
@@ -124,65 +119,63 @@ def _shapes(kind: str, rows: Dim, width: int, size: int) -> dict[str, tuple[Dim,
     }
 
 
-def _check_lengths(kind: str, index: int, types: Types) -> None:
-    require_integer(kind, "lengths", types, index)
+def _check_lengths(index: int, types: Types) -> None:
+    require_integer("lengths", types, index)
     x, lengths = types[0], types[index]
     if lengths.shape != x.shape[:1]:
-        raise OpError(
-            f"{kind} needs 'lengths' [{x.shape[0]}] for 'x' {x},"
-            f" 'lengths' is {lengths}",
-            operand=index,
-        )
+        needed = f"'lengths' [{x.shape[0]}] for 'x' {x}"
+        raise operand_error(types, index, "lengths", needed)
 
 
-def _parameters(kind: str, types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-    cell, size = _KINDS[kind], attrs["size"]
-    _name_operands(kind, types)
-    *_, width = _sizes(kind, types[0])
-    check_attr(kind, attrs, "size", size >= 1, "a size of at least 1")
-    shapes = _shapes(kind, BATCH, width, size)
+def _parameters(
+    cell: CellKind, types: Types, attrs: Attrs
+) -> tuple[LayerParameter, ...]:
+    size = attrs["size"]
+    operand_names(cell, types, weighted=False)
+    *_, width = _sizes(types[0])
+    check_attr(attrs, "size", size >= 1, "a size of at least 1")
+    shapes = _shapes(cell, BATCH, width, size)
     names = (*_WEIGHTS, *cell.biases) if attrs["bias"] else _WEIGHTS
     initializers = {"w_input": "xavier_uniform", "w_recurrent": "orthogonal"}
     created = {name: shapes[name] for name in names}
     return make_parameters(types[0].dtype, created, initializers)
 
 
-def _saves(kind: str, types: Types, attrs: Attrs) -> tuple[int, ...]:
-    names = operand_names(kind, types)
-    return tuple(i for i, name in enumerate(names) if name not in _KINDS[kind].biases)
+def _saves(cell: CellKind, types: Types, attrs: Attrs) -> tuple[int, ...]:
+    names = operand_names(cell, types)
+    return tuple(i for i, name in enumerate(names) if name not in cell.biases)
 
 
-def _residuals(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    cell = _KINDS[kind]
-    sequence, *_ = _infer(kind, types, attrs)
+def _residuals(cell: CellKind, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    sequence, *_ = _infer(cell, types, attrs)
     return (sequence,) * (len(cell.states) + cell.kept)
 
 
-def _products(kind: str, types: Types) -> tuple[int, int, int]:
+def _products(cell: CellKind, types: Types) -> tuple[int, int, int]:
     """Return the operations of the products with w_input and with w_recurrent.
 
     The third number is that of the elements of h. All are over all steps.
     """
-    rows, time, width = _sizes(kind, types[0])
-    size = _size(kind, types)
+    rows, time, width = _sizes(types[0])
+    size = _size(cell, types)
     elements = int(rows) * time * size
-    gates = _KINDS[kind].gates * size
+    gates = cell.gates * size
     return 2 * int(rows) * time * width * gates, 2 * elements * gates, elements
 
 
-def _flops(kind: str, types: Types, attrs: Attrs) -> int:
-    cell, names = _KINDS[kind], operand_names(kind, types)
-    input_flops, state_flops, elements = _products(kind, types)
+def _flops(cell: CellKind, types: Types, attrs: Attrs) -> int:
+    names = operand_names(cell, types)
+    input_flops, state_flops, elements = _products(cell, types)
     per_element = cell.forward + len(cell.states) * ("lengths" in names)
     per_element += cell.gates * ("b" in names) + ("b_recurrent" in names)
     return input_flops + state_flops + per_element * elements
 
 
-def _grad_flops(kind: str, types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
+def _grad_flops(cell: CellKind, types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
     if not wrt:
         return 0
-    cell, names = _KINDS[kind], operand_names(kind, types)
-    input_flops, state_flops, elements = _products(kind, types)
+    names = operand_names(cell, types)
+    input_flops, state_flops, elements = _products(cell, types)
     wrt_names = {names[i] for i in wrt}
     products = input_flops * len(wrt_names & {"x", "w_input"})
     products += state_flops * (1 + ("w_recurrent" in wrt_names))
@@ -211,8 +204,7 @@ _LENGTHS = Operand(
 )
 
 
-def _operands(kind: str) -> tuple[Operand, ...]:
-    cell = _KINDS[kind]
+def _operands(cell: CellKind) -> tuple[Operand, ...]:
     gates = "size" if cell.gates == 1 else f"{cell.gates} · size"
     docs = {
         "w_input": f"[in, {gates}]",
@@ -239,20 +231,20 @@ _REVERSE = flag(
 
 
 def _declare(kind: str, doc: str, *attrs: Attr, **fields: Any) -> Declaration:
-    _, *cell = _KINDS[kind].states
+    cell = CELL_KINDS[kind]
     return Declaration(
         kind,
         doc,
-        _operands(kind),
-        partial(_infer, kind),
-        flops=partial(_flops, kind),
-        grad_flops=partial(_grad_flops, kind),
+        _operands(cell),
+        partial(_infer, cell),
+        flops=partial(_flops, cell),
+        grad_flops=partial(_grad_flops, cell),
         attrs=(_SIZE, _BIAS, *attrs, _REVERSE),
-        results=("sequence", "last", *cell),
-        operand_names=partial(operand_names, kind),
-        saves=partial(_saves, kind),
-        residuals=partial(_residuals, kind),
-        parameters=partial(_parameters, kind),
+        results=("sequence", "last", *cell.states[1:]),
+        operand_names=partial(operand_names, cell),
+        saves=partial(_saves, cell),
+        residuals=partial(_residuals, cell),
+        creates=partial(_parameters, cell),
         **fields,
     )
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from placer.ops.common.gradient_jax import differentiable
 from placer.ops.sequence.cells_jax import Cell, Gru, Lstm, SimpleRnn, State
-from placer.ops.sequence.recurrent import operand_names
+from placer.ops.sequence.recurrent import CELL_KINDS, operand_names
 from placer.types import TensorType
 
 Inputs = Mapping[str, jax.Array]
@@ -43,7 +43,8 @@ def lstm(
 def _layer(
     kind: str, cell: Cell, reverse: bool, operands: Sequence[jax.Array]
 ) -> State:
-    names = operand_names(kind, [TensorType(str(a.dtype), a.shape) for a in operands])
+    types = [TensorType(str(a.dtype), a.shape) for a in operands]
+    names = operand_names(CELL_KINDS[kind], types)
     return _run(cell, reverse, dict(zip(names, operands, strict=True)))
 
 

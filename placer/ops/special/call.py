@@ -8,7 +8,7 @@ the op is one region of a traced function (`placer.regions`).
 from __future__ import annotations
 
 from placer.errors import OpError
-from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
+from placer.ops.declaration import Attr, Attrs, Declaration, case, flag, required
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
@@ -27,20 +27,19 @@ def count_inputs(types: Types, attrs: Attrs) -> int:
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     count = count_inputs(types, attrs)
     if count < 0:
-        raise OpError(f"call needs {len(types) - count} operands, {len(types)} given")
+        raise OpError(f"needs {len(types) - count} operands, {len(types)} given")
     outs = tuple(TensorType.parse(text) for text in attrs["out"])
     state = types[len(types) - 1 - len(attrs["state"]) : -1]
     if attrs["batch"] == "rows":
         if state:
             raise OpError(
-                "call with state needs batch: whole: a state is the whole batch's",
+                "with state needs batch: whole: a state is the whole batch's",
                 attr="batch",
             )
         for out in outs:
             if not out.has_rows:
                 raise OpError(
-                    f"call with batch: rows needs results with rows, not {out}",
-                    attr="batch",
+                    f"with batch: rows needs results with rows, not {out}", attr="batch"
                 )
     return (*outs, *state)
 
@@ -63,7 +62,7 @@ CALL = Declaration(
     lambda types, attrs: _cost("cost", types, attrs),
     lambda types, attrs, wrt: _cost("grad_cost", types, attrs) if wrt else 0,
     attrs=(
-        Attr("fn", str, "the function, as MODULE:FUNCTION", required=True),
+        required("fn", str, "the function, as MODULE:FUNCTION"),
         Attr("params", list[str], "names of the parameters", default=()),
         Attr("state", list[str], "names of the state", default=()),
         Attr("stream", int, "the number of the random stream, below 2⁶³", default=0),

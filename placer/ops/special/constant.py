@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.common.checks import is_in_range
-from placer.ops.declaration import Attr, Attrs, Declaration, case
-from placer.ops.operand import INTEGERS, Types, check_arity
+from placer.ops.declaration import Attr, Attrs, Declaration, case, required
+from placer.ops.operand import INTEGERS, Types
 from placer.types import FLOATS, TensorType
 
 
 def _infer_constant(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("constant", (), types)
     dtype, value = attrs["dtype"], attrs["value"]
     if dtype not in FLOATS | INTEGERS | {"bool"}:
-        raise OpError(f"constant cannot be of dtype '{dtype}'", attr="dtype")
+        raise OpError(f"cannot be of dtype '{dtype}'", attr="dtype")
     numbers = bool if dtype == "bool" else int if dtype in INTEGERS else int | float
     fits = isinstance(value, numbers) and isinstance(value, bool) == (dtype == "bool")
     if not fits or not is_in_range(dtype, value):
-        raise OpError(f"constant cannot hold {value!r} as {dtype}", attr="value")
+        raise OpError(f"cannot hold {value!r} as {dtype}", attr="value")
     shape = tuple(attrs["shape"])
     if any(d < 0 for d in shape):
-        raise OpError(f"constant cannot have the shape {list(shape)}", attr="shape")
+        raise OpError(f"cannot have the shape {list(shape)}", attr="shape")
     return (TensorType(dtype, shape),)
 
 
@@ -33,7 +32,7 @@ CONSTANT = Declaration(
     _infer_constant,
     lambda types, attrs: "whole",
     attrs=(
-        Attr("value", bool | int | float, "the number", required=True),
+        required("value", bool | int | float, "the number"),
         Attr(
             "dtype",
             str,

@@ -7,36 +7,32 @@ from functools import partial
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr, check_positive, infer_one_type
 from placer.ops.common.costs import flops_per_element
-from placer.ops.declaration import Attr, Attrs, Declaration, case
-from placer.ops.operand import Operand, Types
+from placer.ops.declaration import Attr, Attrs, Declaration, case, required
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import TensorType
 
 _inserted = partial(Declaration, differentiable=False, inserted=True)
 
 _SQUARES = (
     Operand(
-        "xs", "float scalars: sums of squares", variadic=True, dtype="float", same=True
+        "xs",
+        "float scalars: sums of squares",
+        variadic=True,
+        dtype="float",
+        same="dtype",
     ),
 )
-
-
-def _infer_accumulate(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    for index, type_ in enumerate(types):
-        if type_.shape != types[0].shape:
-            raise OpError(
-                "accumulate needs operands of one shape,"
-                f" 'xs[0]' is {types[0]}, 'xs[{index}]' is {type_}",
-                operand=index,
-            )
-    return (types[0],)
 
 
 ACCUMULATE = _inserted(
     "accumulate",
     "The sum of values of one type, in the order of the operands, so that a run can be"
     " repeated bit for bit. Half floats are added in float32 and rounded once.",
-    (Operand("xs", "float, all of one type", variadic=True, dtype="float", same=True),),
-    _infer_accumulate,
+    (
+        Operand(
+            "xs", "float, all of one type", variadic=True, dtype="float", same="type"
+        ),
+    ),
     flops=lambda types, attrs: (len(types) - 1) * types[0].numel(),
     linear=lambda types, attrs: (tuple(range(len(types))),),
     formula="out = ((xs[0] + xs[1]) + xs[2]) + …",
@@ -66,17 +62,14 @@ SUM_OF_SQUARES = _inserted(
 )
 
 
-def _check_scalars(kind: str, types: Types) -> None:
+def _check_scalars(types: Types) -> None:
     for index, type_ in enumerate(types):
-        if type_.rank:
-            raise OpError(
-                f"{kind} needs scalars, 'xs[{index}]' is {type_}", operand=index
-            )
+        check_operand(types, index, f"xs[{index}]", type_.rank == 0, "scalars")
 
 
 def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_scalars("clip_scale", types)
-    check_positive("clip_scale", attrs, "max_norm")
+    _check_scalars(types)
+    check_positive(attrs, "max_norm")
     return (types[0],)
 
 
@@ -87,9 +80,7 @@ CLIP_SCALE = _inserted(
     _SQUARES,
     _infer_clip,
     flops=lambda types, attrs: len(types) + 2,
-    attrs=(
-        Attr("max_norm", float, "the largest norm that is not scaled", required=True),
-    ),
+    attrs=(required("max_norm", float, "the largest norm that is not scaled"),),
     formula="out = min(1, max_norm / √Σ xs)",
     source="optax.clip_by_global_norm",
     cases=(case("float32[], float32[]", max_norm=1.0),),
@@ -97,7 +88,7 @@ CLIP_SCALE = _inserted(
 
 
 def _infer_clip_value(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_positive("clip_value", attrs, "limit")
+    check_positive(attrs, "limit")
     return (types[0],)
 
 
@@ -107,7 +98,7 @@ CLIP_VALUE = _inserted(
     (Operand("x", "float, any shape", dtype="float"),),
     _infer_clip_value,
     flops=flops_per_element(2),
-    attrs=(Attr("limit", float, "the bound, finite and above 0", required=True),),
+    attrs=(required("limit", float, "the bound, finite and above 0"),),
     formula="out = min(limit, max(-limit, x))",
     source="optax.clip",
     cases=(case("float32[8]", limit=0.5),),
@@ -115,9 +106,9 @@ CLIP_VALUE = _inserted(
 
 
 def _infer_trust(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_scalars("trust_ratio", types)
+    _check_scalars(types)
     if len(types) % 2:
-        raise OpError(f"trust_ratio needs as many sums of both, {len(types)} given")
+        raise OpError(f"needs as many sums of both, {len(types)} given")
     return (types[0],)
 
 
@@ -153,7 +144,7 @@ IF_TRAINING = Declaration(
         Operand("training", "any type: the result in training"),
         Operand("evaluation", "the same type: the result in an evaluation"),
     ),
-    partial(infer_one_type, "if_training", ("training", "evaluation")),
+    partial(infer_one_type, ("training", "evaluation")),
     constant_operands=(1,),
     inserted=True,
     cases=(case("float32[batch, 8], float32[batch, 8]"),),
@@ -174,21 +165,20 @@ HOLD = _inserted(
 )
 
 
-def _infer_part(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    if not types[0].has_rows:
-        raise OpError(f"{kind} needs rows, 'x' is {types[0]}", operand=0)
-    check_attr(kind, attrs, "parts", attrs["parts"] >= 1, "at least 1 part")
+def _infer_part(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    check_operand(types, 0, "x", types[0].has_rows, "rows")
+    check_attr(attrs, "parts", attrs["parts"] >= 1, "at least 1 part")
     for index in attrs["own"]:
         if not 0 <= index < attrs["parts"]:
-            raise OpError(f"{kind} has part {index} of {attrs['parts']}", attr="own")
+            raise OpError(f"has part {index} of {attrs['parts']}", attr="own")
     return (types[0],)
 
 
 _part = partial(
     _inserted,
     attrs=(
-        Attr("own", list[int], "the indices of these parts, from 0", required=True),
-        Attr("parts", int, "the number of parts of the batch", required=True),
+        required("own", list[int], "the indices of these parts, from 0"),
+        required("parts", int, "the number of parts of the batch"),
     ),
     linear=lambda types, attrs: ((0,),),
     cases=(case("float32[batch, 8]", own=(0,), parts=2),),
@@ -200,7 +190,7 @@ SPLIT_ROWS = _part(
     " ranges that differ in length by at most one, longer ranges first; a part may be"
     " empty. The type remains that of the global value, the layout becomes split.",
     (Operand("x", "any dtype, [batch, …], replicated"),),
-    partial(_infer_part, "split_rows"),
+    _infer_part,
     lambda types, attrs: "whole",
     formula="out = x[low:high]",
 )
@@ -211,7 +201,7 @@ PAD_ROWS = _part(
     "Places the rows of some parts into a global value that is 0 elsewhere: the inverse"
     " of `split_rows`. The sum of the results over all parts is the whole value.",
     (Operand("x", "any dtype, [batch, …]: the rows of these parts"),),
-    partial(_infer_part, "pad_rows"),
+    _infer_part,
     lambda types, attrs: "reduce",
     takes_count=lambda types, attrs: True,
     formula="out[low:high] = x, 0 elsewhere",

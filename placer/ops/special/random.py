@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from placer.errors import OpError
 from placer.ops.common.costs import flops_per_element
-from placer.ops.declaration import Attr, Attrs, Declaration, case
-from placer.ops.operand import Operand, Types
+from placer.ops.declaration import Attrs, Declaration, case, required
+from placer.ops.operand import Operand, Types, check_operand
 from placer.types import BATCH, TensorType
 
 POSITION = Operand(
     "position", "uint32[batch, 2]: the step and the row's index in the global batch"
 )
-STREAM = Attr(
-    "stream", int, "the number of the random stream, below 2⁶³", required=True
-)
+STREAM = required("stream", int, "the number of the random stream, below 2⁶³")
 
 
-def check_position(kind: str, types: Types, index: int) -> None:
+def check_position(types: Types, index: int) -> None:
     """Raise OpError unless operand `index` has the type of `POSITION`."""
-    expected = TensorType("uint32", (BATCH, 2))
-    if types[index] != expected:
-        raise OpError(
-            f"{kind} needs a position {expected}, 'position' is {types[index]}",
-            operand=index,
-        )
+    valid = types[index] == TensorType("uint32", (BATCH, 2))
+    check_operand(types, index, "position", valid, "a position uint32[batch, 2]")
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    if not types[0].has_rows:
-        raise OpError(f"drop needs rows, 'x' is {types[0]}", operand=0)
-    check_position("drop", types, 1)
+    check_operand(types, 0, "x", types[0].has_rows, "rows")
+    check_position(types, 1)
     return (types[0],)
 
 
@@ -43,7 +35,7 @@ DROP = Declaration(
     flops=flops_per_element(2),
     grad_flops=lambda types, attrs, wrt: 2 * types[0].numel() * len(wrt),
     attrs=(
-        Attr("rate", float, "the probability of a zero, in [0, 1)", required=True),
+        required("rate", float, "the probability of a zero, in [0, 1)"),
         STREAM,
     ),
     residuals=lambda types, attrs: (TensorType("bool", types[0].shape),),

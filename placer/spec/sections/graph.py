@@ -17,23 +17,10 @@ from placer.place import Place
 from placer.spec.context import Context
 from placer.spec.decode import decode, report_missing
 from placer.spec.op_entry import OpEntry, Operands, report_op_error
-from placer.spec.op_kinds import (
-    CALL,
-    PARAMETER,
-    TRACE,
-    OpKind,
-    op_kinds,
-    read_attrs,
-)
+from placer.spec.op_kinds import CALL, PARAMETER, TRACE, OpKind, op_kinds, read_attrs
 from placer.spec.problems import all_or_none
 from placer.spec.schema import Scope
-from placer.spec.tree import (
-    MappingNode,
-    ScalarNode,
-    SequenceNode,
-    SpecNode,
-    as_list,
-)
+from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode, as_list
 from placer.spec.user_functions import add_call, add_trace
 from placer.spec.values import is_scope
 from placer.types import BATCH, FLOATS, MAX_DIM, TensorType
@@ -124,7 +111,7 @@ def _add_op(
     if attrs is None or operands is None or not _fit_dtype(attrs, kind, entry, context):
         return False
     names = [operand.text for operand, _ in operands]
-    if kind.parameters is not None:
+    if kind.creates is not None:
         completed = complete(kind, attrs, for_parameters=True)
         declared = kind.parameters([type_ for _, type_ in operands], completed)
         _check_sizes(kind.kind, [each.type for each in declared], attrs)
@@ -244,10 +231,8 @@ def _check_sizes(
     largest = max((d for t in types for d in t.shape if d != BATCH), default=0)
     if largest > MAX_DIM:
         at_fault = (key for key, value in attrs.items() if _has_large(value))
-        raise OpError(
-            f"{kind} creates a dimension of {largest}, and the largest is {MAX_DIM}",
-            attr=next(at_fault, None),
-        )
+        message = f"creates a dimension of {largest}, and the largest is {MAX_DIM}"
+        raise OpError(message, attr=next(at_fault, None)).of(kind)
 
 
 def _has_large(value: object) -> bool:

@@ -148,7 +148,7 @@ class Sketch:
         declaration = _COMPOSITES.get(kind) or ops.find(kind)
         types = [v.type for v in operands]
         layer_parameters: Sequence[LayerParameter] = ()
-        if declaration.parameters is not None:
+        if declaration.creates is not None:
             layer_parameters = declaration.parameters(
                 types, complete(declaration, attrs, for_parameters=True)
             )
