@@ -52,8 +52,7 @@ def _insert_copies(
     for op in graph.ops:
         devices = graph.devices(op)
         operands = tuple([copies.get((name, devices), name) for name in op.operands])
-        is_same = operands == op.operands
-        ops.append(op if is_same else op.with_values(operands, op.results))
+        ops.append(op.with_operands(operands))
         for value in op.results:
             for target, users in copied_to.get(value.name, {}).items():
                 ops.append(_copy(graph, op, value, users, used_names))

@@ -382,13 +382,11 @@ def _copy_sources(graph: Graph) -> Graph:
                     copy.with_place(at, "" if op.is_computed else _READ_ANYWHERE)
                 )
             continue
-        if any(name in copies for name in op.operands):
-            operands = tuple(
-                copies[name][place_for(sources[name], op)] if name in copies else name
-                for name in op.operands
-            )
-            op = op.with_values(operands, op.results)
-        ops.append(op)
+        operands = tuple(
+            copies[name][place_for(sources[name], op)] if name in copies else name
+            for name in op.operands
+        )
+        ops.append(op.with_operands(operands))
     return graph.with_ops(ops)
 
 

@@ -183,11 +183,8 @@ def _with_assembled_operands(
     op: Op, assembled: Mapping[tuple[str, str], tuple[str, Place]]
 ) -> Op:
     kind = str(op.known_place.node)
-    operands = tuple(
-        assembled[name, kind][0] if (name, kind) in assembled else name
-        for name in op.operands
-    )
-    return op if operands == op.operands else op.with_values(operands, op.results)
+    names = [assembled.get((name, kind), (name,))[0] for name in op.operands]
+    return op.with_operands(tuple(names))
 
 
 def _block_type(block: Block, whole: Value) -> TensorType:
