@@ -19,12 +19,15 @@ S.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from placer.analysis.declared import declared
 from placer.graph.graph import Graph, Op
 from placer.layouts import Layout
 from placer.ops.declaration import BatchRule
 from placer.types import TensorType
+
+L = TypeVar("L")
 
 DUAL: Mapping[Layout, Layout] = {"R": "P", "P": "R", "S": "S"}
 """The layout of a cotangent, by the layout of its value."""
@@ -36,7 +39,12 @@ LayoutSignature = tuple[Layouts, Layouts]
 
 def replicated_signature(op: Op) -> LayoutSignature:
     """Return the signature in which everything is R, as on a single node."""
-    return repeat_layout("R", len(op.operands)), repeat_layout("R", len(op.results))
+    return uniform_signature(op, "R")
+
+
+def uniform_signature(op: Op, layout: L) -> tuple[tuple[L, ...], tuple[L, ...]]:
+    """Return the signature in which everything has one layout."""
+    return (layout,) * len(op.operands), (layout,) * len(op.results)
 
 
 def forward_signature(graph: Graph, op: Op, have: Sequence[Layout]) -> LayoutSignature:
@@ -52,7 +60,7 @@ def forward_signature(graph: Graph, op: Op, have: Sequence[Layout]) -> LayoutSig
         rule = declaration.batch_rule(types, attrs)
         if rule != "whole":
             need: Layouts = tuple("S" if each.has_rows else "R" for each in types)
-            return need, _row_result_layouts(op, rule) + repeat_layout("S", residuals)
+            return need, _row_result_layouts(op, rule) + ("S",) * residuals
     elif "P" in have:
         partial = {i for i, layout in enumerate(have) if layout == "P"}
         if any(types[i].dtype == "float16" for i in partial):
@@ -61,10 +69,7 @@ def forward_signature(graph: Graph, op: Op, have: Sequence[Layout]) -> LayoutSig
         for group in declaration.linear(types, attrs):
             if partial <= set(group):
                 need = tuple("P" if i in group else "R" for i in range(len(types)))
-                gives = repeat_layout("P", len(op.tensors)) + repeat_layout(
-                    "R", residuals
-                )
-                return need, gives
+                return need, ("P",) * len(op.tensors) + ("R",) * residuals
     return replicated_signature(op)
 
 
@@ -104,12 +109,7 @@ def accumulation_signature(op: Op, layouts: Mapping[str, Layout]) -> LayoutSigna
     have = {layouts[name] for name in op.operands}
     if op.attrs.get("part") and len(have) == 1:
         (layout,) = have
-    return repeat_layout(layout, len(op.operands)), (layout,)
-
-
-def repeat_layout(layout: Layout, count: int) -> Layouts:
-    """Return the layout `count` times."""
-    return (layout,) * count
+    return uniform_signature(op, layout)
 
 
 def _row_result_layouts(op: Op, rule: BatchRule) -> Layouts:

@@ -22,7 +22,11 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from placer.analysis.layout_rules import forward_signature, gradient_signature
+from placer.analysis.layout_rules import (
+    forward_signature,
+    gradient_signature,
+    uniform_signature,
+)
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import (
     MICROBATCH_REDUCTIONS,
@@ -50,7 +54,7 @@ class _Rewriter:
     """Rewrites ops in program order.
 
     `layouts` are the microbatch layouts of the values so far. `needed` are those that
-    ops need of their operands, by the name of the last result of the op. `converted`
+    ops need of their operands, by the name of the first result of the op. `converted`
     contains the names of converted values, by value, microbatch layout and place.
     """
 
@@ -78,7 +82,7 @@ class _Rewriter:
         if op.results:
             # An operand that is needed as R may be a value of the step, with layout
             # None.
-            self.needed[op.results[-1].name] = tuple(
+            self.needed[op.name] = tuple(
                 self.layouts[name] if need == "R" else need
                 for name, need in zip(operands, needs, strict=True)
             )
@@ -88,22 +92,18 @@ class _Rewriter:
         """Return the microbatch layouts that an op needs of its operands, and those of
         its results. An op whose operands are the same in all microbatches runs once."""
         have = [self.layouts[name] for name in op.operands]
-        once = (None,) * len(have), (None,) * len(op.results)
+        once = uniform_signature(op, None)
         if not op.is_computed:
             return self._structural_signature(op, have)
         if op.kind == "accumulate":
             return self._sum_signature(op, have)
-        if is_optimizer_part(op.kind):
-            return once
         if op.is_gradient:
             return self._gradient_signature(op)
-        if not {"S", "P"} & {*have}:
+        if is_optimizer_part(op.kind) or not {"S", "P"} & {*have}:
             return once
         in_step = [layout or "R" for layout in have]
         needs, gives = forward_signature(self.graph, op, in_step)
-        if not {"S", "P"} & {*needs}:
-            return once
-        return needs, gives
+        return (needs, gives) if {"S", "P"} & {*needs} else once
 
     def _structural_signature(
         self, op: Op, have: Sequence[MicrobatchLayout]
@@ -115,7 +115,7 @@ class _Rewriter:
                 return tuple(have), tuple("S" if t.has_rows else None for t in types)
             case "operands":
                 return tuple(have), (have[0],) * len(op.results)
-        return (None,) * len(have), (None,) * len(op.results)
+        return uniform_signature(op, None)
 
     def _sum_signature(
         self, op: Op, have: Sequence[MicrobatchLayout]
@@ -125,12 +125,15 @@ class _Rewriter:
         A value without an entry is a parameter that servers store in blocks, which is
         read once a step.
         """
-        of_value = self.layouts.get(op.attrs["of"])
-        if of_value == "S" or (of_value is None and {*have} == {"P"}):
-            layout: MicrobatchLayout = "S" if of_value == "S" else "P"
-            return (layout,) * len(have), (layout,)
-        repeated = of_value == "P" and "R" in have
-        return ("R" if repeated else None,) * len(have), ("R" if repeated else None,)
+        layout: MicrobatchLayout = None
+        match self.layouts.get(op.attrs["of"]):
+            case "S":
+                layout = "S"
+            case "P" if "R" in have:
+                layout = "R"
+            case None if {*have} == {"P"}:
+                layout = "P"
+        return uniform_signature(op, layout)
 
     def _gradient_signature(
         self, op: Op
@@ -139,10 +142,8 @@ class _Rewriter:
         op."""
         forward = self.graph.producers[op.operands[0]]
         if all(self.layouts[value.name] is None for value in forward.results):
-            return (None,) * len(op.operands), (None,) * len(op.results)
-        needed = tuple(
-            layout or "R" for layout in self.needed[forward.results[-1].name]
-        )
+            return uniform_signature(op, None)
+        needed = tuple(layout or "R" for layout in self.needed[forward.name])
         layouts = {v.name: self.layouts[v.name] or "R" for v in forward.results}
         return gradient_signature(self.graph, op, needed, layouts)
 
