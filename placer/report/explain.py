@@ -66,12 +66,12 @@ def explain(build: BuildInfo, name: str) -> Iterator[str]:
     """
     parameter = next((p for p in build.plan.parameters if p.name == name), None)
     op = _find_op(build.graphs, name)
-    if parameter is None and op is None:
-        raise _unknown_name(build, name)
     if parameter is not None:
         yield from _parameter(build, parameter)
     elif op is not None:
         yield from _op(build, op, name)
+    else:
+        raise _unknown_name(build, name)
 
 
 def list_choices(plan: Plan) -> Iterator[str]:
