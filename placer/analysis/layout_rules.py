@@ -25,7 +25,7 @@ from placer.analysis.declared import declared
 from placer.graph.graph import Graph, Op
 from placer.layouts import Layout
 from placer.ops.declaration import BatchRule
-from placer.types import TensorType
+from placer.types import ResidualType
 
 L = TypeVar("L")
 
@@ -55,12 +55,11 @@ def forward_signature(graph: Graph, op: Op, have: Sequence[Layout]) -> LayoutSig
     if op.kind == "hold":  # passes its first operand on and only waits for the second
         return tuple(have), tuple(have[:1])
     declaration, types, attrs = declared(graph, op)
-    residuals = int(op.has_residual)
     if "S" in have:
         rule = declaration.batch_rule(types, attrs)
         if rule != "whole":
             need: Layouts = tuple("S" if each.has_rows else "R" for each in types)
-            return need, _row_result_layouts(op, rule) + ("S",) * residuals
+            return need, _row_result_layouts(op, rule)
     elif "P" in have:
         partial = {i for i, layout in enumerate(have) if layout == "P"}
         if any(types[i].dtype == "float16" for i in partial):
@@ -69,7 +68,11 @@ def forward_signature(graph: Graph, op: Op, have: Sequence[Layout]) -> LayoutSig
         for group in declaration.linear(types, attrs):
             if partial <= set(group):
                 need = tuple("P" if i in group else "R" for i in range(len(types)))
-                return need, ("P",) * len(op.tensors) + ("R",) * residuals
+                gives: Layouts = tuple(
+                    "R" if isinstance(value.type, ResidualType) else "P"
+                    for value in op.results
+                )
+                return need, gives
     return replicated_signature(op)
 
 
@@ -113,10 +116,12 @@ def accumulation_signature(op: Op, layouts: Mapping[str, Layout]) -> LayoutSigna
 
 
 def _row_result_layouts(op: Op, rule: BatchRule) -> Layouts:
-    """Return the layouts of the tensors that an op computes from split rows: S for
-    those with rows of their own, P for sums over rows."""
+    """Return the layouts of the values that an op computes from split rows: S for the
+    residual and those with rows of their own, P for sums over rows."""
     return tuple(
-        "S" if rule == "rows" and value.type.has_rows else "P"
+        "S"
+        if isinstance(value.type, ResidualType)
+        or (rule == "rows" and value.type.has_rows)
+        else "P"
         for value in op.results
-        if isinstance(value.type, TensorType)
     )

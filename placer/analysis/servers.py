@@ -63,23 +63,15 @@ def choose_servers(graph: Graph, forward: Sequence[Op]) -> dict[Op, ServerChoice
     group_of_op = _find_groups(forward)
     if not group_of_op:
         return {}
-    open_groups = set(group_of_op.values())
-    # The ops with a given server form one more group per server, after the open ones.
-    first_fixed = max(open_groups) + 1
+    # The ops with a given server form one more group per server: ~server, below 0.
     for op in forward:
         if (server := _given_server(op)) is not None:
-            group_of_op[op] = first_fixed + server
+            group_of_op[op] = ~server
     loads = _group_loads(graph, forward, group_of_op)
-    server_loads = {
-        group - first_fixed: load
-        for group, load in loads.items()
-        if group >= first_fixed
-    }
-    groups = {group: load for group, load in loads.items() if group < first_fixed}
+    groups = {group: load for group, load in loads.items() if group >= 0}
+    server_loads = {~group: load for group, load in loads.items() if group < 0}
     choices = _assign(groups, server_loads, graph.cluster.kind(SERVER).count)
-    return {
-        op: choices[group] for op, group in group_of_op.items() if group < first_fixed
-    }
+    return {op: choices[group] for op, group in group_of_op.items() if group >= 0}
 
 
 def is_on_any_server(op: Op) -> bool:

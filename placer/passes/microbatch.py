@@ -17,7 +17,7 @@ partial one: it counts in the first microbatch, and the others have zeros.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -71,9 +71,7 @@ class _Rewriter:
         needs, gives = self._signature(op)
         operands = []
         for name, need in zip(op.operands, needs, strict=True):
-            conversions, converted = self._convert(op, name, need)
-            yield from conversions
-            operands.append(converted)
+            operands.append((yield from self._convert(op, name, need)))
         results = tuple(
             replace(value, microbatch_layout=layout)
             for value, layout in zip(op.results, gives, strict=True)
@@ -149,21 +147,21 @@ class _Rewriter:
 
     def _convert(
         self, op: Op, name: str, need: MicrobatchLayout
-    ) -> tuple[list[Op], str]:
-        """Return the conversions that an operand needs and that do not exist yet, a
-        reduction to one value of the step and a scatter from it, and the name of the
-        converted operand."""
-        have, new = self.layouts[name], list[Op]()
+    ) -> Generator[Op, None, str]:
+        """Yield the conversions that an operand needs and that do not exist yet, a
+        reduction to one value of the step and a scatter from it. Returns the name of
+        the converted operand."""
+        have = self.layouts[name]
         if have == need or (need == "R" and have is None):
-            return new, name
+            return name
         if have is not None and (name, None, None) not in self.converted:
-            new.append(self._reduce(name, have, op))
+            yield self._reduce(name, have, op)
         step_value = name if have is None else self.converted[name, None, None]
         if need is None or need == "R":
-            return new, step_value
+            return step_value
         if (name, need, op.place) not in self.converted:
-            new.append(self._scatter(name, step_value, need, op.place))
-        return new, self.converted[name, need, op.place]
+            yield self._scatter(name, step_value, need, op.place)
+        return self.converted[name, need, op.place]
 
     def _reduce(self, name: str, have: Layout, user: Op) -> Op:
         """Return the reduction of a value over the microbatches.

@@ -97,14 +97,14 @@ def union_place(cluster: Cluster, places: Iterable[Place]) -> Place | None:
         return distinct[0]
     if len({each.node for each in distinct}) != 1:
         return None
-    ids = {device.node_id for each in distinct for device in cluster.resolve(each)}
+    ids = {node.number for each in distinct for node in cluster.nodes(each)}
     return cluster.canonical(replace(distinct[0], node_ids=tuple(sorted(ids))))
 
 
 def first_node_place(cluster: Cluster, place: Place) -> Place:
     """Return the place without its nodes after the first."""
-    first = cluster.resolve(place)[0]
-    return cluster.canonical(replace(place, node_ids=(first.node_id,)))
+    first = cluster.nodes(place)[0]
+    return cluster.canonical(replace(place, node_ids=(first.number,)))
 
 
 def complete_place(cluster: Cluster, place: Place, node: Place) -> Place:
