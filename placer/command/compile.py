@@ -80,8 +80,7 @@ def compile_command(
     plan = compile(spec, out, after_pass=watch, **options)
     # With --print-after, stdout has nothing but graphs, so that they can be parsed.
     echo(f"{plan.name}: {plan_line(plan)}", err=bool(print_after))
-    note = repeated_line(plan, final[0])
-    if note is not None:
+    for note in repeated_line(plan, final[0]):
         echo(f"  {note}", err=bool(print_after))
     launch = f"placer launch {quote(str(out))}"
     echo(f"  written to {out}; run it with: {launch}", err=bool(print_after))

@@ -68,8 +68,7 @@ def _graphs(build: LoadedBuild, screen: Console) -> None:
         screen.print(line, soft_wrap=True)
     if screen.is_terminal:
         screen.print(legend(graphs))
-    note = repeated_line(build.plan, graphs[0])
-    if note is not None:
+    for note in repeated_line(build.plan, graphs[0]):
         echo(note, err=True)  # not on stdout, which can be parsed as graphs
 
 

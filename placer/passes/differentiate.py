@@ -186,14 +186,8 @@ def _gradient_op(
     attrs = {**declared_attrs(op.attrs), "wrt": tuple(wrt)}
     if len(cotangents) < len(op.results):
         attrs["cotangents"] = tuple(cotangents)
-    return Op(
-        f"{op.kind}.grad",
-        (
-            f"{op.name}.res",
-            *(op.operands[i] for i in saved),
-            *(f"{op.results[i].name}.grad" for i in cotangents),
-        ),
-        tuple(Value(gradients[op, i], types[i]) for i in wrt),
-        attrs,
-        source=op.source,
-    )
+    saved_names = (op.operands[i] for i in saved)
+    cotangent_names = (f"{op.results[i].name}.grad" for i in cotangents)
+    operands = (f"{op.name}.res", *saved_names, *cotangent_names)
+    results = tuple(Value(gradients[op, i], types[i]) for i in wrt)
+    return Op(f"{op.kind}.grad", operands, results, attrs, source=op.source)

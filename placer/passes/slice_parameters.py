@@ -206,31 +206,15 @@ def _parameter_ops(
     whole = op.result.type
     assert isinstance(whole, TensorType)
     for block, at in placement:
-        part = (
-            {
-                "whole": op.name,
-                "shape": whole.sizes(1),
-                "start": block.start,
-                "stop": block.stop,
-            }
-            if len(placement) > 1
-            else {}
-        )
-        yield replace(
-            op,
-            results=(Value(block.name, _block_type(block, op.result)),),
-            attrs={**op.attrs, **part},
-            place=at,
-        )
+        attrs = dict(op.attrs)
+        if len(placement) > 1:
+            attrs |= {"whole": op.name, "shape": whole.sizes(1)}
+            attrs |= {"start": block.start, "stop": block.stop}
+        value = Value(block.name, _block_type(block, op.result))
+        yield replace(op, results=(value,), attrs=attrs, place=at)
+    blocks = tuple(block.name for block, _ in placement)
     for name, place in assembled:
-        yield Op(
-            "assemble",
-            tuple(block.name for block, _ in placement),
-            (Value(name, op.result.type),),
-            {},
-            place,
-            op.source,
-        )
+        yield Op("assemble", blocks, (Value(name, whole),), {}, place, op.source)
 
 
 def _cuts(graph: Graph, op: Op, gradient: Value, placement: Placement) -> Iterator[Op]:

@@ -125,20 +125,10 @@ def _messages(number: int, transfers: Sequence[_Transfer]) -> tuple[Op, Op]:
     """Return the two ops of an edge."""
     first = transfers[0]
     once = {"once": True} if first.conversion.is_once else {}
-    send = Op(
-        "send",
-        tuple(each.operand.name for each in transfers),
-        (),
-        {"edge": number, "to": first.target, **once},
-        first.origin,
-        first.conversion.source,
-    )
-    listen = Op(
-        "listen_and_serv",
-        (),
-        tuple(each.result for each in transfers),
-        {"edge": number, "from": first.origin, **once},
-        first.target,
-        first.conversion.source,
-    )
-    return send, listen
+    source = first.conversion.source
+    sent = tuple(each.operand.name for each in transfers)
+    attrs = {"edge": number, "to": first.target, **once}
+    send = Op("send", sent, (), attrs, first.origin, source)
+    received = tuple(each.result for each in transfers)
+    attrs = {"edge": number, "from": first.origin, **once}
+    return send, Op("listen_and_serv", (), received, attrs, first.target, source)

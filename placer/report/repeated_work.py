@@ -18,17 +18,17 @@ MIN_SHARE = 0.01
 MAX_NAMED = 3
 
 
-def repeated_line(plan: Plan, graph: Graph) -> str | None:
-    """Return one line about the repeated work of a step, or None if it is little."""
+def repeated_line(plan: Plan, graph: Graph) -> Iterator[str]:
+    """Yield one line about the repeated work of a step, unless it is little."""
     repeated = find_repeated_ops(graph)
     total = sum(node.flops + node.replicated_flops for node in plan.nodes)
     flops = sum(each.flops for each in repeated)
     if flops <= MIN_SHARE * total:
-        return None
+        return
     names = ", ".join(each.op.name for each in repeated[:MAX_NAMED])
     more = f" and {len(repeated) - MAX_NAMED} more" if len(repeated) > MAX_NAMED else ""
     share = f"{flops / total:.0%} of a step's FLOPs ({format_flops(flops)})"
-    return f"{share} are repeated by other nodes: {names}{more}{_first_hint(repeated)}"
+    yield f"{share} are repeated by other nodes: {names}{more}{_first_hint(repeated)}"
 
 
 def _first_hint(repeated: Sequence[RepeatedOp]) -> str:
