@@ -28,8 +28,8 @@ def explain_command(build: Path, name: str | None, code: bool) -> None:
 
     loaded = load_build(build, code=code)
     if name is None:
-        note = repeated_line(loaded.plan, loaded.graphs[0])
-        lines = [*list_choices(loaded.plan), *note]
+        plan, graph = loaded.plan, loaded.graphs[0]
+        lines = [*list_choices(plan), *repeated_line(plan, graph)]
     else:
         info = BuildInfo(loaded.plan, loaded.graphs, loaded.op_positions)
         lines = list(explain(info, name))

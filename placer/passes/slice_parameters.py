@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -91,10 +92,10 @@ def _place_blocks(graph: Graph) -> dict[str, Placement]:
     return {op.operands[0]: placements[op.operands[0]] for op in updates}
 
 
-def _settings(graph: Graph, update: Op) -> Mapping[str, object]:
+def _settings(graph: Graph, update: Op) -> Mapping[str, Any]:
     """Return the settings of `slicing` in the spec, for the parameter of an update."""
     optimizer = graph.optimizers[update.attrs["group"]]
-    settings: Mapping[str, object] = optimizer.attrs.get("slicing", {})
+    settings: Mapping[str, Any] = optimizer.attrs.get("slicing", {})
     return settings
 
 
@@ -130,20 +131,17 @@ def _dispatch(
     element_bytes = {
         name: stored[name] // max(1, tensor.numel()) for name, tensor in types.items()
     }
-    dispatch = str(settings.get("dispatch", "balanced"))
+    dispatch = settings.get("dispatch", "balanced")
     if dispatch == "merged":
         shapes = [(name, tensor.sizes(1)) for name, tensor in types.items()]
         dispatched = list(slicing.slice_merged(shapes, len(servers)))
     else:
+        given = {k: settings[k] for k in ("min_block", "rounding") if k in settings}
         blocks = [
             block
             for name, tensor in types.items()
             for block in slicing.slice_parameter(
-                name,
-                tensor.sizes(1),
-                len(servers),
-                int(str(settings.get("min_block", slicing.MIN_BLOCK))),
-                "floor" if settings.get("rounding") == "floor" else "ceil",
+                name, tensor.sizes(1), len(servers), **given
             )
         ]
         if dispatch == "balanced":
