@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from placer.graph.graph import Graph, Op
+from placer.graph.needed_ops import needed_ops
 
 IF_TRAINING = "if_training"
 
@@ -20,7 +21,7 @@ def is_metric(op: Op) -> bool:
 
 def resolve_if_training(
     graph: Graph, operand_index: int, is_root: Callable[[Op], bool]
-) -> tuple[Op, ...]:
+) -> list[Op]:
     """Replace each `if_training` by one of its operands, and remove unneeded ops.
 
     `operand_index` is 0 for a training step and 1 for an evaluation. Returns the ops
@@ -32,22 +33,12 @@ def resolve_if_training(
         operands = op.operands
         if not replacements.keys().isdisjoint(operands):
             operands = tuple(replacements.get(name, name) for name in operands)
-        if op.kind == IF_TRAINING:
-            replacements[op.results[0].name] = operands[operand_index]
+        if op.forward_kind == IF_TRAINING:
+            index = -1 if op.is_gradient else operand_index
+            replacements[op.name] = operands[index]
             continue
-        if op.kind == f"{IF_TRAINING}.grad":
-            replacements[op.results[0].name] = operands[-1]
-            continue
-        if operands is not op.operands:
-            op = op.with_values(operands, op.results)
+        op = op.with_operands(operands)
         if op.attrs.get("of") in replacements:
             op = op.with_attrs(of=replacements[op.attrs["of"]])
         resolved.append(op)
-    needed: set[str] = set()
-    needed_ops: list[Op] = []
-    for op in reversed(resolved):
-        if is_root(op) or any(value.name in needed for value in op.results):
-            needed.update(op.operands)
-            needed_ops.append(op)
-    needed_ops.reverse()
-    return tuple(needed_ops)
+    return needed_ops(resolved, is_root)

@@ -52,7 +52,8 @@ def index_ranges(graph: Graph, *, evaluating: bool) -> dict[str, Range]:
             inputs[op.result.name] = frozenset[str]().union(
                 *(inputs.get(name, frozenset()) for name in op.operands)
             )
-        for index, size in _index_bounds(op, graph).items():
+        declaration, types, attrs = declared(graph, op)
+        for index, size in declaration.index_bounds(types, attrs).items():
             for name in inputs.get(op.operands[index], ()):
                 if name not in ranges or size <= ranges[name].high:
                     ranges[name] = Range(low=0, high=size - 1, op=op.name, kind=op.kind)
@@ -61,12 +62,6 @@ def index_ranges(graph: Graph, *, evaluating: bool) -> dict[str, Range]:
 
 def _is_training_root(op: Op) -> bool:
     return op.kind in ("record", "minimize")
-
-
-def _index_bounds(op: Op, graph: Graph) -> dict[int, int]:
-    """The operands that the op uses as indices, with the number of valid indices."""
-    declaration, types, attrs = declared(graph, op)
-    return dict(declaration.index_bounds(types, attrs))
 
 
 def _keeps_values(op: Op, graph: Graph) -> bool:

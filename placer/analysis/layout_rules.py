@@ -19,12 +19,15 @@ S.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from placer.analysis.declared import declared
 from placer.graph.graph import Graph, Op
 from placer.layouts import Layout
 from placer.ops.declaration import BatchRule
-from placer.types import TensorType
+from placer.types import ResidualType
+
+L = TypeVar("L")
 
 DUAL: Mapping[Layout, Layout] = {"R": "P", "P": "R", "S": "S"}
 """The layout of a cotangent, by the layout of its value."""
@@ -36,7 +39,12 @@ LayoutSignature = tuple[Layouts, Layouts]
 
 def replicated_signature(op: Op) -> LayoutSignature:
     """Return the signature in which everything is R, as on a single node."""
-    return repeat_layout("R", len(op.operands)), repeat_layout("R", len(op.results))
+    return uniform_signature(op, "R")
+
+
+def uniform_signature(op: Op, layout: L) -> tuple[tuple[L, ...], tuple[L, ...]]:
+    """Return the signature in which everything has one layout."""
+    return (layout,) * len(op.operands), (layout,) * len(op.results)
 
 
 def forward_signature(graph: Graph, op: Op, have: Sequence[Layout]) -> LayoutSignature:
@@ -47,12 +55,11 @@ def forward_signature(graph: Graph, op: Op, have: Sequence[Layout]) -> LayoutSig
     if op.kind == "hold":  # passes its first operand on and only waits for the second
         return tuple(have), tuple(have[:1])
     declaration, types, attrs = declared(graph, op)
-    residuals = int(op.has_residual)
     if "S" in have:
         rule = declaration.batch_rule(types, attrs)
         if rule != "whole":
             need: Layouts = tuple("S" if each.has_rows else "R" for each in types)
-            return need, _row_result_layouts(op, rule) + repeat_layout("S", residuals)
+            return need, _row_result_layouts(op, rule)
     elif "P" in have:
         partial = {i for i, layout in enumerate(have) if layout == "P"}
         if any(types[i].dtype == "float16" for i in partial):
@@ -61,8 +68,9 @@ def forward_signature(graph: Graph, op: Op, have: Sequence[Layout]) -> LayoutSig
         for group in declaration.linear(types, attrs):
             if partial <= set(group):
                 need = tuple("P" if i in group else "R" for i in range(len(types)))
-                gives = repeat_layout("P", len(op.tensors)) + repeat_layout(
-                    "R", residuals
+                gives: Layouts = tuple(
+                    "R" if isinstance(value.type, ResidualType) else "P"
+                    for value in op.results
                 )
                 return need, gives
     return replicated_signature(op)
@@ -104,19 +112,16 @@ def accumulation_signature(op: Op, layouts: Mapping[str, Layout]) -> LayoutSigna
     have = {layouts[name] for name in op.operands}
     if op.attrs.get("part") and len(have) == 1:
         (layout,) = have
-    return repeat_layout(layout, len(op.operands)), (layout,)
-
-
-def repeat_layout(layout: Layout, count: int) -> Layouts:
-    """Return the layout `count` times."""
-    return (layout,) * count
+    return uniform_signature(op, layout)
 
 
 def _row_result_layouts(op: Op, rule: BatchRule) -> Layouts:
-    """Return the layouts of the tensors that an op computes from split rows: S for
-    those with rows of their own, P for sums over rows."""
+    """Return the layouts of the values that an op computes from split rows: S for the
+    residual and those with rows of their own, P for sums over rows."""
     return tuple(
-        "S" if rule == "rows" and value.type.has_rows else "P"
+        "S"
+        if isinstance(value.type, ResidualType)
+        or (rule == "rows" and value.type.has_rows)
+        else "P"
         for value in op.results
-        if isinstance(value.type, TensorType)
     )

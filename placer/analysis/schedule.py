@@ -12,7 +12,7 @@ al. 2019, 2021).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from placer.analysis.costs import task_cost
@@ -23,7 +23,6 @@ from placer.analysis.units import units_on
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_conversion
-from placer.place import Location, NodeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,8 @@ def make_schedule(graph: Graph, policy: str) -> Schedule:
     steps: dict[str, NodeStep] = {
         node: of_class[node_classes.representative(node)] for node in nodes
     }
-    simulation = _Simulation(graph, node_classes, steps, policy)
+    scheduled = {node: step.tasks for node, step in steps.items() if step.tasks}
+    simulation = _Simulation(graph, node_classes, steps, policy, scheduled)
     simulation.run()
     tasks = {node: tuple(runs) for node, runs in simulation.runs.items()}
     return Schedule(policy, graph.microbatches, tasks)
@@ -91,17 +91,14 @@ _MESSAGE = ""
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What one run of a task needs: `cost` FLOPs of time on all of `locations`."""
+    """What one run of a task needs: `cost` FLOPs of time on all of `devices`.
+
+    `groups` are the sets of devices that compute together, such as `gpu:0-1`.
+    """
 
     cost: int
-    devices: tuple[str, ...]
-    locations: frozenset[Location]
-
-    def on(self, node: str) -> _Work:
-        """Return the same work on another node of the class."""
-        number = NodeId(node).number
-        locations = frozenset(replace(each, node_id=number) for each in self.locations)
-        return _Work(self.cost, self.devices, locations)
+    groups: tuple[str, ...]
+    devices: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -125,15 +122,15 @@ class _Simulation:
     node_classes: NodeClasses
     steps: Mapping[str, NodeStep]
     policy: str
-    tasks: dict[str, Sequence[Task]] = field(default_factory=dict)
-    """The tasks to schedule, of each node that has repeated tasks."""
+    tasks: Mapping[str, Sequence[Task]]
+    """The tasks to schedule, of each node that has any."""
     stages: dict[str, Sequence[_Stage]] = field(default_factory=dict)
     """The stages of each node that limit microbatches in flight."""
     runs: dict[str, list[ScheduledTask]] = field(default_factory=dict)
     """The result: the runs of each node so far, in the order in which they start."""
     work: dict[str, Sequence[_Work]] = field(default_factory=dict)
-    free: dict[Location, int] = field(default_factory=dict)
-    """When each device finishes its last run so far."""
+    free: dict[tuple[str, str], int] = field(default_factory=dict)
+    """When each device of each node finishes its last run so far."""
     ready: dict[str, dict[_Run, int]] = field(default_factory=dict)
     """The runs of each node that wait for no other run, and since when."""
     missing: dict[_Run, int] = field(default_factory=dict)
@@ -145,16 +142,12 @@ class _Simulation:
 
     def run(self) -> None:
         """Simulate the step. Raises GraphError if runs wait for each other."""
-        for node, step in self.steps.items():
-            if any(task.repeated for task in step.tasks):
-                self.tasks[node] = step.tasks
+        cache = FlopsCache()
         for node, tasks in self.tasks.items():
             first = self.node_classes.representative(node)
             if node == first:
-                cache = FlopsCache()
                 self.work[node] = [self._work_of(node, task, cache) for task in tasks]
-            else:
-                self.work[node] = [work.on(node) for work in self.work[first]]
+            self.work[node] = self.work[first]
             self.stages[node] = self._stages_of(node) if self.policy == "1f1b" else ()
             self.runs[node], self.ready[node] = [], {}
         self._link()
@@ -203,10 +196,8 @@ class _Simulation:
         end = start + work.cost
         del self.ready[node][run]
         name = self.tasks[node][number].name
-        self.runs[node].append(
-            ScheduledTask(name, microbatch, start, end, work.devices)
-        )
-        self.free.update(dict.fromkeys(work.locations, end))
+        self.runs[node].append(ScheduledTask(name, microbatch, start, end, work.groups))
+        self.free.update(((node, each), end) for each in work.devices)
         for stage in self.stages[node]:
             stage.in_flight += (number == stage.first) - (number == stage.last)
         changed = {node}
@@ -239,8 +230,8 @@ class _Simulation:
             _, number, microbatch = run
             if number in full:
                 continue
-            locations = self.work[node][number].locations
-            start = max(since, *(self.free.get(each, 0) for each in locations))
+            devices = self.work[node][number].devices
+            start = max(since, *(self.free.get((node, each), 0) for each in devices))
             task = number if self.policy == "gpipe" else -number
             rank = task, -1 if microbatch is None else microbatch
             candidates.append((start, rank, run))
@@ -251,8 +242,8 @@ class _Simulation:
         tasks, work = self.tasks[node], self.work[node]
         repeated = [i for i, task in enumerate(tasks) if task.repeated]
         groups = [repeated]
-        for locations in dict.fromkeys(work[i].locations for i in repeated):
-            groups.append([i for i in repeated if work[i].locations == locations])
+        for devices in dict.fromkeys(work[i].devices for i in repeated):
+            groups.append([i for i in repeated if work[i].devices == devices])
         # A level is a number of messages that a task waits for. Between the forward and
         # the backward task of a stage, a microbatch passes every later stage twice: it
         # takes one message to each on the way forward, and one from each on the way
@@ -275,20 +266,16 @@ class _Simulation:
             op for op in task.ops if op.is_computed and not is_conversion(op.kind)
         ]
         costs: dict[str, int] = {}
-        locations: set[Location] = set()
-        node_id = NodeId(node)
+        used: set[str] = set()
         for op in computed or [*task.ops, *task.totals]:
             place = op.known_place
-            op_locations = [
-                Location(node_id.kind, node_id.number, str(place.device), each)
-                for each in graph.cluster.device_ids(place)
-            ]
+            ids = graph.cluster.device_ids(place)
             cost = task_cost(graph, op, node, cache) if computed else 0
             devices = graph.devices(op)
-            costs[devices] = costs.get(devices, 0) + -(-cost // len(op_locations))
-            locations.update(op_locations)
+            costs[devices] = costs.get(devices, 0) + -(-cost // len(ids))
+            used.update(f"{place.device}:{number}" for number in ids)
         # At least 1, so that a task without declared FLOPs takes time, too.
-        return _Work(1 + max(costs.values()), tuple(costs), frozenset(locations))
+        return _Work(1 + max(costs.values()), tuple(costs), frozenset(used))
 
     def _link(self) -> None:
         """Set what each run waits for.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from placer.analysis.schedule import Schedule, ScheduledTask
 from placer.errors import GraphError, Span
@@ -28,50 +28,49 @@ def parse_schedule(text: str, file: str = "schedule.txt") -> Schedule:
     Raises GraphError, with its line, for text that is not a schedule, and for a task
     that does not run either once or for each microbatch in order.
     """
-    lines = text.splitlines()
-    head = _HEAD.fullmatch(lines[0]) if lines else None
-    if head is None:
-        raise _error("expected 'schedule POLICY microbatches(COUNT) {'", lines, 0, file)
-    if lines[-1] != "}":
-        raise _error("expected '}'", lines, len(lines) - 1, file)
-    count = int(head["count"])
+    lines = text.splitlines() or [""]
     tasks: dict[str, tuple[ScheduledTask, ...]] = {}
-    for i, line in enumerate(lines[1:-1], 1):
-        match = _LINE.fullmatch(line)
-        if match is None:
-            raise _error("expected 'NODE:ID TASK TASK ...'", lines, i, file)
-        node = match["node"]
-        if node in tasks:
-            raise _error(f"'{node}' has two lines", lines, i, file)
-        tasks[node] = tuple(_parse_tasks(match["tasks"], lines, i, file))
-        _check_tasks(tasks[node], count, lines, i, file)
+    at = 0  # the index of the line that is read
+    try:
+        head = _match(_HEAD, lines[0], "'schedule POLICY microbatches(COUNT) {'")
+        count = int(head["count"])
+        at = len(lines) - 1
+        if lines[at] != "}":
+            raise ValueError("expected '}'")
+        for at in range(1, len(lines) - 1):
+            match = _match(_LINE, lines[at], "'NODE:ID TASK TASK ...'")
+            node = match["node"]
+            if node in tasks:
+                raise ValueError(f"'{node}' has two lines")
+            tasks[node] = tuple(map(_parse_task, match["tasks"].split(" ")))
+            _check_tasks(tasks[node], count)
+    except ValueError as error:
+        span = Span(file, at + 1, 1, max(1, len(lines[at])), lines[at])
+        raise GraphError(str(error), span=span) from error
     return Schedule(head["policy"], count, tasks)
 
 
-def _parse_tasks(
-    text: str, lines: list[str], at: int, file: str
-) -> Iterator[ScheduledTask]:
-    for word in text.split(" "):
-        match = _TASK.match(word)
-        if match is None:
-            raise _error(f"'{word}' is not a task such as forward.0", lines, at, file)
-        number = match["microbatch"]
-        yield ScheduledTask(match["task"], None if number is None else int(number))
+def _match(pattern: re.Pattern[str], line: str, expected: str) -> re.Match[str]:
+    match = pattern.fullmatch(line)
+    if match is None:
+        raise ValueError(f"expected {expected}")
+    return match
 
 
-def _check_tasks(
-    tasks: tuple[ScheduledTask, ...], count: int, lines: list[str], at: int, file: str
-) -> None:
+def _parse_task(word: str) -> ScheduledTask:
+    match = _TASK.match(word)
+    if match is None:
+        raise ValueError(f"'{word}' is not a task such as forward.0")
+    number = match["microbatch"]
+    return ScheduledTask(match["task"], None if number is None else int(number))
+
+
+def _check_tasks(tasks: Sequence[ScheduledTask], count: int) -> None:
+    """Raise ValueError for a task that does not run once or for each microbatch."""
     microbatches_of: dict[str, list[int | None]] = {}
     for each in tasks:
         microbatches_of.setdefault(each.task, []).append(each.microbatch)
     for task, microbatches in microbatches_of.items():
         if microbatches not in ([None], [*range(count)]):
             wanted = f"once, or for the microbatches 0-{count - 1} in order"
-            raise _error(f"'{task}' must run {wanted}", lines, at, file)
-
-
-def _error(message: str, lines: list[str], at: int, file: str) -> GraphError:
-    source = lines[at] if lines else ""
-    span = Span(file, at + 1, 1, max(1, len(source)), source)
-    return GraphError(message, span=span)
+            raise ValueError(f"'{task}' must run {wanted}")

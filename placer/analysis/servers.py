@@ -63,23 +63,15 @@ def choose_servers(graph: Graph, forward: Sequence[Op]) -> dict[Op, ServerChoice
     group_of_op = _find_groups(forward)
     if not group_of_op:
         return {}
-    open_groups = set(group_of_op.values())
-    # The ops with a given server form one more group per server, after the open ones.
-    first_fixed = max(open_groups) + 1
+    # The ops with a given server form one more group per server: ~server, below 0.
     for op in forward:
         if (server := _given_server(op)) is not None:
-            group_of_op[op] = first_fixed + server
+            group_of_op[op] = ~server
     loads = _group_loads(graph, forward, group_of_op)
-    server_loads = {
-        group - first_fixed: load
-        for group, load in loads.items()
-        if group >= first_fixed
-    }
-    groups = {group: load for group, load in loads.items() if group < first_fixed}
+    groups = {group: load for group, load in loads.items() if group >= 0}
+    server_loads = {~group: load for group, load in loads.items() if group < 0}
     choices = _assign(groups, server_loads, graph.cluster.kind(SERVER).count)
-    return {
-        op: choices[group] for op, group in group_of_op.items() if group < first_fixed
-    }
+    return {op: choices[group] for op, group in group_of_op.items() if group >= 0}
 
 
 def is_on_any_server(op: Op) -> bool:
@@ -98,21 +90,29 @@ def _given_server(op: Op) -> int | None:
 
 def _find_groups(forward: Iterable[Op]) -> dict[Op, int]:
     """Return the group of each op that `is_on_any_server`."""
-    groups = _DisjointSets()
+    parents: dict[int, int] = {}  # union-find: the smallest group is its own parent
     group_of_op: dict[Op, int] = {}
     group_of: dict[str, int | None] = {}  # by value; None if computed elsewhere
+
+    def find(group: int) -> int:
+        while parents[group] != group:
+            parents[group] = parents[parents[group]]
+            group = parents[group]
+        return group
+
     for op in forward:
         operand_groups = [group_of[name] for name in op.operands if name in group_of]
         group = None
         if is_on_any_server(op):
-            open_groups = (group for group in operand_groups if group is not None)
-            group = group_of_op[op] = groups.union(open_groups)
+            joined = sorted({find(each) for each in operand_groups if each is not None})
+            group = group_of_op[op] = joined[0] if joined else len(parents)
+            parents.update(dict.fromkeys(joined or [group], group))
         elif op.place is None and operand_groups:
             # The place pass puts the op with its first operand, so its users are
             # connected with the group of that operand.
             group = operand_groups[0]
         group_of.update((value.name, group) for value in op.results)
-    return {op: groups.find(group) for op, group in group_of_op.items()}
+    return {op: find(group) for op, group in group_of_op.items()}
 
 
 def _group_loads(
@@ -227,28 +227,3 @@ def _assign(
         current[best] = tuple(map(add, previous_load, groups[group]))
         current_relative[best] = after[best]
     return choices
-
-
-class _DisjointSets:
-    """Union-find. The number of a set is its smallest element."""
-
-    def __init__(self) -> None:
-        self._parents: list[int] = []
-
-    def union(self, elements: Iterable[int]) -> int:
-        """Join the sets of these elements, or add an element if there are none. Returns
-        the number of the set."""
-        roots = sorted({self.find(element) for element in elements})
-        if not roots:
-            roots = [len(self._parents)]
-            self._parents.append(roots[0])
-        for other in roots[1:]:
-            self._parents[other] = roots[0]
-        return roots[0]
-
-    def find(self, element: int) -> int:
-        """Return the number of the element's set."""
-        while self._parents[element] != element:
-            self._parents[element] = self._parents[self._parents[element]]
-            element = self._parents[element]
-        return element

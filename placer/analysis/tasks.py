@@ -6,11 +6,11 @@ after them run once a step.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from placer.analysis.units import Unit, purpose_of
+from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op
 
 
@@ -56,11 +56,9 @@ def split_into_tasks(graph: Graph, units: Sequence[Unit]) -> NodeStep:
         return NodeStep(_join(sequence), (), Task(repeated=False))
     first, last = repeated[0], repeated[-1] + 1
     tasks = tuple(sequence[first:last])
-    counts: Counter[str] = Counter()
+    used_names: set[str] = set()
     for task in tasks:
-        name = _purpose_of(task)
-        counts[name] += 1
-        task.name = name if counts[name] == 1 else f"{name}_{counts[name]}"
+        task.name = unique_name(_purpose_of(task), used_names, "_", 2)
     return NodeStep(_join(sequence[:first]), tasks, _join(sequence[last:]))
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import groupby
 
 from placer.analysis.node_classes import NodeClasses
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_conversion, is_optimizer_part
+from placer.graph.needed_ops import needed_ops
 from placer.layouts.conversions import Conversion
 
 
@@ -67,7 +69,7 @@ def units_on(graph: Graph, node: str) -> tuple[Unit, ...]:
     Empty if the node runs no op.
     """
     ops = _used_ops(graph, node)
-    groups = list(_group(graph, ops))
+    groups = [tuple(group) for _, group in groupby(ops, partial(_unit_key, graph))]
     local = {value.name for op in ops for value in op.results}
     last_use: dict[str, int] = {}
     for i, group in enumerate(groups):
@@ -83,16 +85,9 @@ def units_on(graph: Graph, node: str) -> tuple[Unit, ...]:
 def _used_ops(graph: Graph, node: str) -> list[Op]:
     """The ops that the node runs: those with an effect, and those whose results it
     uses."""
-    used: set[str] = set()
-    ops: list[Op] = []
-    for op in reversed(graph.ops_on(node)):
-        if op.structure.directive:
-            continue
-        if op.structure.effect or any(value.name in used for value in op.results):
-            ops.append(op)
-            used.update(operands_on(graph, node, op))
-    ops.reverse()
-    return ops
+    ops = [op for op in graph.ops_on(node) if not op.structure.directive]
+    operands_of = partial(operands_on, graph, node)
+    return needed_ops(ops, lambda op: op.structure.effect, operands_of)
 
 
 def operands_on(graph: Graph, node: str, op: Op) -> tuple[str, ...]:
@@ -110,27 +105,13 @@ def operands_on(graph: Graph, node: str, op: Op) -> tuple[str, ...]:
     return op.operands if conversion.pieces_for(node) else ()
 
 
-def _group(graph: Graph, ops: Sequence[Op]) -> Iterator[tuple[Op, ...]]:
-    group: list[Op] = []
-    for op in ops:
-        if group and not _is_same_unit(graph, group[-1], op):
-            yield tuple(group)
-            group = []
-        group.append(op)
-    if group:
-        yield tuple(group)
-
-
-def _is_same_unit(graph: Graph, a: Op, b: Op) -> bool:
-    if a.is_once != b.is_once:
-        return False
-    if a.is_computed and b.is_computed:
-        same = a.attrs["segment"] == b.attrs["segment"]
-        same = same and graph.is_repeated(a) == graph.is_repeated(b)
-        return same and graph.devices(a) == graph.devices(b)
-    if a.attrs.get("segment") != b.attrs.get("segment"):
-        return False
-    return a.kind == b.kind and a.structure.grouped
+def _unit_key(graph: Graph, op: Op) -> tuple[object, ...]:
+    """Return what consecutive ops of one unit have in common."""
+    if op.is_computed:
+        same: object = graph.is_repeated(op), graph.devices(op)
+    else:
+        same = op.kind if op.structure.grouped else op
+    return op.is_once, op.attrs.get("segment"), same
 
 
 def _make_unit(

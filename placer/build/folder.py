@@ -33,7 +33,8 @@ def read_file(
     file = folder / path
     try:
         for place in (*_parents(file, folder), file):
-            _check_place(place)
+            _check_no_link(place)
+            check_owner(place)
         with open_regular(file, follow=False) as opened:
             content = opened.read() if limit is None else read_at_most(opened, limit)
     except (FileNotFoundError, NotRegularError, IsADirectoryError) as error:
@@ -130,18 +131,12 @@ def edited_error(file: Path) -> BuildError:
 def check_parents(folder: Path, path: str) -> None:
     """Raise BuildError if a folder between the build and a file is a link."""
     for parent in _parents(folder / path, folder):
-        if parent.is_symlink():
-            raise _link_error(parent)
+        _check_no_link(parent)
 
 
-def _check_place(place: Path) -> None:
+def _check_no_link(place: Path) -> None:
     if place.is_symlink():
-        raise _link_error(place)
-    check_owner(place)
-
-
-def _link_error(place: Path) -> BuildError:
-    return BuildError(f"'{place}' is a link, which a build folder must not contain")
+        raise BuildError(f"'{place}' is a link, which a build folder must not contain")
 
 
 def _parents(file: Path, folder: Path) -> list[Path]:

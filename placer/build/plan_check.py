@@ -37,12 +37,11 @@ MAX_DEPTH = 32
 """The number of levels that values of a spec may be nested."""
 
 _MODEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_NODE = re.compile(r"([a-z][a-z0-9_]*):(0|[1-9][0-9]{0,4})")
+_NUMBERED = re.compile(r"[a-z][a-z0-9_]*:(0|[1-9][0-9]{0,4})")
 _TABLE = re.compile(r"[a-z][a-z0-9_]*(:[0-9,*-]+)?")
 _TURN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.(0|[1-9][0-9]*))?")
 _DEVICE_KIND = re.compile(r"[a-z][a-z0-9_]*")
 _DEVICES = re.compile(r"[a-z][a-z0-9_]*:[0-9,-]+")
-_DEVICE = re.compile(r"[a-z][a-z0-9_]*:(0|[1-9][0-9]{0,4})")
 
 Problems = Iterator[str]
 
@@ -73,9 +72,7 @@ def _check_all(plan: Plan) -> Problems:
         yield "it has no nodes"
     yield from _check_unique("node", (node.name for node in plan.nodes))
     parameters = {parameter.name: parameter for parameter in plan.parameters}
-    yield from _check_unique(
-        "parameter", (parameter.name for parameter in plan.parameters)
-    )
+    yield from _check_unique("parameter", (each.name for each in plan.parameters))
     for parameter in plan.parameters:
         yield from _check_parameter(plan, parameter)
     for node in plan.nodes:
@@ -156,12 +153,12 @@ def _check_depth(value: Any) -> str | None:
 def _check_node(
     plan: Plan, node: NodePlan, parameters: Mapping[str, Parameter]
 ) -> Problems:
-    yield from _check_names(_NODE, [node.name], "a node")
+    yield from _check_names(_NUMBERED, [node.name], "a node")
     yield from _check_names(_DEVICE_KIND, node.devices, "a device kind")
     for kind, count in node.devices.items():
         if count < 1:
             yield f"{kind} is {count}, and must be at least 1"
-    yield from _check_names(_DEVICE, node.device_bytes, "a device")
+    yield from _check_names(_NUMBERED, node.device_bytes, "a device")
     for name, devices in node.computes.items():
         if not _DEVICES.fullmatch(name) or not devices:
             yield f"{name!r} is not a set of devices"
@@ -169,7 +166,7 @@ def _check_node(
             # A node has one CPU where its devices do not mention any.
             kind, _, number = device.partition(":")
             count = node.devices.get(kind, 0) or kind == CPU
-            if not _DEVICE.fullmatch(device) or int(number) >= count:
+            if not _NUMBERED.fullmatch(device) or int(number) >= count:
                 yield f"it has no '{device}'"
     for turn in node.turns:
         match = _TURN.fullmatch(turn)
@@ -265,10 +262,8 @@ def _check_edge(edge: Edge, nodes: set[str]) -> Problems:
                 yield f"there is no node '{node}'"
     for value in edge.values:
         yield from _check_dtype(f"'{value.operand}'", value.dtype)
-        cut = value.start, value.stop
-        if (None in cut and cut != (None, None)) or (value.start or 0) > (
-            value.stop or 0
-        ):
+        cut = [value.start, value.stop]
+        if cut.count(None) == 1 or (value.start or 0) > (value.stop or 0):
             yield f"'{value.operand}' has the range {value.start} to {value.stop}"
         end = value.at + prod(d for d in value.shape if isinstance(d, int))
         if value.whole is not None and end > value.numel:

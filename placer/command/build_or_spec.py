@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from placer.build.folder import read_file
 from placer.build.plan import SOURCES, Plan, decode_sources, read_plan
@@ -44,24 +45,15 @@ class LoadedBuild:
         }
 
 
-def load_build(
-    path: Path,
-    *,
-    nodes: Mapping[str, int] | None = None,
-    single_process: bool = False,
-    code: bool = True,
-) -> LoadedBuild:
+def load_build(path: Path, **options: Any) -> LoadedBuild:
     """Read a build folder, or compile a spec file in memory; write nothing.
 
-    `code=False` runs no Python code of the spec. Code of a build folder is never run.
+    `options` are arguments of `placer.compile`. Code of a build folder is never run.
     Raises BuildError if the folder cannot be read, SpecError if the spec is wrong.
     """
     if path.is_dir():
-        plan = read_plan(path)
-        return LoadedBuild(path, plan, partial(read_file, path))
+        return LoadedBuild(path, read_plan(path), partial(read_file, path))
     from placer.compiler import compile_in_memory
 
-    build = compile_in_memory(
-        path, Path(), nodes=nodes, single_process=single_process, code=code
-    )
+    build = compile_in_memory(path, Path(), **options)
     return LoadedBuild(path, build.plan, build.files.__getitem__)

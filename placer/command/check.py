@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from placer.command.console import echo
-from placer.command.options import (
-    no_code_option,
-    nodes_option,
-    single_process_option,
-    spec_argument,
-)
+from placer.command.options import compile_options, spec_argument
 
 
 @click.command("check", short_help="Check a spec and list all errors in it.")
 @spec_argument
-@nodes_option
-@single_process_option
-@no_code_option
-def check_command(
-    spec: Path, nodes: dict[str, int] | None, single_process: bool, no_code: bool
-) -> None:
+@compile_options
+def check_command(spec: Path, **options: Any) -> None:
     """Check SPEC and list all errors in it, each with its position.
 
     This compiles SPEC without writing a build. Functions that the spec calls are
@@ -31,9 +23,7 @@ def check_command(
     from placer.command.build_or_spec import load_build
     from placer.report.outcome import plan_line
 
-    build = load_build(
-        spec, nodes=nodes, single_process=single_process, code=not no_code
-    )
+    build = load_build(spec, **options)
     echo(f"{spec}: ok: {plan_line(build.plan)}")
 
 

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from placer.command.console import echo
-from placer.command.options import (
-    no_code_option,
-    nodes_option,
-    single_process_option,
-    spec_argument,
-)
+from placer.command.options import compile_options, spec_argument
 
 if TYPE_CHECKING:
     from placer.graph.graph import Graph
@@ -49,9 +44,7 @@ def check_pass_names(
     type=click.Path(file_okay=False, path_type=Path),
     help="The build folder: a new or empty folder, or an earlier build to overwrite.",
 )
-@nodes_option
-@single_process_option
-@no_code_option
+@compile_options
 @click.option(
     "--print-after",
     multiple=True,
@@ -62,12 +55,7 @@ def check_pass_names(
     "send_and_recv. Can be repeated.",
 )
 def compile_command(
-    spec: Path,
-    out: Path,
-    nodes: dict[str, int] | None,
-    single_process: bool,
-    no_code: bool,
-    print_after: tuple[str, ...],
+    spec: Path, out: Path, print_after: tuple[str, ...], **options: Any
 ) -> None:
     """Compile SPEC into a build folder with one readable JAX program per node.
 
@@ -89,18 +77,10 @@ def compile_command(
         if name in print_after:
             echo(print_graph(graph))
 
-    plan = compile(
-        spec,
-        out,
-        nodes=nodes,
-        single_process=single_process,
-        code=not no_code,
-        after_pass=watch,
-    )
+    plan = compile(spec, out, after_pass=watch, **options)
     # With --print-after, stdout has nothing but graphs, so that they can be parsed.
     echo(f"{plan.name}: {plan_line(plan)}", err=bool(print_after))
-    note = repeated_line(plan, final[0])
-    if note is not None:
+    for note in repeated_line(plan, final[0]):
         echo(f"  {note}", err=bool(print_after))
     launch = f"placer launch {quote(str(out))}"
     echo(f"  written to {out}; run it with: {launch}", err=bool(print_after))

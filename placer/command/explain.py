@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from placer.command.console import echo
-from placer.command.options import build_or_spec_argument, no_code_option
+from placer.command.options import build_or_spec_argument, code_option
 
 
 @click.command(
@@ -15,8 +15,8 @@ from placer.command.options import build_or_spec_argument, no_code_option
 )
 @build_or_spec_argument
 @click.argument("name", required=False)
-@no_code_option
-def explain_command(build: Path, name: str | None, no_code: bool) -> None:
+@code_option
+def explain_command(build: Path, name: str | None, code: bool) -> None:
     """Explain the place of NAME and list its transfers between nodes.
 
     NAME is an op, a value, a parameter or a block of a parameter. Without NAME: list
@@ -26,10 +26,10 @@ def explain_command(build: Path, name: str | None, no_code: bool) -> None:
     from placer.report.explain import BuildInfo, explain, list_choices
     from placer.report.repeated_work import repeated_line
 
-    loaded = load_build(build, code=not no_code)
+    loaded = load_build(build, code=code)
     if name is None:
-        note = repeated_line(loaded.plan, loaded.graphs[0])
-        lines = [*list_choices(loaded.plan), *([note] if note else [])]
+        plan, graph = loaded.plan, loaded.graphs[0]
+        lines = [*list_choices(plan), *repeated_line(plan, graph)]
     else:
         info = BuildInfo(loaded.plan, loaded.graphs, loaded.op_positions)
         lines = list(explain(info, name))

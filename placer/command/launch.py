@@ -38,11 +38,7 @@ from placer.command.options import build_argument, run_options
     "the live table.",
 )
 def launch_command(
-    build: Path,
-    as_json: bool,
-    logs: Path | None,
-    in_process: bool,
-    **options: Any,
+    build: Path, as_json: bool, logs: Path | None, in_process: bool, **options: Any
 ) -> None:
     """Run all nodes of BUILD on this machine until the run ends.
 

@@ -30,10 +30,7 @@ class SpecPath(click.Path):
     """A spec file, or `FILE.py:FUNCTION`; the file must exist."""
 
     def convert(
-        self,
-        value: Any,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         file, colon, function = str(value).rpartition(":")
         if not (colon and file.endswith(".py")):
@@ -46,10 +43,7 @@ class BuildPath(click.Path):
     """A build folder; the error for a spec file says how to compile it."""
 
     def convert(
-        self,
-        value: Any,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         file, colon, _ = str(value).rpartition(":")
         if os.path.isfile(value) or (colon and file.endswith(".py")):
@@ -139,11 +133,18 @@ single_process_option = click.option(
     is_flag=True,
     help="Compile the whole model for one process, as a reference for any placement.",
 )
-no_code_option = click.option(
+code_option = click.option(
     "--no-code",
+    "code",
     is_flag=True,
+    callback=lambda context, parameter, no_code: not no_code,
     help="Do not run Python code of the spec; it is an error if the spec needs it.",
 )
+
+
+def compile_options(command: Function) -> Function:
+    """Add the options that are arguments of `placer.compile`, by their names there."""
+    return nodes_option(single_process_option(code_option(command)))
 
 
 def run_options(command: Function) -> Function:

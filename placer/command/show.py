@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from placer.command.console import echo
-from placer.command.options import build_or_spec_argument, no_code_option
+from placer.command.options import build_or_spec_argument, code_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     help="Show when each node runs each microbatch of a step.",
 )
 @click.option("--node", metavar="NAME:ID", help="Show the program of this node.")
-@no_code_option
+@code_option
 def show_command(
-    build: Path, tables: bool, schedule: bool, node: str | None, no_code: bool
+    build: Path, tables: bool, schedule: bool, node: str | None, code: bool
 ) -> None:
     """Show the placed graph of a build or a spec, colored by place.
 
@@ -47,7 +47,7 @@ def show_command(
     from placer.command.build_or_spec import load_build
     from placer.report.console import console
 
-    loaded = load_build(build, code=not no_code)
+    loaded = load_build(build, code=code)
     screen = console(sys.stdout)
     if node is not None:
         _program(loaded, node, screen)
@@ -68,8 +68,7 @@ def _graphs(build: LoadedBuild, screen: Console) -> None:
         screen.print(line, soft_wrap=True)
     if screen.is_terminal:
         screen.print(legend(graphs))
-    note = repeated_line(build.plan, graphs[0])
-    if note is not None:
+    for note in repeated_line(build.plan, graphs[0]):
         echo(note, err=True)  # not on stdout, which can be parsed as graphs
 
 

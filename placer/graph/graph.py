@@ -143,6 +143,12 @@ class Op(msgspec.Struct, frozen=True, eq=False):
         same = self.attrs, self.place, self.source, self.why
         return Op(self.kind, operands, results, *same)
 
+    def with_operands(self, operands: tuple[str, ...]) -> Op:
+        """Return the op with other operands; the op itself if they are its own."""
+        if operands == self.operands:
+            return self
+        return self.with_values(operands, self.results)
+
     def with_attrs(self, **attrs: Any) -> Op:
         """Return the op with these attributes added to its own."""
         new, same = {**self.attrs, **attrs}, (self.place, self.source, self.why)
@@ -317,15 +323,13 @@ class Graph:
     @cached_property
     def sends(self) -> dict[int, Op]:
         """The op that sends the message of each edge, by the edge's number."""
-        edges = ((op.sent_edge, op) for op in self.ops)
-        return {edge: op for edge, op in edges if edge is not None}
+        return {edge: op for op in self.ops if (edge := op.sent_edge) is not None}
 
     @cached_property
     def receives(self) -> dict[int, Op]:
         """The op that receives the message of each edge, by the edge's number; its
         results are the values of the edge."""
-        edges = ((op.received_edge, op) for op in self.ops)
-        return {edge: op for edge, op in edges if edge is not None}
+        return {edge: op for op in self.ops if (edge := op.received_edge) is not None}
 
     @property
     def next_edge(self) -> int:

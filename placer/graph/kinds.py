@@ -248,7 +248,6 @@ KINDS: dict[str, StructuralKind] = {
             phase=LevelPhase.READ,
             effect=True,
             directive=True,
-            allocates=False,
         ),
         StructuralKind(
             name="minimize",

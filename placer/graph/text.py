@@ -73,23 +73,18 @@ def _format_value(value: Value) -> str:
 
 
 def _format_attr(term: Any) -> str:
-    if isinstance(term, bool):
-        return "true" if term else "false"
-    if term is None:
-        return "none"
-    if isinstance(term, int):
+    if term is None or isinstance(term, bool):
+        return str(term).lower()
+    if isinstance(term, int | Place):
         return str(term)
     if isinstance(term, float):
         return _format_float(term)
-    if isinstance(term, Place):
-        return str(term)
     if isinstance(term, str):
         plain = _WORD.match(term) and term not in _RESERVED and term not in _NUMBERS
         return term if plain else json.dumps(term)
     if isinstance(term, Mapping):
-        return (
-            "{" + ", ".join(f"{k} = {_format_attr(v)}" for k, v in term.items()) + "}"
-        )
+        pairs = ", ".join(f"{k} = {_format_attr(v)}" for k, v in term.items())
+        return f"{{{pairs}}}"
     if isinstance(term, tuple | list):
         return "[" + ", ".join(map(_format_attr, term)) + "]"
     raise TypeError(f"an attribute cannot be a {type(term).__name__}")

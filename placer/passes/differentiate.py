@@ -19,6 +19,7 @@ from placer.analysis.declared import declared
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import declared_attrs
+from placer.graph.needed_ops import needed_ops
 from placer.passes.updates import update_ops
 from placer.types import ResidualType, TensorType
 
@@ -97,13 +98,12 @@ def _active_operands(graph: Graph, loss: str) -> dict[Op, tuple[int, ...]]:
             f"'{loss}' depends on no trainable parameter: there is nothing to minimize",
             span=graph.producers[loss].source,
         )
-    active: dict[Op, tuple[int, ...]] = {}
-    needed = {loss}
-    for op in reversed(graph.ops):
-        if op in candidates and any(value.name in needed for value in op.results):
-            active[op] = candidates[op]
-            needed.update(op.operands[i] for i in active[op])
-    return active
+    active = needed_ops(
+        list(candidates),
+        lambda op: op is graph.producers[loss],
+        lambda op: [op.operands[i] for i in candidates[op]],
+    )
+    return {op: candidates[op] for op in active}
 
 
 _Use = tuple[Op, int]
@@ -186,14 +186,8 @@ def _gradient_op(
     attrs = {**declared_attrs(op.attrs), "wrt": tuple(wrt)}
     if len(cotangents) < len(op.results):
         attrs["cotangents"] = tuple(cotangents)
-    return Op(
-        f"{op.kind}.grad",
-        (
-            f"{op.name}.res",
-            *(op.operands[i] for i in saved),
-            *(f"{op.results[i].name}.grad" for i in cotangents),
-        ),
-        tuple(Value(gradients[op, i], types[i]) for i in wrt),
-        attrs,
-        source=op.source,
-    )
+    saved_names = (op.operands[i] for i in saved)
+    cotangent_names = (f"{op.results[i].name}.grad" for i in cotangents)
+    operands = (f"{op.name}.res", *saved_names, *cotangent_names)
+    results = tuple(Value(gradients[op, i], types[i]) for i in wrt)
+    return Op(f"{op.kind}.grad", operands, results, attrs, source=op.source)

@@ -28,10 +28,5 @@ def evaluate(graph: Graph) -> Graph:
             once.update(value.name for value in op.results)
             op = op.with_attrs(once=True)
         ops.append(op)
-    return Graph(
-        f"{graph.name}.eval",
-        graph.cluster,
-        graph.evaluation_batch,
-        tuple(ops),
-        first_edge=graph.first_edge,
-    )
+    header = f"{graph.name}.eval", graph.cluster, graph.evaluation_batch
+    return Graph(*header, tuple(ops), first_edge=graph.first_edge)

@@ -8,8 +8,7 @@ place, however many ops use it there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from math import gcd, lcm, prod
 
 from msgspec.structs import replace
@@ -25,7 +24,7 @@ from placer.analysis.layout_rules import (
 from placer.errors import GraphError
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import conversion_kind
+from placer.graph.kinds import CONVERSIONS, conversion_kind
 from placer.layouts import Layout
 from placer.layouts.partition import row_shards
 from placer.passes.place import union_place
@@ -46,7 +45,7 @@ def lay_out(graph: Graph) -> Graph:
         needs, gives = _signature(graph, op, layouts, needed_by_first_result, cache)
         needed.append(needs)
         if op.results:
-            needed_by_first_result[op.results[0].name] = needs
+            needed_by_first_result[op.name] = needs
         for value, layout in zip(op.results, gives, strict=True):
             layouts[value.name] = layout
     laid_out = _insert_conversions(graph, layouts, needed)
@@ -72,7 +71,7 @@ def _signature(
         return _structural_signature(graph, op, layouts)
     if op.is_gradient:
         forward = graph.producers[op.operands[0]]
-        needed = needed_by_first_result[forward.results[0].name]
+        needed = needed_by_first_result[forward.name]
         return gradient_signature(graph, op, needed, layouts)
     if op.kind == "accumulate":
         return accumulation_signature(op, layouts)
@@ -185,13 +184,8 @@ def _uneven_batch(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _PlannedConversion:
-    """A conversion of a value: the layout and the place of its result, and its name."""
-
-    layout: Layout
-    place: Place
-    result: str
+_Chain = tuple[Op, ...]
+"""The ops that convert a value, one after the other. The last one gives the result."""
 
 
 def _insert_conversions(
@@ -216,17 +210,19 @@ def _insert_conversions(
         for name, requested in requests.items()
     }
     ops: list[Op] = []
-    emitted: set[str] = set()
+    emitted: set[Op] = set()
     for number, (op, needs) in enumerate(zip(graph.ops, needed, strict=True)):
         operands = op.operands
         if number in to_convert:
             names = list(operands)
             for i in to_convert[number]:
-                name = names[i]
-                conversions, names[i] = _conversions_for(
-                    graph, name, layouts[name], needs[i], op, plans[name], emitted
+                chains = plans[names[i]]
+                chain = next(
+                    c for c in chains if _serves(graph, c, needs[i], op.known_place)
                 )
-                ops.extend(conversions)
+                ops.extend(each for each in chain if each not in emitted)
+                emitted.update(chain)
+                names[i] = chain[-1].name
             operands = tuple(names)
         results = tuple(
             [
@@ -261,92 +257,52 @@ def _plan_conversions(
     have: Layout,
     requests: Sequence[tuple[Layout, Place]],
     used_names: set[str],
-) -> list[_PlannedConversion]:
+) -> list[_Chain]:
     """Plan the conversions of one value, for all its users.
 
     A replica is the same on every node, so one conversion to R serves all users of a
     node kind, at the union of their places. S and P depend on the set of nodes: one
     conversion per set. The result is on the devices of the first user.
     """
-    conversions: list[_PlannedConversion] = []
+    nodes_of = graph.cluster.nodes
+    value, producer = graph.values[name], graph.producers[name]
+    chains: list[_Chain] = []
     for layout in ("R", "S", "P"):
         groups: dict[object, list[Place]] = {}
         for requested, place in requests:
             if requested == layout:
-                key = place.node if requested == "R" else _nodes(graph, place)
+                key = place.node if requested == "R" else nodes_of(place)
                 groups.setdefault(key, []).append(place)
         for places in groups.values():
             target = union_place(graph.cluster, places)
             assert target is not None
-            kind = conversion_kind(have, layout, len(_nodes(graph, target)))
-            result = unique_name(f"{name}.{kind}", used_names)
-            conversions.append(_PlannedConversion(layout, target, result))
-    return conversions
+            kind = conversion_kind(have, layout, len(nodes_of(target)))
+            new_name = unique_name(f"{name}.{kind}", used_names)
+            result = replace(value, name=new_name, layout=layout)
+            # If some op needs the whole value on these nodes, it moves there anyway:
+            # the local rows are taken from that replica and do not move a second time.
+            at_target = (c for c in chains if _serves(graph, c, "R", target))
+            replica = next(at_target, ()) if layout == "S" else ()
+            if producer.structure.anywhere and not replica:
+                # The target reads the rows itself.
+                at = graph.cluster.host_memory(target)
+                conversion = replace(producer, results=(result,), place=at)
+            else:
+                operand = name
+                if replica:
+                    kind, operand = CONVERSIONS["R", "S"], replica[-1].name
+                attrs = {"once": True} if producer.is_once else {}
+                conversion = Op(
+                    kind, (operand,), (result,), attrs, target, producer.source
+                )
+            chains.append((*replica, conversion))
+    return chains
 
 
-def _conversions_for(
-    graph: Graph,
-    name: str,
-    have: Layout,
-    need: Layout,
-    op: Op,
-    plan: Sequence[_PlannedConversion],
-    emitted: set[str],
-) -> tuple[list[Op], str]:
-    """Return the conversion ops that an op needs for an operand and that are not
-    emitted yet, and the name of the converted operand."""
-    nodes = graph.nodes(op)
-
-    def reaches(planned: _PlannedConversion) -> bool:
-        reached = _nodes(graph, planned.place)
-        if reached is nodes or reached == nodes:
-            return True
-        return planned.layout == "R" and set(nodes) <= set(reached)
-
-    at_op = {planned.layout: planned for planned in reversed(plan) if reaches(planned)}
-    chosen, replica = at_op[need], at_op.get("R")
-    if need != "S" or replica is None:
-        return [*_emit(graph, name, have, chosen, emitted)], chosen.result
-    # Some op needs the whole value on these nodes, so it moves there anyway: the
-    # local rows are taken from that replica and do not move a second time.
-    conversions = [
-        *_emit(graph, name, have, replica, emitted),
-        *_emit(graph, replica.result, "R", chosen, emitted, original=name),
-    ]
-    return conversions, chosen.result
-
-
-def _emit(
-    graph: Graph,
-    name: str,
-    have: Layout,
-    conversion: _PlannedConversion,
-    emitted: set[str],
-    original: str | None = None,
-) -> Iterator[Op]:
-    """Yield the op of a conversion, unless it is emitted already.
-
-    If `name` is itself a converted value, `original` is the value of the graph.
-    """
-    if conversion.result in emitted:
-        return
-    emitted.add(conversion.result)
-    producer = graph.producers[original or name]
-    value = graph.values[original or name]
-    result = Value(
-        conversion.result, value.type, conversion.layout, value.microbatch_layout
-    )
-    if producer.structure.anywhere and original is None:
-        # The target reads the rows itself.
-        place = graph.cluster.host_memory(conversion.place)
-        yield replace(producer, results=(result,), place=place)
-        return
-    targets = len(_nodes(graph, conversion.place))
-    kind, attrs = conversion_kind(have, conversion.layout, targets), {}
-    if producer.is_once:
-        attrs["once"] = True
-    yield Op(kind, (name,), (result,), attrs, conversion.place, producer.source)
-
-
-def _nodes(graph: Graph, place: Place) -> tuple[str, ...]:
-    return graph.cluster.nodes(place)
+def _serves(graph: Graph, chain: _Chain, need: Layout, place: Place) -> bool:
+    """Whether ops at a place can use the result of a conversion in a layout."""
+    nodes, converted = graph.cluster.nodes(place), chain[-1]
+    if converted.result.layout != need:
+        return False
+    reached = graph.nodes(converted)
+    return nodes == reached or (need == "R" and set(nodes) <= set(reached))

@@ -10,7 +10,6 @@ level are one op. Reading, sending, receiving, cutting and recording use host me
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 
 from placer.analysis.order import earliest_levels, level_phase
 from placer.graph.fresh_names import unique_name
@@ -22,40 +21,25 @@ from placer.types import TensorType
 
 def memcpy(graph: Graph) -> Graph:
     """Run the pass."""
-    copied_to = _users_elsewhere(graph)
-    if not copied_to:
-        return graph
-    return _merge_copies(_insert_copies(graph, copied_to))
+    inserted = _insert_copies(graph)
+    return graph if inserted is graph else _merge_copies(inserted)
 
 
-def _users_elsewhere(graph: Graph) -> dict[str, dict[str, list[Op]]]:
-    """Return the ops that use a value on other devices than its own, by the name of the
-    value and the devices of the op."""
-    users: dict[str, dict[str, list[Op]]] = {}
-    devices_of: dict[str, str] = {}  # by value
-    for op in graph.ops:
-        devices = graph.devices(op)
-        for name in dict.fromkeys(op.operands):
-            if devices_of[name] != devices:
-                users.setdefault(name, {}).setdefault(devices, []).append(op)
-        devices_of.update((value.name, devices) for value in op.results)
-    return users
-
-
-def _insert_copies(
-    graph: Graph, copied_to: Mapping[str, Mapping[str, list[Op]]]
-) -> Graph:
+def _insert_copies(graph: Graph) -> Graph:
     """Insert each copy as an op of its own, directly after the op that it copies."""
     used_names = set(graph.values)
-    copies: dict[tuple[str, str], str] = {}
+    copies: dict[tuple[str, str], str] = {}  # by value and devices
     ops: list[Op] = []
     for op in graph.ops:
         devices = graph.devices(op)
         operands = tuple([copies.get((name, devices), name) for name in op.operands])
-        is_same = operands == op.operands
-        ops.append(op if is_same else op.with_values(operands, op.results))
+        ops.append(op.with_operands(operands))
         for value in op.results:
-            for target, users in copied_to.get(value.name, {}).items():
+            elsewhere: dict[str, list[Op]] = {}  # users on other devices
+            for user in graph.uses.get(value.name, ()):
+                if (target := graph.devices(user)) != devices:
+                    elsewhere.setdefault(target, []).append(user)
+            for target, users in elsewhere.items():
                 ops.append(_copy(graph, op, value, users, used_names))
                 copies[value.name, target] = ops[-1].name
     return graph.with_ops(ops)
@@ -79,15 +63,12 @@ def _copy(
     direction = _direction(graph, place, devices)
     target = users[0].known_place
     place = Place(place.node, ids, target.device, target.device_ids)
+    place = graph.cluster.canonical(place)
     name = unique_name(f"{value.name}.{direction}", used_names)
-    return Op(
-        f"memcpy_{direction}",
-        (value.name,),
-        (Value(name, value.type, value.layout, value.microbatch_layout),),
-        {"once": True} if op.is_once else {},
-        graph.cluster.canonical(place),
-        op.source,
-    )
+    copy = Value(name, value.type, value.layout, value.microbatch_layout)
+    attrs = {"once": True} if op.is_once else {}
+    kind = f"memcpy_{direction}"
+    return Op(kind, (value.name,), (copy,), attrs, place, op.source)
 
 
 def _direction(graph: Graph, origin: Place, devices: str) -> str:
@@ -131,14 +112,9 @@ def _merge(graph: Graph, copies: list[Op]) -> Op:
     if has_several_devices and any(map(_has_rows, copies)):
         copies = sorted(copies, key=lambda copy: not _has_rows(copy))
         attrs["rows"] = sum(map(_has_rows, copies))
-    return Op(
-        first.kind,
-        tuple(copy.operands[0] for copy in copies),
-        tuple(copy.result for copy in copies),
-        attrs,
-        first.place,
-        first.source,
-    )
+    operands = tuple(copy.operands[0] for copy in copies)
+    results = tuple(copy.result for copy in copies)
+    return Op(first.kind, operands, results, attrs, first.place, first.source)
 
 
 def _has_rows(copy: Op) -> bool:

@@ -17,12 +17,16 @@ partial one: it counts in the first microbatch, and the others have zeros.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from placer.analysis.layout_rules import forward_signature, gradient_signature
+from placer.analysis.layout_rules import (
+    forward_signature,
+    gradient_signature,
+    uniform_signature,
+)
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import (
     MICROBATCH_REDUCTIONS,
@@ -50,7 +54,7 @@ class _Rewriter:
     """Rewrites ops in program order.
 
     `layouts` are the microbatch layouts of the values so far. `needed` are those that
-    ops need of their operands, by the name of the last result of the op. `converted`
+    ops need of their operands, by the name of the first result of the op. `converted`
     contains the names of converted values, by value, microbatch layout and place.
     """
 
@@ -67,9 +71,7 @@ class _Rewriter:
         needs, gives = self._signature(op)
         operands = []
         for name, need in zip(op.operands, needs, strict=True):
-            conversions, converted = self._convert(op, name, need)
-            yield from conversions
-            operands.append(converted)
+            operands.append((yield from self._convert(op, name, need)))
         results = tuple(
             replace(value, microbatch_layout=layout)
             for value, layout in zip(op.results, gives, strict=True)
@@ -78,7 +80,7 @@ class _Rewriter:
         if op.results:
             # An operand that is needed as R may be a value of the step, with layout
             # None.
-            self.needed[op.results[-1].name] = tuple(
+            self.needed[op.name] = tuple(
                 self.layouts[name] if need == "R" else need
                 for name, need in zip(operands, needs, strict=True)
             )
@@ -88,22 +90,18 @@ class _Rewriter:
         """Return the microbatch layouts that an op needs of its operands, and those of
         its results. An op whose operands are the same in all microbatches runs once."""
         have = [self.layouts[name] for name in op.operands]
-        once = (None,) * len(have), (None,) * len(op.results)
+        once = uniform_signature(op, None)
         if not op.is_computed:
             return self._structural_signature(op, have)
         if op.kind == "accumulate":
             return self._sum_signature(op, have)
-        if is_optimizer_part(op.kind):
-            return once
         if op.is_gradient:
             return self._gradient_signature(op)
-        if not {"S", "P"} & {*have}:
+        if is_optimizer_part(op.kind) or not {"S", "P"} & {*have}:
             return once
         in_step = [layout or "R" for layout in have]
         needs, gives = forward_signature(self.graph, op, in_step)
-        if not {"S", "P"} & {*needs}:
-            return once
-        return needs, gives
+        return (needs, gives) if {"S", "P"} & {*needs} else once
 
     def _structural_signature(
         self, op: Op, have: Sequence[MicrobatchLayout]
@@ -115,7 +113,7 @@ class _Rewriter:
                 return tuple(have), tuple("S" if t.has_rows else None for t in types)
             case "operands":
                 return tuple(have), (have[0],) * len(op.results)
-        return (None,) * len(have), (None,) * len(op.results)
+        return uniform_signature(op, None)
 
     def _sum_signature(
         self, op: Op, have: Sequence[MicrobatchLayout]
@@ -125,12 +123,15 @@ class _Rewriter:
         A value without an entry is a parameter that servers store in blocks, which is
         read once a step.
         """
-        of_value = self.layouts.get(op.attrs["of"])
-        if of_value == "S" or (of_value is None and {*have} == {"P"}):
-            layout: MicrobatchLayout = "S" if of_value == "S" else "P"
-            return (layout,) * len(have), (layout,)
-        repeated = of_value == "P" and "R" in have
-        return ("R" if repeated else None,) * len(have), ("R" if repeated else None,)
+        layout: MicrobatchLayout = None
+        match self.layouts.get(op.attrs["of"]):
+            case "S":
+                layout = "S"
+            case "P" if "R" in have:
+                layout = "R"
+            case None if {*have} == {"P"}:
+                layout = "P"
+        return uniform_signature(op, layout)
 
     def _gradient_signature(
         self, op: Op
@@ -139,30 +140,28 @@ class _Rewriter:
         op."""
         forward = self.graph.producers[op.operands[0]]
         if all(self.layouts[value.name] is None for value in forward.results):
-            return (None,) * len(op.operands), (None,) * len(op.results)
-        needed = tuple(
-            layout or "R" for layout in self.needed[forward.results[-1].name]
-        )
+            return uniform_signature(op, None)
+        needed = tuple(layout or "R" for layout in self.needed[forward.name])
         layouts = {v.name: self.layouts[v.name] or "R" for v in forward.results}
         return gradient_signature(self.graph, op, needed, layouts)
 
     def _convert(
         self, op: Op, name: str, need: MicrobatchLayout
-    ) -> tuple[list[Op], str]:
-        """Return the conversions that an operand needs and that do not exist yet, a
-        reduction to one value of the step and a scatter from it, and the name of the
-        converted operand."""
-        have, new = self.layouts[name], list[Op]()
+    ) -> Generator[Op, None, str]:
+        """Yield the conversions that an operand needs and that do not exist yet, a
+        reduction to one value of the step and a scatter from it. Returns the name of
+        the converted operand."""
+        have = self.layouts[name]
         if have == need or (need == "R" and have is None):
-            return new, name
+            return name
         if have is not None and (name, None, None) not in self.converted:
-            new.append(self._reduce(name, have, op))
+            yield self._reduce(name, have, op)
         step_value = name if have is None else self.converted[name, None, None]
         if need is None or need == "R":
-            return new, step_value
+            return step_value
         if (name, need, op.place) not in self.converted:
-            new.append(self._scatter(name, step_value, need, op.place))
-        return new, self.converted[name, need, op.place]
+            yield self._scatter(name, step_value, need, op.place)
+        return self.converted[name, need, op.place]
 
     def _reduce(self, name: str, have: Layout, user: Op) -> Op:
         """Return the reduction of a value over the microbatches.

@@ -97,14 +97,14 @@ def union_place(cluster: Cluster, places: Iterable[Place]) -> Place | None:
         return distinct[0]
     if len({each.node for each in distinct}) != 1:
         return None
-    ids = {device.node_id for each in distinct for device in cluster.resolve(each)}
+    ids = {node.number for each in distinct for node in cluster.nodes(each)}
     return cluster.canonical(replace(distinct[0], node_ids=tuple(sorted(ids))))
 
 
 def first_node_place(cluster: Cluster, place: Place) -> Place:
     """Return the place without its nodes after the first."""
-    first = cluster.resolve(place)[0]
-    return cluster.canonical(replace(place, node_ids=(first.node_id,)))
+    first = cluster.nodes(place)[0]
+    return cluster.canonical(replace(place, node_ids=(first.number,)))
 
 
 def complete_place(cluster: Cluster, place: Place, node: Place) -> Place:
@@ -148,8 +148,7 @@ def _forward_places(
                 written = replace(written, node_ids=(server,))
             cache[key] = complete_place(cluster, written, nearest)
         places[op] = cache[key]
-        for value in op.results:
-            place_of[value.name] = cache[key]
+        place_of.update((value.name, places[op]) for value in op.results)
     return places
 
 
@@ -278,7 +277,7 @@ def _places_of_others(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Plac
         else:  # a parameter, an input or a constant: one of its nodes is enough
             used_at = _user_places(graph, op.operands[0], placed)
             at = first_node_place(cluster, used_at[0]) if used_at else anywhere
-        places[op] = cluster.host_memory(at) if op.structure.host_memory else at
+        places[op] = _memory_at(graph, op, at)
     for op in graph.ops:
         if op not in places and not op.operands:
             users = graph.uses.get(op.name, ())
@@ -359,37 +358,35 @@ def _copy_sources(graph: Graph) -> Graph:
     The first keeps its name, `%x`; the others are `%x.1`, `%x.2`.
     """
     copies: dict[str, dict[Place, str]] = {}
-    sources = {op.result.name: op for op in graph.ops if _is_anywhere(op)}
-
-    def place_for(source: Op, user: Op) -> Place:
-        at = user.known_place
-        return graph.cluster.host_memory(at) if source.structure.host_memory else at
-
+    sources = {op.name: op for op in graph.ops if _is_anywhere(op)}
     for op in graph.ops:
         for name in op.operands:
             if name in sources:
-                at = place_for(sources[name], op)
+                at = _memory_at(graph, sources[name], op.known_place)
                 of_source = copies.setdefault(name, {})
                 number = len(of_source)
                 of_source.setdefault(at, f"{name}.{number}" if number else name)
     ops: list[Op] = []
     for op in graph.ops:
-        if op.results and op.results[0].name in sources:
-            for at, name in copies.get(op.results[0].name, {}).items():
-                value = replace(op.results[0], name=name)
-                copy = replace(op, results=(value,))
-                ops.append(
-                    copy.with_place(at, "" if op.is_computed else _READ_ANYWHERE)
-                )
+        if _is_anywhere(op):
+            why = "" if op.is_computed else _READ_ANYWHERE
+            for at, name in copies.get(op.name, {}).items():
+                copy = replace(op, results=(replace(op.result, name=name),))
+                ops.append(copy.with_place(at, why))
             continue
-        if any(name in copies for name in op.operands):
-            operands = tuple(
-                copies[name][place_for(sources[name], op)] if name in copies else name
-                for name in op.operands
-            )
-            op = op.with_values(operands, op.results)
-        ops.append(op)
+        operands = tuple(
+            copies[name][_memory_at(graph, sources[name], op.known_place)]
+            if name in copies
+            else name
+            for name in op.operands
+        )
+        ops.append(op.with_operands(operands))
     return graph.with_ops(ops)
+
+
+def _memory_at(graph: Graph, op: Op, at: Place) -> Place:
+    """Return a place, or the host memory there if that is where the op runs."""
+    return graph.cluster.host_memory(at) if op.structure.host_memory else at
 
 
 def _is_anywhere(op: Op) -> bool:

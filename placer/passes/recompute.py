@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from placer.analysis.declared import declared
 from placer.graph.graph import Graph, Op, Value
+from placer.graph.needed_ops import needed_ops
 from placer.place import Place
 from placer.types import ResidualType
 
@@ -47,8 +48,7 @@ def recompute(graph: Graph) -> Graph:
             op = op.with_values(op.operands, op.tensors)
         elif op.is_gradient and op.operands[0] in part_of_residual:
             names = part_of_residual[op.operands[0]].names
-            operands = tuple(names.get(name, name) for name in op.operands)
-            op = op.with_values(operands, op.results)
+            op = op.with_operands(tuple(names.get(name, name) for name in op.operands))
         new_ops.append(op)
     return graph.with_ops(new_ops)
 
@@ -95,14 +95,10 @@ def _works_by_rows(graph: Graph, op: Op) -> bool:
 
 def _needed_forward_ops(part: _BlockPart) -> list[Op]:
     """Return the ops that the gradient ops need recomputed, in program order."""
-    needed = {name for op in part.backward for name in op.operands}
-    needed_ops: list[Op] = []
-    for op in reversed(part.forward):
-        if any(value.name in needed for value in op.results):
-            needed.update(op.operands)
-            needed_ops.append(op)
-    needed_ops.reverse()
-    return needed_ops
+    used = {name for op in part.backward for name in op.operands}
+    return needed_ops(
+        part.forward, lambda op: any(value.name in used for value in op.results)
+    )
 
 
 def _recomputed_ops(

@@ -7,9 +7,6 @@ position of the block in the worker's program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import LevelPhase
 from placer.place import HETER, WORKER
@@ -24,44 +21,39 @@ def send_and_recv(graph: Graph) -> Graph:
     """
     if graph.microbatches > 1:
         return graph
-    pairs = {pair.request: pair for pair in _pairs(graph)}
-    moved = {i for pair in pairs.values() for i in (pair.reply, *pair.between)}
+    pairs = _pairs(graph)
+    moved = {i for to_reply in pairs.values() for i in to_reply}
     ops: list[Op] = []
     for i, op in enumerate(graph.ops):
         if i in pairs:
-            ops += (graph.ops[j] for j in pairs[i].between)
-            ops.append(_merge(op, graph.ops[pairs[i].reply]))
+            *between, reply = (graph.ops[j] for j in pairs[i])
+            ops += [*between, _merge(op, reply)]
         elif i not in moved:
             ops.append(op)
-    return graph.with_ops(ops) if pairs else graph
+    return graph.with_ops(ops)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """The positions of a request, its reply, and the workers' ops between them."""
-
-    request: int
-    reply: int
-    between: tuple[int, ...]
-
-
-def _pairs(graph: Graph) -> Iterator[_Pair]:
+def _pairs(graph: Graph) -> dict[int, list[int]]:
+    """Return the positions of the workers' ops between each request and its reply, and
+    of the reply, by the position of the request."""
+    pairs: dict[int, list[int]] = {}
     claimed: set[int] = set()
     for i, op in enumerate(graph.ops):
         if op.kind != "send" or op.attrs["to"].node != HETER:
             continue
         if op.known_place.node != WORKER:
             continue
-        pair = _find_reply(graph, i, op)
+        to_reply = _find_reply(graph, i, op)
         # An op can be moved for one pair only.
-        if pair is not None and claimed.isdisjoint((pair.reply, *pair.between)):
-            claimed.update((pair.request, pair.reply, *pair.between))
-            yield pair
+        if to_reply is not None and claimed.isdisjoint(to_reply):
+            claimed.update(to_reply)
+            pairs[i] = to_reply
+    return pairs
 
 
-def _find_reply(graph: Graph, position: int, send: Op) -> _Pair | None:
-    """Return the pair of a request, if its reply is the next thing that its senders
-    wait for."""
+def _find_reply(graph: Graph, position: int, send: Op) -> list[int] | None:
+    """Return the positions up to that of the reply to a request, if the reply is the
+    next thing that its senders wait for."""
     workers = set(graph.nodes(send))
     between: list[int] = []
     for i in range(position + 1, len(graph.ops)):
@@ -78,7 +70,7 @@ def _find_reply(graph: Graph, position: int, send: Op) -> _Pair | None:
             and (op.place, op.attrs["from"]) == (send.place, send.attrs["to"])
             and _depends_on(graph, op.attrs["edge"], send.attrs["edge"])
         )
-        return _Pair(position, i, tuple(between)) if is_reply else None
+        return [*between, i] if is_reply else None
     return None
 
 

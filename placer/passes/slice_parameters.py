@@ -11,7 +11,8 @@ single block keeps its name, and its gradient is not cut.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -29,15 +30,17 @@ Placement = tuple[tuple[Block, Place], ...]
 """The blocks of a parameter, each with the place of its server."""
 
 
+Assembled = dict[str, dict[str, tuple[str, Place]]]
+"""The name and the place of each assembled parameter, by the name of the parameter and
+the kind of the nodes that use it."""
+
+
 def slice_parameters(graph: Graph) -> Graph:
     """Run the pass."""
     placements = _place_blocks(graph)
     if not placements:
         return graph
     assembled = _assembled_parameters(graph, placements)
-    assembled_of: dict[str, list[tuple[str, Place]]] = defaultdict(list)
-    for (parameter, _), name_and_place in assembled.items():
-        assembled_of[parameter].append(name_and_place)
     # Gradients and update directions are sliced as their parameters are.
     value_placements = {
         value: placements[parameter]
@@ -48,7 +51,8 @@ def slice_parameters(graph: Graph) -> Graph:
     ops: list[Op] = []
     for op in graph.ops:
         if op.kind == "parameter" and op.name in placements:
-            ops.extend(_parameter_ops(op, placements[op.name], assembled_of[op.name]))
+            wholes = assembled.get(op.name, {}).values()
+            ops.extend(_parameter_ops(op, placements[op.name], wholes))
         elif is_optimizer_part(op.kind) and op.operands[0] in value_placements:
             if op.kind == "sum_of_squares":
                 partial_sums[op.name] = _sums_of_squares(op, value_placements)
@@ -77,17 +81,22 @@ def _place_blocks(graph: Graph) -> dict[str, Placement]:
         return {}
     groups: dict[tuple[Place, str], list[Op]] = defaultdict(list)
     for op in updates:
-        settings = graph.optimizers[op.attrs["group"]].attrs.get("slicing", {})
-        groups[op.known_place, repr(settings)].append(op)
+        groups[op.known_place, repr(_settings(graph, op))].append(op)
     placements: dict[str, Placement] = {}
     stored = stored_bytes(graph)
     load = _unsliced_load(graph, stored, {op.operands[0] for op in updates})
     # Parameters that can only be on one server come first, so that the dispatch of the
     # others takes their load into account.
     for group in sorted(groups.values(), key=lambda ops: len(graph.nodes(ops[0])) > 1):
-        settings = graph.optimizers[group[0].attrs["group"]].attrs.get("slicing", {})
-        placements |= _dispatch(graph, group, settings, stored, load)
+        placements |= _dispatch(graph, group, stored, load)
     return {op.operands[0]: placements[op.operands[0]] for op in updates}
+
+
+def _settings(graph: Graph, update: Op) -> Mapping[str, Any]:
+    """Return the settings of `slicing` in the spec, for the parameter of an update."""
+    optimizer = graph.optimizers[update.attrs["group"]]
+    settings: Mapping[str, Any] = optimizer.attrs.get("slicing", {})
+    return settings
 
 
 def _unsliced_load(
@@ -104,41 +113,34 @@ def _unsliced_load(
 
 
 def _dispatch(
-    graph: Graph,
-    updates: list[Op],
-    settings: Mapping[str, object],
-    stored: Mapping[str, int],
-    load: Counter[str],
+    graph: Graph, updates: list[Op], stored: Mapping[str, int], load: Counter[str]
 ) -> dict[str, Placement]:
     """Slice the parameters of these updates, and dispatch the blocks to the servers of
     their common place.
 
-    `settings` are those of `slicing` in the spec, `stored` the bytes of each parameter.
-    `load` is the bytes of each server, to which this adds the blocks.
+    `stored` are the bytes of each parameter, `load` the bytes of each server, to which
+    this adds the blocks.
     """
-    place = updates[0].known_place
-    servers = [
-        graph.cluster.canonical(replace(place, node_ids=(number,)))
-        for number in dict.fromkeys(at.node_id for at in graph.cluster.resolve(place))
-    ]
+    place, settings = updates[0].known_place, _settings(graph, updates[0])
     nodes = graph.cluster.nodes(place)
+    servers = [
+        graph.cluster.canonical(replace(place, node_ids=(node.number,)))
+        for node in nodes
+    ]
     types = {op.operands[0]: graph.tensor_type(op.operands[0]) for op in updates}
     element_bytes = {
         name: stored[name] // max(1, tensor.numel()) for name, tensor in types.items()
     }
-    dispatch = str(settings.get("dispatch", "balanced"))
+    dispatch = settings.get("dispatch", "balanced")
     if dispatch == "merged":
         shapes = [(name, tensor.sizes(1)) for name, tensor in types.items()]
         dispatched = list(slicing.slice_merged(shapes, len(servers)))
     else:
-        min_block = int(str(settings.get("min_block", slicing.MIN_BLOCK)))
-        rounding: slicing.Rounding = (
-            "floor" if settings.get("rounding") == "floor" else "ceil"
-        )
+        given = {k: settings[k] for k in ("min_block", "rounding") if k in settings}
         blocks: list[slicing.Block] = []
         for name, tensor in types.items():
             shape = tensor.sizes(1)
-            sizes = slicing.slice_sizes(shape, len(servers), min_block, rounding)
+            sizes = slicing.slice_sizes(shape, len(servers), **given)
             blocks += slicing.make_blocks(name, shape, sizes)
         if dispatch == "balanced":
             sizes_in_bytes = [element_bytes[b.parameter] * b.numel for b in blocks]
@@ -157,11 +159,10 @@ def _dispatch(
 
 def _assembled_parameters(
     graph: Graph, placements: Mapping[str, Placement]
-) -> dict[tuple[str, str], tuple[str, Place]]:
-    """Return the name and the place of each assembled parameter, by the name of the
-    parameter and the kind of the nodes that use it. The place contains all users of the
+) -> Assembled:
+    """Return the assembled parameters. The place of each contains all users of the
     kind. Parameters with a single block are not assembled."""
-    assembled: dict[tuple[str, str], tuple[str, Place]] = {}
+    assembled: Assembled = defaultdict(dict)
     for parameter, placement in placements.items():
         if len(placement) == 1:
             continue
@@ -173,19 +174,15 @@ def _assembled_parameters(
         for i, (kind, places) in enumerate(user_places.items()):
             place = union_place(graph.cluster, places)
             assert place is not None
-            assembled[parameter, kind] = (f"{parameter}.{i}" if i else parameter, place)
+            name = f"{parameter}.{i}" if i else parameter
+            assembled[parameter][kind] = (name, place)
     return assembled
 
 
-def _with_assembled_operands(
-    op: Op, assembled: Mapping[tuple[str, str], tuple[str, Place]]
-) -> Op:
+def _with_assembled_operands(op: Op, assembled: Assembled) -> Op:
     kind = str(op.known_place.node)
-    operands = tuple(
-        assembled[name, kind][0] if (name, kind) in assembled else name
-        for name in op.operands
-    )
-    return op if operands == op.operands else op.with_values(operands, op.results)
+    names = [assembled.get(n, {}).get(kind, (n,))[0] for n in op.operands]
+    return op.with_operands(tuple(names))
 
 
 def _block_type(block: Block, whole: Value) -> TensorType:
@@ -198,38 +195,22 @@ def _block_type(block: Block, whole: Value) -> TensorType:
 
 
 def _parameter_ops(
-    op: Op, placement: Placement, assembled: Sequence[tuple[str, Place]]
+    op: Op, placement: Placement, assembled: Iterable[tuple[str, Place]]
 ) -> Iterator[Op]:
     """Yield the blocks of a parameter, and an `assemble` for each node kind that uses
     it."""
     whole = op.result.type
     assert isinstance(whole, TensorType)
     for block, at in placement:
-        part = (
-            {
-                "whole": op.name,
-                "shape": whole.sizes(1),
-                "start": block.start,
-                "stop": block.stop,
-            }
-            if len(placement) > 1
-            else {}
-        )
-        yield replace(
-            op,
-            results=(Value(block.name, _block_type(block, op.result)),),
-            attrs={**op.attrs, **part},
-            place=at,
-        )
+        attrs = dict(op.attrs)
+        if len(placement) > 1:
+            attrs |= {"whole": op.name, "shape": whole.sizes(1)}
+            attrs |= {"start": block.start, "stop": block.stop}
+        value = Value(block.name, _block_type(block, op.result))
+        yield replace(op, results=(value,), attrs=attrs, place=at)
+    blocks = tuple(block.name for block, _ in placement)
     for name, place in assembled:
-        yield Op(
-            "assemble",
-            tuple(block.name for block, _ in placement),
-            (Value(name, op.result.type),),
-            {},
-            place,
-            op.source,
-        )
+        yield Op("assemble", blocks, (Value(name, whole),), {}, place, op.source)
 
 
 def _cuts(graph: Graph, op: Op, gradient: Value, placement: Placement) -> Iterator[Op]:

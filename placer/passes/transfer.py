@@ -46,52 +46,37 @@ class _Transfer:
     target: Place
     conversion: Op
 
-    @property
-    def once(self) -> bool:
-        return self.conversion.is_once
-
 
 def _lower_conversions(graph: Graph) -> list[Op | _Transfer]:
     """Replace conversions by transfers, unless they move nothing between nodes."""
-    places: dict[str, Place] = {}
-    values: dict[str, Value] = {}
     items: list[Op | _Transfer] = []
     for op in graph.ops:
-        if is_conversion(op.kind):
-            operand, result = values[op.operands[0]], op.result
-            origin = places[operand.name]
-            if _crosses_nodes(graph, operand, result, origin, op.known_place):
-                for each in _transfers(graph, operand, result, origin, op):
-                    items.append(each)
-                    places[each.result.name] = each.target
-                    values[each.result.name] = each.result
-                continue
-        items.append(op)
-        for value in op.results:
-            places[value.name], values[value.name] = op.known_place, value
+        if is_conversion(op.kind) and _crosses_nodes(graph, op):
+            items.extend(_transfers(graph, op))
+        else:
+            items.append(op)
     return items
 
 
-def _crosses_nodes(
-    graph: Graph, operand: Value, result: Value, origin: Place, target: Place
-) -> bool:
-    assert operand.layout is not None
-    assert result.layout is not None
-    layouts = operand.layout, result.layout
-    sources, targets = graph.cluster.nodes(origin), graph.cluster.nodes(target)
+def _crosses_nodes(graph: Graph, conversion: Op) -> bool:
+    (name,) = conversion.operands
+    layouts = graph.layout(name), graph.layout(conversion.name)
+    sources, targets = graph.nodes(graph.producers[name]), graph.nodes(conversion)
     return not is_local(layouts, sources, targets, graph.cluster.workers)
 
 
-def _transfers(
-    graph: Graph, operand: Value, result: Value, origin: Place, op: Op
-) -> Sequence[_Transfer]:
+def _transfers(graph: Graph, op: Op) -> Sequence[_Transfer]:
     """Return the transfers of a conversion: one, or two for an all_reduce.
 
     A sum for several nodes is computed at the first of them, which sends it to the
     others: the additions are done once, and all nodes have the same bits.
     """
-    origin, target = map(graph.cluster.host_memory, (origin, op.known_place))
-    several = len(graph.cluster.nodes(target)) > 1
+    operand, result = graph.values[op.operands[0]], op.result
+    source = graph.producers[operand.name]
+    origin, target = (
+        graph.cluster.host_memory(each.known_place) for each in (source, op)
+    )
+    several = len(graph.nodes(op)) > 1
     if (operand.layout, result.layout) != ("P", "R") or not several:
         return (_Transfer(operand, result, origin, target, op),)
     first = first_node_place(graph.cluster, target)
@@ -122,7 +107,7 @@ def _merge_messages(
     for item, level in zip(items, levels, strict=True):
         if isinstance(item, _Transfer):
             repeated = item.operand.microbatch_layout is not None
-            key = not item.once, level, repeated, item.origin, item.target
+            key = not item.conversion.is_once, level, repeated, item.origin, item.target
             edges.setdefault(key, []).append(item)
         else:
             timed.append((not item.is_once, level, 1, item))
@@ -139,21 +124,11 @@ def _merge_messages(
 def _messages(number: int, transfers: Sequence[_Transfer]) -> tuple[Op, Op]:
     """Return the two ops of an edge."""
     first = transfers[0]
-    once = {"once": True} if first.once else {}
-    send = Op(
-        "send",
-        tuple(each.operand.name for each in transfers),
-        (),
-        {"edge": number, "to": first.target, **once},
-        first.origin,
-        first.conversion.source,
-    )
-    listen = Op(
-        "listen_and_serv",
-        (),
-        tuple(each.result for each in transfers),
-        {"edge": number, "from": first.origin, **once},
-        first.target,
-        first.conversion.source,
-    )
-    return send, listen
+    once = {"once": True} if first.conversion.is_once else {}
+    source = first.conversion.source
+    sent = tuple(each.operand.name for each in transfers)
+    attrs = {"edge": number, "to": first.target, **once}
+    send = Op("send", sent, (), attrs, first.origin, source)
+    received = tuple(each.result for each in transfers)
+    attrs = {"edge": number, "from": first.origin, **once}
+    return send, Op("listen_and_serv", (), received, attrs, first.target, source)

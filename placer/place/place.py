@@ -114,10 +114,7 @@ def _check(what: str, name: str | None, ids: Ids) -> None:
             raise PlaceError(f"{what} ids without the name of a {what}")
         return
     if not _NAME.fullmatch(name):
-        raise PlaceError(
-            f"{name!r} is not the name of a {what}",
-            hint=NAMES,
-        )
+        raise PlaceError(f"{name!r} is not the name of a {what}", hint=NAMES)
     if ids is None or ids == "*":
         return
     rising = all(a < b for a, b in pairwise(ids))

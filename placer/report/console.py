@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Column, Table
 
 from placer.printable import make_printable
 
@@ -28,6 +29,13 @@ class _LegibleConsole(Console):
         for text, style, control in super().render(renderable, options):
             shown = make_printable(text) if control is None else text
             yield Segment(shown, style, control)
+
+
+def grid(*names: str, numbers: Collection[str]) -> Table:
+    """Return a table with these columns and no lines; those of `numbers` are aligned
+    to the right."""
+    aligned = [Column(n, justify="right" if n in numbers else "left") for n in names]
+    return Table(*aligned, box=None, pad_edge=False, header_style="dim")
 
 
 def console(stream: TextIO) -> Console:

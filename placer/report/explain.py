@@ -66,12 +66,12 @@ def explain(build: BuildInfo, name: str) -> Iterator[str]:
     """
     parameter = next((p for p in build.plan.parameters if p.name == name), None)
     op = _find_op(build.graphs, name)
-    if parameter is None and op is None:
-        raise _unknown_name(build, name)
     if parameter is not None:
         yield from _parameter(build, parameter)
     elif op is not None:
         yield from _op(build, op, name)
+    else:
+        raise _unknown_name(build, name)
 
 
 def list_choices(plan: Plan) -> Iterator[str]:
@@ -155,9 +155,7 @@ def _op(build: BuildInfo, op: Op, name: str) -> Iterator[str]:
     why = "; ".join(choice.why for choice in chosen) or _default_reason(op)
     nodes = ", ".join(graph.nodes(op))
     yield f"  runs at {op.place} ({nodes}): {why}"
-    repeat = explain_repeat(graph, op.name)
-    if repeat is not None:
-        yield f"  {repeat}"
+    yield from explain_repeat(graph, op.name)
     if graph.is_repeated(op):
         yield f"  runs for each of the {graph.microbatches} microbatches of a step"
     for value in op.results:
@@ -194,11 +192,9 @@ def _default_reason(op: Op) -> str:
 
 
 def _position(build: BuildInfo, *names: str) -> Iterator[str]:
-    position = next(
-        (build.op_positions[n] for n in names if n in build.op_positions), None
-    )
-    if position is not None:
-        yield f"  written at {position}"
+    positions = [build.op_positions[n] for n in names if n in build.op_positions]
+    if positions:
+        yield f"  written at {positions[0]}"
 
 
 def _choices(plan: Plan, names: set[str]) -> Iterator[Choice]:

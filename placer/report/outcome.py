@@ -65,9 +65,8 @@ def crowding_note(plan: Plan, cores: int) -> str | None:
 
 def emulation_note(plan: Plan) -> str:
     """Return one line that says which devices are emulated."""
-    kinds = {kind for node in plan.nodes for kind in node.devices if node.computes} - {
-        CPU
-    }
+    kinds = {kind for node in plan.nodes if node.computes for kind in node.devices}
+    kinds.discard(CPU)
     if not kinds:
         return "there are no devices to emulate"
     listed = " and ".join(sorted(kinds))

@@ -166,17 +166,13 @@ class LiveTable:
     def view(self) -> RenderableType:
         """Return the table for the current state of the run."""
         from rich.console import Group
-        from rich.table import Column, Table
         from rich.text import Text
 
+        from placer.report.console import grid
+
         head = Text(f"{self.title}  ", "bold").append(self.run.step_line(), "not bold")
-        step, sent = (Column(name, justify="right") for name in ("step", "sent"))
-        table = Table(
-            *("node", "state", step, sent, "waits for"),
-            box=None,
-            pad_edge=False,
-            header_style="dim",
-        )
+        names = ("node", "state", "step", "sent", "waits for")
+        table = grid(*names, numbers=("step", "sent"))
         for node in self.run.nodes:
             state = self.run.states.get(node)
             if state is None:

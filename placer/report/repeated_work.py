@@ -6,7 +6,7 @@ node could compute its own rows only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from placer.analysis.costs import RepeatedOp, find_repeated_ops
 from placer.build.plan import Plan
@@ -18,17 +18,17 @@ MIN_SHARE = 0.01
 MAX_NAMED = 3
 
 
-def repeated_line(plan: Plan, graph: Graph) -> str | None:
-    """Return one line about the repeated work of a step, or None if it is little."""
+def repeated_line(plan: Plan, graph: Graph) -> Iterator[str]:
+    """Yield one line about the repeated work of a step, unless it is little."""
     repeated = find_repeated_ops(graph)
     total = sum(node.flops + node.replicated_flops for node in plan.nodes)
     flops = sum(each.flops for each in repeated)
     if flops <= MIN_SHARE * total:
-        return None
+        return
     names = ", ".join(each.op.name for each in repeated[:MAX_NAMED])
     more = f" and {len(repeated) - MAX_NAMED} more" if len(repeated) > MAX_NAMED else ""
     share = f"{flops / total:.0%} of a step's FLOPs ({format_flops(flops)})"
-    return f"{share} are repeated by other nodes: {names}{more}{_first_hint(repeated)}"
+    yield f"{share} are repeated by other nodes: {names}{more}{_first_hint(repeated)}"
 
 
 def _first_hint(repeated: Sequence[RepeatedOp]) -> str:
@@ -36,17 +36,16 @@ def _first_hint(repeated: Sequence[RepeatedOp]) -> str:
     return f"; hint: {hint}" if hint else ""
 
 
-def explain_repeat(graph: Graph, name: str) -> str | None:
-    """Return a note about the repeated work of an op, or None if there is none."""
+def explain_repeat(graph: Graph, name: str) -> Iterator[str]:
+    """Yield a note about the repeated work of an op, if there is any."""
     for each in find_repeated_ops(graph):
         if each.op.name == name:
             hint = _hint(each)
-            return (
-                f"each of {each.nodes} nodes computes it for the whole batch:"
+            yield (
+                f"  each of {each.nodes} nodes computes it for the whole batch:"
                 f" {format_flops(each.flops)} per step are repeated, including its"
                 " gradient" + (f" (hint: {hint})" if hint else "")
             )
-    return None
 
 
 def _hint(each: RepeatedOp) -> str | None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -14,6 +13,7 @@ from placer.build.plan import NodePlan, Plan, Table
 from placer.config import optimizers
 from placer.config.slicing import Block
 from placer.node_kinds import NodeId
+from placer.report.console import grid
 from placer.report.numbers import format_count, format_size, plural
 from placer.types import ITEM_BYTES
 
@@ -71,22 +71,17 @@ def describe_optimizer(table: Table) -> str:
 
 
 def _grid(table: Table, items: Mapping[str, int]) -> Grid:
-    elements, nbytes = (Column(n, justify="right") for n in ("elements", "bytes"))
-    grid = Grid(
-        *("  block", "parameter", elements, "shape", nbytes),
-        box=None,
-        pad_edge=False,
-        header_style="dim",
-    )
+    names = ("  block", "parameter", "elements", "shape", "bytes")
+    shown = grid(*names, numbers=("elements", "bytes"))
     for block in table.blocks:
-        grid.add_row(
+        shown.add_row(
             f"  {block.name}",
             block.parameter,
             format_range(block.start, block.stop),
             str(list(block.shape)),
             format_count(block_bytes(block, items)),
         )
-    return grid
+    return shown
 
 
 def format_range(start: int, stop: int) -> str:
