@@ -305,4 +305,6 @@ def _serves(graph: Graph, chain: _Chain, need: Layout, place: Place) -> bool:
     if converted.result.layout != need:
         return False
     reached = graph.nodes(converted)
-    return nodes == reached or (need == "R" and set(nodes) <= set(reached))
+    if nodes is reached or nodes == reached:
+        return True
+    return need == "R" and set(nodes) <= set(reached)

@@ -12,7 +12,7 @@ the last: no jitted function is created for it alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from placer.analysis.order import (
     LoopPart,
@@ -28,7 +28,8 @@ def segment(graph: Graph) -> Graph:
     """Run the pass."""
     earliest = earliest_levels(graph)
     latest = _latest_levels(graph, earliest)
-    busy_levels = _busy_levels(graph, earliest, latest)
+    workers = _number_workers(graph)
+    busy_levels = _busy_levels(graph, workers, earliest, latest)
     timed = []
     available_at: dict[str, int] = {}  # the level of each value
     device_numbers: dict[str, int] = {}  # in the order of first use
@@ -42,7 +43,8 @@ def segment(graph: Graph) -> Graph:
             if op.structure.level != "early":
                 # A computed op should run when its devices have work, any other op
                 # when its nodes have.
-                worker = op.place if op.is_computed else graph.nodes(op)
+                at_place, on_nodes = workers[id(op.place)]
+                worker = at_place if op.is_computed else on_nodes
                 busy = busy_levels.get((worker, repeated), ())
                 level = next((i for i in range(level, last) if i in busy), last)
         after = level + level_delay(graph, op)
@@ -60,22 +62,38 @@ def segment(graph: Graph) -> Graph:
     return graph.with_ops(op for *_, op in timed)
 
 
+def _number_workers(graph: Graph) -> dict[int, tuple[int, int]]:
+    """Return a number for each place and one for its nodes, by the identity of the
+    place. Equal places, and equal nodes, have the same number."""
+    numbers: dict[object, int] = {}
+    workers: dict[int, tuple[int, int]] = {}
+    for op in graph.ops:
+        if id(op.place) not in workers:
+            place = numbers.setdefault(op.place, len(numbers))
+            nodes = numbers.setdefault(graph.nodes(op), len(numbers))
+            workers[id(op.place)] = place, nodes
+    return workers
+
+
 def _busy_levels(
-    graph: Graph, earliest: Sequence[int], latest: Sequence[int]
-) -> dict[object, set[int]]:
+    graph: Graph,
+    workers: Mapping[int, tuple[int, int]],
+    earliest: Sequence[int],
+    latest: Sequence[int],
+) -> dict[tuple[int, bool], set[int]]:
     """Return the levels at which places and nodes have computed ops in any case.
 
     These are the latest levels of all computed ops, where users wait for them, and the
-    earliest levels of those that use a received value. The keys are a place or its
-    nodes, and whether the ops are repeated for each microbatch.
+    earliest levels of those that use a received value. The keys are the number of a
+    place or of its nodes, and whether the ops are repeated for each microbatch.
     """
-    busy_levels: dict[object, set[int]] = {}
+    busy_levels: dict[tuple[int, bool], set[int]] = {}
     received: set[str] = set()  # values that messages carried, and copies of them
     for op, first, last in zip(graph.ops, earliest, latest, strict=True):
         uses_received = not received.isdisjoint(op.operands)
         if op.is_computed:
             repeated = graph.is_repeated(op)
-            for worker in (op.place, graph.nodes(op)):
+            for worker in workers[id(op.place)]:
                 levels = busy_levels.setdefault((worker, repeated), set())
                 levels.update((first, last) if uses_received else (last,))
         elif op.structure.receives or (

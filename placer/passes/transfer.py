@@ -50,19 +50,21 @@ class _Transfer:
 def _lower_conversions(graph: Graph) -> list[Op | _Transfer]:
     """Replace conversions by transfers, unless they move nothing between nodes."""
     items: list[Op | _Transfer] = []
+    local: dict[tuple[object, ...], bool] = {}  # by layouts, and places by identity
     for op in graph.ops:
-        if is_conversion(op.kind) and _crosses_nodes(graph, op):
-            items.extend(_transfers(graph, op))
-        else:
-            items.append(op)
+        if is_conversion(op.kind):
+            (name,) = op.operands
+            source = graph.producers[name]
+            layouts = graph.layout(name), graph.layout(op.name)
+            key = layouts, id(source.place), id(op.place)
+            if key not in local:
+                nodes = graph.nodes(source), graph.nodes(op)
+                local[key] = is_local(layouts, *nodes, graph.cluster.workers)
+            if not local[key]:
+                items.extend(_transfers(graph, op))
+                continue
+        items.append(op)
     return items
-
-
-def _crosses_nodes(graph: Graph, conversion: Op) -> bool:
-    (name,) = conversion.operands
-    layouts = graph.layout(name), graph.layout(conversion.name)
-    sources, targets = graph.nodes(graph.producers[name]), graph.nodes(conversion)
-    return not is_local(layouts, sources, targets, graph.cluster.workers)
 
 
 def _transfers(graph: Graph, op: Op) -> Sequence[_Transfer]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import ParamSpec, TypeVar, cast
+
+from msgspec import Struct
 
 from placer.errors import PlaceError, Span
 from placer.node_kinds import CPU, SERVER, WORKER, NodeId
@@ -24,8 +25,7 @@ def _cached(method: Callable[P, T]) -> Callable[P, T]:
     return cast("Callable[P, T]", lru_cache(maxsize=1024)(method))
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Struct, frozen=True):
     """All nodes that a spec declares, with their devices.
 
     Args:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from placer.errors import PlaceError
 from placer.node_kinds import CPU, NodeId
 from placer.place.ids import MAX_ID
@@ -16,8 +18,7 @@ MAX_DEVICES = 1_000_000
 ONE_CPU = ((CPU, 1),)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeKind:
+class NodeKind(Struct, frozen=True):
     """The nodes of one name: their number, and the devices that each of them has.
 
     A node that declares only other devices has one CPU besides them.

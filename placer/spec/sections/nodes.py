@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from placer.config.checks import check_whole, describe_value
 from placer.errors import PlaceError, SpecError, did_you_mean
