@@ -2,7 +2,8 @@
 
 Nodes are in one class if they run the same ops of the given graphs on the same number
 of rows, and exchange messages in the same way with every other node: swapping two of
-them changes nothing. Some nodes of a place differ from the others: one that sends what
+them changes nothing but which of them is said to repeat the work of the other (see
+`placer.analysis.costs`). Some nodes of a place differ from the others: one that sends what
 all of them have, or gets what all of them need once, and nodes that exchange rows with
 some other nodes only.
 """

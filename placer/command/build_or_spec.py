@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from placer.build.folder import read_file
 from placer.build.plan import SOURCES, Plan, decode_sources, read_plan
@@ -45,15 +44,21 @@ class LoadedBuild:
         }
 
 
-def load_build(path: Path, **options: Any) -> LoadedBuild:
+def load_build(
+    path: Path,
+    *,
+    nodes: Mapping[str, int] | None = None,
+    single_process: bool = False,
+    code: bool = True,
+) -> LoadedBuild:
     """Read a build folder, or compile a spec file in memory; write nothing.
 
-    `options` are arguments of `placer.compile`. Code of a build folder is never run.
-    Raises BuildError if the folder cannot be read, SpecError if the spec is wrong.
+    The other arguments are those of `placer.compile`. Code of a build folder is never
+    run. Raises BuildError if the folder cannot be read, SpecError if the spec is wrong.
     """
     if path.is_dir():
         return LoadedBuild(path, read_plan(path), partial(read_file, path))
     from placer.compiler import compile_in_memory
 
-    build = compile_in_memory(path, Path(), **options)
+    build = compile_in_memory(path, Path(), nodes, single_process, code)
     return LoadedBuild(path, build.plan, build.files.__getitem__)

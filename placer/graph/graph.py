@@ -67,6 +67,10 @@ class Op(msgspec.Struct, frozen=True, eq=False):
         structure = KINDS.get(self.kind, COMPUTED)
         msgspec.structs.force_setattr(self, "structure", structure)
 
+    def __repr__(self) -> str:
+        shown = self.kind, self.operands, self.results, self.attrs, str(self.place)
+        return f"Op({', '.join(map(repr, shown))})"
+
     @property
     def name(self) -> str:
         """The name of the first result; without results, the kind and first operand."""

@@ -143,7 +143,7 @@ class _Supervisor:
             self.signals.save_timeouts,
             self.states.get(control.node, "joining"),
             can_save=self.result is None
-            and (self.phase is Phase.FINISHING or not self.failures),
+            and (self._past_last_barrier or not self.failures),
         ):
             case Decision.STOP:
                 control.order_stop()
@@ -161,8 +161,8 @@ class _Supervisor:
                 self._check_exits()
             case _ if self._past_last_barrier:
                 # One node has reported that it passed the last barrier. Failures
-                # received before that report happened after the barrier too, so they
-                # are not failures of the run.
+                # received before that report happened after the barrier too: they do
+                # not end the run.
                 self._enter(Phase.FINISHING)
             case Phase.RUNNING if self.failures:
                 self._enter(Phase.FAILED)

@@ -302,7 +302,7 @@ def _is_used_on_one_server(
     parameter."""
     if written.node != SERVER or written.node_ids is not None:
         return False
-    if used_at[0].node != SERVER:
+    if not used_at or used_at[0].node != SERVER:
         return False
     return len({node for place in used_at for node in cluster.nodes(place)}) == 1
 

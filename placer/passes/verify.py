@@ -92,8 +92,8 @@ def _changed_ops(
 
     Those are ops that differ from the ops that computed their results in the old graph,
     and the ops that depend on them. A result with a new name is used by changed ops
-    only. Before the old graph is laid out, all ops of a place are checked, and the
-    first ops returned have no meaning.
+    only. If the old graph is not laid out yet, the first ops are not complete: layouts
+    are then checked for all ops.
     """
     if old is None:
         return graph.ops, graph.ops

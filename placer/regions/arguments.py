@@ -32,11 +32,14 @@ from placer.types import FLOATS, TensorType
 class Template:
     """A pytree, flattened, with the type of each value that is filled in.
 
-    A leaf is such a type, another template, or what the pytree itself has there.
+    A leaf is such a type, another template, or what the pytree itself has there. With
+    `keys`, the pytree is a dict with these keys in this order, which JAX would sort;
+    `structure` is then that of the list of its values.
     """
 
     structure: Any
     leaves: Sequence[Any]
+    keys: tuple[str, ...] | None = None
 
     @property
     def types(self) -> tuple[TensorType, ...]:
@@ -49,8 +52,10 @@ class Template:
 
     def fill(self, values: Iterator[Any]) -> Any:
         """Return the pytree with the next values in place of their types."""
-        return jax.tree.unflatten(
-            self.structure, [_fill(leaf, values) for leaf in self.leaves]
+        leaves = [_fill(leaf, values) for leaf in self.leaves]
+        pytree = jax.tree.unflatten(self.structure, leaves)
+        return (
+            pytree if self.keys is None else dict(zip(self.keys, pytree, strict=True))
         )
 
 
@@ -84,7 +89,9 @@ def _parse(term: Mapping[str, Any], make: Callable[[str], Template]) -> Any:
         case "tuple":
             return tuple(_parse(each, make) for each in content)
         case "dict":
-            return {name: _parse(each, make) for name, each in content.items()}
+            terms = [_parse(each, make) for each in content.values()]
+            leaves, structure = jax.tree.flatten(terms)
+            return Template(structure, leaves, tuple(content))
     assert key == "value", key
     return content
 

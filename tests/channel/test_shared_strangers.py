@@ -7,6 +7,7 @@ the run with a root cause that names the node.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import platform
@@ -421,3 +422,17 @@ def test_chunk_pools_are_allocated_when_they_are_needed(shared):
     channels["a:0"].send("b:0", Key(1, 1), [np.zeros(frames.INLINE + 1, np.uint8)])
     channels["b:0"].receive("a:0", Key(1, 1))
     assert len(os.listdir("/proc/self/fd")) - before > used
+
+
+def test_a_channel_that_lacks_a_descriptor_leaves_its_address_free(monkeypatch):
+    addresses = free_addresses(["a:0"])
+
+    def no_descriptor(*_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "eventfd", no_descriptor)
+        for _ in range(2):
+            with pytest.raises(OSError, match="Too many open files"):
+                SharedMemoryChannel("a:0", addresses, "test job")
+    SharedMemoryChannel("a:0", addresses, "test job").close()

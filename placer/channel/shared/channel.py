@@ -50,11 +50,15 @@ class SharedMemoryChannel(Session):
         self._informed = self.links  # each link begins with the failure, if any
         self._links_by_fd: dict[int, Link] = {}
         self._regions = Regions()
-        self._rendezvous = Rendezvous(
-            self.node, self._endpoints, self._job, self._hello, self.links
-        )
-        self._epoll = self._rendezvous.epoll
         self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self._rendezvous = Rendezvous(
+                self.node, self._endpoints, self._job, self._hello, self.links
+            )
+        except BaseException:
+            os.close(self._eventfd)
+            raise
+        self._epoll = self._rendezvous.epoll
         self._eventfd_lock = threading.Lock()  # another thread may close it
         self._epoll.register(self._eventfd, select.EPOLLIN | select.EPOLLET)
 

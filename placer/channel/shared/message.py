@@ -48,8 +48,8 @@ class ChunkedMessage(Message):
     """A message whose payload arrives through the chunk pool of its source.
 
     `views` are the arrays in shared memory, by index. `pool` is the memory of the pool.
-    `release(number, is_last)` returns a chunk of it
-    to the sender; `is_last` is true for the message's last one.
+    `release(number, is_last)` returns a chunk of it to the sender; `is_last` is true
+    for the message's last one.
 
     Ownership of chunks: the thread that reads the socket appends them with `add_chunk`.
     A consumer claims the next one by raising `_consumed` with the lock held, and

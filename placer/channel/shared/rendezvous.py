@@ -51,10 +51,10 @@ class Rendezvous:
     """Listens and connects for a node; only the session's thread uses it.
 
     `hello(sender, receiver)` returns the HELLO from one node to another; `connected`
-    are the peers whose connections were returned. `epoll` watches
-    the sockets, also those of established connections; the owner closes it. `refused`
-    counts the connections that were refused. Raises RunError when a process listens as
-    this node already.
+    are the peers whose connections were returned. `epoll` watches the sockets, also
+    those of established connections; the owner closes it. `refused` counts the
+    connections that were refused. Raises RunError when a process listens as this node
+    already.
     """
 
     node: str
@@ -68,13 +68,14 @@ class Rendezvous:
     def __post_init__(self) -> None:
         where = self.endpoints[self.node]
         self._listener = _new_socket()
+        self.epoll = select.epoll()
         try:
             self._listener.bind(address(self.job, self.node, where))
         except OSError as error:
+            self.epoll.close()
             self._listener.close()
             raise listen_error(self.node, where, error) from None
         self._listener.listen(MAX_PENDING)
-        self.epoll = select.epoll()
         self.epoll.register(self._listener, select.EPOLLIN)
 
     def connect(self) -> None:

@@ -108,6 +108,7 @@ class Sender:
         self._queue.clear()
         if self._pool.region is not None:
             self._pool.region.close()
+            self._pool.region = None
 
     def _announce(self, region: Region) -> None:
         """Send a region to the peer once, before the first frame that refers to it."""
