@@ -127,10 +127,10 @@ def test_compile_time_is_linear(tmp_path, write_spec, size):
 def test_an_op_takes_no_longer_for_many_workers_than_for_few(tmp_path):
     calls_to_compile(tmp_path, chain(100))  # imports, and compiles patterns
 
-    def calls_of_80_ops(workers):
+    def calls_of_40_ops(workers):
         few, many = (
-            calls_to_compile(tmp_path, chain(ops, workers=workers)) for ops in (40, 120)
+            calls_to_compile(tmp_path, chain(ops, workers=workers)) for ops in (20, 60)
         )
         return many - few
 
-    assert calls_of_80_ops(100) < 1.05 * calls_of_80_ops(8)
+    assert calls_of_40_ops(100) < 1.05 * calls_of_40_ops(8)

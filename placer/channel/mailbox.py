@@ -63,6 +63,7 @@ class Mailbox:
         self.node = node
         self.peers = tuple(peers)
         self.bytes_sent = 0
+        self.bytes_received = 0
         self.aborted: Cause | None = None
         self.departed: set[str] = set()
         self.readers: Mapping[str, FrameReader] = {}
@@ -195,6 +196,7 @@ class Mailbox:
         """Store a message that has arrived; more of its payload may follow."""
         address = (message.source, message.key)
         with self._lock:
+            self.bytes_received += message.nbytes
             self._queues.setdefault(address, deque()).append(message)
             self._unacknowledged[message.source].append(message)
             # The waiting receive gets this message. A second message of the same

@@ -66,7 +66,8 @@ class MemoryChannel(Channel):
             views.append(view)
         nbytes = sum(array.nbytes for array in arrays)
         self.mailbox.reserve(to, key, nbytes, nbytes)
-        self.others[to].mailbox.deliver(Message(self.node, key, nbytes, views))
+        message = Message(self.node, key, nbytes, nbytes, views)
+        self.others[to].mailbox.deliver(message)
 
     def _on_credit(self, source: str, total: int) -> None:
         self.others[source].mailbox.update_credit(self.node, total)

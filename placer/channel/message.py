@@ -19,8 +19,8 @@ Wait = Callable[[Callable[[], bool]], None]
 class Message:
     """A message of `source`, whose arrays have all arrived.
 
-    `copied_nbytes` are the bytes of its payload that take credit of the source: all but
-    those that are passed on without a copy between processes.
+    It has `nbytes` of payload; `copied_nbytes` of them take credit of the source: all
+    but those that are passed on without a copy between processes.
 
     A message may be in the mailbox as soon as its header has arrived; the methods of a
     subclass then wait for its payload. The thread that received it consumes it;
@@ -29,6 +29,7 @@ class Message:
 
     source: str
     key: Key
+    nbytes: int
     copied_nbytes: int
     arrays: list[Array]
 

@@ -75,6 +75,11 @@ class Channel(ABC):
         return self.mailbox.bytes_sent
 
     @property
+    def bytes_received(self) -> int:
+        """The payload bytes of all messages that have arrived."""
+        return self.mailbox.bytes_received
+
+    @property
     def aborted(self) -> Cause | None:
         """The root cause once the run has failed, else None."""
         return self.mailbox.aborted

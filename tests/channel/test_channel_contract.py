@@ -73,6 +73,7 @@ def test_small_and_large_arrays_share_a_message(connect):
     got = channels["b:0"].receive("a:0", Key(1, 1))
     assert all(same(g, s) for g, s in zip(got, sent, strict=True))
     assert channels["a:0"].bytes_sent == sum(sizes)
+    assert channels["b:0"].bytes_received == sum(sizes)
 
 
 def test_message_of_64_mib_arrives_with_and_without_out(connect):
@@ -372,6 +373,7 @@ def test_shared_memory_is_zeroed_and_aligned_and_is_received_exactly(
     got = channels["b:0"].receive("a:0", Key(1, 1))
     assert all(same(g, s) for g, s in zip(got, sent, strict=True))
     assert channels["a:0"].bytes_sent == sum(array.nbytes for array in sent)
+    assert channels["b:0"].bytes_received == sum(array.nbytes for array in sent)
 
 
 def test_shared_memory_is_copied_into_out(connect):

@@ -66,7 +66,8 @@ class ChunkedMessage(Message):
         pool: Bytes,
         release: Callable[[int, bool], None],
     ) -> None:
-        super().__init__(source, contents.key, contents.copied_nbytes, [])
+        nbytes, copied_nbytes = contents.arrays.total, contents.copied_nbytes
+        super().__init__(source, contents.key, nbytes, copied_nbytes, [])
         self._types = contents.arrays.types
         self._views = views
         self._arena = arena

@@ -93,7 +93,11 @@ class Receiver:
                 for i, (dtype, shape) in enumerate(contents.arrays.types)
             ]  # fmt: skip
             return InlineMessage(
-                self.peer, contents.key, contents.copied_nbytes, arrays
+                self.peer,
+                contents.key,
+                contents.arrays.total,
+                contents.copied_nbytes,
+                arrays,
             )
         if 0 not in self.regions:
             raise InvalidFrame("no chunk pool")

@@ -244,7 +244,9 @@ class ZeroMQChannel(Session):
         if partial.filled == partial.total:
             receiver.partial = None
             receiver.expected += 1
-            message = Message(peer, partial.key, partial.total, partial.arrays)
+            message = Message(
+                peer, partial.key, partial.total, partial.total, partial.arrays
+            )
             self.mailbox.deliver(message)
 
     def _request_resend(self, peer: str) -> None:
