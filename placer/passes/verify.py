@@ -61,8 +61,8 @@ def verify(graph: Graph, form: GraphForm, cache: VerifierCache | None = None) ->
         return
     old = None if os.environ.get("PLACER_VERIFY") == "all" else cache.graph
     old_form = -1 if old is None else cache.form
-    moved, retyped = _changed_ops(graph, old, old_form >= GraphForm.LAID_OUT)
     check_names(graph)
+    moved, retyped = _changed_ops(graph, old, old_form >= GraphForm.LAID_OUT)
     check_types(graph, retyped, cache)
     if form >= GraphForm.PLACED:
         # One op per place: the first of each, in program order.

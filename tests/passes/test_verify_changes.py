@@ -42,6 +42,7 @@ def mutations(graph):
             changed += [
                 op.with_values((last, *op.operands[1:]), op.results),
                 op.with_values(op.operands[1:], op.results),
+                op.with_values(("unknown", *op.operands[1:]), op.results),
             ]
         if op.results:
             value, *rest = op.results
