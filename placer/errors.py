@@ -121,6 +121,10 @@ class DataError(PlacerError):
     """A source of rows or a file of parameters that cannot be read or does not fit."""
 
 
+class CheckpointError(DataError):
+    """A checkpoint that cannot be read, is damaged, or is of another model."""
+
+
 class BuildError(PlacerError):
     """A build folder that is missing, edited, or from another version of placer."""
 

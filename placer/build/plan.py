@@ -15,6 +15,7 @@ import msgspec
 from placer.build.folder import edited_error, find_unknown_files, read_file
 from placer.build.plan_check import MEMORY as MEMORY
 from placer.build.plan_check import check_plan
+from placer.config.checkpoint import Checkpointing, EarlyStop, Interval
 from placer.config.columns import Column
 from placer.config.data import RowSource
 from placer.config.fields import Count, Seed, Size, ValueName
@@ -198,6 +199,9 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     epochs: Count
     minimize: str
     nan: Literal["stop", "warn"]
+    evaluate_every: Interval
+    checkpoint: Checkpointing | None = None
+    early_stopping: EarlyStop | None = None
     metrics: tuple[str, ...]
     columns: tuple[Column, ...]
     train: RowSource

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from placer.errors import PlacerError
 from placer.runtime.run.options import MAX_WAIT, OPTIONS, Option
 
 DEBUG = "--debug"
@@ -96,16 +97,22 @@ class Pairs(click.ParamType[dict[str, Any]]):
         return pairs
 
 
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
 class Seconds(click.ParamType[float]):
-    """A time to wait: a number above 0 and at most `MAX_WAIT`."""
+    """A time to wait, such as 30, 30s or 5m: above 0 and at most `MAX_WAIT` seconds."""
 
     name = "SECONDS"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
+        number, unit = str(value), 1.0
+        if number[-1:] in _SECONDS:
+            number, unit = number[:-1], _SECONDS[number[-1]]
         try:
-            seconds = float(value)
+            seconds = float(number) * unit
         except ValueError:
             self.fail(f"'{value}' is not a number of seconds", param, ctx)
         if not 0 < seconds <= MAX_WAIT:
@@ -115,6 +122,25 @@ class Seconds(click.ParamType[float]):
                 ctx,
             )
         return seconds
+
+
+class Parsed(click.ParamType[str]):
+    """A text that a function can read; it raises PlacerError for others."""
+
+    name = "TEXT"
+
+    def __init__(self, parse: Callable[[str], object]) -> None:
+        self._parse = parse
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        try:
+            self._parse(value)
+        except PlacerError as error:
+            hint = f"; {error.hint}" if error.hint else ""
+            self.fail(f"{error.message}{hint}", param, ctx)
+        return str(value)
 
 
 nodes_option = click.option(
@@ -164,9 +190,13 @@ def run_options(command: Function) -> Function:
 
 
 def _type_of(option: Option) -> click.ParamType[Any]:
+    if option.file == "folder":
+        return click.Path(file_okay=False, path_type=Path)
     if option.file:
         exists = option.file == "read"
         return click.Path(exists=exists, dir_okay=False, path_type=Path)
+    if option.parse is not None:
+        return Parsed(option.parse)
     if option.choices:
         return click.Choice(option.choices)
     return Seconds() if option.seconds else click.IntRange(option.low, option.high)

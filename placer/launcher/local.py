@@ -20,8 +20,9 @@ from placer.launcher.ports import free_endpoints
 from placer.launcher.signals import catch_signals
 from placer.launcher.supervise import Watch, supervise
 from placer.reentry import refuse_at_import, refuse_in_node
+from placer.runtime.run.checkpoint_settings import checkpoint_settings
 from placer.runtime.run.events import show_output
-from placer.runtime.run.interruption import Interruption
+from placer.runtime.run.interruption import Interruption, interruption_of
 from placer.runtime.run.options import OPTIONS, Options, takes_options
 from placer.runtime.run.result import Result
 
@@ -77,7 +78,7 @@ def launch(
         for name, value in (("logs", logs), ("watch", watch)):
             if value is not None:
                 raise _threads_error(name)
-        return _launch_threads(folder, chosen)
+        return _launch_threads(folder, plan, chosen)
     with log_folder(logs, plan.name) as run_logs:
         result = launch_processes(folder, plan, chosen, run_logs, watch or show_output)
     for text in result.warnings:
@@ -113,29 +114,32 @@ def launch_processes(
         logs.folder,
         node_environment(job=uuid.uuid4().hex),
         watch,
-        params_file=options.save_params,
+        interruption_of(plan, build, options),
     )
     logs.failed = bool(result.warnings)
     return result
 
 
-def _launch_threads(build: Path, options: Options) -> Result:
+def _launch_threads(build: Path, plan: Plan, options: Options) -> Result:
     """Run the nodes of a build as threads; see `launch`.
 
-    With `save_params`, a signal stops them after a step, and they save.
+    If the run saves anything, a signal stops them after a step, and they save.
     """
     for option in OPTIONS:
         if not option.for_threads and getattr(options, option.name) != option.default:
             raise _threads_error(option.name)
     from placer.runtime.run.threads import run_in_threads
 
-    if options.save_params is None:
+    interruption = interruption_of(plan, build, options)
+    if not interruption.saves:
         return run_in_threads(build, options)
-    interruption = Interruption(options.save_params)
     with catch_signals() as signals:
         try:
             result = run_in_threads(
-                build, options, interrupts=lambda: signals.save_timeouts
+                build,
+                options,
+                interrupts=lambda: len(signals.received),
+                interruption=interruption,
             )
         except KeyboardInterrupt as interrupt:
             signals.raise_first(str(interrupt))
@@ -153,15 +157,14 @@ def launch_nodes(
     logs: Path,
     env: Mapping[str, str],
     watch: Watch,
-    *,
-    params_file: Path | None = None,
+    interruption: Interruption,
 ) -> Result:
     """Start a process for each node and watch the processes until all have ended.
 
     The first node is the control node. `command(node)` returns the command line of a
     node; `--report-fd N` is appended, and the node writes the events of
-    `placer.runtime.run.events` to that descriptor. `params_file` is the file to which
-    the run saves its parameters. Raises the same errors as `launch`.
+    `placer.runtime.run.events` to that descriptor. `interruption` decides what
+    signals do. Raises the same errors as `launch`.
     """
     if not hasattr(os, "pidfd_open"):
         raise RunError(
@@ -180,7 +183,7 @@ def launch_nodes(
             )
             children.append(child)
             exits.callback(child.close)
-        return supervise(children, watch, signals, params_file=params_file)
+        return supervise(children, watch, signals, interruption)
 
 
 def log_path(logs: Path, node: str) -> Path:
@@ -191,6 +194,7 @@ def log_path(logs: Path, node: str) -> Path:
 def check_output_files(build: Path, options: Options) -> None:
     """Raise PlacerError if a file that the run writes cannot be written, is inside the
     build, or is named by two options."""
+    _check_checkpoints(build, options)
     targets: set[Path] = set()
     for option in OPTIONS:
         path = getattr(options, option.name)
@@ -214,6 +218,22 @@ def check_output_files(build: Path, options: Options) -> None:
         if why is not None:
             raise PlacerError(f"cannot write '{path}': {why}")
         targets.add(path.resolve())
+
+
+def _check_checkpoints(build: Path, options: Options) -> None:
+    """Raise PlacerError if a folder of checkpoints cannot be used."""
+    settings = checkpoint_settings(read_plan(build), build, options)
+    if settings is not None and settings.folder.is_relative_to(build.resolve()):
+        raise PlacerError(
+            f"cannot write checkpoints to '{settings.folder}': it is inside the build"
+            " folder"
+        )
+    if options.resume is not None and not options.resume.is_dir():
+        raise PlacerError(f"cannot resume: there is no folder '{options.resume}'")
+    if options.resume is not None and options.init_params is not None:
+        raise PlacerError("'resume' and 'init_params' cannot be combined")
+    if options.partial and options.resume is None:
+        raise PlacerError("'partial' needs 'resume'")
 
 
 def _threads_error(option: str) -> PlacerError:

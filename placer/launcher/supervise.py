@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
@@ -64,13 +63,12 @@ def supervise(
     children: Sequence[NodeProcess],
     watch: Watch,
     signals: Signals,
-    *,
-    params_file: Path | None = None,
+    interruption: Interruption,
 ) -> Result:
     """Watch the processes until all have ended, and return the result of the run.
 
-    `watch` is called with each event. The first child is the control node. If the run
-    saves its parameters to `params_file`, a first signal stops it after a step.
+    `watch` is called with each event. The first child is the control node.
+    `interruption` decides what signals do.
     Whatever is raised, no process is left running. Raises RunError with the root cause
     of a failure, KeyboardInterrupt or SystemExit after a signal to the launcher.
 
@@ -79,7 +77,6 @@ def supervise(
     fails after that causes a warning if there is a result, and no error.
     """
     with selectors.DefaultSelector() as selector:
-        interruption = Interruption(params_file)
         run = _Supervisor(children, watch, signals, selector, interruption)
         try:
             run.watch_processes()
@@ -140,7 +137,7 @@ class _Supervisor:
     def _obey_signals(self) -> None:
         control = self.children[0]
         match self.interruption.decide(
-            self.signals.save_timeouts,
+            len(self.signals.received),
             self.states.get(control.node, "joining"),
             can_save=self.result is None
             and (self._past_last_barrier or not self.failures),
@@ -280,6 +277,7 @@ class _Supervisor:
         return more
 
     def _handle_event(self, child: NodeProcess, event: Event) -> None:
+        self.interruption.note(event)
         match event:
             case NodeFailure():
                 self.reporters.add(child.node)

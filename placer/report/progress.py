@@ -15,6 +15,7 @@ from placer.runtime.run.events import (
     Event,
     NodeWarning,
     Output,
+    Resumed,
     State,
     Step,
     format_output,
@@ -157,7 +158,9 @@ class LiveTable:
         from placer.report.console import is_terminal
 
         self.run.update(event)
-        if isinstance(event, Output | NodeWarning) and is_terminal(sys.stderr):
+        if isinstance(event, Output | NodeWarning | Resumed) and is_terminal(
+            sys.stderr
+        ):
             # Above the table.
             self.console.print(Text(format_output(event)), soft_wrap=True)
         else:

@@ -32,6 +32,8 @@ from placer.runtime.run.barrier import EVALUATION, STEP
 
 MAX_PENDING: Final = 1024
 """The most records that may be in the queue of a node; then its steps wait."""
+FLUSH_CHECK: Final = 0.2
+"""Seconds between two checks for an error while `flush` waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,17 @@ class MetricsStream:
         its metrics."""
         self._put_end(EVALUATION, step, 0, rows)
 
+    def flush(self) -> None:
+        """Wait until all that was recorded has been processed, on the control node with
+        what other nodes have recorded; raises what went wrong with it."""
+        done = threading.Event()
+        self._queue.put(partial(self._pass_on, done))
+        while not done.wait(FLUSH_CHECK):
+            if self._error is not None:
+                break
+        if self._error is not None:
+            raise self._error
+
     def _put_end(self, edge: int, step: int, epoch: int, rows: int) -> None:
         # An error of the thread is raised here, between the batches, and not in
         # `record`: there it would be attributed to a line of the program.
@@ -137,12 +150,19 @@ class MetricsStream:
         try:
             while (call := self._queue.get()) is not None and not self._failed:
                 call()
-            if self._pending is not None and not self._failed:
-                self._on_step(self._pending)
+            if not self._failed:
+                self._pass_on(threading.Event())
         except BaseException as error:
             self._error = error
             while not self._failed and self._queue.get() is not None:
                 pass  # drain the queue, so that the compute thread never waits for room
+
+    def _pass_on(self, done: threading.Event) -> None:
+        """Pass on the metrics of the last step, which no evaluation follows any more."""
+        if self._pending is not None:
+            self._on_step(self._pending)
+            self._pending = None
+        done.set()
 
     def _add(self, values: Mapping[str, Any], rows: int) -> None:
         """Add recorded values to those of this node."""

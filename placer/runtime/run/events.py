@@ -16,7 +16,9 @@ from placer.runtime.run.result import Metrics, Result
 
 READING: Final = "reading rows"
 """The state of a node that reads its sources; its events have the number of rows."""
-BEFORE_FIRST_STEP: Final = ("joining", READING, "compiling")
+LOADING: Final = "loading a checkpoint"
+"""The state of a node that loads the checkpoint from which the run continues."""
+BEFORE_FIRST_STEP: Final = ("joining", READING, LOADING, "compiling")
 """The states of a node before its first step."""
 AFTER_LAST_BARRIER: Final = ("writing", "done")
 """The states of a node that has passed the last barrier."""
@@ -50,6 +52,29 @@ class Step(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
     samples_per_second: float = 0.0
 
 
+class CheckpointSaved(msgspec.Struct, frozen=True, tag_field="event", tag="checkpoint"):
+    """A checkpoint is complete: that of `step`, in the folder `path`.
+
+    `best` says that its evaluation is the best one so far.
+    """
+
+    step: int
+    path: str
+    best: bool = False
+
+
+class Resumed(msgspec.Struct, frozen=True, tag_field="event", tag="resumed"):
+    """The run continues after `step` from the checkpoint in the folder `path`.
+
+    `differs` says why the results may differ from those of an uninterrupted run by
+    rounding; if it is empty, they have the same bits.
+    """
+
+    step: int
+    path: str
+    differs: str = ""
+
+
 class NodeWarning(msgspec.Struct, frozen=True, tag_field="event", tag="warning"):
     """A warning to the user; the run continues."""
 
@@ -71,7 +96,16 @@ class Output(msgspec.Struct, frozen=True, tag_field="event", tag="output"):
     text: str
 
 
-Event: TypeAlias = State | Step | NodeWarning | Result | NodeFailure | Output
+Event: TypeAlias = (
+    State
+    | Step
+    | CheckpointSaved
+    | Resumed
+    | NodeWarning
+    | Result
+    | NodeFailure
+    | Output
+)
 
 Report: TypeAlias = Callable[[Event], None]
 """Receives the events of a node."""
@@ -93,17 +127,24 @@ def read_event(node: str, line: bytes) -> Event:
         raise RunError(f"{node} reported an invalid event: {start!r}") from error
 
 
-def format_output(event: Output | NodeWarning) -> str:
+def format_output(event: Output | NodeWarning | Resumed) -> str:
     """Return `worker:0| text` for output, `warning: text` for a warning.
 
     Control characters are replaced, so that the text cannot steer a terminal.
     """
     if isinstance(event, Output):
         return make_printable(f"{event.node}| {event.text}")
+    if isinstance(event, Resumed):
+        exactly = "with the same bits as without an interruption"
+        if event.differs:
+            exactly = f"with other rounding ({event.differs})"
+        return make_printable(
+            f"continuing after step {event.step} from {event.path}, {exactly}"
+        )
     return make_printable(f"warning: {event.message}")
 
 
 def show_output(event: Event) -> None:
-    """Print an event to standard error if it is output or a warning."""
-    if isinstance(event, Output | NodeWarning):
+    """Print an event to standard error if it is output, a warning or a resumption."""
+    if isinstance(event, Output | NodeWarning | Resumed):
         print(format_output(event), file=sys.stderr, flush=True)

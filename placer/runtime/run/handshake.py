@@ -11,17 +11,21 @@ from typing import Any
 from placer.build.plan import Plan
 from placer.errors import DataError, RunError
 from placer.files.regular import open_regular
+from placer.readers import Digests
 from placer.runtime.program.node import Node
 from placer.runtime.run.barrier import HANDSHAKE, barrier
 from placer.runtime.run.same_rows import EVALUATION, TRAINING, compare_rows
 from placer.runtime.run.state import Execution
 
 
-def run_handshake(execution: Execution, node: Node) -> None:
+def run_handshake(
+    execution: Execution, node: Node
+) -> tuple[Digests | None, Digests | None]:
     """Exchange what each node knows, and check that all know the same.
 
     Sets the number of rows of the sources of `node`, so that all nodes run the same
-    steps.
+    steps. Returns the digests of the rows of training and evaluation, on the control
+    node of a run that keeps them.
 
     Raises:
         RunError: on the control node, if the nodes do not read the same rows, or have
@@ -35,7 +39,11 @@ def run_handshake(execution: Execution, node: Node) -> None:
         "build": plan.digest,
         "--steps": options.steps or 0,
         "--save-params": options.save_params is not None,
-        "--init-params": _fingerprint(options.init_params),
+        "--init-params": fingerprint(options.init_params),
+        "--checkpoint": options.checkpoint is not None,
+        "--checkpoint-every": options.checkpoint_every or "",
+        "--resume": options.resume is not None,
+        "--partial": options.partial,
     }
 
     def check(reports: list[Any]) -> None:
@@ -50,15 +58,16 @@ def run_handshake(execution: Execution, node: Node) -> None:
 
     reports = barrier(plan, channel, facts, HANDSHAKE, check)
     node.training = training.with_rows(_common(plan, reports, "training rows"))
-    compare_rows(plan, channel, TRAINING, training.rows)
-    if evaluating is not None:
-        node.evaluating = evaluating.with_rows(
-            _common(plan, reports, "evaluation rows")
-        )
-        compare_rows(plan, channel, EVALUATION, evaluating.rows)
+    keep = execution.keeps_digests
+    trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
+    if evaluating is None:
+        return trained, None
+    node.evaluating = evaluating.with_rows(_common(plan, reports, "evaluation rows"))
+    evaluated = compare_rows(plan, channel, EVALUATION, evaluating.rows, keep=keep)
+    return trained, evaluated
 
 
-def _fingerprint(file: Path | None) -> str:
+def fingerprint(file: Path | None) -> str:
     """Return a digest of a parameter file, to compare between nodes; "" for no file."""
     if file is None:
         return ""

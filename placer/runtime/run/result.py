@@ -19,6 +19,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result"):
         eval: the metrics over all rows of the last evaluation.
         samples_per_second: rows of the global batch per second, without the first step.
         bytes_sent: the payload bytes that each node sent.
+        checkpoint_seconds: how long the steps of the control node have waited for
+            checkpoints.
         warnings: messages about processes that failed after the run had this result.
 
     Example:
@@ -31,4 +33,5 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result"):
     eval: Metrics
     samples_per_second: float
     bytes_sent: dict[str, int]
+    checkpoint_seconds: float = 0.0
     warnings: tuple[str, ...] = ()

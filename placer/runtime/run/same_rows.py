@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Final
 
@@ -23,7 +23,9 @@ _HINT = (
 )
 
 
-def compare_rows(plan: Plan, channel: Channel, phase: str, rows: Rows | None) -> None:
+def compare_rows(
+    plan: Plan, channel: Channel, phase: str, rows: Rows | None, *, keep: bool = False
+) -> Digests | None:
     """Let the control node compare the rows of all nodes.
 
     The handshake comes first, so all nodes have the same number of rows.
@@ -33,6 +35,11 @@ def compare_rows(plan: Plan, channel: Channel, phase: str, rows: Rows | None) ->
         channel: the node's channel.
         phase: TRAINING or EVALUATION.
         rows: the rows that this node reads in the phase, if any.
+        keep: whether the control node needs the digests, even of one node.
+
+    Returns:
+        On the control node, the digests of all inputs, unless only one node reads and
+        they are not needed; None on the other nodes.
 
     Raises:
         RunError: on the control node, if rows differ. It aborts the run on the others.
@@ -43,14 +50,14 @@ def compare_rows(plan: Plan, channel: Channel, phase: str, rows: Rows | None) ->
         for node in plan.nodes
         if inputs_of(node.step if training else node.evaluation)
     ]
-    if len(readers) < 2:
-        return
+    if not readers or (len(readers) < 2 and not keep):
+        return None
     key = Key(ROWS, 0 if training else 1)
     own = None if rows is None else rows.digests()
     if channel.node != plan.control:
         if own is not None:
             send_json(channel, plan.control, key, asdict(own))
-        return
+        return None
     digests = {
         name: own
         if name == channel.node and own is not None
@@ -60,6 +67,19 @@ def compare_rows(plan: Plan, channel: Channel, phase: str, rows: Rows | None) ->
     data = plan.train if training else plan.evaluation
     assert data is not None
     check_same_rows(data, phase, digests)
+    return merge_digests(digests.values())
+
+
+def merge_digests(digests: Iterable[Digests]) -> Digests:
+    """Return the digests of the inputs that any node reads, which are the same on all."""
+    columns: dict[str, tuple[int, ...]] = {}
+    whole: dict[str, int] = {}
+    rows: tuple[int, ...] = ()
+    for each in digests:
+        rows = rows or each.rows
+        columns |= each.columns
+        whole |= each.whole
+    return Digests(rows, columns, whole)
 
 
 def check_same_rows(data: Data, phase: str, digests: Mapping[str, Digests]) -> None:
