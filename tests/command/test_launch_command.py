@@ -60,6 +60,8 @@ def test_a_checkout_launches_from_any_folder_without_installation(
     assert "evaluation after step 2 " in ended.stderr
     lines = (tmp_path / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
+    times = [json.loads(line)["seconds"] for line in lines]
+    assert 0 < times[0] < times[1]
     assert sorted(log.name for log in (tmp_path / "logs").iterdir()) == [
         "ps-0.log",
         "worker-0.log",

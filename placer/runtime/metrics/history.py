@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from placer.errors import RunError
+from placer.runtime.metrics.learning_rates import rate_schedules
 from placer.runtime.metrics.statistics import (
     Statistics,
     add_statistics,
@@ -40,6 +41,7 @@ class HistoryWriter:
     def __init__(self, execution: Execution) -> None:
         by_name = finalizers_of(execution.plan)
         self._finalizers = {name: by_name[name] for name in execution.plan.metrics}
+        self._rates = rate_schedules(execution.plan)
         self._execution = execution
         self._epoch = self._rows = 0
         self._sums: Statistics = {}
@@ -71,13 +73,21 @@ class HistoryWriter:
         record: dict[str, Any] = {
             "step": line.step,
             "epoch": line.epoch,
+            "seconds": round(line.seconds, 6),
             "metrics": line.metrics,
         }
         if line.eval is not None:
             record["eval"] = self.eval = line.eval
         self._write(record)
-        rate = self._execution.timing.rate
-        self._execution.report(Step(**record, samples_per_second=rate))
+        self._execution.report(
+            Step(
+                **record,
+                samples_per_second=self._execution.timing.rate,
+                evaluation_seconds=line.evaluation_seconds,
+                # The first update is step 0 of a schedule.
+                learning_rates={k: at(line.step - 1) for k, at in self._rates.items()},
+            )
+        )
 
     @property
     def metrics(self) -> dict[str, float]:

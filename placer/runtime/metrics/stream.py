@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -45,6 +46,9 @@ class StepMetrics:
         metrics: the metrics of the step.
         statistics: the statistics of the step, to be added over an epoch.
         eval: the metrics of the evaluation after the step.
+        seconds: the time from the beginning of the first step until the metrics of the
+            step were known.
+        evaluation_seconds: the time from then until those of the evaluation were known.
     """
 
     step: int
@@ -53,6 +57,8 @@ class StepMetrics:
     metrics: dict[str, float]
     statistics: Statistics
     eval: dict[str, float] | None = None
+    seconds: float = 0.0
+    evaluation_seconds: float = 0.0
 
 
 class MetricsStream:
@@ -85,11 +91,13 @@ class MetricsStream:
         self._pending: StepMetrics | None = None
         self._error: BaseException | None = None
         self._failed = False
+        self._begin = 0.0
         self._thread = threading.Thread(
             target=self._run, name=f"placer metrics of {channel.node}", daemon=True
         )
 
     def __enter__(self) -> MetricsStream:
+        self._begin = time.perf_counter()
         self._thread.start()
         return self
 
@@ -164,16 +172,21 @@ class MetricsStream:
         evaluation between the two belongs to them.
         """
         totals = self._sum_over_nodes(edge, step)
+        seconds = time.perf_counter() - self._begin
         if edge == STEP:
             if self._pending is not None:
                 self._on_step(self._pending)
             self._on_loss(step, float(totals[self._plan.minimize]))
             totals = {name: totals[name] for name in self._reported}
             numbers = finalize_all(totals, self._reported, 1)
-            self._pending = StepMetrics(step, epoch, rows, numbers, totals)
+            self._pending = StepMetrics(
+                step, epoch, rows, numbers, totals, seconds=seconds
+            )
         elif (pending := self._pending) is not None:
             numbers = finalize_all(totals, self._reported, rows)
-            self._pending = replace(pending, eval=numbers)
+            self._pending = replace(
+                pending, eval=numbers, evaluation_seconds=seconds - pending.seconds
+            )
 
     def _sum_over_nodes(self, edge: int, step: int) -> Statistics:
         """Return the sum over the nodes of partial statistics, and the first node's

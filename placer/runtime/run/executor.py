@@ -16,7 +16,15 @@ from placer.runtime.program.node import Node
 from placer.runtime.program.warm_up import run_warm_up
 from placer.runtime.run.barrier import DONE, READY, barrier
 from placer.runtime.run.divergence import LossWatch
-from placer.runtime.run.events import READING
+from placer.runtime.run.events import (
+    COMPARING,
+    COMPILING,
+    CONNECTING,
+    INITIALIZING,
+    PREPARED,
+    READING,
+    Start,
+)
 from placer.runtime.run.handshake import run_handshake
 from placer.runtime.run.opened_sources import open_batches
 from placer.runtime.run.parameter_files import save
@@ -46,14 +54,17 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         contexts.callback(history.close)
         loss = LossWatch(plan, execution.stopping.request, execution.report)
         metrics = MetricsStream(plan, channel, history, loss)
-        execution.report_state("joining")
+        execution.report_state(CONNECTING)
         channel.join()
         node = execution.node = _prepare(execution, metrics, devices)
+        execution.report_state(COMPARING)
         run_handshake(execution, node)
+        execution.report_state(COMPILING)
         node.where = "compiling"
         if not options.debug_nans:  # nothing is compiled with debug_nans
             run_warm_up(plan, node, (step, evaluate))
         node.where = ""
+        execution.report_state(PREPARED)
         barrier(plan, channel, {}, READY)
         if options.debug_nans:
             step = _with_nan_check(execution, node, step)
@@ -94,13 +105,13 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
 def _prepare(execution: Execution, metrics: MetricsStream, devices: Devices) -> Node:
     """Create everything that a program needs, except for what the handshake decides."""
     plan, me = execution.plan, execution.me
+    execution.report_state(INITIALIZING)
     tables = make_tables(execution, devices)
     execution.report_state(READING)
     training = open_batches(execution, plan.train, lambda node: node.step)
     evaluating = None
     if (data := plan.evaluation) is not None:
         evaluating = open_batches(execution, data, lambda node: node.evaluation)
-    execution.report_state("compiling")
     edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
     return Node(
         me.name,
@@ -141,6 +152,7 @@ def _train(
     total = execution.options.steps
     if total is None:
         total = execution.plan.epochs * per_epoch
+    _report_start(execution, node, total, evaluates=evaluate is not None)
     execution.report_state("running")
     for number in range(1, total + 1):
         if execution.channel.aborted is not None:
@@ -161,3 +173,23 @@ def _train(
             evaluate(node)
             metrics.end_evaluation(number, node.evaluating.epoch_rows)
             execution.report_state("running")
+
+
+def _report_start(
+    execution: Execution, node: Node, total: int, *, evaluates: bool
+) -> None:
+    """Report the steps that the run is about to train."""
+    if not execution.is_control:
+        return
+    order = node.training.order
+    evaluating = node.evaluating if evaluates else None
+    execution.report(
+        Start(
+            first_step=1,
+            last_step=total,
+            steps_per_epoch=order.steps_per_epoch,
+            evaluation_every=order.steps_per_epoch if evaluating else 0,
+            rows=order.batch,
+            evaluation_rows=evaluating.epoch_rows if evaluating else 0,
+        )
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 from placer.build.plan import NodePlan, Plan
 from placer.channel.protocol import Channel
 from placer.runtime.program.node import Node
-from placer.runtime.run.events import READING, Report, State
+from placer.runtime.run.events import IMPORTING, READING, Report, State
 from placer.runtime.run.options import Options
 from placer.runtime.run.stopping import StopProtocol
 
@@ -62,7 +62,7 @@ class Execution:
     options: Options
     report: Report
     on_settled: Callable[[], None] = lambda: None
-    state: str = "joining"
+    state: str = IMPORTING
     step: int = 0
     rows_read: int = 0
     node: Node | None = None
