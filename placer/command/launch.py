@@ -92,13 +92,17 @@ def launch_command(
                 exits.enter_context(redirect_stdout(nowhere))
             elif as_json:
                 exits.enter_context(redirect_stdout(sys.stderr))
-            result = launch(build, in_process=True, logs=logs, **options)
+            result = launch(
+                build, in_process=True, logs=logs, return_params=False, **options
+            )
         else:
             watch: Watch = show_warnings
             if not quiet:
                 nodes = [node.name for node in plan.nodes]
                 watch = exits.enter_context(show_progress(plan.name, nodes, stream))
-            result = launch_processes(build, plan, chosen, folder, watch)
+            result = launch_processes(
+                build, plan, chosen, folder, watch, params_file=chosen.save_params
+            )
     for line in result_lines(result):
         echo(line, file=stream)
     for text in result.warnings:

@@ -80,11 +80,13 @@ def test_threads_of_one_process_compute_the_same_result(
 def test_logs_are_removed_after_a_successful_run(
     build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setenv("PLACER_CACHE", str(tmp_path / "cache"))
     placer.launch(build, steps=1)
     assert list((tmp_path / "cache" / "logs").iterdir()) == []
-    assert not (tmp_path / "temporary").exists()
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -94,6 +96,10 @@ def test_logs_are_removed_after_a_successful_run(
         (
             {"in_process": True, "logs": "logs"},
             "'logs' cannot be used with in-process nodes",
+        ),
+        (
+            {"in_process": True, "progress": True},
+            "'progress' cannot be used with in-process nodes",
         ),
         (
             {"in_process": True, "transport": "zeromq"},

@@ -18,6 +18,8 @@ UPDATE_EVERY = 0.5
 """The shortest time between two updates, in seconds."""
 MOST_NODES = 16
 """The most nodes that have a row each."""
+MOST_EVALUATIONS = 50
+"""The most evaluations that are shown: the last ones."""
 
 
 def in_notebook() -> bool:
@@ -81,7 +83,10 @@ def _node_table(run: RunView) -> _Rows:
 def _evaluation_table(run: RunView) -> _Rows:
     names = tuple(run.evaluations[-1].eval or {})
     rows: list[tuple[str, ...]] = [("evaluation after step", "epoch", *names)]
-    for step in run.evaluations:
+    steps = run.evaluations[-MOST_EVALUATIONS:]
+    if left_out := len(run.evaluations) - len(steps):
+        rows.append((f"{format_count(left_out)} before", *("" for _ in rows[0][1:])))
+    for step in steps:
         values = (f"{value:.4g}" for value in (step.eval or {}).values())
         rows.append((format_count(step.step), format_count(step.epoch), *values))
     return rows

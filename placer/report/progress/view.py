@@ -100,7 +100,7 @@ class RunView:
         yield f"{format_duration(now - self.begin)} elapsed"
         if self._time_left is not None:
             left = self._time_left.left(now)
-            if left is not None:
+            if left is not None and self.share < 1:
                 yield f"{format_duration(left)} left"
             if seconds := self._time_left.step_seconds:
                 yield format_rate(1 / seconds, "step")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
-from typing import Any
 
 import msgspec
 
@@ -70,24 +69,21 @@ class HistoryWriter:
         add_statistics(
             self._sums, weight_by_rows(line.statistics, self._finalizers, line.rows)
         )
-        record: dict[str, Any] = {
-            "step": line.step,
-            "epoch": line.epoch,
-            "seconds": round(line.seconds, 6),
-            "metrics": line.metrics,
-        }
         if line.eval is not None:
-            record["eval"] = self.eval = line.eval
-        self._write(record)
-        self._execution.report(
-            Step(
-                **record,
-                samples_per_second=self._execution.timing.rate,
-                evaluation_seconds=line.evaluation_seconds,
-                # The first update is step 0 of a schedule.
-                learning_rates={k: at(line.step - 1) for k, at in self._rates.items()},
-            )
+            self.eval = line.eval
+        step = Step(
+            line.step,
+            line.epoch,
+            line.metrics,
+            line.eval,
+            self._execution.timing.rate,
+            line.seconds,
+            line.evaluation_seconds,
+            # The first update is step 0 of a schedule.
+            {name: rate(line.step - 1) for name, rate in self._rates.items()},
         )
+        self._write(step)
+        self._execution.report(step)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -96,11 +92,11 @@ class HistoryWriter:
             finalize_all(self._sums, self._finalizers, self._rows) if self._rows else {}
         )
 
-    def _write(self, record: dict[str, Any]) -> None:
+    def _write(self, step: Step) -> None:
         if self._file is None:
             return
         # NaN and infinity, which JSON does not have, become null.
-        line = msgspec.json.encode(record) + b"\n"
+        line = msgspec.json.encode(step.history_line()) + b"\n"
         with self._errors_reported():
             while line:
                 line = line[self._file.write(line) :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -90,6 +90,16 @@ class Step(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
     seconds: float = 0.0
     evaluation_seconds: float = 0.0
     learning_rates: dict[str, float] = {}
+
+    def history_line(self) -> dict[str, Any]:
+        """Return what a history has of the step."""
+        line: dict[str, Any] = {
+            "step": self.step,
+            "epoch": self.epoch,
+            "seconds": round(self.seconds, 6),
+            "metrics": self.metrics,
+        }
+        return line if self.eval is None else {**line, "eval": self.eval}
 
 
 class NodeWarning(msgspec.Struct, frozen=True, tag_field="event", tag="warning"):

@@ -13,7 +13,7 @@ from placer.channel.protocol import Aborted, Cause
 from placer.reentry import node_in_thread
 from placer.runtime.program.devices import reserve_cpu_devices
 from placer.runtime.program.load import Hooks, load_program
-from placer.runtime.run.events import NodeWarning, show_output
+from placer.runtime.run.events import NodeWarning, Report, show_output
 from placer.runtime.run.executor import execute
 from placer.runtime.run.failure import describe_error, root_cause_reported
 from placer.runtime.run.interruption import STOPPING, Decision, Interruption
@@ -29,6 +29,7 @@ def run_in_threads(
     build: str | Path,
     options: Options | None = None,
     *,
+    report: Report = show_output,
     interrupts: Callable[[], Sequence[float | None]] = tuple,
 ) -> Result:
     """Run all nodes of a build as threads of this process, over the memory channel.
@@ -39,6 +40,7 @@ def run_in_threads(
     Args:
         build: the build folder.
         options: the options of the run.
+        report: receives the events of all nodes, in threads of theirs.
         interrupts: returns an entry for each interrupt so far: the seconds in which the
             nodes have to stop, or None for no limit. After the first one all nodes stop
             after the same step and save, without a last evaluation.
@@ -62,7 +64,7 @@ def run_in_threads(
     lock = threading.Lock()
     loaded: dict[str, Hooks] = {}
     executions = [
-        Execution(plan, folder, node, channels[node.name], options, show_output)
+        Execution(plan, folder, node, channels[node.name], options, report)
         for node in plan.nodes
     ]
 
