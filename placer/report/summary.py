@@ -290,6 +290,6 @@ def _memory_table(rows: Sequence[NodeMemory]) -> Grid:
             row.nodes,
             *map(format_size, (row.values, row.slots, row.activations)),
             format_flops(row.flops).removesuffix("FLOPs").rstrip(),
-            row.devices,
+            row.devices.replace(", ", "\n"),
         )
     return table
