@@ -191,19 +191,19 @@ def _launch_threads(build: Path, params: ParamsKeeper, history: StepHistory) -> 
             raise _threads_error(option.name)
     from placer.runtime.run.threads import run_in_threads
 
-    def report(event: Event) -> None:
+    def watch(event: Event) -> None:
         history.add(event)
         show_output(event)
 
     if options.save_params is None or params.asks:
-        return run_in_threads(build, options, report=report)
+        return run_in_threads(build, options, watch=watch)
     interruption = Interruption(options.save_params)
     with catch_signals() as signals:
         try:
             result = run_in_threads(
                 build,
                 options,
-                report=report,
+                watch=watch,
                 interrupts=lambda: signals.save_timeouts,
             )
         except KeyboardInterrupt as interrupt:

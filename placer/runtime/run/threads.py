@@ -29,8 +29,8 @@ def run_in_threads(
     build: str | Path,
     options: Options | None = None,
     *,
-    report: Report = show_output,
     interrupts: Callable[[], Sequence[float | None]] = tuple,
+    watch: Report = show_output,
 ) -> Result:
     """Run all nodes of a build as threads of this process, over the memory channel.
 
@@ -40,10 +40,10 @@ def run_in_threads(
     Args:
         build: the build folder.
         options: the options of the run.
-        report: receives the events of all nodes, in threads of theirs.
         interrupts: returns an entry for each interrupt so far: the seconds in which the
             nodes have to stop, or None for no limit. After the first one all nodes stop
             after the same step and save, without a last evaluation.
+        watch: called with the events of the nodes, from their threads.
 
     Returns:
         The result of the run.
@@ -64,7 +64,7 @@ def run_in_threads(
     lock = threading.Lock()
     loaded: dict[str, Hooks] = {}
     executions = [
-        Execution(plan, folder, node, channels[node.name], options, report)
+        Execution(plan, folder, node, channels[node.name], options, watch)
         for node in plan.nodes
     ]
 
