@@ -52,18 +52,18 @@ class ParamsKeeper:
     Attributes:
         options: the options with which to run the nodes.
         file: the file that the run writes them to, None if it does not.
-        asks: whether only the result wants the file, which is temporary.
+        is_temporary: whether the file is removed after the run.
     """
 
     options: Options
     file: Path | None = None
-    asks: bool = False
+    is_temporary: bool = False
 
     def attach(self, result: Result, history: StepHistory) -> None:
         """Let the result have the history and the parameters of its run."""
         params: Params | None = None
         file = self.file
-        if file is not None and self.asks:  # it is removed next
+        if file is not None and self.is_temporary:  # it is removed next
             params = _load(file)
 
         def read() -> Params:
@@ -102,7 +102,7 @@ def params_keeper(
         return
     with tempfile.TemporaryDirectory(prefix="placer-") as folder:
         file = Path(folder) / "params.safetensors"
-        yield ParamsKeeper(replace(options, save_params=file), file, asks=True)
+        yield ParamsKeeper(replace(options, save_params=file), file, is_temporary=True)
 
 
 def _load(file: Path) -> Params:

@@ -195,7 +195,7 @@ def _launch_threads(build: Path, params: ParamsKeeper, history: StepHistory) -> 
         history.add(event)
         show_output(event)
 
-    if options.save_params is None or params.asks:
+    if options.save_params is None or params.is_temporary:
         return run_in_threads(build, options, watch=watch)
     interruption = Interruption(options.save_params)
     with catch_signals() as signals:

@@ -122,10 +122,17 @@ class MetricsStream:
         """
         self._queue.put(partial(self._add, values, rows))
 
-    def end_step(self, step: int, epoch: int, rows: int) -> None:
-        """Note that a training step over `rows` rows has recorded all of its
-        metrics."""
+    def end_step(
+        self, step: int, epoch: int, rows: int, *, evaluated: bool = True
+    ) -> None:
+        """Note that a training step over `rows` rows has recorded all of its metrics.
+
+        If it is not `evaluated`, no evaluation follows, so its metrics are passed on at
+        once. Otherwise they wait for the evaluation or the next step.
+        """
         self._put_end(STEP, step, epoch, rows)
+        if not evaluated:
+            self._queue.put(self._pass_on_pending)
 
     def end_evaluation(self, step: int, rows: int) -> None:
         """Note that the evaluation after a step, over `rows` rows, has recorded all of
@@ -145,8 +152,8 @@ class MetricsStream:
         try:
             while (call := self._queue.get()) is not None and not self._failed:
                 call()
-            if self._pending is not None and not self._failed:
-                self._on_step(self._pending)
+            if not self._failed:
+                self._pass_on_pending()
         except BaseException as error:
             self._error = error
             while not self._failed and self._queue.get() is not None:
@@ -168,14 +175,13 @@ class MetricsStream:
     def _combine(self, edge: int, step: int, epoch: int, rows: int) -> None:
         """Combine what the nodes recorded.
 
-        The metrics of a step are passed on when the next step ends, because an
-        evaluation between the two belongs to them.
+        The metrics of a step are passed on when its evaluation or the next step ends,
+        because an evaluation between the two belongs to them.
         """
         totals = self._sum_over_nodes(edge, step)
         seconds = time.perf_counter() - self._begin
         if edge == STEP:
-            if self._pending is not None:
-                self._on_step(self._pending)
+            self._pass_on_pending()
             self._on_loss(step, float(totals[self._plan.minimize]))
             totals = {name: totals[name] for name in self._reported}
             numbers = finalize_all(totals, self._reported, 1)
@@ -187,6 +193,13 @@ class MetricsStream:
             self._pending = replace(
                 pending, eval=numbers, evaluation_seconds=seconds - pending.seconds
             )
+            self._pass_on_pending()
+
+    def _pass_on_pending(self) -> None:
+        """Pass on the metrics of the last step, if that has not been done."""
+        if self._pending is not None:
+            self._on_step(self._pending)
+            self._pending = None
 
     def _sum_over_nodes(self, edge: int, step: int) -> Statistics:
         """Return the sum over the nodes of partial statistics, and the first node's

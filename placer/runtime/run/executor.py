@@ -165,8 +165,11 @@ def _train(
         start = time.perf_counter()
         step(node)
         execution.timing.add(time.perf_counter() - start, node.count)
-        metrics.end_step(number, epoch + 1, node.count)
-        if evaluate and (index + 1 == per_epoch or number == total):
+        evaluated = index + 1 == per_epoch or number == total
+        evaluated = evaluated and evaluate is not None
+        metrics.end_step(number, epoch + 1, node.count, evaluated=evaluated)
+        if evaluated:
+            assert evaluate is not None
             assert node.evaluating is not None
             execution.report_state("evaluating")
             node.enter_evaluation(number)
