@@ -17,7 +17,7 @@ import placer
 from placer.launcher import kept
 from placer.launcher.kept import StepHistory
 from placer.report.outcome import result_json
-from placer.runtime.run.events import Step
+from placer.runtime.run.events import Event, Step
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +33,15 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_result_of_processes_has_the_history_and_the_saved_parameters(
-    build: Path, tmp_path: Path
+    build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, saved = tmp_path / "history", tmp_path / "saved"
-    result = placer.launch(build, history=file, save_params=saved)
+    seen: list[Event] = []
+    result = placer.launch(
+        build, history=file, save_params=saved, watch=seen.append, progress=True
+    )
+    assert "step 4 of 4  epoch 1 of 1" in capsys.readouterr().err
+    assert [event.step for event in seen if isinstance(event, Step)] == [1, 2, 3, 4]
     assert result.history == [
         json.loads(line) for line in file.read_text().splitlines()
     ]

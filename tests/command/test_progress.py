@@ -14,7 +14,11 @@ from rich.console import Console
 
 from placer.report.progress.live_table import LiveTable
 from placer.report.progress.plain_lines import PlainLines
-from placer.report.progress.show import show_progress, show_warnings
+from placer.report.progress.show import (
+    show_progress,
+    show_progress_of_script,
+    show_warnings,
+)
 from placer.report.progress.time_left import TimeLeft
 from placer.report.progress.view import RunView
 from placer.runtime.run.events import NodeWarning, Output, Start, State, Step
@@ -311,3 +315,24 @@ def test_the_table_is_for_terminals_only(
     # FORCE_COLOR, which rich obeys, must not make a file a terminal.
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert isinstance(show_progress("digits", NODES, Stream(terminal)), shown)
+
+
+@pytest.mark.parametrize(
+    ("terminal", "progress", "shown"),
+    [
+        (True, None, LiveTable),
+        (False, None, None),
+        (False, True, PlainLines),
+        (True, False, None),
+    ],
+)
+def test_a_script_shows_progress_on_a_terminal_or_if_asked_to(
+    terminal: bool,
+    progress: bool | None,
+    shown: type | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Stream(terminal))
+    display = show_progress_of_script("digits", NODES, progress)
+    assert display is None if shown is None else isinstance(display, shown)
