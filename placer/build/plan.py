@@ -6,6 +6,7 @@ Besides the node programs and graph.txt, it is all that the compiler passes on.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,6 +27,7 @@ from placer.files.owners import check_folder
 from placer.layouts import Layout
 from placer.layouts.partition import RowShard
 from placer.node_kinds import WORKER, NodeId
+from placer.place.ids import format_nodes
 
 VERSION = 1
 FILE = "plan.json"
@@ -216,6 +218,15 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     """The sha256 of each file of the build but plan.json and sources.json, by path."""
     digest: str = ""
     """The sha256 of this plan as JSON, with an empty digest."""
+
+    def __repr__(self) -> str:
+        nodes = format_nodes(node.name for node in self.nodes)
+        elements = sum(math.prod(p.shape) for p in self.parameters)
+        nbytes = sum(edge.nbytes for edge in self.step_edges)
+        return (
+            f"<Plan of {self.name}: {nodes}; {elements:,} parameters;"
+            f" {len(self.step_edges)} edges, {nbytes:,} bytes per step>"
+        )
 
     def node(self, name: str) -> NodePlan:
         """Return the node of that name. Raises BuildError if there is none."""

@@ -92,6 +92,7 @@ class Progress(Struct, frozen=True):
         epoch: the epoch of this step, from 1.
         batches: how many batches of this epoch there were.
         rows: how many rows of this epoch there were.
+        seconds: how long all steps took, in all runs.
         statistics: the metrics of this epoch so far.
         eval: the metrics of the last evaluation; nan and inf are strings.
         best: the best evaluation for `train.checkpoint.best`.
@@ -102,6 +103,7 @@ class Progress(Struct, frozen=True):
     epoch: int
     batches: int
     rows: int
+    seconds: float = 0.0
     statistics: dict[str, Statistic] = {}
     eval: dict[str, float | str] = {}
     best: Watched | None = None

@@ -21,6 +21,7 @@ from placer.launcher.node_process import NodeProcess
 from placer.launcher.signals import Signals
 from placer.runtime.run.events import (
     AFTER_LAST_BARRIER,
+    IMPORTING,
     Event,
     NodeFailure,
     NodeWarning,
@@ -138,7 +139,7 @@ class _Supervisor:
         control = self.children[0]
         match self.interruption.decide(
             len(self.signals.received),
-            self.states.get(control.node, "joining"),
+            self.states.get(control.node, IMPORTING),
             can_save=self.result is None
             and (self._past_last_barrier or not self.failures),
         ):

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import FileIO
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,6 +15,7 @@ from placer.channel.types import Array
 from placer.checkpoint.manifest import Progress, Statistic
 from placer.errors import RunError
 from placer.runtime.metrics.evaluation_watch import EvaluationWatch
+from placer.runtime.metrics.learning_rates import rate_schedules
 from placer.runtime.metrics.statistics import (
     Statistics,
     add_statistics,
@@ -63,6 +63,7 @@ class HistoryWriter:
     ) -> None:
         by_name = finalizers_of(execution.plan)
         self._finalizers = {name: by_name[name] for name in execution.plan.metrics}
+        self._rates = rate_schedules(execution.plan)
         self._execution = execution
         self._epoch = self._rows = 0
         self._sums: Statistics = {}
@@ -70,6 +71,7 @@ class HistoryWriter:
         self.steps = 0
         self.eval: dict[str, float] = {}
         self._watches = watches
+        self._seconds = self._seconds_before = 0.0
 
     def open(self, progress: Progress | None = None) -> None:
         """Open the file; to continue a run, set its position and remove later lines.
@@ -79,6 +81,7 @@ class HistoryWriter:
         if progress is not None:
             self._epoch, self._rows = progress.epoch, progress.rows
             self.steps = progress.step
+            self._seconds = self._seconds_before = progress.seconds
             self._sums = {n: _decode(each) for n, each in progress.statistics.items()}
             self.eval = {name: float(value) for name, value in progress.eval.items()}
         history = self._execution.options.history
@@ -99,6 +102,7 @@ class HistoryWriter:
             epoch=self._epoch,
             batches=batches,
             rows=self._rows,
+            seconds=self._seconds,
             statistics={name: _encode(each) for name, each in self._sums.items()},
             eval={n: v if math.isfinite(v) else str(v) for n, v in self.eval.items()},
         )
@@ -144,18 +148,24 @@ class HistoryWriter:
         add_statistics(
             self._sums, weight_by_rows(line.statistics, self._finalizers, line.rows)
         )
-        record: dict[str, Any] = {
-            "step": line.step,
-            "epoch": line.epoch,
-            "metrics": line.metrics,
-        }
         if line.eval is not None:
-            record["eval"] = self.eval = line.eval
+            self.eval = line.eval
             for watch in self._watches:
                 watch.add(line.step, line.eval)
-        self._write(record)
-        rate = self._execution.timing.rate
-        self._execution.report(Step(**record, samples_per_second=rate))
+        self._seconds = self._seconds_before + line.seconds
+        step = Step(
+            line.step,
+            line.epoch,
+            line.metrics,
+            line.eval,
+            self._execution.timing.rate,
+            self._seconds,
+            line.evaluation_seconds,
+            # The first update is step 0 of a schedule.
+            {name: rate(line.step - 1) for name, rate in self._rates.items()},
+        )
+        self._write(step)
+        self._execution.report(step)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -164,11 +174,11 @@ class HistoryWriter:
             finalize_all(self._sums, self._finalizers, self._rows) if self._rows else {}
         )
 
-    def _write(self, record: dict[str, Any]) -> None:
+    def _write(self, step: Step) -> None:
         if self._file is None:
             return
         # NaN and infinity, which JSON does not have, become null.
-        line = msgspec.json.encode(record) + b"\n"
+        line = msgspec.json.encode(step.history_line()) + b"\n"
         with self._errors_reported():
             while line:
                 line = line[self._file.write(line) :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -14,12 +14,33 @@ from placer.errors import RunError
 from placer.printable import make_printable
 from placer.runtime.run.result import Metrics, Result
 
+IMPORTING: Final = "importing"
+"""The state of a node that imports JAX, its program and the model's modules."""
+CONNECTING: Final = "connecting"
+"""The state of a node that connects to the other nodes."""
+INITIALIZING: Final = "initializing parameters"
+"""The state of a node that creates its tables."""
 READING: Final = "reading rows"
 """The state of a node that reads its sources; its events have the number of rows."""
 LOADING: Final = "loading a checkpoint"
 """The state of a node that loads the checkpoint from which the run continues."""
-BEFORE_FIRST_STEP: Final = ("joining", READING, LOADING, "compiling")
-"""The states of a node before its first step."""
+COMPARING: Final = "comparing rows"
+"""The state of a node in the handshake."""
+COMPILING: Final = "compiling"
+"""The state of a node that runs its warm-up."""
+PREPARED: Final = "ready"
+"""The state of a node that waits for the others before its first step."""
+BEFORE_FIRST_STEP: Final = (
+    IMPORTING,
+    CONNECTING,
+    INITIALIZING,
+    READING,
+    COMPARING,
+    LOADING,
+    COMPILING,
+    PREPARED,
+)
+"""The states of a node before its first step, in their order."""
 AFTER_LAST_BARRIER: Final = ("writing", "done")
 """The states of a node that has passed the last barrier."""
 
@@ -39,10 +60,29 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
     rows: int = 0
 
 
+class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
+    """The steps that the run is about to train, reported before the first of them.
+
+    `evaluation_every` is the number of steps between evaluations, 0 without any;
+    another one follows the last step. `rows` and `evaluation_rows` are the numbers of
+    rows of a batch and of an evaluation.
+    """
+
+    first_step: int
+    last_step: int
+    steps_per_epoch: int
+    evaluation_every: int = 0
+    rows: int = 0
+    evaluation_rows: int = 0
+
+
 class Step(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
     """A training step of the whole run, with `eval` if an evaluation followed it.
 
-    `samples_per_second` counts the rows of all nodes since the first step.
+    `seconds` is the time from the beginning of the first step to the end of this one,
+    and `evaluation_seconds` that of the evaluation. `samples_per_second` counts the
+    rows of all nodes since the first step. `learning_rates` has the learning rate of
+    the step by the name of the optimizer.
     """
 
     step: int
@@ -50,6 +90,19 @@ class Step(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
     metrics: Metrics
     eval: Metrics | None = None
     samples_per_second: float = 0.0
+    seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+    learning_rates: dict[str, float] = {}
+
+    def history_line(self) -> dict[str, Any]:
+        """Return what a history has of the step."""
+        line: dict[str, Any] = {
+            "step": self.step,
+            "epoch": self.epoch,
+            "seconds": round(self.seconds, 6),
+            "metrics": self.metrics,
+        }
+        return line if self.eval is None else {**line, "eval": self.eval}
 
 
 class CheckpointSaved(msgspec.Struct, frozen=True, tag_field="event", tag="checkpoint"):
@@ -98,6 +151,7 @@ class Output(msgspec.Struct, frozen=True, tag_field="event", tag="output"):
 
 Event: TypeAlias = (
     State
+    | Start
     | Step
     | CheckpointSaved
     | Resumed

@@ -18,7 +18,15 @@ from placer.runtime.run.barrier import DONE, READY, barrier
 from placer.runtime.run.checkpoints import Checkpoints
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.divergence import LossWatch
-from placer.runtime.run.events import LOADING, READING
+from placer.runtime.run.events import (
+    COMPARING,
+    COMPILING,
+    CONNECTING,
+    INITIALIZING,
+    LOADING,
+    PREPARED,
+    READING,
+)
 from placer.runtime.run.handshake import run_handshake
 from placer.runtime.run.opened_sources import open_batches
 from placer.runtime.run.parameter_files import save
@@ -55,10 +63,11 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
             plan, partial(execution.common_step.request, Action.STOP), execution.report
         )
         metrics = MetricsStream(plan, channel, history, loss)
-        execution.report_state("joining")
+        execution.report_state(CONNECTING)
         channel.join()
         node, tables = _prepare(execution, metrics, devices)
         execution.node = node
+        execution.report_state(COMPARING)
         digests = run_handshake(execution, node)
         checkpoints, progress = None, None
         if execution.keeps_digests:
@@ -73,11 +82,12 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
                     Checkpoints(execution, tables, facts, history.sync)
                 )
         history.open(progress)
-        execution.report_state("compiling")
+        execution.report_state(COMPILING)
         node.where = "compiling"
         if not options.debug_nans:  # nothing is compiled with debug_nans
             run_warm_up(plan, node, (step, evaluate))
         node.where = ""
+        execution.report_state(PREPARED)
         barrier(plan, channel, {}, READY)
         if options.debug_nans:
             step = _with_nan_check(execution, node, step)
@@ -142,13 +152,13 @@ def _prepare(
     """Create everything that a program needs, except for what the handshake decides;
     return the node, and its tables by name."""
     plan, me = execution.plan, execution.me
+    execution.report_state(INITIALIZING)
     tables = make_tables(execution, devices)
     execution.report_state(READING)
     training = open_batches(execution, plan.train, lambda node: node.step)
     evaluating = None
     if (data := plan.evaluation) is not None:
         evaluating = open_batches(execution, data, lambda node: node.evaluation)
-    execution.report_state("compiling")
     edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
     node = Node(
         me.name,

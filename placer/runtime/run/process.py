@@ -149,6 +149,7 @@ def run(
                 contexts.enter_context(printed)
                 contexts.enter_context(_states_reported(execution))
             contexts.enter_context(root_cause_reported(execution))
+            execution.report_state()
             trim_caches()
             if me.computes:
                 keep_compiled()

@@ -15,7 +15,7 @@ from placer.runtime.run.checkpoint_settings import (
     checkpoint_settings,
 )
 from placer.runtime.run.common_step import CommonStep
-from placer.runtime.run.events import READING, Report, State
+from placer.runtime.run.events import IMPORTING, READING, Report, State
 from placer.runtime.run.options import Options
 
 
@@ -68,7 +68,7 @@ class Execution:
     options: Options
     report: Report
     on_settled: Callable[[], None] = lambda: None
-    state: str = "joining"
+    state: str = IMPORTING
     step: int = 0
     rows_read: int = 0
     node: Node | None = None

@@ -14,7 +14,7 @@ from placer.reentry import node_in_thread
 from placer.runtime.program.devices import reserve_cpu_devices
 from placer.runtime.program.load import Hooks, load_program
 from placer.runtime.run.common_step import Action
-from placer.runtime.run.events import Event, NodeWarning, show_output
+from placer.runtime.run.events import Event, NodeWarning, Report, show_output
 from placer.runtime.run.executor import execute
 from placer.runtime.run.failure import describe_error, root_cause_reported
 from placer.runtime.run.interruption import (
@@ -37,6 +37,7 @@ def run_in_threads(
     *,
     interrupts: Callable[[], int] = int,
     interruption: Interruption | None = None,
+    watch: Report = show_output,
 ) -> Result:
     """Run all nodes of a build as threads of this process, over the memory channel.
 
@@ -49,6 +50,7 @@ def run_in_threads(
         interrupts: returns the number of interrupts so far. After the first one all
             nodes stop after the same step and save, without a last evaluation.
         interruption: what interrupts do; by default as the options say.
+        watch: called with the events of the nodes, from their threads.
 
     Returns:
         The result of the run.
@@ -72,7 +74,7 @@ def run_in_threads(
 
     def report(event: Event) -> None:
         interruption.note(event)
-        show_output(event)
+        watch(event)
 
     executions = [
         Execution(plan, folder, node, channels[node.name], options, report)

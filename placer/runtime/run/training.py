@@ -20,6 +20,7 @@ from placer.runtime.run.barrier import VERDICT, receive_json, send_json
 from placer.runtime.run.checkpoints import Checkpoints
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.divergence import LossWatch
+from placer.runtime.run.events import Start
 from placer.runtime.run.state import Execution
 
 
@@ -112,6 +113,7 @@ class Training:
                 f"the checkpoint is of step {done}, and the run ends after step {total}",
                 hint="--steps sets a later one",
             )
+        self._report_start(done + 1, total)
         self.execution.report_state("running")
         common_step = self.execution.common_step
         common_step.first = done + 1
@@ -143,6 +145,28 @@ class Training:
     def _steps_per_epoch(self) -> int:
         return self.node.training.order.steps_per_epoch
 
+    @property
+    def _evaluation_every(self) -> int:
+        """After how many steps an evaluation follows."""
+        every = self.execution.plan.evaluate_every
+        return self._steps_per_epoch if every.unit == "epochs" else int(every.number)
+
+    def _report_start(self, first: int, last: int) -> None:
+        """Report the steps that the run is about to train."""
+        if not self.execution.is_control:
+            return
+        evaluating = self.node.evaluating if self.evaluate else None
+        self.execution.report(
+            Start(
+                first_step=first,
+                last_step=last,
+                steps_per_epoch=self._steps_per_epoch,
+                evaluation_every=self._evaluation_every if evaluating else 0,
+                rows=self.node.training.order.batch,
+                evaluation_rows=evaluating.epoch_rows if evaluating else 0,
+            )
+        )
+
     def _run_step(self, number: int, total: int) -> Action:
         """Run a step, and the evaluation that follows it; return what the spec fixes to
         do after it."""
@@ -153,12 +177,13 @@ class Training:
         start = time.perf_counter()
         self.step(node)
         execution.timing.add(time.perf_counter() - start, node.count)
-        self.metrics.end_step(number, epoch + 1, node.count)
-        action = Action.NONE
         ends_epoch = index + 1 == self._steps_per_epoch
-        every = execution.plan.evaluate_every
-        is_due = ends_epoch if every.unit == "epochs" else number % every.number == 0
-        if self.evaluate and (is_due or number == total):
+        evaluated = number % self._evaluation_every == 0 or number == total
+        evaluated = evaluated and self.evaluate is not None
+        self.metrics.end_step(number, epoch + 1, node.count, evaluated=evaluated)
+        action = Action.NONE
+        if evaluated:
+            assert self.evaluate is not None
             assert node.evaluating is not None
             execution.report_state("evaluating")
             node.enter_evaluation(number)

@@ -13,7 +13,7 @@ FILE = Path("saved")
 @pytest.mark.parametrize(
     ("state", "decision"),
     [
-        ("joining", Decision.END),
+        ("connecting", Decision.END),
         ("reading rows", Decision.END),
         ("compiling", Decision.END),
         ("running", Decision.STOP),
