@@ -17,6 +17,7 @@ from placer.command.check import check_command, schema_command
 from placer.command.compile import compile_command
 from placer.command.console import echo
 from placer.command.explain import explain_command
+from placer.command.init import init_command
 from placer.command.launch import launch_command
 from placer.command.opt import opt_command
 from placer.command.options import DEBUG, debug_option
@@ -54,6 +55,7 @@ def commands() -> None:
 
 
 for command in (
+    init_command,
     compile_command,
     launch_command,
     show_command,

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -60,7 +61,7 @@ def read(request: ReadRequest) -> LoadedRows:
         return collect_batches(request, feeds, batches, parse, _add_values)
 
 
-Values = np.ndarray | pa.StringArray
+Values: TypeAlias = np.ndarray | pa.StringArray
 """Some rows of a column: text if it has a vocabulary, else numbers."""
 
 
