@@ -183,7 +183,7 @@ def _describe_numbers(name: str, cells: _Cells) -> Numbers | Words | LeftOut:
     distinct = np.unique(present)
     if len(distinct) == 1:
         return LeftOut(name, f"all its values are {distinct[0]:.6g}")
-    if column.missing > _MOSTLY * rows:
+    if column.missing >= _MOSTLY * rows:
         return LeftOut(name, f"{_percent(column.missing, rows)} of its cells are empty")
     is_whole = bool((distinct == np.floor(distinct)).all())
     if is_whole and len(distinct) == rows:
@@ -207,9 +207,9 @@ def _describe_words(name: str, cells: _Cells) -> Words | LeftOut:
     present, rows = sum(found.counts), sum(found.counts) + found.missing
     if not present:
         return LeftOut(name, "all its cells are empty")
-    if len(found.words) == 1:
+    if len(found.words) == 1 and not found.missing:
         return LeftOut(name, f"all its values are {_shorten(found.words[0])}")
-    if found.missing > _MOSTLY * rows:
+    if found.missing >= _MOSTLY * rows:
         return LeftOut(name, f"{_percent(found.missing, rows)} of its cells are empty")
     example = _shorten(found.words[0])
     if all(_DATE.fullmatch(word) for word in found.words):

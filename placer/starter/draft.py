@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from placer.errors import DataError, did_you_mean
+from placer.front.yaml_text import one_line
 from placer.report.numbers import format_count
 from placer.spec.names import is_name
 from placer.starter.column import (
@@ -249,7 +250,8 @@ def name_inputs(draft: Draft, taken: set[str]) -> Mapping[str, str]:
     for column in (draft.label.name, *(each.name for each in draft.words)):
         # A path would lose what follows a dot.
         plain = re.sub(r"[^A-Za-z0-9]+", "_", column).strip("_")[:40]
-        first = name = plain if is_name(plain) else f"column_{plain}".strip("_")
+        is_plain = is_name(plain) and one_line(plain) == plain  # `true` is not
+        first = name = plain if is_plain else f"column_{plain}".strip("_")
         number = 2
         while name.lower() in used or f"{name}_vector".lower() in used:
             name, number = f"{first}_{number}", number + 1

@@ -74,8 +74,8 @@ class _Writer:
             yield "#"
             yield from _comment(
                 f"Only the first {format_count(table.read)} rows were read to write this"
-                " spec. Later rows may have other words, or empty cells in other columns:"
-                " the run then says in which line, and what to write."
+                " spec. If a later row has another class, or a word in a column of"
+                " numbers, the run ends with its line and what to write."
             )
         if not table.has_header:
             yield "#"
