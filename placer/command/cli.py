@@ -17,6 +17,7 @@ from placer.command.check import check_command, schema_command
 from placer.command.compile import compile_command
 from placer.command.console import echo
 from placer.command.explain import explain_command
+from placer.command.info import info_command
 from placer.command.init import init_command
 from placer.command.launch import launch_command
 from placer.command.opt import opt_command
@@ -65,6 +66,7 @@ for command in (
     schema_command,
     to_yaml_command,
     opt_command,
+    info_command,
 ):
     commands.add_command(debug_option(command))
 
