@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
-from placer.callsite import call_error, caller_span, is_cell
+from placer.callsite import call_error, caller_span, is_cell, session_name
 from placer.config.checks import describe_value
 from placer.errors import Span, SpecError, did_you_mean
 from placer.front.nesting import RecordedOp, nest_ops
@@ -299,7 +299,7 @@ class Program:
     def tree(self) -> MappingNode:
         """Return the program as the tree of a spec."""
         sections = self._sections
-        name = "notebook" if self._is_cell else name_from_file(self.file)
+        name = name_from_file(f"{session_name()}.py" if self._is_cell else self.file)
         default_name: SpecNode = scalar_node(name, self._span)
         parts = {
             "name": sections.get("name", default_name),

@@ -51,6 +51,7 @@ def notebook(tmp_path, monkeypatch):
     folder = tmp_path / "notebook"
     folder.mkdir()
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("JPY_SESSION_NAME", "notebook.ipynb")
     return Notebook(tmp_path)
 
 
