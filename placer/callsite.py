@@ -8,6 +8,7 @@ import re
 import sys
 from itertools import islice
 from types import CodeType, FrameType
+from typing import Any
 
 from placer.errors import Span, SpecError
 
@@ -88,12 +89,11 @@ def session_name() -> str:
 
 def _cell_name(file: str) -> str | None:
     """Return IPython's name of the cell that was compiled as `file`, if it is one."""
-    if "IPython" not in sys.modules:
-        return None
-    from IPython import get_ipython
-
-    shell = get_ipython()
-    found = shell and shell.compile.format_code_name(file)
+    ipython: Any = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    # IPython 8 has it; earlier ones show the name of the file.
+    name_code = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    found = name_code and name_code(file)
     return " ".join(found) if found else None
 
 

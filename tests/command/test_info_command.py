@@ -10,6 +10,7 @@ import pytest
 from support.real_runs import run_command
 
 from placer.command.cli import main
+from placer.report import machine as machine_module
 from placer.report.machine import inspect_machine
 
 
@@ -56,3 +57,32 @@ def test_devices_that_jax_cannot_start_are_reported(monkeypatch):
     assert "JAX sees none: " in line
     assert line.endswith("; JAX_PLATFORMS is cuda")
     assert "gpu            not usable: " in done.out
+
+
+@pytest.mark.parametrize(
+    ("driver", "version_", "extra"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.08  Thu Feb 22\n",
+            "535.161.08",
+            "cuda12",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release"
+            " Build\nGCC version:  gcc version 12.3.0\n",
+            "580.95.05",
+            "cuda13",
+        ),
+    ],
+)
+def test_a_gpu_that_jax_cannot_use_has_a_hint(
+    driver, version_, extra, tmp_path, monkeypatch
+):
+    (tmp_path / "version").write_text(driver)
+    monkeypatch.setattr(machine_module, "_DRIVER", tmp_path / "version")
+    gpu = machine_module._gpu(())
+    assert (gpu.usable, gpu.driver) == (False, version_)
+    if gpu.plugin is None:
+        assert gpu.hint == (
+            f"JAX is installed without GPUs: pip install -U 'jax[{extra}]'"
+        )
