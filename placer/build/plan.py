@@ -213,10 +213,6 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     digest: str = ""
     """The sha256 of this plan as JSON, with an empty digest."""
 
-    def __repr__(self) -> str:
-        count = len(self.nodes)
-        return f"<Plan of {self.name}: {count} node{'' if count == 1 else 's'}>"
-
     def node(self, name: str) -> NodePlan:
         """Return the node of that name. Raises BuildError if there is none."""
         for node in self.nodes:

@@ -61,7 +61,7 @@ def init_command(
         _check_target(out, force)
         text = digits_spec(str(out))
     else:
-        out = out or Path(f"{table.name.removesuffix('.gz').rpartition('.')[0]}.yaml")
+        out = out or Path(f"{Path(table.name.removesuffix('.gz')).stem}.yaml")
         _check_target(out, force)
         text = _describe(table, label, task, out)
     from placer.errors import SpecError

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from placer.front.yaml_text import one_line
+from shlex import quote
+
+from placer.starter.spec_text import comment_text
 
 _TEXT = """\
 # Classify images of handwritten digits, 8 x 8 pixels each. The data ships with
@@ -60,4 +62,4 @@ train:
 
 def digits_spec(out: str) -> str:
     """Return the text of a small spec; `out` is the path of its file."""
-    return _TEXT.format(spec=one_line(out))
+    return _TEXT.format(spec=comment_text(quote(out)))

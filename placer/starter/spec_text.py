@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from shlex import quote
 from textwrap import wrap
 
 from placer.front.yaml_text import WIDTH, one_line
@@ -34,6 +35,11 @@ def write_spec(draft: Draft, out: Path) -> str:
     """Return the text of a spec for a table. `out` is the file of the spec, to whose
     folder the path of the table is relative."""
     return "\n".join(_Writer(draft, out).lines()) + "\n"
+
+
+def comment_text(text: str) -> str:
+    """Return a text for one line of a comment, without characters that would end it."""
+    return "".join(each if each.isprintable() else "\ufffd" for each in text)
 
 
 class _Writer:
@@ -67,7 +73,7 @@ class _Writer:
             " `placer init`; change it as you like."
         )
         yield "#"
-        spec = one_line(str(self.out))
+        spec = comment_text(quote(str(self.out)))
         yield f"#     placer compile {spec} --out build/"
         yield "#     placer launch build/"
         if not table.is_whole:
@@ -386,7 +392,7 @@ def _comment(
 ) -> Iterable[str]:
     """Return comment lines; `indent` blanks are added to them later."""
     return wrap(
-        "".join(each if each.isprintable() else "\ufffd" for each in text),
+        comment_text(text),
         WIDTH - indent,
         initial_indent=first,
         subsequent_indent=first if then is None else then,

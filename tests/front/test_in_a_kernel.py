@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -73,8 +74,13 @@ first
     "trace of a cell": "def triple(x):\n    return 3 * x\n\ntraced(triple)\n",
     "mistake": 'make("npz:rows.npz").update(\n    epoch=3\n)',
     "repr": 'make("npz:rows.npz")',
-    "plan": 'placer.compile(make("npz:rows.npz"), "build")',
 }
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return an environment in which the user's settings of Jupyter do not matter."""
+    names = "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"
+    return process_environment() | {each: str(folder / each.lower()) for each in names}
 
 
 @pytest.fixture(scope="module")
@@ -110,15 +116,13 @@ for cell in cells:
     texts.append("\\n".join(parts))
 json.dump(texts, sys.stdout)
 """
-    import json
-
     done = subprocess.run(
         [sys.executable, "-c", script],
         input=json.dumps(list(CELLS.values())),
         capture_output=True,
         text=True,
         cwd=folder,
-        env=process_environment() | {"JPY_SESSION_NAME": str(folder / "churn 2.ipynb")},
+        env=environment(folder) | {"JPY_SESSION_NAME": str(folder / "churn 2.ipynb")},
         timeout=180,
         check=False,
     )
@@ -127,17 +131,22 @@ json.dump(texts, sys.stdout)
     return dict(zip(CELLS, texts, strict=True))
 
 
+def value_of(output: str) -> str:
+    """Return the value that a cell shows, after the progress of a run."""
+    return output.strip().splitlines()[-1]
+
+
 @pytest.mark.parametrize("kind", ["npz", "csv", "parquet", "reader"])
 def test_sources_are_in_the_folder_of_the_notebook(outputs, kind):
-    assert outputs[kind].strip() == "('churn_2', 2)"
+    assert value_of(outputs[kind]) == "('churn_2', 2)"
 
 
 def test_a_function_of_a_module_beside_the_notebook_is_traced(outputs):
-    assert float(outputs["trace"]) != 0
+    assert float(value_of(outputs["trace"])) != 0
 
 
 def test_a_changed_module_is_read_again(outputs):
-    assert float(outputs["trace again"]) != float(outputs["trace"])
+    assert float(value_of(outputs["trace again"])) != float(value_of(outputs["trace"]))
 
 
 def test_a_reader_in_a_cell_is_refused_with_what_to_do(outputs):
@@ -161,9 +170,8 @@ def test_an_error_is_shown_with_its_cell_and_without_calls_inside_placer(outputs
     )
 
 
-def test_programs_and_plans_are_shown_in_one_line(outputs):
+def test_a_program_is_shown_with_its_cell(outputs):
     assert outputs["repr"].strip() == "<Program of Cell In[1]: 2 ops>"
-    assert outputs["plan"].strip() == "<Plan of churn_2: 2 nodes>"
 
 
 LINES = """\
@@ -196,7 +204,7 @@ def test_a_model_can_be_typed_in(folder, command, position):
         capture_output=True,
         text=True,
         cwd=folder,
-        env=process_environment() | {"IPYTHONDIR": str(folder / "ipython")},
+        env=environment(folder),
         timeout=120,
         check=False,
     )

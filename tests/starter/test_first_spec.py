@@ -338,7 +338,7 @@ def test_any_table_is_refused_or_its_spec_reads_every_row(
     written = {name: (cells * 20)[:20] for name, cells in columns.items()}
     written["outcome"] = (label * 20)[:20]
     if is_parquet:
-        path = folder / "t.parquet"
+        path = folder / "t: #1\n.parquet"
         pq.write_table(pa.table(written), path)
     else:
         path = write_csv(folder / "t.csv", written)
