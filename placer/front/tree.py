@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import isroutine
 from math import isfinite
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -80,10 +81,18 @@ def _to_scalar(value: object, span: Span) -> str | float | None:
         if not isfinite(value):
             raise SpecError(f"{value} is not a finite number", span=span)
         return float(value)
+    hint = None
+    if isroutine(value):
+        hint = (
+            "nodes import a function from a file: write it to rows.py beside the program"
+            " (in a notebook, with %%writefile), and name it: 'python:rows:FUNCTION' for"
+            " a source, 'rows:FUNCTION' for an op"
+        )
     raise SpecError(
         "a spec contains strings, numbers, lists and mappings, not"
         f" {_short_repr(value)}",
         span=span,
+        hint=hint,
     )
 
 

@@ -52,6 +52,7 @@ def rows():
 
 train("python:__main__:rows")
 """,
+    "reader object": "train(rows)",
     "write a function": "%%writefile functions.py\ndef double(x):\n    return 2 * x\n",
     "trace": """\
 from functions import double
@@ -152,7 +153,13 @@ def test_a_changed_module_is_read_again(outputs):
 def test_a_reader_in_a_cell_is_refused_with_what_to_do(outputs):
     text = outputs["reader in a cell"]
     assert text.startswith("SpecError: Cell In[1]:5:10: there is no __main__.py beside")
-    assert "put %%writefile rows.py at the top of its cell" in text
+    assert "put %%writefile functions.py at the top of its cell" in text
+
+
+def test_a_reader_that_is_no_name_is_refused_with_what_to_do(outputs):
+    text = outputs["reader object"]
+    assert "lists and mappings, not <function rows at" in text
+    assert "name it: 'python:rows:FUNCTION' for a source" in text
 
 
 def test_a_function_in_a_cell_is_refused_with_what_to_do(outputs):
@@ -163,7 +170,7 @@ def test_a_function_in_a_cell_is_refused_with_what_to_do(outputs):
 
 def test_an_error_is_shown_with_its_cell_and_without_calls_inside_placer(outputs):
     assert outputs["mistake"].strip() == (
-        "SpecError: Cell In[13]:1:1: a program has no section 'epoch'\n"
+        "SpecError: Cell In[14]:1:1: a program has no section 'epoch'\n"
         '  1 | make("npz:rows.npz").update(\n'
         "    | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
         "  hint: did you mean 'epochs'?"

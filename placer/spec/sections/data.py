@@ -104,12 +104,7 @@ def _read_source(node: SpecNode, context: Context) -> sources.Source | None:
 
 def _add_modules(module: str, function: str, context: Context) -> None:
     """Add the modules of a `python:` source. Raises DataError if it has none."""
-    name = "rows" if module == "__main__" else module
-    advice = (
-        f"nodes import it: write the function to {name}.py; in a notebook,"
-        f" put %%writefile {name}.py at the top of its cell"
-    )
-    needed = modules_of(module, function, context.folder, advice)
+    needed = modules_of(module, function, context.folder)
     names = defined_names(context.folder, module)
     if names is not None and function not in names:
         close = nearest(function, names)
