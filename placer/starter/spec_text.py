@@ -17,6 +17,7 @@ _OWN_NAMES = {
     *(
         "numbers",
         "scaled",
+        "clipped",
         "features",
         "h1",
         "h2",
@@ -224,7 +225,12 @@ class _Writer:
                 f"{pad}- {{name: scaled, op: batch_norm, in: numbers, momentum: 0.95,"
                 " epsilon: 1.0e-12}"
             )
-            parts.append("scaled")
+            yield from _comment(
+                "A value far from all others counts as 10 standard deviations.",
+                f"{pad}# ",
+            )
+            yield f"{pad}- {{name: clipped, op: clip, in: scaled, min: -10, max: 10}}"
+            parts.append("clipped")
         if draft.words:
             if draft.numbers:
                 yield ""

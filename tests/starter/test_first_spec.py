@@ -123,6 +123,18 @@ def test_parquet_files_of_words_numbers_and_nulls_are_learned(
     assert result.eval["auc"] > 0.95
 
 
+def test_a_rare_value_does_not_spoil_the_evaluation(tmp_path, quick_compilation):
+    x = rng.normal(size=4000)
+    columns = {"x": x, "rare": [0] * 4000, "y": np.where(x > 0, "a", "b")}
+    for row in (7, 1200, 2800):
+        columns["rare"][row] = 10**6
+    spec_of(write_csv(tmp_path / "t.csv", columns))
+    placer.compile(tmp_path / "model.yaml", tmp_path / "build")
+    result = placer.launch(tmp_path / "build", in_process=True, steps=200)
+    assert result.eval["loss"] < 0.3
+    assert result.eval["accuracy"] > 0.95
+
+
 def table_of(**columns) -> dict[str, list]:
     """Return the columns, one of numbers, and a label, of 40 rows."""
     return columns | {"x": list(range(0, 80, 2)), "label": ["yes", "no"] * 20}
