@@ -25,6 +25,7 @@ from placer.command.options import DEBUG, debug_option
 from placer.command.run import run_command
 from placer.command.show import show_command
 from placer.command.to_yaml import to_yaml_command
+from placer.command.train import train_command
 from placer.errors import PlacerError
 
 INTERRUPTED = 130
@@ -48,8 +49,9 @@ def commands() -> None:
     """Compile one model with placed ops into one JAX program per node.
 
     \b
+      placer train specs/digits.yaml                   train on this machine
       placer compile specs/digits.yaml --out build/    write one program per node
-      placer launch build/                             train on this machine
+      placer launch build/                             run such a build
       placer show build/                               show which op runs where
       placer explain build/ h1.w                       explain why
     """
@@ -57,6 +59,7 @@ def commands() -> None:
 
 for command in (
     init_command,
+    train_command,
     compile_command,
     launch_command,
     show_command,

@@ -30,10 +30,13 @@ def mapping_node(entries: Mapping[str, SpecNode | None], span: Span) -> MappingN
     return MappingNode(span, nodes, {key: scalar_node(key, span) for key in nodes})
 
 
-def to_node(value: object, span: Span, program: Program, depth: int = 0) -> SpecNode:
+def to_node(
+    value: object, span: Span, program: Program | None, depth: int = 0
+) -> SpecNode:
     """Return a value as a node.
 
-    A Variable becomes its name, and a Place its text. A node is returned as it is.
+    A Variable of `program` becomes its name, and a Place its text. A node is returned
+    as it is.
     Numbers of other libraries become Python numbers. Raises SpecError at `span` for a
     value that cannot be written in a spec.
     """
