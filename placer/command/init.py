@@ -72,9 +72,7 @@ def init_command(
             file.write(text.encode())
     except OSError as error:
         raise SpecError(f"cannot write {out}: {error.strerror}") from error
-    spec = quote(str(out))
-    echo(f"written to {out}; train it with:")
-    echo(f"  placer compile {spec} --out build/ && placer launch build/")
+    echo(f"written to {out}; train it with: placer train {quote(str(out))}")
 
 
 def _check_target(out: Path, force: bool) -> None:

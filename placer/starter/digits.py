@@ -10,8 +10,7 @@ _TEXT = """\
 # Classify images of handwritten digits, 8 x 8 pixels each. The data ships with
 # scikit-learn. Written by `placer init`; change it as you like.
 #
-#     placer compile {spec} --out build/
-#     placer launch build/
+#     placer train {spec}
 #
 # For a table of your own: placer init TABLE.csv
 

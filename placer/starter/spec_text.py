@@ -75,8 +75,7 @@ class _Writer:
         )
         yield "#"
         spec = comment_text(quote(str(self.out)))
-        yield f"#     placer compile {spec} --out build/"
-        yield "#     placer launch build/"
+        yield f"#     placer train {spec}"
         if not table.is_whole:
             yield "#"
             yield from _comment(

@@ -32,7 +32,7 @@ def init(tmp_path, monkeypatch, capsys):
 def test_without_a_file_the_spec_trains_on_data_that_ships(init):
     status, out, _ = init()
     assert status == 0
-    assert "placer compile model.yaml --out build/" in out
+    assert out == "written to model.yaml; train it with: placer train model.yaml\n"
     placer.compile("model.yaml", "build")
     assert placer.launch("build", in_process=True, steps=3).steps == 3
 
@@ -46,8 +46,7 @@ def test_a_table_is_described_and_its_spec_named_like_it(init):
         "  left out: id: it numbers the rows",
         "label: income (a guess: --label COLUMN names another)",
         "task: classification, 2 classes",
-        "written to people.yaml; train it with:",
-        "  placer compile people.yaml --out build/ && placer launch build/",
+        "written to people.yaml; train it with: placer train people.yaml",
     ]
     assert placer.compile("people.yaml", "build").name == "people"
 
