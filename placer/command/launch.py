@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,36 +17,56 @@ from placer.command.options import build_argument, run_options
 if TYPE_CHECKING:
     from placer.launcher.supervise import Watch
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 
-@click.command("launch", short_help="Run all nodes of a build on this machine.")
-@build_argument
-@run_options
-@click.option(
+_json_option = click.option(
     "--json",
     "as_json",
     is_flag=True,
     help="Print the result as one JSON object on standard output; everything else goes "
     "to standard error.",
 )
-@click.option(
+_logs_option = click.option(
     "--logs",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder for the logs of nodes. By default a folder in the user's cache, "
     "removed after a successful run; the logs of the last 20 failed runs are kept.",
 )
-@click.option(
+_in_process_option = click.option(
     "--in-process",
     is_flag=True,
     help="Run the nodes as threads of this process, with the same programs and without "
     "the live table.",
 )
-@click.option(
+_quiet_option = click.option(
     "--quiet",
     is_flag=True,
     help="Print nothing but warnings, errors and the result.",
 )
-def launch_command(
+
+
+def launch_options(command: Function) -> Function:
+    """Add the options of `placer launch`, which are arguments of `run_build`."""
+    return run_options(
+        _json_option(_logs_option(_in_process_option(_quiet_option(command))))
+    )
+
+
+@click.command("launch", short_help="Run all nodes of a build on this machine.")
+@build_argument
+@launch_options
+def launch_command(build: Path, **options: Any) -> None:
+    """Run all nodes of BUILD on this machine until the run ends.
+
+    Each node is a process. If one fails, all are ended, and the last line says the root
+    cause. Ctrl-C ends all nodes. With --checkpoint or --save-params, the first Ctrl-C
+    stops all nodes after the same step and saves; a second one ends them at once.
+    """
+    run_build(build, **options)
+
+
+def run_build(
     build: Path,
     as_json: bool,
     logs: Path | None,
@@ -53,12 +74,7 @@ def launch_command(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Run all nodes of BUILD on this machine until the run ends.
-
-    Each node is a process. If one fails, all are ended, and the last line says the root
-    cause. Ctrl-C ends all nodes. With --checkpoint or --save-params, the first Ctrl-C
-    stops all nodes after the same step and saves; a second one ends them at once.
-    """
+    """Launch a build and print its progress and its result."""
     from placer.launcher.local import check_launch, launch, launch_processes
     from placer.launcher.logs import log_folder
     from placer.report.outcome import (

@@ -41,16 +41,19 @@ class SpecPath(click.Path):
 
 
 class BuildPath(click.Path):
-    """A build folder; the error for a spec file says how to compile it."""
+    """A build folder; the error for a spec says how to train and to compile it."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         file, colon, _ = str(value).rpartition(":")
         if os.path.isfile(value) or (colon and file.endswith(".py")):
-            compile_it = f"placer compile {quote(str(value))} --out build/"
+            spec = quote(str(value))
             self.fail(
-                f"'{value}' is a spec; compile it first: {compile_it}", param, ctx
+                f"'{value}' is a spec; train it with: placer train {spec}, or compile"
+                f" it first: placer compile {spec} --out build/",
+                param,
+                ctx,
             )
         return super().convert(value, param, ctx)
 
@@ -148,6 +151,14 @@ nodes_option = click.option(
     type=Pairs("KIND=N", "worker=4,ps=2", "[0-9]{1,7}", int),
     help="Override the number of nodes of a kind, such as worker=4,ps=2.",
 )
+set_option = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set a key of the spec, such as train.epochs=5 or graph.h1.size=64; the value "
+    "is YAML. Can be repeated; of one key, the last value counts.",
+)
 endpoints_option = click.option(
     "--endpoints",
     type=Pairs("NODE=HOST:PORT", "worker:0=127.0.0.1:4000", ".+", str),
@@ -170,7 +181,7 @@ code_option = click.option(
 
 def compile_options(command: Function) -> Function:
     """Add the options that are arguments of `placer.compile`, by their names there."""
-    return nodes_option(single_process_option(code_option(command)))
+    return set_option(nodes_option(single_process_option(code_option(command))))
 
 
 def run_options(command: Function) -> Function:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from placer.command.console import echo
-from placer.command.options import build_or_spec_argument, code_option
+from placer.command.options import build_or_spec_argument, code_option, set_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     help="Show when each node runs each microbatch of a step.",
 )
 @click.option("--node", metavar="NAME:ID", help="Show the program of this node.")
+@set_option
 @code_option
 def show_command(
     build: Path,
@@ -40,6 +41,7 @@ def show_command(
     tables: bool,
     schedule: bool,
     node: str | None,
+    overrides: tuple[str, ...],
     code: bool,
 ) -> None:
     """Show a summary of a build or a spec, and the placed graph, colored by place.
@@ -56,7 +58,7 @@ def show_command(
     from placer.command.build_or_spec import load_build
     from placer.report.console import console
 
-    loaded = load_build(build, code=code)
+    loaded = load_build(build, overrides=overrides, code=code)
     screen = console(sys.stdout)
     if node is not None:
         _program(loaded, node, screen)
@@ -115,7 +117,7 @@ def _schedule(build: LoadedBuild, screen: Console) -> None:
     from placer.report.pipeline import draw_schedule
 
     if build.plan.microbatches == 1:
-        echo("there is no schedule: train.microbatches is 1")
+        echo("there is no schedule: train.microbatches (or gradient_accumulation) is 1")
         return
     schedule = make_schedule(build.graphs[0], build.plan.schedule)
     if not screen.is_terminal:

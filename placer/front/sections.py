@@ -24,6 +24,7 @@ class Sections(TypedDict, total=False):
     emulate: bool
     epochs: int
     microbatches: int
+    gradient_accumulation: int
     schedule: Literal["1f1b", "gpipe"]
     nan: Literal["stop", "warn"]
     metrics: Sequence[str | Variable]

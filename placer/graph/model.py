@@ -59,4 +59,6 @@ class Model:
     bits."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Files of initial values that are not in a folder, by name."""
+    overrides: tuple[str, ...] = ()
+    """The keys of the spec that were set from outside, as `KEY=VALUE`."""
     memory: Mapping[tuple[str, str], Memory] = field(default_factory=dict)

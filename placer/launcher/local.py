@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from placer.build.plan import Plan, read_plan, read_sources
+from placer.channel.ports import free_endpoints
 from placer.errors import PlacerError, RunError, RunWarning
 from placer.launcher.kept import StepHistory, params_keeper
 from placer.launcher.logs import LogFolder, log_folder
 from placer.launcher.node_command import node_command, node_environment
 from placer.launcher.node_process import NodeProcess, start_node
-from placer.launcher.ports import free_endpoints
 from placer.launcher.signals import catch_signals
 from placer.launcher.supervise import Watch, supervise
 from placer.reentry import refuse_at_import, refuse_in_node
@@ -145,6 +145,7 @@ def check_launch(build: Path, options: Options) -> Plan:
     spec = build / read_sources(build).spec
     refuse_at_import("placer.launch", spec.parent, plan.modules)
     check_output_files(build, options)
+    _check_checkpoints(plan, build, options)
     return plan
 
 
@@ -260,7 +261,6 @@ def log_path(logs: Path, node: str) -> Path:
 def check_output_files(build: Path, options: Options) -> None:
     """Raise PlacerError if a file that the run writes cannot be written, is inside the
     build, or is named by two options."""
-    _check_checkpoints(build, options)
     targets: set[Path] = set()
     for option in OPTIONS:
         path = getattr(options, option.name)
@@ -286,9 +286,9 @@ def check_output_files(build: Path, options: Options) -> None:
         targets.add(path.resolve())
 
 
-def _check_checkpoints(build: Path, options: Options) -> None:
+def _check_checkpoints(plan: Plan, build: Path, options: Options) -> None:
     """Raise PlacerError if a folder of checkpoints cannot be used."""
-    settings = checkpoint_settings(read_plan(build), build, options)
+    settings = checkpoint_settings(plan, build, options)
     if settings is not None and settings.folder.is_relative_to(build.resolve()):
         raise PlacerError(
             f"cannot write checkpoints to '{settings.folder}': it is inside the build"

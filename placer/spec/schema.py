@@ -174,6 +174,9 @@ class Train(Struct, forbid_unknown_fields=True):
     microbatches: Annotated[
         Count, doc("number of parts of a batch that run one after another")
     ] = 1
+    gradient_accumulation: Annotated[
+        Count | None, doc("another name of microbatches")
+    ] = None
     schedule: Annotated[
         Literal["1f1b", "gpipe"], doc("order of the microbatches in a pipeline")
     ] = "1f1b"

@@ -82,7 +82,9 @@ def test_help_lists_the_commands_in_order(run_command: RunCommand) -> None:
     assert result.status == 0
     listed = result.out.split("Commands:")[1].splitlines()
     names = [line.split()[0] for line in listed if line.startswith("  ")]
-    assert names[:7] == [
+    assert names[:9] == [
+        "init",
+        "train",
         "compile",
         "launch",
         "show",
@@ -152,14 +154,16 @@ def test_it_runs_as_a_module() -> None:
 
 @pytest.mark.parametrize("line", [["launch"], ["run", "--node", "worker:0"]])
 @pytest.mark.parametrize("function", ["", ":build"])
-def test_a_spec_in_place_of_a_build_gives_a_hint_to_compile_it(
+def test_a_spec_in_place_of_a_build_gives_a_hint_to_train_or_compile_it(
     run_command: RunCommand, line: list[str], function: str
 ) -> None:
     spec = f"{DIGITS}{function}".replace(".yaml:", ".py:")
     result = run_command(*line, spec)
     assert result.status == 2
-    hint = f"placer compile {spec} --out build/"
-    assert f"'{spec}' is a spec; compile it first: {hint}\n" in result.err
+    assert (
+        f"'{spec}' is a spec; train it with: placer train {spec}, or compile it first:"
+        f" placer compile {spec} --out build/\n"
+    ) in result.err
 
 
 @pytest.mark.parametrize(
@@ -495,7 +499,10 @@ def test_show_schedule_without_microbatches_says_so(
     run_command: RunCommand, build: Path
 ) -> None:
     result = run_command("show", build, "--schedule")
-    assert result.out == "there is no schedule: train.microbatches is 1\n"
+    assert (
+        result.out
+        == "there is no schedule: train.microbatches (or gradient_accumulation) is 1\n"
+    )
 
 
 def test_show_tables_lists_every_block_and_the_balance(

@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 
 from placer.config import optimizers, schedules
 from placer.config.checkpoint import EPOCH, Checkpointing, EarlyStop, Interval
+from placer.config.checks import describe_value
 from placer.errors import did_you_mean
 from placer.place import Place
 from placer.spec.context import Context
@@ -52,6 +53,9 @@ def read_train(
     good = decode(section, Train, "train", problems)
     if not isinstance(section, MappingNode):
         return Training(good, None, (), (), None, None)
+    if (parts := good.get("gradient_accumulation")) is not None:
+        _check_microbatches(parts, section, problems)
+        good["microbatches"] = parts
     loss = section.get("minimize") if "minimize" in good else None
     assert loss is None or isinstance(loss, ScalarNode)
     metrics: Sequence[ScalarNode] = ()
@@ -86,6 +90,18 @@ def read_train(
     return Training(
         good, loss, metrics, groups, clip, backward, every, checkpoint, stopping
     )
+
+
+def _check_microbatches(parts: int, section: MappingNode, problems: Problems) -> None:
+    """Report `microbatches` beside `gradient_accumulation` if they differ."""
+    other = section.get("microbatches")
+    if other is not None and other.value != parts:
+        problems.add(
+            "'gradient_accumulation' and 'microbatches' are one setting, with different"
+            f" values: {parts} and {describe_value(other.value)}",
+            section.keys["gradient_accumulation"].span,
+            "write only one of them",
+        )
 
 
 def _distinct(node: SpecNode, problems: Problems) -> list[ScalarNode]:
