@@ -87,6 +87,7 @@ def test_help_lists_the_commands_in_order(run_command: RunCommand) -> None:
         "train",
         "compile",
         "launch",
+        "checkpoints",
         "show",
         "explain",
         "check",
