@@ -157,7 +157,7 @@ def compile_placed(
         },
     }
     text = out.with_suffix(".yaml")
-    text.write_text(yaml.safe_dump(spec))
+    text.write_text(yaml.safe_dump(spec, sort_keys=False))
     placer.compile(text, out, **options)
     return out
 

@@ -72,7 +72,9 @@ def build(folder: Path, model: dict[str, Any] | None = None, name: str = "b") ->
     rng = np.random.default_rng(0)
     x = rng.normal(size=(ROWS, 6)).astype(np.float32)
     np.savez(folder / "rows.npz", x=x, y=(x[:, 0] > 0).astype(np.int32))
-    (folder / f"{name}.yaml").write_text(yaml.safe_dump(model or spec()))
+    (folder / f"{name}.yaml").write_text(
+        yaml.safe_dump(model or spec(), sort_keys=False)
+    )
     placer.compile(folder / f"{name}.yaml", folder / name)
     return folder / name
 
