@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -49,6 +49,7 @@ def load_build(
     *,
     nodes: Mapping[str, int] | None = None,
     single_process: bool = False,
+    outputs: Sequence[str] | None = None,
     code: bool = True,
 ) -> LoadedBuild:
     """Read a build folder, or compile a spec file in memory; write nothing.
@@ -60,5 +61,5 @@ def load_build(
         return LoadedBuild(path, read_plan(path), partial(read_file, path))
     from placer.compiler import compile_in_memory
 
-    build = compile_in_memory(path, Path(), nodes, single_process, code)
+    build = compile_in_memory(path, Path(), nodes, single_process, outputs, code)
     return LoadedBuild(path, build.plan, build.files.__getitem__)

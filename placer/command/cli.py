@@ -20,6 +20,7 @@ from placer.command.explain import explain_command
 from placer.command.launch import launch_command
 from placer.command.opt import opt_command
 from placer.command.options import DEBUG, debug_option
+from placer.command.predict import predict_command
 from placer.command.run import run_command
 from placer.command.show import show_command
 from placer.command.to_yaml import to_yaml_command
@@ -48,6 +49,7 @@ def commands() -> None:
     \b
       placer compile specs/digits.yaml --out build/    write one program per node
       placer launch build/                             train on this machine
+      placer predict build/ --params PARAMS --out FILE predict rows
       placer show build/                               show which op runs where
       placer explain build/ h1.w                       explain why
     """
@@ -56,6 +58,7 @@ def commands() -> None:
 for command in (
     compile_command,
     launch_command,
+    predict_command,
     show_command,
     explain_command,
     check_command,

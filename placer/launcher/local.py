@@ -23,7 +23,8 @@ from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.run.events import show_output
 from placer.runtime.run.interruption import Interruption
 from placer.runtime.run.options import OPTIONS, Options, takes_options
-from placer.runtime.run.result import Result
+from placer.runtime.run.prediction_request import PredictionRequest
+from placer.runtime.run.result import Outcome, Result
 
 AnyPath = str | Path
 
@@ -76,7 +77,7 @@ def launch(
     if in_process:
         for name, value in (("logs", logs), ("watch", watch)):
             if value is not None:
-                raise _threads_error(name)
+                raise threads_error(name)
         return _launch_threads(folder, chosen)
     with log_folder(logs, plan.name) as run_logs:
         result = launch_processes(folder, plan, chosen, run_logs, watch or show_output)
@@ -99,6 +100,20 @@ def launch_processes(
     build: Path, plan: Plan, options: Options, logs: LogFolder, watch: Watch
 ) -> Result:
     """Run the nodes of a build as processes, after `check_launch`; see `launch`."""
+    result = run_processes(build, plan, options, logs, watch)
+    assert isinstance(result, Result)
+    return result
+
+
+def run_processes(
+    build: Path,
+    plan: Plan,
+    options: Options,
+    logs: LogFolder,
+    watch: Watch,
+    prediction: PredictionRequest | None = None,
+) -> Outcome:
+    """Run the nodes of a build as processes, to train, or to predict some rows."""
     nodes = [node.name for node in plan.nodes]
     if options.base_port is None:
         endpoints = free_endpoints(nodes)
@@ -106,7 +121,13 @@ def launch_processes(
         from placer.runtime.run.process import default_endpoints
 
         endpoints = default_endpoints(plan, options.base_port)
-    command = partial(node_command, build, endpoints=endpoints, options=options)
+    command = partial(
+        node_command,
+        build,
+        endpoints=endpoints,
+        options=options,
+        prediction=prediction,
+    )
     result = launch_nodes(
         nodes,
         command,
@@ -124,13 +145,13 @@ def _launch_threads(build: Path, options: Options) -> Result:
 
     With `save_params`, a signal stops them after a step, and they save.
     """
-    for option in OPTIONS:
-        if not option.for_threads and getattr(options, option.name) != option.default:
-            raise _threads_error(option.name)
+    check_thread_options(options)
     from placer.runtime.run.threads import run_in_threads
 
     if options.save_params is None:
-        return run_in_threads(build, options)
+        result = run_in_threads(build, options)
+        assert isinstance(result, Result)
+        return result
     interruption = Interruption(options.save_params)
     with catch_signals() as signals:
         try:
@@ -143,6 +164,7 @@ def _launch_threads(build: Path, options: Options) -> Result:
         except PlacerError as error:
             signals.raise_first(interruption.outcome(None, failure=str(error)))
             raise
+        assert isinstance(result, Result)
         signals.raise_first(interruption.outcome(result.steps))
         return result
 
@@ -155,7 +177,7 @@ def launch_nodes(
     watch: Watch,
     *,
     params_file: Path | None = None,
-) -> Result:
+) -> Outcome:
     """Start a process for each node and watch the processes until all have ended.
 
     The first node is the control node. `command(node)` returns the command line of a
@@ -216,7 +238,14 @@ def check_output_files(build: Path, options: Options) -> None:
         targets.add(path.resolve())
 
 
-def _threads_error(option: str) -> PlacerError:
+def check_thread_options(options: Options) -> None:
+    """Raise PlacerError for an option that nodes in threads cannot use."""
+    for option in OPTIONS:
+        if not option.for_threads and getattr(options, option.name) != option.default:
+            raise threads_error(option.name)
+
+
+def threads_error(option: str) -> PlacerError:
     return PlacerError(
         f"'{option}' cannot be used with in-process nodes, which are threads"
     )

@@ -26,6 +26,8 @@ STOP, LAST = -8, -9
 last step of the run."""
 ROWS = -10
 """The edge of the digests of rows."""
+OUTPUT_ROWS = -20
+"""The edge of the outputs of a prediction."""
 
 
 def barrier(

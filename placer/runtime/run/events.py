@@ -12,7 +12,7 @@ import msgspec
 from placer.channel.cause import Cause
 from placer.errors import RunError
 from placer.printable import make_printable
-from placer.runtime.run.result import Metrics, Result
+from placer.runtime.run.result import Metrics, PredictionResult, Result
 
 READING: Final = "reading rows"
 """The state of a node that reads its sources; its events have the number of rows."""
@@ -71,7 +71,9 @@ class Output(msgspec.Struct, frozen=True, tag_field="event", tag="output"):
     text: str
 
 
-Event: TypeAlias = State | Step | NodeWarning | Result | NodeFailure | Output
+Event: TypeAlias = (
+    State | Step | NodeWarning | Result | PredictionResult | NodeFailure | Output
+)
 
 Report: TypeAlias = Callable[[Event], None]
 """Receives the events of a node."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.build.plan import Plan
+from placer.channel.protocol import Channel
 from placer.errors import DataError, RunError
 from placer.files.regular import open_regular
 from placer.runtime.program.node import Node
@@ -35,8 +36,22 @@ def run_handshake(execution: Execution, node: Node) -> None:
         "build": plan.digest,
         "--steps": options.steps or 0,
         "--save-params": options.save_params is not None,
-        "--init-params": _fingerprint(options.init_params),
+        "--init-params": fingerprint(options.init_params),
     }
+    common = agree(plan, channel, facts)
+    node.training = training.with_rows(common["training rows"])
+    compare_rows(plan, channel, TRAINING, training.rows)
+    if evaluating is not None:
+        node.evaluating = evaluating.with_rows(common["evaluation rows"])
+        compare_rows(plan, channel, EVALUATION, evaluating.rows)
+
+
+def agree(plan: Plan, channel: Channel, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Exchange facts with all nodes, and return those that all have in common.
+
+    A fact is None on a node that does not know it. Raises RunError on the control node
+    if nodes differ.
+    """
 
     def check(reports: list[Any]) -> None:
         for node, node_report in zip(plan.nodes, reports, strict=True):
@@ -48,17 +63,11 @@ def run_handshake(execution: Execution, node: Node) -> None:
         for fact in facts:
             _common(plan, reports, fact)
 
-    reports = barrier(plan, channel, facts, HANDSHAKE, check)
-    node.training = training.with_rows(_common(plan, reports, "training rows"))
-    compare_rows(plan, channel, TRAINING, training.rows)
-    if evaluating is not None:
-        node.evaluating = evaluating.with_rows(
-            _common(plan, reports, "evaluation rows")
-        )
-        compare_rows(plan, channel, EVALUATION, evaluating.rows)
+    reports = barrier(plan, channel, dict(facts), HANDSHAKE, check)
+    return {fact: _common(plan, reports, fact) for fact in facts}
 
 
-def _fingerprint(file: Path | None) -> str:
+def fingerprint(file: Path | None) -> str:
     """Return a digest of a parameter file, to compare between nodes; "" for no file."""
     if file is None:
         return ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -13,7 +12,7 @@ import numpy as np
 
 from placer.config.safetensors import DTYPES, open_tensors
 from placer.errors import DataError, did_you_mean
-from placer.files.atomic import atomic_file
+from placer.files.atomic import atomic_file, mode_of
 
 _DTYPE_WORDS = {dtype: word for word, dtype in DTYPES.items()}
 
@@ -35,7 +34,7 @@ def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
     if path.exists() and not path.is_file():
         raise DataError(f"parameters cannot be written to {path}: it is not a file")
     try:
-        with atomic_file(path, _mode(path)) as file:
+        with atomic_file(path, mode_of(path)) as file:
             _write(file, parameters)
     except OSError as error:
         raise DataError(
@@ -72,15 +71,6 @@ def _write(file: BinaryIO, parameters: Mapping[str, np.ndarray]) -> None:
     file.write(len(text).to_bytes(8, "little") + text)
     for flat in ordered.values():
         file.write(flat.view(np.uint8).data)
-
-
-def _mode(path: Path) -> int:
-    """Return the mode of an existing file, or that of a new file."""
-    if path.exists():
-        return path.stat().st_mode & 0o777
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def load(path: Path) -> dict[str, np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Final
 
 from placer.build.plan import Plan
@@ -16,6 +17,7 @@ from placer.runtime.run.opened_sources import inputs_of
 
 TRAINING: Final = "training"
 EVALUATION: Final = "evaluation"
+PREDICTION: Final = "prediction"
 
 _HINT = (
     "a source must return the same rows in every process: sort the items of a set or a"
@@ -23,7 +25,13 @@ _HINT = (
 )
 
 
-def compare_rows(plan: Plan, channel: Channel, phase: str, rows: Rows | None) -> None:
+def compare_rows(
+    plan: Plan,
+    channel: Channel,
+    phase: str,
+    rows: Rows | None,
+    data: Data | None = None,
+) -> None:
     """Let the control node compare the rows of all nodes.
 
     The handshake comes first, so all nodes have the same number of rows.
@@ -31,21 +39,18 @@ def compare_rows(plan: Plan, channel: Channel, phase: str, rows: Rows | None) ->
     Args:
         plan: the plan.
         channel: the node's channel.
-        phase: TRAINING or EVALUATION.
+        phase: TRAINING, EVALUATION or PREDICTION.
         rows: the rows that this node reads in the phase, if any.
+        data: the source, if it is not that of the plan.
 
     Raises:
         RunError: on the control node, if rows differ. It aborts the run on the others.
     """
-    training = phase == TRAINING
-    readers = [
-        node.name
-        for node in plan.nodes
-        if inputs_of(node.step if training else node.evaluation)
-    ]
+    phase_of = attrgetter("step" if phase == TRAINING else phase)
+    readers = [node.name for node in plan.nodes if inputs_of(phase_of(node))]
     if len(readers) < 2:
         return
-    key = Key(ROWS, 0 if training else 1)
+    key = Key(ROWS, (TRAINING, EVALUATION, PREDICTION).index(phase))
     own = None if rows is None else rows.digests()
     if channel.node != plan.control:
         if own is not None:
@@ -57,7 +62,8 @@ def compare_rows(plan: Plan, channel: Channel, phase: str, rows: Rows | None) ->
         else receive_json(channel, name, key, Digests)
         for name in readers
     }
-    data = plan.train if training else plan.evaluation
+    if data is None:
+        data = plan.train if phase == TRAINING else plan.evaluation
     assert data is not None
     check_same_rows(data, phase, digests)
 

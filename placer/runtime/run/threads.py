@@ -18,7 +18,9 @@ from placer.runtime.run.executor import execute
 from placer.runtime.run.failure import describe_error, root_cause_reported
 from placer.runtime.run.interruption import STOPPING, Decision, Interruption
 from placer.runtime.run.options import Options
-from placer.runtime.run.result import Result
+from placer.runtime.run.prediction import predict
+from placer.runtime.run.prediction_request import PredictionRequest
+from placer.runtime.run.result import Outcome
 from placer.runtime.run.state import Execution
 
 INTERRUPT_TIMEOUT = 2.0
@@ -30,7 +32,8 @@ def run_in_threads(
     options: Options | None = None,
     *,
     interrupts: Callable[[], Sequence[float | None]] = tuple,
-) -> Result:
+    prediction: PredictionRequest | None = None,
+) -> Outcome:
     """Run all nodes of a build as threads of this process, over the memory channel.
 
     Programs, executor and protocols are the same as with processes. After an interrupt,
@@ -42,6 +45,7 @@ def run_in_threads(
         interrupts: returns an entry for each interrupt so far: the seconds in which the
             nodes have to stop, or None for no limit. After the first one all nodes stop
             after the same step and save, without a last evaluation.
+        prediction: predict these rows instead of training.
 
     Returns:
         The result of the run.
@@ -74,11 +78,13 @@ def run_in_threads(
                 loaded[node.program] = load_program(folder, plan, node)
             return loaded[node.program]
 
-    def run_node(execution: Execution) -> Result | None:
+    def run_node(execution: Execution) -> Outcome | None:
         me = execution.me
         try:
             with node_in_thread(me.name), root_cause_reported(execution):
-                return execute(execution, *load(me))
+                if prediction is not None:
+                    return predict(execution, load(me), prediction)
+                return execute(execution, load(me))
         finally:
             execution.channel.close()
 
@@ -112,10 +118,10 @@ def run_in_threads(
 
 
 def _start_thread(
-    call: Callable[[], Result | None], node: str
-) -> Future[Result | None]:
+    call: Callable[[], Outcome | None], node: str
+) -> Future[Outcome | None]:
     """Call `call` in a daemon thread, which does not keep the process from ending."""
-    future: Future[Result | None] = Future()
+    future: Future[Outcome | None] = Future()
 
     def run() -> None:
         try:
