@@ -1,4 +1,5 @@
-"""Checks that every shipped spec compiles and trains with only the wheel installed.
+"""Checks that every shipped spec trains, and that the tutorial runs, with only the wheel
+installed.
 
 Run this with the Python of an environment that has the wheel and no test dependencies.
 For a spec that needs another package, the error must name the command that installs it.
@@ -7,6 +8,7 @@ Then the package is installed with that command, and the spec is trained.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -38,6 +40,7 @@ def main() -> None:
             check_says_what_to_install(specs / name, extra)
         else:
             train(specs / name)
+    run_tutorial()
     extras = sorted(set(EXTRAS.values()))
     (archive,) = Path(sys.argv[1]).glob("placer-*.whl")
     pip = (sys.executable, "-m", "pip", "install", "--quiet")
@@ -45,6 +48,20 @@ def main() -> None:
     for name in EXTRAS:
         train(specs / name)
     print(f"{len(names)} specs trained from the wheel")
+
+
+def run_tutorial() -> None:
+    """Run every command of the tutorial in an empty folder."""
+    checkout = Path(__file__).parents[1]
+    sys.path.append(str(checkout / "tests"))
+    from support.tutorial import run_page
+
+    path = os.pathsep.join([str(PLACER.parent), os.environ["PATH"]])
+    page = checkout / "docs" / "tutorial.md"
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "PATH": path}
+        run_page(page, Path(folder), "customers.yaml", environment)
+    print("the tutorial runs", flush=True)
 
 
 def find_module(name: str) -> str:

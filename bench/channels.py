@@ -25,9 +25,9 @@ from pathlib import Path
 import numpy as np
 
 from placer.channel.memory import memory_channels
+from placer.channel.ports import free_endpoints
 from placer.channel.protocol import Channel, Key
 from placer.channel.transport import open_channel
-from placer.launcher.ports import free_endpoints
 from placer.memory import aligned
 from placer.memory.allocator import keep_memory
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from placer.compiler import compile as compile
     from placer.config.slicing import slice_sizes as slice_sizes
     from placer.errors import BuildError as BuildError
+    from placer.errors import CheckpointError as CheckpointError
     from placer.errors import DataError as DataError
     from placer.errors import GraphError as GraphError
     from placer.errors import OpError as OpError
@@ -52,6 +53,7 @@ __version__ = "0.1.0"
 # help of the command line load neither JAX nor numpy.
 _HOMES = {
     "BuildError": "placer.errors",
+    "CheckpointError": "placer.errors",
     "Cluster": "placer.place",
     "DataError": "placer.errors",
     "GraphError": "placer.errors",

@@ -8,6 +8,7 @@ import re
 import sys
 from itertools import islice
 from types import CodeType, FrameType
+from typing import Any
 
 from placer.errors import Span, SpecError
 
@@ -47,7 +48,12 @@ def span_of(code: CodeType, instruction: int, line: int) -> Span:
 
 
 def display_path(file: str) -> str:
-    """Return a path as it is shown in messages: relative if in the working folder."""
+    """Return a path as it is shown in messages: relative if in the working folder.
+
+    A cell has the name that IPython gives it, `Cell In[3]`.
+    """
+    if cell := _cell_name(file):
+        return cell
     try:
         here = os.getcwd()
     except OSError:  # the folder was deleted
@@ -63,6 +69,32 @@ def is_cell(file: str) -> bool:
     """
     folder = os.path.basename(os.path.dirname(file))
     return _KERNEL.fullmatch(folder) is not None or not os.path.isfile(file)
+
+
+def session_name() -> str:
+    """Return a name for what is defined in cells: that of the notebook's file.
+
+    VS Code and Jupyter Server tell the kernel the path of the notebook. In another
+    kernel it is `notebook`, and where lines are typed in, `session`.
+    """
+    main = sys.modules.get("__main__")
+    file = getattr(main, "__vsc_ipynb_file__", None) or os.environ.get(
+        "JPY_SESSION_NAME", ""
+    )
+    stem, ending = os.path.splitext(os.path.basename(str(file)))
+    if ending == ".ipynb":
+        return stem
+    return "notebook" if "ipykernel" in sys.modules else "session"
+
+
+def _cell_name(file: str) -> str | None:
+    """Return IPython's name of the cell that was compiled as `file`, if it is one."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    # IPython 8 has it; earlier ones show the name of the file.
+    name_code = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    found = name_code and name_code(file)
+    return " ".join(found) if found else None
 
 
 _KERNEL = re.compile(r"ipykernel_[0-9]+")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from placer.analysis.schedule import Schedule, make_schedule
 from placer.analysis.schedule_text import print_schedule
 from placer.analysis.units import HookName, LoweredGraph
 from placer.build.modules import MAX_MODULE_BYTES
-from placer.build.plan import FILE, SOURCES, Plan, sha256, to_json, with_digest
+from placer.build.plan import FILE, SOURCES, Plan, Sources, sha256, to_json, with_digest
 from placer.build.plan_check import check_plan
 from placer.build.write import write_build
 from placer.config.data import RowSource
@@ -35,6 +36,7 @@ from placer.passes import LoweredModel, PassObserver, lower
 from placer.reentry import refuse_at_import, refuse_in_node
 
 if TYPE_CHECKING:
+    from placer.front.overrides import Overrides
     from placer.front.program import Program
 
 
@@ -43,6 +45,7 @@ def compile(
     out: str | Path,
     *,
     nodes: Mapping[str, int] | None = None,
+    overrides: Overrides | None = None,
     single_process: bool = False,
     outputs: Sequence[str] | None = None,
     code: bool = True,
@@ -56,6 +59,10 @@ def compile(
         out: the build folder. It is created, or must be empty or contain a build, which
             is replaced.
         nodes: overrides the number of nodes of each node kind.
+        overrides: values for keys of the spec, by key: `{"train.epochs": 5,
+            "graph.h1.size": 64}`; or texts, as for `placer compile --set`. Items of a
+            list are named by their number, ops by their name. They are applied in
+            order. Ops and inputs of a Program cannot be overridden.
         single_process: compile the spec for one process, without places. It computes
             the same as all nodes together, and is the reference for them.
         outputs: what a prediction returns, instead of the spec's `predict.outputs`.
@@ -76,40 +83,54 @@ def compile(
         plan = placer.compile("digits.yaml", "build", nodes={"worker": 4})
     """
     build = compile_in_memory(
-        spec, out, nodes, single_process, outputs, code, after_pass
+        spec,
+        nodes=nodes,
+        overrides=overrides,
+        single_process=single_process,
+        outputs=outputs,
+        code=code,
+        after_pass=after_pass,
     )
-    write_build(Path(out), build.files)
+    write_build(Path(out), build.files_in(Path(out)))
     return build.plan
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledBuild:
-    """A build before it is written: its plan, and its files by path."""
+    """A build before it is written: its plan, and its files by path, without
+    sources.json, which depends on the folder of the build.
+
+    `make_sources` returns the content of sources.json for a folder.
+    """
 
     plan: Plan
     files: Mapping[str, bytes]
+    make_sources: Callable[[Path], Sources]
+
+    def files_in(self, folder: Path) -> dict[str, bytes]:
+        """Return all files of the build by path, to be written to `folder`."""
+        sources = msgspec.json.encode(self.make_sources(folder))
+        return {**self.files, SOURCES: msgspec.json.format(sources, indent=1) + b"\n"}
 
 
 def compile_in_memory(
     spec: str | Path | Model | Program,
-    out: str | Path,
+    *,
     nodes: Mapping[str, int] | None = None,
+    overrides: Overrides | None = None,
     single_process: bool = False,
     outputs: Sequence[str] | None = None,
     code: bool = True,
     after_pass: PassObserver | None = None,
 ) -> CompiledBuild:
-    """Compile a spec as `compile` does, but write nothing.
-
-    `out` is the folder of the build, which sources.json depends on.
-    """
+    """Compile a spec as `compile` does, but write nothing."""
     refuse_in_node("placer.compile")
     with _garbage_collection_off():
         if not isinstance(spec, Model):
             from placer.front.read import read_model
             from placer.spec.single_process import to_single_process
 
-            spec = read_model(spec, nodes=nodes, code=code)
+            spec = read_model(spec, nodes=nodes, overrides=overrides, code=code)
             spec = to_single_process(spec) if single_process else spec
         if outputs is not None:
             from placer.spec.outputs import with_outputs
@@ -139,9 +160,7 @@ def compile_in_memory(
         check_memory(plan, spec)
         check_plan(plan, FILE)
         files[FILE] = to_json(plan).encode()
-        sources = msgspec.json.encode(make_sources(spec, graphs, programs, Path(out)))
-        files[SOURCES] = msgspec.json.format(sources, indent=1) + b"\n"
-    return CompiledBuild(plan, files)
+    return CompiledBuild(plan, files, partial(make_sources, spec, graphs, programs))
 
 
 def _code_needed(calls: Sequence[Op]) -> SpecErrors:

@@ -59,6 +59,10 @@ class PlacerError(Exception):
         self.span = span
         self.hint = hint
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows: the message, without the calls inside placer."""
+        return [f"{type(self).__name__}: {self}"]
+
     def __str__(self) -> str:
         lines = [f"{self.span}: {self.message}" if self.span else self.message]
         if self.span and self.span.text:
@@ -119,6 +123,10 @@ class GraphError(PlacerError):
 
 class DataError(PlacerError):
     """A source of rows or a file of parameters that cannot be read or does not fit."""
+
+
+class CheckpointError(DataError):
+    """A checkpoint that cannot be read, is damaged, or is of another model."""
 
 
 class BuildError(PlacerError):

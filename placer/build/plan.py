@@ -6,6 +6,7 @@ Besides the node programs and graph.txt, it is all that the compiler passes on.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +16,7 @@ import msgspec
 from placer.build.folder import edited_error, find_unknown_files, read_file
 from placer.build.plan_check import MEMORY as MEMORY
 from placer.build.plan_check import check_plan
+from placer.config.checkpoint import Checkpointing, EarlyStop, Interval
 from placer.config.columns import Column
 from placer.config.data import RowSource
 from placer.config.fields import Count, Seed, Size, ValueName
@@ -25,6 +27,7 @@ from placer.files.owners import check_folder
 from placer.layouts import Layout
 from placer.layouts.partition import RowShard
 from placer.node_kinds import WORKER, NodeId
+from placer.place.ids import format_nodes
 
 VERSION = 1
 FILE = "plan.json"
@@ -211,6 +214,9 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     epochs: Count
     minimize: str
     nan: Literal["stop", "warn"]
+    evaluate_every: Interval
+    checkpoint: Checkpointing | None = None
+    early_stopping: EarlyStop | None = None
     metrics: tuple[str, ...]
     columns: tuple[Column, ...]
     train: RowSource
@@ -228,6 +234,15 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     """The sha256 of each file of the build but plan.json and sources.json, by path."""
     digest: str = ""
     """The sha256 of this plan as JSON, with an empty digest."""
+
+    def __repr__(self) -> str:
+        nodes = format_nodes(node.name for node in self.nodes)
+        elements = sum(math.prod(p.shape) for p in self.parameters)
+        nbytes = sum(edge.nbytes for edge in self.step_edges)
+        return (
+            f"<Plan of {self.name}: {nodes}; {elements:,} parameters;"
+            f" {len(self.step_edges)} edges, {nbytes:,} bytes per step>"
+        )
 
     def node(self, name: str) -> NodePlan:
         """Return the node of that name. Raises BuildError if there is none."""
@@ -337,7 +352,8 @@ def check_files(folder: Path, plan: Plan) -> None:
 
 class Sources(PlanStruct, frozen=True):
     """The content of sources.json: the spec's path, relative to the build folder, the
-    line and column of each op in the spec, and the ops of each line of the programs.
+    line and column of each op in the spec, the ops of each line of the programs, and the
+    keys of the spec that were set by `--set` or `overrides`, as `KEY=VALUE`.
 
     `lines` has the path of each program, and by the number of a line what an error
     there is about: a function of the program, and the op of it or, of several ops, the
@@ -351,6 +367,7 @@ class Sources(PlanStruct, frozen=True):
     spec: Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=4096)]
     ops: dict[ValueName, tuple[Count, Count]]
     lines: dict[str, dict[Count, tuple[ValueName, ...]]] = {}
+    overrides: tuple[str, ...] = ()
 
 
 def read_sources(folder: Path) -> Sources:

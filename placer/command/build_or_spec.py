@@ -9,6 +9,7 @@ from pathlib import Path
 
 from placer.build.folder import read_file
 from placer.build.plan import SOURCES, Plan, decode_sources, read_plan
+from placer.errors import BuildError
 from placer.graph.graph import Graph
 from placer.graph.text import parse_graphs
 
@@ -48,6 +49,7 @@ def load_build(
     path: Path,
     *,
     nodes: Mapping[str, int] | None = None,
+    overrides: Sequence[str] = (),
     single_process: bool = False,
     outputs: Sequence[str] | None = None,
     code: bool = True,
@@ -55,11 +57,24 @@ def load_build(
     """Read a build folder, or compile a spec file in memory; write nothing.
 
     The other arguments are those of `placer.compile`. Code of a build folder is never
-    run. Raises BuildError if the folder cannot be read, SpecError if the spec is wrong.
+    run. Raises BuildError if the folder cannot be read or `overrides` are given for it,
+    SpecError if the spec is wrong.
     """
     if path.is_dir():
+        if overrides:
+            raise BuildError(
+                f"'{path}' is a build, whose keys cannot be set",
+                hint="--set is for specs: compile the spec again",
+            )
         return LoadedBuild(path, read_plan(path), partial(read_file, path))
     from placer.compiler import compile_in_memory
 
-    build = compile_in_memory(path, Path(), nodes, single_process, outputs, code)
-    return LoadedBuild(path, build.plan, build.files.__getitem__)
+    build = compile_in_memory(
+        path,
+        nodes=nodes,
+        overrides=overrides,
+        single_process=single_process,
+        outputs=outputs,
+        code=code,
+    )
+    return LoadedBuild(path, build.plan, build.files_in(Path()).__getitem__)

@@ -17,6 +17,8 @@ from placer.command.check import check_command, schema_command
 from placer.command.compile import compile_command
 from placer.command.console import echo
 from placer.command.explain import explain_command
+from placer.command.info import info_command
+from placer.command.init import init_command
 from placer.command.launch import launch_command
 from placer.command.opt import opt_command
 from placer.command.options import DEBUG, debug_option
@@ -24,6 +26,7 @@ from placer.command.predict import predict_command
 from placer.command.run import run_command
 from placer.command.show import show_command
 from placer.command.to_yaml import to_yaml_command
+from placer.command.train import train_command
 from placer.errors import PlacerError
 
 INTERRUPTED = 130
@@ -47,8 +50,9 @@ def commands() -> None:
     """Compile one model with placed ops into one JAX program per node.
 
     \b
+      placer train specs/digits.yaml                   train on this machine
       placer compile specs/digits.yaml --out build/    write one program per node
-      placer launch build/                             train on this machine
+      placer launch build/                             run such a build
       placer predict build/ --params PARAMS --out FILE predict rows
       placer show build/                               show which op runs where
       placer explain build/ h1.w                       explain why
@@ -56,6 +60,8 @@ def commands() -> None:
 
 
 for command in (
+    init_command,
+    train_command,
     compile_command,
     launch_command,
     predict_command,
@@ -66,6 +72,7 @@ for command in (
     schema_command,
     to_yaml_command,
     opt_command,
+    info_command,
 ):
     commands.add_command(debug_option(command))
 

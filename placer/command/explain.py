@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from placer.command.console import echo
-from placer.command.options import build_or_spec_argument, code_option
+from placer.command.options import build_or_spec_argument, code_option, set_option
 
 
 @click.command(
@@ -15,8 +15,11 @@ from placer.command.options import build_or_spec_argument, code_option
 )
 @build_or_spec_argument
 @click.argument("name", required=False)
+@set_option
 @code_option
-def explain_command(build: Path, name: str | None, code: bool) -> None:
+def explain_command(
+    build: Path, name: str | None, overrides: tuple[str, ...], code: bool
+) -> None:
     """Explain the place of NAME and list its transfers between nodes.
 
     NAME is an op, a value, a parameter or a block of a parameter. Without NAME: list
@@ -26,7 +29,7 @@ def explain_command(build: Path, name: str | None, code: bool) -> None:
     from placer.report.explain import BuildInfo, explain, list_choices
     from placer.report.repeated_work import repeated_line
 
-    loaded = load_build(build, code=code)
+    loaded = load_build(build, overrides=overrides, code=code)
     if name is None:
         plan, graph = loaded.plan, loaded.graphs[0]
         lines = [*list_choices(plan), *repeated_line(plan, graph)]

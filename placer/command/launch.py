@@ -4,48 +4,77 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from placer.command.console import echo
 from placer.command.options import build_argument, run_options
 
+if TYPE_CHECKING:
+    from placer.launcher.supervise import Watch
 
-@click.command("launch", short_help="Run all nodes of a build on this machine.")
-@build_argument
-@run_options
-@click.option(
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_json_option = click.option(
     "--json",
     "as_json",
     is_flag=True,
     help="Print the result as one JSON object on standard output; everything else goes "
     "to standard error.",
 )
-@click.option(
+_logs_option = click.option(
     "--logs",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder for the logs of nodes. By default a folder in the user's cache, "
     "removed after a successful run; the logs of the last 20 failed runs are kept.",
 )
-@click.option(
+_in_process_option = click.option(
     "--in-process",
     is_flag=True,
     help="Run the nodes as threads of this process, with the same programs and without "
     "the live table.",
 )
-def launch_command(
-    build: Path, as_json: bool, logs: Path | None, in_process: bool, **options: Any
-) -> None:
+_quiet_option = click.option(
+    "--quiet",
+    is_flag=True,
+    help="Print nothing but warnings, errors and the result.",
+)
+
+
+def launch_options(command: Function) -> Function:
+    """Add the options of `placer launch`, which are arguments of `run_build`."""
+    return run_options(
+        _json_option(_logs_option(_in_process_option(_quiet_option(command))))
+    )
+
+
+@click.command("launch", short_help="Run all nodes of a build on this machine.")
+@build_argument
+@launch_options
+def launch_command(build: Path, **options: Any) -> None:
     """Run all nodes of BUILD on this machine until the run ends.
 
     Each node is a process. If one fails, all are ended, and the last line says the root
-    cause. Ctrl-C ends all nodes. With --save-params, the first Ctrl-C stops all nodes
-    after the same step and saves the parameters; a second one ends them at once.
+    cause. Ctrl-C ends all nodes. With --checkpoint or --save-params, the first Ctrl-C
+    stops all nodes after the same step and saves; a second one ends them at once.
     """
+    run_build(build, **options)
+
+
+def run_build(
+    build: Path,
+    as_json: bool,
+    logs: Path | None,
+    in_process: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Launch a build and print its progress and its result."""
     from placer.launcher.local import check_launch, launch, launch_processes
     from placer.launcher.logs import log_folder
     from placer.report.outcome import (
@@ -54,7 +83,8 @@ def launch_command(
         result_json,
         result_lines,
     )
-    from placer.report.progress import show_progress
+    from placer.report.progress.show import show_progress, show_warnings
+    from placer.runtime.run.interruption import interruption_of
     from placer.runtime.run.options import Options
 
     chosen = Options(**options)
@@ -70,16 +100,31 @@ def launch_command(
             notes.append(emulation_note(plan))
         if not in_process and (note := crowding_note(plan, _cores())):
             notes.append(note)
-        for note in notes:
+        for note in () if quiet else notes:
             echo(f"{plan.name}: {note}", file=stream)
         if in_process:
-            if as_json:  # prints of the model's modules must not mix with the result
+            # What the model's modules print must not mix with the result.
+            if quiet:
+                nowhere = exits.enter_context(open(os.devnull, "w"))
+                exits.enter_context(redirect_stdout(nowhere))
+            elif as_json:
                 exits.enter_context(redirect_stdout(sys.stderr))
-            result = launch(build, in_process=True, logs=logs, **options)
+            result = launch(
+                build, in_process=True, logs=logs, return_params=False, **options
+            )
         else:
-            nodes = [node.name for node in plan.nodes]
-            with show_progress(plan.name, nodes, chosen.steps, stream) as watch:
-                result = launch_processes(build, plan, chosen, folder, watch)
+            watch: Watch = show_warnings
+            if not quiet:
+                nodes = [node.name for node in plan.nodes]
+                watch = exits.enter_context(show_progress(plan.name, nodes, stream))
+            result = launch_processes(
+                build,
+                plan,
+                chosen,
+                folder,
+                watch,
+                interruption_of(plan, build, chosen),
+            )
     for line in result_lines(result):
         echo(line, file=stream)
     for text in result.warnings:

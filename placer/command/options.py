@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from placer.errors import PlacerError
 from placer.runtime.run.options import MAX_WAIT, OPTIONS, Option
 
 DEBUG = "--debug"
@@ -40,16 +41,19 @@ class SpecPath(click.Path):
 
 
 class BuildPath(click.Path):
-    """A build folder; the error for a spec file says how to compile it."""
+    """A build folder; the error for a spec says how to train and to compile it."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         file, colon, _ = str(value).rpartition(":")
         if os.path.isfile(value) or (colon and file.endswith(".py")):
-            compile_it = f"placer compile {quote(str(value))} --out build/"
+            spec = quote(str(value))
             self.fail(
-                f"'{value}' is a spec; compile it first: {compile_it}", param, ctx
+                f"'{value}' is a spec; train it with: placer train {spec}, or compile"
+                f" it first: placer compile {spec} --out build/",
+                param,
+                ctx,
             )
         return super().convert(value, param, ctx)
 
@@ -96,16 +100,22 @@ class Pairs(click.ParamType[dict[str, Any]]):
         return pairs
 
 
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
 class Seconds(click.ParamType[float]):
-    """A time to wait: a number above 0 and at most `MAX_WAIT`."""
+    """A time to wait, such as 30, 30s or 5m: above 0 and at most `MAX_WAIT` seconds."""
 
     name = "SECONDS"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
+        number, unit = str(value), 1.0
+        if number[-1:] in _SECONDS:
+            number, unit = number[:-1], _SECONDS[number[-1]]
         try:
-            seconds = float(value)
+            seconds = float(number) * unit
         except ValueError:
             self.fail(f"'{value}' is not a number of seconds", param, ctx)
         if not 0 < seconds <= MAX_WAIT:
@@ -117,10 +127,37 @@ class Seconds(click.ParamType[float]):
         return seconds
 
 
+class Parsed(click.ParamType[str]):
+    """A text that a function can read; it raises PlacerError for others."""
+
+    name = "TEXT"
+
+    def __init__(self, parse: Callable[[str], object]) -> None:
+        self._parse = parse
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        try:
+            self._parse(value)
+        except PlacerError as error:
+            hint = f"; {error.hint}" if error.hint else ""
+            self.fail(f"{error.message}{hint}", param, ctx)
+        return str(value)
+
+
 nodes_option = click.option(
     "--nodes",
     type=Pairs("KIND=N", "worker=4,ps=2", "[0-9]{1,7}", int),
     help="Override the number of nodes of a kind, such as worker=4,ps=2.",
+)
+set_option = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set a key of the spec, such as train.epochs=5 or graph.h1.size=64; the value "
+    "is YAML. Can be repeated; of one key, the last value counts.",
 )
 endpoints_option = click.option(
     "--endpoints",
@@ -168,7 +205,15 @@ outputs_option = click.option(
 
 def compile_options(command: Function) -> Function:
     """Add the options that are arguments of `placer.compile`, by their names there."""
-    return nodes_option(single_process_option(outputs_option(code_option(command))))
+    for option in (
+        code_option,
+        outputs_option,
+        single_process_option,
+        nodes_option,
+        set_option,
+    ):
+        command = option(command)
+    return command
 
 
 def run_options(command: Function) -> Function:
@@ -202,9 +247,14 @@ def _run_option(option: Option) -> Callable[[Function], Function]:
 
 
 def _type_of(option: Option) -> click.ParamType[Any]:
+    if option.file == "folder":
+        return click.Path(file_okay=False, path_type=Path)
     if option.file:
-        exists = option.file == "read"
-        return click.Path(exists=exists, dir_okay=False, path_type=Path)
+        if option.file == "read":
+            return click.Path(exists=True, path_type=Path)
+        return click.Path(dir_okay=False, path_type=Path)
+    if option.parse is not None:
+        return Parsed(option.parse)
     if option.choices:
         return click.Choice(option.choices)
     return Seconds() if option.seconds else click.IntRange(option.low, option.high)

@@ -16,6 +16,7 @@ from placer.command.options import (
     Pairs,
     build_or_spec_argument,
     code_option,
+    set_option,
     single_process_option,
     some_run_options,
 )
@@ -26,9 +27,10 @@ from placer.command.options import (
 @click.option(
     "--params",
     required=True,
-    metavar="FILE",
+    metavar="PATH",
     type=click.Path(exists=True, path_type=Path),
-    help="The parameters, as --save-params writes them.",
+    help="The parameters: a file, as --save-params writes it, a checkpoint, or a folder "
+    "of checkpoints, of which the last good one is taken.",
 )
 @click.option(
     "--out",
@@ -63,6 +65,7 @@ from placer.command.options import (
     help="The columns that inputs read, as a name or a glob, where they are not as in "
     "the spec.",
 )
+@set_option
 @single_process_option
 @code_option
 @some_run_options("transport", "emulate", "deadline", "join_timeout", "base_port")
@@ -91,6 +94,7 @@ def predict_command(
     outputs: tuple[str, ...],
     keys: tuple[str, ...],
     columns: dict[str, str] | None,
+    overrides: tuple[str, ...],
     single_process: bool,
     code: bool,
     logs: Path | None,
@@ -102,7 +106,7 @@ def predict_command(
 
     The outputs are those of `predict` in the spec, or of `placer compile --outputs`.
     Only what they depend on is computed, so labels may be absent. A SPEC is compiled
-    first, into a temporary folder; --single-process and --no-code are for a SPEC.
+    first, into a temporary folder; --set, --single-process and --no-code are for a SPEC.
     """
     import msgspec
 
@@ -122,6 +126,7 @@ def predict_command(
             compile(
                 spec,
                 build,
+                overrides=overrides,
                 single_process=single_process,
                 outputs=outputs or None,
                 code=code,
@@ -130,6 +135,11 @@ def predict_command(
             raise PlacerError(
                 "--single-process is for a spec: a build has its nodes",
                 hint="compile one with: placer compile SPEC --single-process",
+            )
+        elif overrides:
+            raise PlacerError(
+                f"'{build}' is a build, whose keys cannot be set",
+                hint="--set is for specs: compile the spec again",
             )
         if in_process and as_json:  # prints of the model's modules must not mix
             exits.enter_context(redirect_stdout(sys.stderr))

@@ -44,14 +44,14 @@ def run_command(
 
     `placer launch` does this for all nodes. To start them by hand, run this command
     once for each node, in any order and with the same options. The first node of the
-    build prints the result; with --save-params, Ctrl-C on it stops all nodes after the
-    same step and saves the parameters.
+    build prints the result; with --checkpoint or --save-params, Ctrl-C on it stops all nodes after the
+    same step and saves. So does Ctrl-C on any other node.
     """
     from placer.build.plan import read_plan
     from placer.launcher.local import check_output_files
     from placer.launcher.signals import catch_signals
     from placer.report.outcome import result_lines
-    from placer.runtime.run.interruption import Interruption
+    from placer.runtime.run.interruption import interruption_of
     from placer.runtime.run.options import Options
     from placer.runtime.run.prediction_request import read_request
     from placer.runtime.run.process import run
@@ -61,8 +61,9 @@ def run_command(
     chosen = Options(**options)
     check_output_files(build, chosen)
     # A launcher asks for a stop through the descriptor. Without a launcher, a signal to
-    # the control node does.
-    alone = report_fd is None and chosen.save_params and node == plan.control
+    # any node does.
+    interruption = interruption_of(plan, build, chosen)
+    alone = report_fd is None and interruption.saves
     with catch_signals(first_only=True) if alone else nullcontext() as signals:
         result = run(
             build,
@@ -80,4 +81,4 @@ def run_command(
         for line in result_lines(result):
             echo(line)
     if result is not None and signals is not None:
-        signals.raise_first(Interruption(chosen.save_params).outcome(result.steps))
+        signals.raise_first(interruption.outcome(result.steps))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from placer.command.console import echo
-from placer.command.options import build_or_spec_argument, code_option
+from placer.command.options import build_or_spec_argument, code_option, set_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     "show", short_help="Show the placed graph, the tables, the schedule or a program."
 )
 @build_or_spec_argument
+@click.option("--summary", is_flag=True, help="Show the summary without the graph.")
 @click.option(
     "--tables",
     is_flag=True,
@@ -32,25 +33,37 @@ if TYPE_CHECKING:
     help="Show when each node runs each microbatch of a step.",
 )
 @click.option("--node", metavar="NAME:ID", help="Show the program of this node.")
+@set_option
 @code_option
 def show_command(
-    build: Path, tables: bool, schedule: bool, node: str | None, code: bool
+    build: Path,
+    summary: bool,
+    tables: bool,
+    schedule: bool,
+    node: str | None,
+    overrides: tuple[str, ...],
+    code: bool,
 ) -> None:
-    """Show the placed graph of a build or a spec, colored by place.
+    """Show a summary of a build or a spec, and the placed graph, colored by place.
 
-    If the output is not a terminal, this is the text of graph.txt in the build.
+    The summary lists the layers with their output shapes, parameters and places, the
+    FLOPs and the bytes sent of a step, and the memory of each node. If the output is
+    not a terminal, it is a comment before the text of graph.txt in the build.
     """
-    if tables + schedule + (node is not None) > 1:
+    if summary + tables + schedule + (node is not None) > 1:
         raise click.UsageError(
-            "--tables, --schedule and --node cannot be combined; use one of them"
+            "--summary, --tables, --schedule and --node cannot be combined; use one of"
+            " them"
         )
     from placer.command.build_or_spec import load_build
     from placer.report.console import console
 
-    loaded = load_build(build, code=code)
+    loaded = load_build(build, overrides=overrides, code=code)
     screen = console(sys.stdout)
     if node is not None:
         _program(loaded, node, screen)
+    elif summary:
+        _summary(loaded, screen)
     elif tables:
         _tables(loaded, screen)
     elif schedule:
@@ -59,11 +72,30 @@ def show_command(
         _graphs(loaded, screen)
 
 
+def _summary(build: LoadedBuild, screen: Console, comment: str = "") -> None:
+    """Print the summary; without a terminal, each line begins with `comment`."""
+    from placer.report.summary import summarize
+
+    views = summarize(build.plan, build.graphs[0])
+    if screen.is_terminal:
+        for view in views:
+            screen.print(view)
+        return
+    with screen.capture() as text:
+        for view in views:
+            screen.print(view, soft_wrap=True)
+    for line in text.get().splitlines():
+        echo(f"{comment}{line}".rstrip())
+
+
 def _graphs(build: LoadedBuild, screen: Console) -> None:
     from placer.report.placed_graph import color_graphs, legend
     from placer.report.repeated_work import repeated_line
 
     graphs = build.graphs
+    _summary(build, screen, comment="# ")
+    if screen.is_terminal:
+        screen.print()
     for line in color_graphs(graphs):
         screen.print(line, soft_wrap=True)
     if screen.is_terminal:
@@ -85,7 +117,7 @@ def _schedule(build: LoadedBuild, screen: Console) -> None:
     from placer.report.pipeline import draw_schedule
 
     if build.plan.microbatches == 1:
-        echo("there is no schedule: train.microbatches is 1")
+        echo("there is no schedule: train.microbatches (or gradient_accumulation) is 1")
         return
     schedule = make_schedule(build.graphs[0], build.plan.schedule)
     if not screen.is_terminal:

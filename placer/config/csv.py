@@ -1,4 +1,4 @@
-"""The options of a `csv:` source. `placer.readers.csv_rows` reads the rows."""
+"""The options of `csv:` and `parquet:` sources: how their cells become numbers."""
 
 from __future__ import annotations
 
@@ -27,16 +27,14 @@ _WORDS = {
 }
 
 
-class Csv(
+class Cells(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Options of a csv: source. Keys may be globs; the first that matches applies."""
+    """The numbers of words and of missing cells, by column.
 
-    header: Annotated[
-        list[str] | None, doc("names of the columns; by default those in the first row")
-    ] = None
-    delimiter: Annotated[str, doc("the character between cells")] = ","
-    comment: Annotated[str | None, doc("lines that start with this are skipped")] = None
+    Keys may be globs; the first that matches applies.
+    """
+
     vocabulary: Annotated[
         dict[str, Any],
         Meta(
@@ -51,6 +49,27 @@ class Csv(
     missing: Annotated[
         dict[str, float], doc("the number to use for a missing number")
     ] = {}
+
+    def words(self, column: str) -> Mapping[str, int] | None:
+        """Return the number of each word of a column; None without a vocabulary."""
+        words = first_match(self.vocabulary, column)
+        if words is None or isinstance(words, Mapping):
+            return words
+        return {word: index for index, word in enumerate(words)}
+
+
+class Csv(Cells, frozen=True, kw_only=True):
+    """Options of a csv: source."""
+
+    header: Annotated[
+        list[str] | None, doc("names of the columns; by default those in the first row")
+    ] = None
+    delimiter: Annotated[str, doc("the character between cells")] = ","
+    comment: Annotated[str | None, doc("lines that start with this are skipped")] = None
+
+
+OPTIONS: Mapping[str, type[Cells]] = {"csv": Csv, "parquet": Cells}
+"""The options of a kind of source, under the key of `data.train` with its name."""
 
 
 def check(csv: Csv) -> tuple[str, str, str | None] | None:

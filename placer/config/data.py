@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from placer.config.columns import Range
-from placer.config.csv import Csv
+from placer.config.csv import Cells, Csv
 from placer.config.fields import Count, Name, Seed, doc
 from placer.config.sources import KINDS, WITH_COLUMN_LISTS, WITH_SPLITS, Source
 
@@ -46,6 +46,7 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
         ),
     ] = None
     csv: Csv | None = None
+    parquet: Cells | None = None
 
     @property
     def parsed(self) -> Source:

@@ -48,6 +48,7 @@ def make_sources(
     return Sources(
         spec=Path(os.path.relpath(spec, out)).as_posix(),
         ops=positions,
+        overrides=model.overrides,
         lines={
             path: {number: shortened[id(about)] for number, about in lines.items()}
             for path, lines in programs.about.items()

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
-from placer.callsite import call_error, caller_span, is_cell
+from placer.callsite import call_error, caller_span, is_cell, session_name
 from placer.config.checks import describe_value
 from placer.errors import Span, SpecError, did_you_mean
 from placer.front.nesting import RecordedOp, nest_ops
@@ -23,6 +23,7 @@ from placer.graph.model import Model
 from placer.place.guard import GuardEntry, OpCall, merge_entries, places_around
 from placer.spec.context import Context
 from placer.spec.inputs import declare_inputs
+from placer.spec.overrides import Override
 from placer.spec.parse import load_tree, name_from_file
 from placer.spec.problems import Problems
 from placer.spec.sections.graph import build_ops
@@ -53,7 +54,7 @@ class Program:
     Args:
         **sections: Keys of a spec (docs/spec.md), with Python values: `name`, `nodes`,
             `data`, `parameters`, `precision`, `seed`, `emulate`, `predict`; and the keys of its
-            section `train`: `epochs`, `microbatches`, `schedule`, `nan`, `metrics`,
+            section `train`: `epochs`, `microbatches`, `gradient_accumulation`, `schedule`, `nan`, `metrics`,
             `clip`, `slicing`, `eval`. `name` is by default that of the file.
 
     Raises:
@@ -287,19 +288,40 @@ class Program:
         self._minimize = node
         self._optimizers.append(entry)
 
-    def model(self, *, nodes: Mapping[str, int] | None = None) -> Model:
+    def model(
+        self,
+        *,
+        nodes: Mapping[str, int] | None = None,
+        overrides: Sequence[Override] = (),
+    ) -> Model:
         """Return the model of the program, which can be compiled.
 
-        `nodes` are those of `placer.spec.load`. Raises SpecError or SpecErrors for
-        mistakes of the program as a whole.
+        `nodes` and `overrides` are those of `placer.spec.load`; ops and inputs cannot be
+        overridden. Raises SpecError or SpecErrors for mistakes of the program as a
+        whole.
         """
-        root = self.tree()
-        return load_tree(root, self.file, self.folder, nodes=nodes, files=self.files)
+        for override in overrides:
+            section = override.key[0]
+            if section.text in ("graph", "inputs"):
+                what = "ops" if section.text == "graph" else "inputs"
+                raise SpecError(
+                    f"the {what} of a model in Python cannot be set from outside",
+                    span=section.span,
+                    hint=f"change the Python code: {self.file}",
+                )
+        return load_tree(
+            self.tree(),
+            self.file,
+            self.folder,
+            nodes=nodes,
+            overrides=overrides,
+            files=self.files,
+        )
 
     def tree(self) -> MappingNode:
         """Return the program as the tree of a spec."""
         sections = self._sections
-        name = "notebook" if self._is_cell else name_from_file(self.file)
+        name = name_from_file(f"{session_name()}.py" if self._is_cell else self.file)
         default_name: SpecNode = scalar_node(name, self._span)
         parts = {
             "name": sections.get("name", default_name),

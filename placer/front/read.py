@@ -26,6 +26,7 @@ from placer.errors import (
     missing_package_hint,
     nearest,
 )
+from placer.front.overrides import Overrides, read_overrides
 from placer.front.program import Program, default_program, home_file
 from placer.graph.model import Model
 from placer.spec import load
@@ -37,23 +38,26 @@ def read_model(
     spec: str | Path | Program,
     *,
     nodes: Mapping[str, int] | None = None,
+    overrides: Overrides | None = None,
     code: bool = True,
 ) -> Model:
     """Return the model of a YAML file, of a program, or of `FILE.py:FUNCTION`.
 
-    `nodes` are those of `placer.spec.load`. With `code=False`, no Python file is run.
+    `nodes` are those of `placer.spec.load`, and `overrides` those of `placer.compile`.
+    With `code=False`, no Python file is run.
     Raises SpecError, also for errors that the user's code raises, at their line.
     """
+    changes = read_overrides(overrides, spec if isinstance(spec, Program) else None)
     if not isinstance(spec, Program):
         if _PYTHON.fullmatch(str(spec)) is None:
-            return load(spec, nodes=nodes)
+            return load(spec, nodes=nodes, overrides=changes)
         if not code:
             raise SpecError(
                 f"{spec} is a Python file, which must be run to read its model",
                 hint="leave --no-code out to run it: docs/security.md",
             )
         spec = run_builder(str(spec))
-    return spec.model(nodes=nodes)
+    return spec.model(nodes=nodes, overrides=changes)
 
 
 def run_builder(text: str) -> Program:

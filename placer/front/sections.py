@@ -25,6 +25,7 @@ class Sections(TypedDict, total=False):
     predict: Mapping[str, Sequence[str | Variable]]
     epochs: int
     microbatches: int
+    gradient_accumulation: int
     schedule: Literal["1f1b", "gpipe"]
     nan: Literal["stop", "warn"]
     metrics: Sequence[str | Variable]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import isroutine
 from math import isfinite
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -29,10 +30,13 @@ def mapping_node(entries: Mapping[str, SpecNode | None], span: Span) -> MappingN
     return MappingNode(span, nodes, {key: scalar_node(key, span) for key in nodes})
 
 
-def to_node(value: object, span: Span, program: Program, depth: int = 0) -> SpecNode:
+def to_node(
+    value: object, span: Span, program: Program | None, depth: int = 0
+) -> SpecNode:
     """Return a value as a node.
 
-    A Variable becomes its name, and a Place its text. A node is returned as it is.
+    A Variable of `program` becomes its name, and a Place its text. A node is returned
+    as it is.
     Numbers of other libraries become Python numbers. Raises SpecError at `span` for a
     value that cannot be written in a spec.
     """
@@ -80,10 +84,18 @@ def _to_scalar(value: object, span: Span) -> str | float | None:
         if not isfinite(value):
             raise SpecError(f"{value} is not a finite number", span=span)
         return float(value)
+    hint = None
+    if isroutine(value):
+        hint = (
+            "nodes import a function from a file: write it to rows.py beside the program"
+            " (in a notebook, with %%writefile), and name it: 'python:rows:FUNCTION' for"
+            " a source, 'rows:FUNCTION' for an op"
+        )
     raise SpecError(
         "a spec contains strings, numbers, lists and mappings, not"
         f" {_short_repr(value)}",
         span=span,
+        hint=hint,
     )
 
 

@@ -60,8 +60,8 @@ def _entry_lines(
 ) -> Iterator[str]:
     """Yield the lines of a block mapping, with each entry on one line if it fits."""
     for key, value in mapping.items():
-        head = f"{' ' * indent}{_one_line(key)}:"
-        joined = f"{head} {_one_line(value)}"
+        head = f"{' ' * indent}{one_line(key)}:"
+        joined = f"{head} {one_line(value)}"
         if len(joined) <= width or not isinstance(value, dict | list):
             yield joined
             continue
@@ -76,7 +76,7 @@ def _item_lines(items: list[Any], indent: int) -> Iterator[str]:
     """Yield the lines of a block list. Scopes of ops are never on one line."""
     pad = " " * indent
     for item in items:
-        joined = f"{pad}- {_one_line(item)}"
+        joined = f"{pad}- {one_line(item)}"
         is_scope = isinstance(item, dict) and "ops" in item
         if not is_scope and (len(joined) <= WIDTH or not isinstance(item, dict)):
             yield joined
@@ -90,16 +90,16 @@ def _item_lines(items: list[Any], indent: int) -> Iterator[str]:
         yield from lines[1:]
 
 
-def _one_line(value: Any, *, flow: bool = False) -> str:
+def one_line(value: Any, *, flow: bool = False) -> str:
     """Return a value on one line. `flow` is whether it is inside a list or mapping."""
     if isinstance(value, dict):
         pairs = (
-            f"{_one_line(k, flow=True)}: {_one_line(v, flow=True)}"
+            f"{one_line(k, flow=True)}: {one_line(v, flow=True)}"
             for k, v in value.items()
         )
         return "{" + ", ".join(pairs) + "}"
     if isinstance(value, list):
-        return f"[{', '.join(_one_line(item, flow=True) for item in value)}]"
+        return f"[{', '.join(one_line(item, flow=True) for item in value)}]"
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, str):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from placer.config.checkpoint import EPOCH, Checkpointing, EarlyStop, Interval
 from placer.config.data import RowSource
 from placer.errors import Span
 from placer.graph.graph import Graph
@@ -48,6 +49,10 @@ class Model:
     """The order in which tasks run for the microbatches of a step: 1f1b or gpipe."""
     nan: Literal["stop", "warn"] = "stop"
     """Whether the run stops or warns when the minimized loss is not finite."""
+    evaluate_every: Interval = EPOCH
+    """How often to evaluate: after a number of steps, or of epochs."""
+    checkpoint: Checkpointing | None = None
+    early_stopping: EarlyStop | None = None
     emulate: bool = False
     """Whether CPU devices take the place of all accelerators."""
     modules: tuple[str, ...] = ()
@@ -57,4 +62,6 @@ class Model:
     bits."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Files of initial values that are not in a folder, by name."""
+    overrides: tuple[str, ...] = ()
+    """The keys of the spec that were set from outside, as `KEY=VALUE`."""
     memory: Mapping[tuple[str, str], Memory] = field(default_factory=dict)

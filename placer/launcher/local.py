@@ -5,23 +5,25 @@ from __future__ import annotations
 import os
 import uuid
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from placer.build.plan import Plan, read_plan, read_sources
+from placer.channel.ports import free_endpoints
 from placer.errors import PlacerError, RunError, RunWarning
+from placer.launcher.kept import StepHistory, params_keeper
 from placer.launcher.logs import LogFolder, log_folder
 from placer.launcher.node_command import node_command, node_environment
 from placer.launcher.node_process import NodeProcess, start_node
-from placer.launcher.ports import free_endpoints
 from placer.launcher.signals import catch_signals
 from placer.launcher.supervise import Watch, supervise
 from placer.reentry import refuse_at_import, refuse_in_node
-from placer.runtime.run.events import show_output
-from placer.runtime.run.interruption import Interruption
+from placer.runtime.run.checkpoint_settings import checkpoint_settings
+from placer.runtime.run.events import Event, show_output
+from placer.runtime.run.interruption import Interruption, interruption_of
 from placer.runtime.run.options import OPTIONS, Options, takes_options
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.result import Outcome, Result
@@ -36,6 +38,8 @@ def launch(
     in_process: bool = False,
     logs: AnyPath | None = None,
     watch: Watch | None = None,
+    progress: bool | None = None,
+    return_params: bool | None = None,
     **options: Any,
 ) -> Result:
     """Run all nodes of a build on this machine until the run ends.
@@ -52,13 +56,19 @@ def launch(
         watch: a function that is called with each event of the nodes' processes. By
             default the lines that nodes print, with a prefix such as `worker:0| `, and
             their warnings are printed on standard error.
+        progress: show the progress of the run: in a notebook as an output of the cell,
+            elsewhere on standard error, as `placer launch` does. By default it is shown
+            in notebooks and on terminals, unless there is a `watch`.
+        return_params: gather the parameters for `Result.params`. By default only if
+            they have at most 256 MiB. Not needed with `save_params`, from whose file
+            `Result.params` reads them.
         options: the fields of `placer.Options`, such as `steps=100`, by default as
             there. `placer launch --help` explains them.
 
     Returns:
-        The `Result` of the run: steps, metrics, evaluation, speed, bytes sent. Its
-        `warnings` are the failures after the run had its result and all of its files;
-        each is also a RunWarning.
+        The `Result` of the run: steps, metrics, evaluation, speed, bytes sent, and its
+        `history` and `params`. Its `warnings` are the failures after the run had its
+        result and all of its files; each is also a RunWarning.
 
     Raises:
         PlacerError: the options are wrong or cannot be combined.
@@ -74,16 +84,59 @@ def launch(
     """
     folder, chosen = Path(build), Options(**options)
     plan = check_launch(folder, chosen)
-    if in_process:
-        for name, value in (("logs", logs), ("watch", watch)):
-            if value is not None:
-                raise threads_error(name)
-        return _launch_threads(folder, chosen)
-    with log_folder(logs, plan.name) as run_logs:
-        result = launch_processes(folder, plan, chosen, run_logs, watch or show_output)
+    history = StepHistory()
+    interruption = interruption_of(plan, folder, chosen)
+    with params_keeper(plan, chosen, return_params) as params:
+        if in_process:
+            given = {"logs": logs, "watch": watch, "progress": progress or None}
+            for name, value in given.items():
+                if value is not None:
+                    raise threads_error(name)
+            result = _launch_threads(folder, params.options, interruption, history)
+        else:
+            with (
+                log_folder(logs, plan.name) as run_logs,
+                _shown(plan, watch, progress) as show,
+            ):
+
+                def keep_and_show(event: Event) -> None:
+                    history.add(event)
+                    show(event)
+
+                result = launch_processes(
+                    folder,
+                    plan,
+                    params.options,
+                    run_logs,
+                    keep_and_show,
+                    interruption,
+                )
+        params.attach(result, history)
     for text in result.warnings:
         warnings.warn(text, RunWarning, stacklevel=2)
     return result
+
+
+@contextmanager
+def _shown(plan: Plan, watch: Watch | None, progress: bool | None) -> Iterator[Watch]:
+    """Yield what is called with each event: the progress, `watch`, or both."""
+    from placer.report.progress.show import show_progress_of_script
+
+    if watch is not None and not progress:
+        yield watch
+        return
+    nodes = [node.name for node in plan.nodes]
+    shown = show_progress_of_script(plan.name, nodes, progress)
+    with shown if shown is not None else nullcontext(show_output) as show:
+        if watch is None:
+            yield show
+            return
+
+        def show_and_watch(event: Event) -> None:
+            show(event)
+            watch(event)
+
+        yield show_and_watch
 
 
 def check_launch(build: Path, options: Options) -> Plan:
@@ -93,14 +146,23 @@ def check_launch(build: Path, options: Options) -> Plan:
     spec = build / read_sources(build).spec
     refuse_at_import("placer.launch", spec.parent, plan.modules)
     check_output_files(build, options)
+    _check_checkpoints(plan, build, options)
     return plan
 
 
 def launch_processes(
-    build: Path, plan: Plan, options: Options, logs: LogFolder, watch: Watch
+    build: Path,
+    plan: Plan,
+    options: Options,
+    logs: LogFolder,
+    watch: Watch,
+    interruption: Interruption,
 ) -> Result:
-    """Run the nodes of a build as processes, after `check_launch`; see `launch`."""
-    result = run_processes(build, plan, options, logs, watch)
+    """Run the nodes of a build as processes, after `check_launch`; see `launch`.
+
+    `interruption` decides what signals do.
+    """
+    result = run_processes(build, plan, options, logs, watch, interruption)
     assert isinstance(result, Result)
     return result
 
@@ -111,6 +173,7 @@ def run_processes(
     options: Options,
     logs: LogFolder,
     watch: Watch,
+    interruption: Interruption,
     prediction: PredictionRequest | None = None,
 ) -> Outcome:
     """Run the nodes of a build as processes, to train, or to predict some rows."""
@@ -134,29 +197,38 @@ def run_processes(
         logs.folder,
         node_environment(job=uuid.uuid4().hex),
         watch,
-        params_file=options.save_params,
+        interruption,
     )
     logs.failed = bool(result.warnings)
     return result
 
 
-def _launch_threads(build: Path, options: Options) -> Result:
+def _launch_threads(
+    build: Path, options: Options, interruption: Interruption, history: StepHistory
+) -> Result:
     """Run the nodes of a build as threads; see `launch`.
 
-    With `save_params`, a signal stops them after a step, and they save.
+    If the run saves anything, a signal stops them after a step, and they save.
     """
     check_thread_options(options)
     from placer.runtime.run.threads import run_in_threads
 
-    if options.save_params is None:
-        result = run_in_threads(build, options)
+    def watch(event: Event) -> None:
+        history.add(event)
+        show_output(event)
+
+    if not interruption.saves:
+        result = run_in_threads(build, options, watch=watch, interruption=interruption)
         assert isinstance(result, Result)
         return result
-    interruption = Interruption(options.save_params)
     with catch_signals() as signals:
         try:
             result = run_in_threads(
-                build, options, interrupts=lambda: signals.save_timeouts
+                build,
+                options,
+                watch=watch,
+                interrupts=lambda: len(signals.received),
+                interruption=interruption,
             )
         except KeyboardInterrupt as interrupt:
             signals.raise_first(str(interrupt))
@@ -175,15 +247,14 @@ def launch_nodes(
     logs: Path,
     env: Mapping[str, str],
     watch: Watch,
-    *,
-    params_file: Path | None = None,
+    interruption: Interruption,
 ) -> Outcome:
     """Start a process for each node and watch the processes until all have ended.
 
     The first node is the control node. `command(node)` returns the command line of a
     node; `--report-fd N` is appended, and the node writes the events of
-    `placer.runtime.run.events` to that descriptor. `params_file` is the file to which
-    the run saves its parameters. Raises the same errors as `launch`.
+    `placer.runtime.run.events` to that descriptor. `interruption` decides what
+    signals do. Raises the same errors as `launch`.
     """
     if not hasattr(os, "pidfd_open"):
         raise RunError(
@@ -202,7 +273,7 @@ def launch_nodes(
             )
             children.append(child)
             exits.callback(child.close)
-        return supervise(children, watch, signals, params_file=params_file)
+        return supervise(children, watch, signals, interruption)
 
 
 def log_path(logs: Path, node: str) -> Path:
@@ -236,6 +307,22 @@ def check_output_files(build: Path, options: Options) -> None:
         if why is not None:
             raise PlacerError(f"cannot write '{path}': {why}")
         targets.add(path.resolve())
+
+
+def _check_checkpoints(plan: Plan, build: Path, options: Options) -> None:
+    """Raise PlacerError if a folder of checkpoints cannot be used."""
+    settings = checkpoint_settings(plan, build, options)
+    if settings is not None and settings.folder.is_relative_to(build.resolve()):
+        raise PlacerError(
+            f"cannot write checkpoints to '{settings.folder}': it is inside the build"
+            " folder"
+        )
+    if options.resume is not None and not options.resume.is_dir():
+        raise PlacerError(f"cannot resume: there is no folder '{options.resume}'")
+    if options.resume is not None and options.init_params is not None:
+        raise PlacerError("'resume' and 'init_params' cannot be combined")
+    if options.partial and options.resume is None:
+        raise PlacerError("'partial' needs 'resume'")
 
 
 def check_thread_options(options: Options) -> None:

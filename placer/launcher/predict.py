@@ -21,6 +21,7 @@ from placer.launcher.logs import log_folder
 from placer.launcher.supervise import Watch
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.run.events import show_output
+from placer.runtime.run.interruption import NOTHING_PREDICTED, Interruption
 from placer.runtime.run.options import Options
 from placer.runtime.run.prediction_request import PredictionRequest, check_request
 from placer.runtime.run.result import Outcome, PredictionResult
@@ -61,7 +62,8 @@ def predict(
         rows: a file (`.csv`, `.csv.gz`, `.parquet`, `.npz`), a source such as
             `sklearn:digits`, or an array for each input by name. By default the rows of
             `data.eval`, or else of `data.train`. Columns are read as the spec says.
-        params: the parameters, as `save_params` of `launch` writes them.
+        params: the parameters: a file, as `save_params` of `launch` writes it, a
+            checkpoint, or a folder of checkpoints, of which the last good one is taken.
         outputs: which outputs of the build to return; by default all.
         keys: columns of the rows to return, too.
         columns: the column that an input reads, or several, where it is not as in the
@@ -186,6 +188,7 @@ def predict_to_file(
 ) -> PredictionResult:
     """Run a prediction, which writes its file; see `predict` for the arguments."""
     plan = check_predict(build, request)
+    interruption = Interruption(nothing_kept=NOTHING_PREDICTED)
     result: Outcome
     if in_process:
         for name, value in (("logs", logs), ("watch", watch)):
@@ -194,11 +197,19 @@ def predict_to_file(
         check_thread_options(options)
         from placer.runtime.run.threads import run_in_threads
 
-        result = run_in_threads(build, options, prediction=request)
+        result = run_in_threads(
+            build, options, interruption=interruption, prediction=request
+        )
     else:
         with log_folder(logs, plan.name) as run_logs:
             result = run_processes(
-                build, plan, options, run_logs, watch or show_output, request
+                build,
+                plan,
+                options,
+                run_logs,
+                watch or show_output,
+                interruption,
+                request,
             )
     assert isinstance(result, PredictionResult)
     return result

@@ -17,11 +17,6 @@ from placer.printable import make_printable
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end a run."""
-SAVE_GRACE = 30.0
-"""Seconds that the nodes have to stop after the same step and to start to save, after
-SIGTERM or SIGHUP to a run that saves its parameters. SIGINT has no limit: the user can
-press Ctrl-C again."""
-
 DUPLICATE_WINDOW = 0.3
 """Seconds in which several signals count as one."""
 
@@ -44,12 +39,6 @@ class Signals:
         if now - self.last >= DUPLICATE_WINDOW:
             self.received.append(signal.Signals(number))
             self.last = now
-
-    @property
-    def save_timeouts(self) -> list[float | None]:
-        """For each signal, the seconds that nodes have to start to save, None: no
-        limit."""
-        return [None if n == signal.SIGINT else SAVE_GRACE for n in self.received]
 
     def raise_first(self, outcome: str = "") -> None:
         """Raise the exception of the first signal, if any; call it after all has ended.

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
@@ -22,6 +21,7 @@ from placer.launcher.node_process import NodeProcess
 from placer.launcher.signals import Signals
 from placer.runtime.run.events import (
     AFTER_LAST_BARRIER,
+    IMPORTING,
     Event,
     NodeFailure,
     NodeWarning,
@@ -64,13 +64,12 @@ def supervise(
     children: Sequence[NodeProcess],
     watch: Watch,
     signals: Signals,
-    *,
-    params_file: Path | None = None,
+    interruption: Interruption,
 ) -> Outcome:
     """Watch the processes until all have ended, and return the result of the run.
 
-    `watch` is called with each event. The first child is the control node. If the run
-    saves its parameters to `params_file`, a first signal stops it after a step.
+    `watch` is called with each event. The first child is the control node.
+    `interruption` decides what signals do.
     Whatever is raised, no process is left running. Raises RunError with the root cause
     of a failure, KeyboardInterrupt or SystemExit after a signal to the launcher.
 
@@ -79,7 +78,6 @@ def supervise(
     fails after that causes a warning if there is a result, and no error.
     """
     with selectors.DefaultSelector() as selector:
-        interruption = Interruption(params_file)
         run = _Supervisor(children, watch, signals, selector, interruption)
         try:
             run.watch_processes()
@@ -87,7 +85,10 @@ def supervise(
             run.end_processes()
     if signals.received:
         failure = cause.choose_root_cause(run.failures)
-        steps = run.result.steps if isinstance(run.result, Result) else None
+        result = run.result
+        steps = result.rows if isinstance(result, PredictionResult) else None
+        if isinstance(result, Result):
+            steps = result.steps
         what = None if failure is None else failure.text
         signals.raise_first(interruption.outcome(steps, what))
     return run.outcome()
@@ -140,8 +141,8 @@ class _Supervisor:
     def _obey_signals(self) -> None:
         control = self.children[0]
         match self.interruption.decide(
-            self.signals.save_timeouts,
-            self.states.get(control.node, "joining"),
+            len(self.signals.received),
+            self.states.get(control.node, IMPORTING),
             can_save=self.result is None
             and (self._past_last_barrier or not self.failures),
         ):
@@ -280,6 +281,7 @@ class _Supervisor:
         return more
 
     def _handle_event(self, child: NodeProcess, event: Event) -> None:
+        self.interruption.note(event)
         match event:
             case NodeFailure():
                 self.reporters.add(child.node)

@@ -19,11 +19,15 @@ def cache_folder() -> Path | None:
     from jaxlib.version import __version__
 
     base = user_cache()
-    kind = sha256(_processor().encode()).hexdigest()[:12]
-    return usable_folder(base and base / f"xla-{__version__}-{kind}")
+    return usable_folder(base and base / f"xla-{__version__}-{processor()}")
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return a digest of the model of the processor and its features."""
+    return sha256(_describe_processor().encode()).hexdigest()[:12]
+
+
+def _describe_processor() -> str:
     """Return what distinguishes kinds of processors: the model and its features."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
+
+from placer.node_kinds import NodeId
 
 Ids = tuple[int, ...] | Literal["*"] | None
 
@@ -28,3 +30,15 @@ def ids_suffix(ids: Ids) -> str:
     if ids is None:
         return ""
     return f":{ids}" if ids == "*" else f":{format_ids(ids)}"
+
+
+def format_nodes(nodes: Iterable[str]) -> str:
+    """Return the names of nodes, grouped by kind.
+
+    >>> format_nodes(["worker:0", "worker:1", "worker:2", "ps:0"])
+    'worker:0-2, ps:0'
+    """
+    ids: dict[str, list[int]] = {}
+    for node in map(NodeId, nodes):
+        ids.setdefault(node.kind, []).append(node.number)
+    return ", ".join(f"{kind}:{format_ids(sorted(n))}" for kind, n in ids.items())

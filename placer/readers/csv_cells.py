@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class CellParser:
     """Parses the cells of one column of a file as numbers of an input.
 
     Attributes:
-        source: the text of the source, for messages.
+        kind: the kind of the source, under whose key its options are.
         name: the name of the file's column.
         column: the input.
         dtype: the input's dtype.
@@ -39,7 +40,7 @@ class CellParser:
         missing: the number of a cell without a value, if there is one.
     """
 
-    source: str
+    kind: str
     name: str
     column: Column
     dtype: np.dtype[np.generic]
@@ -47,26 +48,19 @@ class CellParser:
     unknown: int | None
     missing: float | None
 
-    def parse(
-        self, cells: pa.StringArray, first: int, line_of: Callable[[int], int]
-    ) -> np.ndarray:
+    def parse(self, cells: pa.StringArray, where: Callable[[int], str]) -> np.ndarray:
         """Parse the cells of some rows.
 
         Args:
             cells: the texts of the cells.
-            first: the number of the first row.
-            line_of: returns the line of a row in the file.
+            where: returns the position of a cell in the source, for messages.
 
         Returns:
             An array of shape [len(cells)] and of the input's dtype.
 
         Raises:
-            DataError: with the line, the column, the text and the expected type.
+            DataError: with the position, the text and the expected type.
         """
-
-        def where(i: int) -> str:
-            return f"{self.source}: line {line_of(first + i)}, column '{self.name}'"
-
         numbers = self._parse_at_once(cells)
         if numbers is None:
             numbers = self._parse_one_by_one(cells, where)
@@ -133,7 +127,7 @@ class CellParser:
         number = words.get(text, self.unknown)
         if number is None:
             near = nearest(text, words)
-            hint = f"add it, or write csv: {{unknown: {{{self.name}: N}}}}"
+            hint = f"add it, or write {self.kind}: {{unknown: {{{self.name}: N}}}}"
             hint += f"; did you mean '{near}'?" if near else ""
             raise DataError(f"{_quote(text)} is not in the vocabulary", hint=hint)
         return number
@@ -141,9 +135,18 @@ class CellParser:
     def _missing_number(self, text: str) -> float:
         if self.missing is None:
             message = f"{_quote(text)} is not a number" if text else "the cell is empty"
-            hint = f"write its value: csv: {{missing: {{{self.name}: 0}}}}"
+            hint = f"write its value: {self.kind}: {{missing: {{{self.name}: 0}}}}"
             raise DataError(message, hint=hint)
         return self.missing
+
+
+def add_cells(cells: pa.StringArray, checksum: int) -> int:
+    """Return the digest of some more cells, without the blanks around them, after those
+    of `checksum`. It does not depend on the division of the cells into batches."""
+    trimmed = pc.ascii_trim_whitespace(cells)
+    one_list = pa.ListArray.from_arrays([0, len(cells)], trimmed)
+    joined = pc.binary_join(one_list, "\0")[0].as_buffer()
+    return zlib.crc32(b"\0", zlib.crc32(joined, checksum))
 
 
 def _look_up(

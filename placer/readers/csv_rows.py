@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from placer.config.columns import Column
 from placer.config.csv import Csv, check, check_pattern, first_match
@@ -17,7 +14,7 @@ from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import collect_batches, columns_of
 from placer.readers.column import dtype_of
 from placer.readers.csv_batches import read_batches
-from placer.readers.csv_cells import CellParser
+from placer.readers.csv_cells import CellParser, add_cells
 from placer.readers.csv_text import find_line, open_table
 from placer.readers.rows import LoadedRows
 
@@ -41,7 +38,10 @@ def read(request: ReadRequest) -> LoadedRows:
     def parse(
         column: Column, name: str, cells: pa.StringArray, first: int
     ) -> np.ndarray:
-        return parsers[column.name, name].parse(cells, first, line_of)
+        def where(i: int) -> str:
+            return f"{source}: line {line_of(first + i)}, column '{name}'"
+
+        return parsers[column.name, name].parse(cells, where)
 
     with open_table(source, path, form) as table:
         if not request.options.to_predict:
@@ -50,11 +50,11 @@ def read(request: ReadRequest) -> LoadedRows:
         feeds = {c.name: columns_of(request, c, table.names) for c in request.used}
         parsers = {
             (column.name, name): CellParser(
-                source,
+                request.source.kind,
                 name,
                 column,
                 dtype_of(column, source),
-                _words(first_match(form.vocabulary, name)),
+                form.words(name),
                 first_match(form.unknown, name),
                 first_match(form.missing, name),
             )
@@ -63,21 +63,4 @@ def read(request: ReadRequest) -> LoadedRows:
         }
         wanted = list(dict.fromkeys(name for _, name in parsers))
         batches = read_batches(table, path, form, wanted)
-        return collect_batches(request, feeds, batches, parse, _add_cells)
-
-
-def _words(
-    vocabulary: Sequence[str] | Mapping[str, int] | None,
-) -> Mapping[str, int] | None:
-    if vocabulary is None or isinstance(vocabulary, Mapping):
-        return vocabulary
-    return {word: index for index, word in enumerate(vocabulary)}
-
-
-def _add_cells(cells: pa.StringArray, checksum: int) -> int:
-    """Return the digest of some more cells, without the blanks around them, after those
-    of `checksum`. It does not depend on the division of the cells into batches."""
-    trimmed = pc.ascii_trim_whitespace(cells)
-    one_list = pa.ListArray.from_arrays([0, len(cells)], trimmed)
-    joined = pc.binary_join(one_list, "\0")[0].as_buffer()
-    return zlib.crc32(b"\0", zlib.crc32(joined, checksum))
+        return collect_batches(request, feeds, batches, parse, add_cells)

@@ -6,17 +6,27 @@ import zlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow.parquet import ParquetFile
 
 from placer.config.columns import Column
+from placer.config.csv import Cells, check_pattern, first_match
 from placer.errors import DataError
 from placer.files.regular import open_regular
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import collect_batches, columns_of
-from placer.readers.column import check_limits, check_shape, convert, row_positions
+from placer.readers.column import (
+    check_limits,
+    check_shape,
+    convert,
+    dtype_of,
+    row_positions,
+)
+from placer.readers.csv_cells import CellParser, add_cells
 from placer.readers.file_errors import file_errors
 from placer.readers.rows import LoadedRows
 
@@ -27,7 +37,8 @@ def read(request: ReadRequest) -> LoadedRows:
     """Read the columns that the inputs need, all rows of them or those of a split.
 
     An input is fed by one column of fixed-size lists of its shape, or by as many
-    columns of numbers as one row of it has values, in C order.
+    columns of numbers as one row of it has values, in C order. A column with a
+    vocabulary is read as text.
 
     Raises:
         DataError: with the file and, if known, the column and the row, from 0.
@@ -40,35 +51,73 @@ def read(request: ReadRequest) -> LoadedRows:
         open_regular(request.folder / request.source.path) as file,
         ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as table,
     ):
-        schema = table.schema_arrow
+        schema, form = table.schema_arrow, request.data.parquet or Cells()
+        for pattern in (*form.vocabulary, *form.unknown, *form.missing):
+            check_pattern(request.source.text, pattern, schema.names)
         feeds = {c.name: _columns_of(request, c, schema) for c in request.used}
         wanted = list(dict.fromkeys(n for names in feeds.values() for n in names))
-        batches = _read_batches(request.source.text, table, wanted)
-        parse = partial(_parse, request.source.text)
+        batches = _read_batches(request.source.text, table, wanted, form)
+        parse = partial(_parse, request.source.text, form)
         return collect_batches(request, feeds, batches, parse, _add_values)
 
 
+Values: TypeAlias = np.ndarray | pa.StringArray
+"""Some rows of a column: text if it has a vocabulary, else numbers."""
+
+
 def _read_batches(
-    source: str, table: ParquetFile, wanted: Sequence[str]
-) -> Iterator[dict[str, np.ndarray]]:
+    source: str, table: ParquetFile, wanted: Sequence[str], form: Cells
+) -> Iterator[dict[str, Values]]:
     count = 0
     for batch in table.iter_batches(_ROWS_PER_BATCH, columns=wanted, use_threads=False):
-        yield {n: _to_numpy(source, n, batch.column(n), count) for n in wanted}
+        yield {
+            n: read_text(batch.column(n))
+            if form.words(n) is not None
+            else _to_numpy(
+                source, n, _fill(batch.column(n), first_match(form.missing, n)), count
+            )
+            for n in wanted
+        }
         count += batch.num_rows
 
 
+def read_text(array: pa.Array) -> pa.StringArray:
+    """Return the values of a column as text; a null is an empty text."""
+    return array.cast(pa.string()).fill_null("")
+
+
+def _fill(array: pa.Array, missing: float | None) -> pa.Array:
+    """Return a column of numbers in which nulls and NaNs are `missing`, if given."""
+    if missing is None or pa.types.is_fixed_size_list(array.type):
+        return array
+    if pa.types.is_floating(array.type):
+        array = pc.if_else(pc.is_nan(array), None, array)
+    if not array.null_count:
+        return array
+    if missing != int(missing) or pa.types.is_boolean(array.type):
+        array = array.cast(pa.float64())
+    return array.fill_null(pa.scalar(missing).cast(array.type))
+
+
 def _parse(
-    source: str, column: Column, name: str, array: np.ndarray, first: int
+    source: str, form: Cells, column: Column, name: str, array: Values, first: int
 ) -> np.ndarray:
     """Return the values in the dtype of the input; `first` is the first row."""
+    where = row_positions(source, name, range(first, first + len(array)))
+    if not isinstance(array, np.ndarray):
+        dtype, unknown = dtype_of(column, source), first_match(form.unknown, name)
+        words = form.words(name)
+        parser = CellParser("parquet", name, column, dtype, words, unknown, None)
+        return parser.parse(array, where)
     values = convert(array, column, source, name, first)
-    numbers = range(first, first + len(values))
-    check_limits(values, column, row_positions(source, name, numbers))
+    check_limits(values, column, where)
     return values
 
 
-def _add_values(array: np.ndarray, checksum: int) -> int:
-    return zlib.crc32(array.tobytes(), checksum)
+def _add_values(array: Values, checksum: int) -> int:
+    if isinstance(array, np.ndarray):
+        return zlib.crc32(array.tobytes(), checksum)
+    return add_cells(array, checksum)
 
 
 def _columns_of(
@@ -76,7 +125,13 @@ def _columns_of(
 ) -> tuple[str, ...]:
     """Return the columns that feed an input; DataError if they do not fit it."""
     source, names = request.source.text, columns_of(request, column, schema.names)
-    shapes = {name: _shape_of(source, name, schema.field(name).type) for name in names}
+    form = request.data.parquet or Cells()
+    shapes = {
+        name: _shape_of(
+            source, name, schema.field(name).type, form.words(name) is not None
+        )
+        for name in names
+    }
     if len(names) == 1 and (shapes[names[0]] or prod(column.shape) != 1):
         check_shape(shapes[names[0]], column, source, names[0], None)
     for name, shape in shapes.items():
@@ -89,8 +144,20 @@ def _columns_of(
     return names
 
 
-def _shape_of(source: str, name: str, type_: pa.DataType) -> tuple[int, ...]:
-    """Return the shape of a row of a column; DataError if it does not hold numbers."""
+def _shape_of(
+    source: str, name: str, type_: pa.DataType, has_words: bool
+) -> tuple[int, ...]:
+    """Return the shape of a row of a column.
+
+    Raises DataError if it does not hold numbers or, with a vocabulary, text.
+    """
+    if has_words:
+        if not is_text(type_):
+            raise DataError(
+                f"{source}: column '{name}' holds {type_}, not words",
+                hint="a vocabulary is for text, whole numbers and booleans",
+            )
+        return ()
     shape = []
     inner = type_
     while pa.types.is_fixed_size_list(inner):
@@ -109,10 +176,23 @@ def _shape_of(source: str, name: str, type_: pa.DataType) -> tuple[int, ...]:
     ):
         raise DataError(
             f"{source}: column '{name}' holds {type_}, not numbers",
-            hint="write the number of each word to the file; a csv: source has"
-            " vocabularies",
+            hint="list the words of a column of text: parquet: {vocabulary:"
+            f" {{{name}: [WORD, WORD]}}}}",
         )
     return tuple(shape)
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Return whether the values of a type can be words of a vocabulary."""
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    return bool(
+        pa.types.is_string(type_)
+        or pa.types.is_large_string(type_)
+        or pa.types.is_string_view(type_)
+        or pa.types.is_boolean(type_)
+        or pa.types.is_integer(type_)
+    )
 
 
 def _to_numpy(source: str, name: str, array: pa.Array, first: int) -> np.ndarray:
@@ -127,7 +207,9 @@ def _to_numpy(source: str, name: str, array: pa.Array, first: int) -> np.ndarray
             index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
             raise DataError(
                 f"{source}: column '{name}', row {first + index // size} is null",
-                hint="replace nulls by numbers before you write the file",
+                hint="replace nulls by numbers before you write the file"
+                if len(shape) > 1 or pa.types.is_fixed_size_list(array.type)
+                else f"write its value: parquet: {{missing: {{{name}: 0}}}}",
             )
         if not pa.types.is_fixed_size_list(array.type):
             break

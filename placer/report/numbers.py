@@ -55,3 +55,27 @@ def plural(number: int, noun: str) -> str:
     ('1 edge', '1,200 edges')
     """
     return f"{format_count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def format_duration(seconds: float) -> str:
+    """Format a number of seconds as on a clock.
+
+    >>> format_duration(7.6), format_duration(83), format_duration(3723)
+    ('0:07', '1:23', '1:02:03')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def format_rate(per_second: float, noun: str) -> str:
+    """Format how often something happens, or how long it takes if that is longer than a
+    second.
+
+    >>> format_rate(1234.5, "step"), format_rate(12.34, "step"), format_rate(0.4, "step")
+    ('1,234 steps/s', '12.3 steps/s', '2.5 s/step')
+    """
+    if per_second < 1:
+        return f"{1 / per_second:,.1f} s/{noun}"
+    digits = 1 if per_second < 100 else 0
+    return f"{per_second:,.{digits}f} {noun}s/s"

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from placer.build.plan import Plan
-from placer.node_kinds import CPU, NodeId
-from placer.place.ids import format_ids
+from placer.node_kinds import CPU
+from placer.place.ids import format_nodes
 from placer.report.numbers import format_count, format_metrics, format_size, plural
 from placer.runtime.run.result import PredictionResult, Result
 
@@ -44,20 +44,10 @@ def prediction_line(result: PredictionResult, out: Path) -> str:
 def plan_line(plan: Plan) -> str:
     """Return one line about a plan: its programs, edges and bytes per step."""
     programs = plural(len(plan.nodes), "program")
+    nodes = format_nodes(node.name for node in plan.nodes)
     edges = plural(len(plan.step_edges), "edge")
     nbytes = plural(sum(edge.nbytes for edge in plan.step_edges), "byte")
-    return f"{programs} ({_by_kind(plan)}), {edges}, {nbytes} per step"
-
-
-def _by_kind(plan: Plan) -> str:
-    """List the nodes of a plan, such as `worker:0-999, ps:0-1`."""
-    ids: dict[str, list[int]] = {}
-    for node in plan.nodes:
-        node_id = NodeId(node.name)
-        ids.setdefault(node_id.kind, []).append(node_id.number)
-    return ", ".join(
-        f"{kind}:{format_ids(sorted(numbers))}" for kind, numbers in ids.items()
-    )
+    return f"{programs} ({nodes}), {edges}, {nbytes} per step"
 
 
 CROWDED_RATIO = 2

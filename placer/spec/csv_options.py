@@ -1,9 +1,9 @@
-"""Reads the key `csv` of a source."""
+"""Reads the keys `csv` and `parquet` of a source."""
 
 from __future__ import annotations
 
 from placer.config.checks import describe_value
-from placer.config.csv import Csv, check, check_pattern
+from placer.config.csv import OPTIONS, Cells, Csv, check, check_pattern
 from placer.config.sources import Source
 from placer.errors import DataError
 from placer.spec.decode import decode
@@ -14,17 +14,21 @@ from placer.spec.tree import MappingNode, ScalarNode, SpecNode
 Vocabulary = dict[str, list[str] | dict[str, int]]
 
 
-def read_csv(
+def read_options(
     node: SpecNode, source: Source, where: str, problems: Problems
-) -> Csv | None:
-    """Read the options of a `csv:` source; report errors and return None."""
-    good = decode(node, Csv, where, problems)
-    is_complete = len(good) == len(Csv.__struct_fields__)
+) -> Cells | None:
+    """Read the options of a source; report errors and return None."""
+    form = OPTIONS[source.kind]
+    good = decode(node, form, where, problems)
+    is_complete = len(good) == len(form.__struct_fields__)
     vocabulary = _vocabulary(good.get("vocabulary"), problems)
     if not isinstance(node, MappingNode) or not is_complete or vocabulary is None:
         return None
     options = {key: value for key, value in good.items() if value is not None}
-    csv = Csv(**{**options, "vocabulary": vocabulary})
+    cells = form(**{**options, "vocabulary": vocabulary})
+    if not isinstance(cells, Csv):
+        return cells
+    csv = cells
     if problem := check(csv):
         key, message, hint = problem
         problems.add(message, node.entries[key].span, hint)

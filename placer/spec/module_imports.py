@@ -8,19 +8,16 @@ from pathlib import Path
 
 from placer.ast_lock import AST_LOCK
 from placer.build.modules import MAX_MODULE_BYTES
-from placer.errors import DataError, did_you_mean, nearest
+from placer.errors import DataError, nearest
 from placer.files.regular import read_regular
 from placer.spec.names import explain_invalid_name, is_name
 
 
-def modules_of(
-    module: str, function: str, folder: Path, advice: str | None = None
-) -> tuple[str, ...]:
+def modules_of(module: str, function: str, folder: Path) -> tuple[str, ...]:
     """Return a module in the folder of a spec, and those that it imports.
 
     `function` is the name that the spec uses of it. Raises DataError if a name is not
     valid, if there is no such module, or if one of the modules is not valid Python.
-    `advice` is the hint if no module has a similar name.
     """
     for name in (module, function):
         if not is_name(name):
@@ -28,10 +25,14 @@ def modules_of(
             raise DataError(message, hint=hint)
     if not (folder / f"{module}.py").is_file():
         beside = [path.stem for path in folder.glob("*.py")]
-        use_advice = advice and nearest(module, beside) is None
+        close = nearest(module, beside)
+        name = "functions" if module == "__main__" else module
         raise DataError(
             f"there is no {module}.py beside the spec",
-            hint=advice if use_advice else did_you_mean(module, beside),
+            hint=f"did you mean '{close}'?"
+            if close
+            else f"nodes import it: write '{function}' to {name}.py; in a notebook, put"
+            f" %%writefile {name}.py at the top of its cell",
         )
     return (module, *local_imports(folder, module))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +17,7 @@ from placer.spec.decode import decode
 from placer.spec.inputs import declare_inputs
 from placer.spec.names import is_name, quote
 from placer.spec.op_parameters import Parameters
+from placer.spec.overrides import Override, apply_overrides
 from placer.spec.problems import Problems
 from placer.spec.schema import Spec
 from placer.spec.sections.data import read_data
@@ -29,12 +30,18 @@ from placer.spec.values import Values
 from placer.spec.yaml_events import MAX_BYTES, parse_yaml, too_big_error
 
 
-def load(path: str | Path, *, nodes: Mapping[str, int] | None = None) -> Model:
+def load(
+    path: str | Path,
+    *,
+    nodes: Mapping[str, int] | None = None,
+    overrides: Sequence[Override] = (),
+) -> Model:
     """Load the model of a spec file.
 
     Args:
         path: The spec. /dev/stdin and other open file descriptors may be pipes.
         nodes: Numbers of nodes by node kind, which replace those of the spec.
+        overrides: Keys whose values replace those of the spec, in order.
 
     Raises:
         SpecError: The spec has an error, or cannot be read.
@@ -53,7 +60,7 @@ def load(path: str | Path, *, nodes: Mapping[str, int] | None = None) -> Model:
         line = content.count(b"\n", 0, error.start) + 1
         message = f"{path}: line {line} is not UTF-8"
         raise SpecError(message, hint="save the spec as UTF-8") from error
-    return load_text(text, str(path), path.parent, nodes=nodes)
+    return load_text(text, str(path), path.parent, nodes=nodes, overrides=overrides)
 
 
 def _content(path: Path) -> bytes:
@@ -70,7 +77,12 @@ _IS_OPEN = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]+").fullmatch
 
 
 def load_text(
-    text: str, file: str, folder: Path, *, nodes: Mapping[str, int] | None = None
+    text: str,
+    file: str,
+    folder: Path,
+    *,
+    nodes: Mapping[str, int] | None = None,
+    overrides: Sequence[Override] = (),
 ) -> Model:
     """Load a model from the text of a spec, as `load` does from a file.
 
@@ -78,7 +90,9 @@ def load_text(
     `folder`.
     """
     root, errors = parse_yaml(text, file)
-    return load_tree(root, file, folder, nodes=nodes, errors=errors)
+    return load_tree(
+        root, file, folder, nodes=nodes, overrides=overrides, errors=errors
+    )
 
 
 def load_tree(
@@ -87,6 +101,7 @@ def load_tree(
     folder: Path,
     *,
     nodes: Mapping[str, int] | None = None,
+    overrides: Sequence[Override] = (),
     errors: Iterable[SpecError] = (),
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Model:
@@ -105,6 +120,7 @@ def load_tree(
         )
         problems.raise_any()
     assert isinstance(root, MappingNode)
+    root = apply_overrides(root, overrides, problems)
     good = decode(root, Spec, "the spec", problems)
     context = Context(good, folder, files, problems, nodes)
     name_node = root.get("name")
@@ -137,6 +153,9 @@ def load_tree(
         epochs=training.settings["epochs"],
         schedule=training.settings["schedule"],
         nan=training.settings["nan"],
+        evaluate_every=training.evaluate_every,
+        checkpoint=training.checkpoint,
+        early_stopping=training.early_stopping,
         seed=context.seed,
         precision=good["precision"],
         emulate=good["emulate"],
@@ -151,6 +170,7 @@ def load_tree(
         ),
         files=files,
         memory=context.memories,
+        overrides=tuple(override.text for override in overrides),
     )
 
 

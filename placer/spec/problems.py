@@ -83,6 +83,6 @@ def inner_span(node: SpecNode) -> Span:
     return node.inner_span if isinstance(node, ScalarNode) else node.span
 
 
-def _position(error: SpecError) -> tuple[int, int]:
+def _position(error: SpecError) -> tuple[str, int, int]:
     span = error.span
-    return (span.line, span.column) if span else (0, 0)
+    return (span.file, span.line, span.column) if span else ("", 0, 0)

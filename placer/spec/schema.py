@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from placer.config.checkpoint import DEFAULT_KEEP
+from placer.config.checkpoint import FORM as INTERVAL_FORM
 from placer.config.data import Data
 from placer.config.fields import Count, Name, Seed, doc
 from placer.types import MAX_DIM
@@ -102,11 +104,44 @@ class Slicing(Struct, forbid_unknown_fields=True):
 
 
 class Eval(Struct, forbid_unknown_fields=True):
-    """When to evaluate."""
+    """When to evaluate; always after the last step too."""
 
     every: Annotated[
-        Literal["epoch"], doc("at the end of each epoch, and after the last step")
+        str | Count, doc("`epoch`, or a number of steps such as 100 or 100 steps")
     ] = "epoch"
+
+
+class BestKeys(Struct, forbid_unknown_fields=True):
+    """Which evaluation is the best one."""
+
+    metric: Annotated[str, doc("a metric of the evaluation")]
+    mode: Annotated[
+        Literal["min", "max"], doc("whether a smaller or a larger value is better")
+    ]
+
+
+class CheckpointKeys(Struct, forbid_unknown_fields=True):
+    """Where and how often checkpoints are saved."""
+
+    to: Annotated[str, doc("a folder, relative to that of the spec")]
+    every: Annotated[
+        str | Count, doc(f"{INTERVAL_FORM}; a number is a number of steps")
+    ] = "epoch"
+    keep: Annotated[Count, doc("how many are kept, besides the best one")] = (
+        DEFAULT_KEEP
+    )
+    best: Annotated[
+        BestKeys | None, doc("also save and keep the one with the best evaluation")
+    ] = None
+
+
+class EarlyStopping(BestKeys, kw_only=True):
+    """Stop the run after several evaluations without a better one."""
+
+    patience: Annotated[Count, doc("the number of such evaluations")] = 1
+    min_delta: Annotated[
+        Annotated[float, Meta(ge=0)], doc("how much better a value must be to count")
+    ] = 0.0
 
 
 class Optimizer(Struct, forbid_unknown_fields=True):
@@ -139,6 +174,9 @@ class Train(Struct, forbid_unknown_fields=True):
     microbatches: Annotated[
         Count, doc("number of parts of a batch that run one after another")
     ] = 1
+    gradient_accumulation: Annotated[
+        Count | None, doc("another name of microbatches")
+    ] = None
     schedule: Annotated[
         Literal["1f1b", "gpipe"], doc("order of the microbatches in a pipeline")
     ] = "1f1b"
@@ -151,6 +189,10 @@ class Train(Struct, forbid_unknown_fields=True):
     clip: Annotated[Clip | None, doc("for the gradients of all groups")] = None
     slicing: Slicing | None = None
     eval: Eval | None = None
+    checkpoint: Annotated[
+        CheckpointKeys | None, doc("save checkpoints, from which a run can continue")
+    ] = None
+    early_stopping: EarlyStopping | None = None
 
 
 class Predict(Struct, forbid_unknown_fields=True):

@@ -29,23 +29,26 @@ MAX_DEPTH = 32
 MAX_NODES = 1_000_000
 
 
-def parse_yaml(content: str, file: str) -> tuple[SpecNode | None, list[SpecError]]:
+def parse_yaml(
+    content: str, file: str, *, before: str = ""
+) -> tuple[SpecNode | None, list[SpecError]]:
     """Return the root node, or None for an empty document, and errors that do not end
     the parsing, such as duplicate keys.
 
-    `file` is the name of the file in errors.
+    `file` is the name of the file in errors, and `before` the text that precedes the
+    YAML in its first line.
 
     Raises SpecError for other errors: syntax, anchors, tags and limits.
     """
     content = content.removeprefix("\ufeff")
-    source = Text(content, file)
+    source = Text(before + content, file)
     if len(content.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise too_big_error(file)
     bad = _UNPRINTABLE.search(content)
     if bad:
-        raise _unprintable(source, bad.start())
+        raise _unprintable(source, len(before) + bad.start())
     try:
-        parser = _Parser(source)
+        parser = _Parser(" " * len(before) + content, source)
         return parser.document(), parser.errors
     except yaml.MarkedYAMLError as error:
         raise explain_syntax_error(error, source) from None
@@ -75,12 +78,15 @@ def _unprintable(source: Text, offset: int) -> SpecError:
 
 
 class _Parser:
-    """Builds the tree of a text. `errors` are those that do not end the parsing."""
+    """Builds the tree of a text, whose positions are those of `source`.
 
-    def __init__(self, source: Text) -> None:
+    `errors` are those that do not end the parsing.
+    """
+
+    def __init__(self, content: str, source: Text) -> None:
         self.errors: list[SpecError] = []
         self._source = source
-        self._next_event = yaml.CSafeLoader(source.content).get_event
+        self._next_event = yaml.CSafeLoader(content).get_event
         self._nodes = 0
 
     def document(self) -> SpecNode | None:

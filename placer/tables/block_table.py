@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
 import numpy as np
@@ -18,6 +18,9 @@ from placer.tables.rules import changing_numbers, constant_numbers, kernels_of
 from placer.types import is_half_float
 
 Array = npt.NDArray[Any]
+
+
+Snapshot: TypeAlias = dict[str, tuple[Any, ...]]
 
 
 class BlockTable(ProgramTable, ABC):
@@ -61,6 +64,22 @@ class BlockTable(ProgramTable, ABC):
         """Replace the optimizer's state, of the form that `slots` returns.
 
         Values and step count stay as they are. Raises RunError for other slots.
+        """
+
+    @abstractmethod
+    def snapshot(
+        self, blocks: Sequence[int], reuse: Snapshot | None = None
+    ) -> Snapshot:
+        """Return the state of blocks, which later updates do not change.
+
+        Args:
+            blocks: the numbers of the blocks.
+            reuse: an earlier snapshot of the same blocks that is not needed any more,
+                whose memory may be used again.
+
+        Returns:
+            By VALUES and the names of the slots, one array per block. An array on a
+            device is copied to host memory when numpy reads it.
         """
 
     @abstractmethod

@@ -21,8 +21,9 @@ from placer.config import optimizers
 from placer.config.slicing import Block
 from placer.errors import RunError
 from placer.memory import aligned
-from placer.tables.block_table import BlockTable
+from placer.tables.block_table import BlockTable, Snapshot
 from placer.tables.buffers import Allocate, ValueBuffers, allocate_private
+from placer.tables.protocol import VALUES
 from placer.tables.rules import Kernel, arrays_of, record_of_numbers
 from placer.tables.update_pass import Loop, UpdatePass, is_fused
 
@@ -106,6 +107,24 @@ class DenseTable(BlockTable):
         for slot, arrays in self.check_slots(slots).items():
             for view, array in zip(self._views(self._slots[slot]), arrays, strict=True):
                 view[...] = array
+
+    def snapshot(
+        self, blocks: Sequence[int], reuse: Snapshot | None = None
+    ) -> Snapshot:
+        self._check_usable()
+        arrays = {VALUES: self._buffers.current, **self._slots}
+        taken: Snapshot = {}
+        for name, flat in arrays.items():
+            views = self._views(flat)
+            copies = (
+                [np.empty_like(views[i]) for i in blocks]
+                if reuse is None
+                else reuse[name]
+            )
+            for i, copy in zip(blocks, copies, strict=True):
+                np.copyto(copy, views[i])
+            taken[name] = tuple(copies)
+        return taken
 
     def warm_up(self, sources: int = 1) -> None:
         if self.blocks:

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from placer.build.plan import Table
 from placer.config import optimizers
-from placer.tables.block_table import BlockTable
+from placer.tables.block_table import BlockTable, Snapshot
+from placer.tables.protocol import VALUES
 from placer.tables.rules import Kernel, StepNumbers, arrays_of
 
 Arrays = tuple[jax.Array, ...]
@@ -55,6 +56,13 @@ class DeviceTable(BlockTable):
     def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:
         fitting = self.check_slots(slots)
         self._slots = {slot: self._put(arrays) for slot, arrays in fitting.items()}
+
+    def snapshot(
+        self, blocks: Sequence[int], reuse: Snapshot | None = None
+    ) -> Snapshot:
+        del reuse  # arrays on devices never change, so nothing is copied here
+        arrays = {VALUES: self._values, **self._slots}
+        return {name: tuple(each[i] for i in blocks) for name, each in arrays.items()}
 
     def warm_up(self, sources: int = 1) -> None:
         """Compile an update, by running one whose results are dropped."""

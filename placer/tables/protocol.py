@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+VALUES: Final = "value"
+"""The name of the values of a table, beside those of its slots."""
 
 
 class ProgramTable(Protocol):

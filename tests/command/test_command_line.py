@@ -82,7 +82,9 @@ def test_help_lists_the_commands_in_order(run_command: RunCommand) -> None:
     assert result.status == 0
     listed = result.out.split("Commands:")[1].splitlines()
     names = [line.split()[0] for line in listed if line.startswith("  ")]
-    assert names[:8] == [
+    assert names[:10] == [
+        "init",
+        "train",
         "compile",
         "launch",
         "predict",
@@ -153,14 +155,16 @@ def test_it_runs_as_a_module() -> None:
 
 @pytest.mark.parametrize("line", [["launch"], ["run", "--node", "worker:0"]])
 @pytest.mark.parametrize("function", ["", ":build"])
-def test_a_spec_in_place_of_a_build_gives_a_hint_to_compile_it(
+def test_a_spec_in_place_of_a_build_gives_a_hint_to_train_or_compile_it(
     run_command: RunCommand, line: list[str], function: str
 ) -> None:
     spec = f"{DIGITS}{function}".replace(".yaml:", ".py:")
     result = run_command(*line, spec)
     assert result.status == 2
-    hint = f"placer compile {spec} --out build/"
-    assert f"'{spec}' is a spec; compile it first: {hint}\n" in result.err
+    assert (
+        f"'{spec}' is a spec; train it with: placer train {spec}, or compile it first:"
+        f" placer compile {spec} --out build/\n"
+    ) in result.err
 
 
 @pytest.mark.parametrize(
@@ -453,7 +457,13 @@ def test_show_without_a_terminal_prints_the_graph_of_the_build(
 ) -> None:
     result = run_command("show", build)
     assert result.status == 0
-    assert result.out == (build / "graph.txt").read_text()
+    summary, graph, text = result.out.partition("graph @")
+    assert graph + text == (build / "graph.txt").read_text()
+    # A graph can have comments, so passes can be run on this text.
+    assert all(line.startswith("#") for line in summary.splitlines())
+    assert run_command("show", build, "--summary").out.splitlines() == [
+        line.removeprefix("#").removeprefix(" ") for line in summary.splitlines()
+    ]
 
 
 def test_show_prints_the_same_for_a_spec_and_its_build(
@@ -490,7 +500,10 @@ def test_show_schedule_without_microbatches_says_so(
     run_command: RunCommand, build: Path
 ) -> None:
     result = run_command("show", build, "--schedule")
-    assert result.out == "there is no schedule: train.microbatches is 1\n"
+    assert (
+        result.out
+        == "there is no schedule: train.microbatches (or gradient_accumulation) is 1\n"
+    )
 
 
 def test_show_tables_lists_every_block_and_the_balance(

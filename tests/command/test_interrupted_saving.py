@@ -21,9 +21,9 @@ from pathlib import Path
 from placer.launcher import signals, supervise
 from placer.runtime.run.events import NodeFailure, NodeWarning, State
 from placer.launcher.local import launch_nodes
+from placer.runtime.run.interruption import Interruption
 supervise.TERM_GRACE = 0.3
 scripted, logs, grace, window, params_file, control = sys.argv[1:]
-signals.SAVE_GRACE = float(grace)
 signals.DUPLICATE_WINDOW = float(window)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 last = [f"ended={logs}/worker-0.log", "state=done"] if "result" in control else ["wait"]
@@ -37,7 +37,7 @@ def watch(event):
         text = event.message if isinstance(event, NodeWarning) else event.state
         print(getattr(event, "node", ""), text, flush=True)
 launch_nodes(list(scripts), command, Path(logs), os.environ, watch,
-    params_file=Path(params_file) if params_file else None)
+    Interruption(Path(params_file) if params_file else None, grace=float(grace)))
 """
 SAVING = "await_order state=saving state=done result"
 
@@ -109,12 +109,6 @@ def test_a_signal_does_not_hide_an_earlier_failure(tmp_path, number):
     status, err = interrupt_launcher(tmp_path, "fail=boom wait", number, params_file="")
     assert status in (-number, 128 + number)
     assert "the run had failed: worker:0 failed: step 1: boom" in err
-
-
-def test_ctrl_c_waits_for_a_step_without_a_limit(tmp_path):
-    script = f"state=running {SAVING}"
-    _, err = interrupt_launcher(tmp_path, script, signal.SIGINT, grace=0.0)
-    assert err.endswith("stopped after step 1; the parameters are in p\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

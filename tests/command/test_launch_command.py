@@ -60,6 +60,8 @@ def test_a_checkout_launches_from_any_folder_without_installation(
     assert "evaluation after step 2 " in ended.stderr
     lines = (tmp_path / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
+    times = [json.loads(line)["seconds"] for line in lines]
+    assert 0 < times[0] < times[1]
     assert sorted(log.name for log in (tmp_path / "logs").iterdir()) == [
         "ps-0.log",
         "worker-0.log",
@@ -78,11 +80,13 @@ def test_threads_of_one_process_compute_the_same_result(
 def test_logs_are_removed_after_a_successful_run(
     build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setenv("PLACER_CACHE", str(tmp_path / "cache"))
     placer.launch(build, steps=1)
     assert list((tmp_path / "cache" / "logs").iterdir()) == []
-    assert not (tmp_path / "temporary").exists()
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -92,6 +96,10 @@ def test_logs_are_removed_after_a_successful_run(
         (
             {"in_process": True, "logs": "logs"},
             "'logs' cannot be used with in-process nodes",
+        ),
+        (
+            {"in_process": True, "progress": True},
+            "'progress' cannot be used with in-process nodes",
         ),
         (
             {"in_process": True, "transport": "zeromq"},

@@ -26,6 +26,7 @@ from placer.runtime.run.events import (
     Step,
     show_output,
 )
+from placer.runtime.run.interruption import Interruption
 from placer.runtime.run.result import Result
 
 SCRIPTED = Path(__file__).parents[1] / "support" / "scripted_node.py"
@@ -49,7 +50,7 @@ def outcome(
         return [sys.executable, str(SCRIPTED), node, *scripts[node].split()]
 
     watch = watch or (lambda event: None)
-    return launch_nodes(list(scripts), command, logs, os.environ, watch)
+    return launch_nodes(list(scripts), command, logs, os.environ, watch, Interruption())
 
 
 def launch_and_wait(
@@ -338,7 +339,9 @@ def test_if_a_node_cannot_be_started_the_others_are_ended(tmp_path: Path) -> Non
 
     nodes = ["worker:0", "ps:0"]
     with pytest.raises(RunError, match="ps:0 cannot be started"):
-        launch_nodes(nodes, command, tmp_path, os.environ, lambda event: None)
+        launch_nodes(
+            nodes, command, tmp_path, os.environ, lambda event: None, Interruption()
+        )
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()
     assert not any(str(SCRIPTED) in cmdline(pid) for pid in children.split())
 
@@ -361,6 +364,7 @@ import os, signal, sys
 from pathlib import Path
 from placer.launcher import supervise
 from placer.launcher.local import launch_nodes
+from placer.runtime.run.interruption import Interruption
 supervise.TERM_GRACE = 0.5
 scripted, logs = sys.argv[1:]
 # The handlers of a program started by a shell; under nohup, SIGHUP would be ignored.
@@ -371,7 +375,7 @@ def command(node):
 def watch(event):
     print(event.node, flush=True)
 nodes = ["worker:0", "ps:0"]
-launch_nodes(nodes, command, Path(logs), os.environ, watch)
+launch_nodes(nodes, command, Path(logs), os.environ, watch, Interruption())
 """
 
 

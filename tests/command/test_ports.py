@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from placer.channel import ports
+from placer.channel.ports import free_endpoints
 from placer.errors import RunError
-from placer.launcher import ports
-from placer.launcher.ports import free_endpoints
 
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 

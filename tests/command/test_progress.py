@@ -6,13 +6,22 @@ import io
 import re
 import sys
 import time
+from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from rich.console import Console
 
-from placer.report import progress
-from placer.report.progress import LiveTable, PlainLines, RunView
-from placer.runtime.run.events import Output, State, Step
+from placer.report.progress.live_table import LiveTable
+from placer.report.progress.plain_lines import PlainLines
+from placer.report.progress.show import (
+    show_progress,
+    show_progress_of_script,
+    show_warnings,
+)
+from placer.report.progress.time_left import TimeLeft
+from placer.report.progress.view import RunView
+from placer.runtime.run.events import NodeWarning, Output, Start, State, Step
 
 NODES = ("worker:0", "ps:0")
 
@@ -26,18 +35,27 @@ class Clock:
         return self.now
 
 
-def step(number: int, accuracy: float | None = None) -> Step:
+def step(number: int, accuracy: float | None = None, seconds: float = 0.0) -> Step:
     evaluation = None if accuracy is None else {"accuracy": accuracy}
-    return Step(number, 1, {"loss": 1 / number}, evaluation, 1234.5)
+    return Step(number, 1, {"loss": 1 / number}, evaluation, 1234.5, seconds)
+
+
+def view(nodes: tuple[str, ...] = NODES, clock: Clock | None = None) -> RunView:
+    return RunView("digits", nodes, clock or Clock())
+
+
+def lines_of(out: io.StringIO) -> list[str]:
+    return out.getvalue().splitlines()
 
 
 def test_plain_lines_show_one_step_per_second_and_the_last() -> None:
     out, clock = io.StringIO(), Clock()
-    with PlainLines(RunView(NODES, steps=9), out, clock) as show:
+    with PlainLines(view(clock=clock), out) as show:
+        show(Start(1, 9, 3))
         for number in range(1, 10):
             show(step(number))
             clock.now += 0.3
-    assert [line.split("  ")[0] for line in out.getvalue().splitlines()] == [
+    assert [line.split("  ")[0] for line in lines_of(out)] == [
         "step 1 of 9",
         "step 5 of 9",
         "step 9 of 9",
@@ -46,38 +64,110 @@ def test_plain_lines_show_one_step_per_second_and_the_last() -> None:
 
 def test_plain_lines_show_every_evaluation_with_its_step() -> None:
     out = io.StringIO()
-    with PlainLines(RunView(NODES), out, Clock()) as show:
+    with PlainLines(view(), out) as show:
         show(step(1))
         show(step(2, accuracy=0.5))
         show(step(3, accuracy=0.75))
-    assert out.getvalue().splitlines() == [
-        "step 1  epoch 1  loss 1  1,234 samples/s",
-        "step 2  epoch 1  loss 0.5  1,234 samples/s",
+    assert lines_of(out) == [
+        "step 1  epoch 1  loss 1  0:00 elapsed  1,234 samples/s",
+        "step 2  epoch 1  loss 0.5  0:00 elapsed  1,234 samples/s",
         "evaluation after step 2  accuracy 0.5",
-        "step 3  epoch 1  loss 0.3333  1,234 samples/s",
+        "step 3  epoch 1  loss 0.3333  0:00 elapsed  1,234 samples/s",
         "evaluation after step 3  accuracy 0.75",
     ]
 
 
+def test_a_line_has_the_totals_the_learning_rates_and_the_time_left() -> None:
+    out, clock = io.StringIO(), Clock()
+    with PlainLines(view(clock=clock), out) as show:
+        show(Start(1, 100, 40))
+        for number in range(1, 4):
+            clock.now += 2.0
+            rates = {"adam": 0.01, "sgd": 0.5 / number}
+            show(Step(number, 1, {"loss": 0.5}, None, 64, 2.0 * number, 0.0, rates))
+    assert lines_of(out)[-1] == (
+        "step 3 of 100  epoch 1 of 3  loss 0.5  learning rate of adam 0.01"
+        "  learning rate of sgd 0.1667  0:06 elapsed  3:14 left  2.0 s/step  64 samples/s"
+    )
+
+
+def test_one_learning_rate_has_no_name() -> None:
+    run = view()
+    run.update(Step(1, 1, {}, learning_rates={"adam": 0.01}))
+    assert list(run.metrics()) == ["learning rate 0.01"]
+
+
 def test_plain_lines_show_the_nodes_waited_for_when_there_is_no_step() -> None:
     out, clock = io.StringIO(), Clock()
-    with PlainLines(RunView(NODES), out, clock) as show:
+    with PlainLines(view(clock=clock), out) as show:
         for _ in range(12):
-            show(State("worker:0", "joining", 0, ("ps:0",)))
+            show(State("worker:0", "connecting", 0, ("ps:0",)))
             clock.now += 0.5
-    assert out.getvalue() == "worker:0 joining (waits for ps:0)  ps:0 starting\n"
+    assert out.getvalue() == "worker:0 connecting (waits for ps:0)  ps:0 starting\n"
 
 
 def test_plain_lines_show_the_number_of_rows_read() -> None:
     out, clock = io.StringIO(), Clock()
-    with PlainLines(RunView(NODES[:1]), out, clock) as show:
+    with PlainLines(view(NODES[:1], clock), out) as show:
         for rows in (0, 700_000, 1_400_000):
             show(State("worker:0", "reading rows", rows=rows))
             clock.now += 5.0
-    assert out.getvalue().splitlines() == [
+    assert lines_of(out) == [
         "worker:0 reading rows: 700,000",
         "worker:0 reading rows: 1,400,000",
     ]
+
+
+def seconds_left(
+    start: Start,
+    step_seconds: Callable[[int], float],
+    evaluation_seconds: float = 0.0,
+) -> list[tuple[float, float]]:
+    """Run steps with these durations, with an evaluation wherever `start` has one;
+    return the estimate after each step, and the time that was left."""
+    estimates, now, seconds = TimeLeft(start), 0.0, 0.0
+    shown = []
+    for number in range(start.first_step, start.last_step + 1):
+        seconds += step_seconds(number)
+        evaluates = start.evaluation_every and (
+            number % start.evaluation_every == 0 or number == start.last_step
+        )
+        took = evaluation_seconds if evaluates else 0.0
+        at, now = seconds, seconds + took
+        estimates.add(Step(number, 1, {}, {} if evaluates else None, 0, at, took), now)
+        seconds = now
+        shown.append((now, estimates.left(now)))
+    return [(left, seconds - at) for at, left in shown if left is not None]
+
+
+def test_the_first_step_does_not_count_for_the_time_left() -> None:
+    shown = seconds_left(Start(1, 50, 50), lambda n: 30.0 if n == 1 else 0.5)
+    assert len(shown) >= 45
+    for estimate, left in shown:
+        assert estimate == pytest.approx(left, abs=0.01)
+
+
+def test_a_run_that_goes_on_counts_from_its_own_first_step() -> None:
+    shown = seconds_left(Start(901, 1000, 50), lambda n: 9.0 if n == 901 else 0.25)
+    for estimate, left in shown:
+        assert estimate == pytest.approx(left, abs=0.01)
+
+
+def test_evaluations_count_for_the_time_left_before_the_first_of_them() -> None:
+    # An evaluation of six batches, whose rows cost a third of those of a step.
+    start = Start(1, 105, 20, evaluation_every=20, rows=10, evaluation_rows=60)
+    for estimate, left in seconds_left(start, lambda n: 0.5, evaluation_seconds=1.0):
+        assert estimate == pytest.approx(left, abs=0.01)
+
+
+def test_the_time_left_does_not_jump_when_steps_vary() -> None:
+    start = Start(1, 400, 100, evaluation_every=100, rows=10, evaluation_rows=10)
+    shown = seconds_left(start, lambda n: 0.2 + 0.1 * (n % 3), evaluation_seconds=3.0)
+    ends = [estimate - left for estimate, left in shown]
+    changes = [abs(b - a) for a, b in pairwise(ends)]
+    # Of 130 seconds, to which the first evaluation adds 12.
+    assert max(changes[10:]) < 4.0
+    assert abs(ends[-1]) < 3.0
 
 
 @pytest.fixture
@@ -92,23 +182,65 @@ def text_of(console: Console) -> str:
     return console.file.getvalue()
 
 
+def screen(table: LiveTable, width: int, height: int) -> list[str]:
+    """Return the lines of a table on a terminal of this size."""
+    table.console = Console(
+        file=io.StringIO(), force_terminal=True, width=width, height=height
+    )
+    table.console.print(table.view())
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text_of(table.console)).splitlines()
+    assert len(lines) < height
+    assert max(map(len, lines)) <= width
+    return [line.rstrip() for line in lines]
+
+
 def test_the_live_table_shows_each_node_and_the_run(terminal: Console) -> None:
-    with LiveTable("digits", RunView(NODES, steps=1200), terminal) as show:
-        show(step(7, accuracy=0.5))
-        show(State("worker:0", "running", 7, ("ps:0",), 1_500_000))
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text_of(terminal))
-    last = [line.split() for line in text.split("digits")[-1].splitlines()]
-    assert " ".join(last[0]) == "step 7 of 1,200 epoch 1 loss 0.1429 1,234 samples/s"
-    assert last[1] == ["node", "state", "step", "sent", "waits", "for"]
-    assert last[2] == ["worker:0", "running", "7", "1.5", "MB", "ps:0"]
-    assert last[3] == ["ps:0", "starting"]
-    assert last[4] == ["evaluation", "after", "step", "7", "accuracy", "0.5"]
+    table = LiveTable(view(), terminal)
+    table(Start(1, 1200, 100))
+    table(step(7, accuracy=0.5))
+    table(State("worker:0", "running", 7, ("ps:0",), 1_500_000))
+    lines = screen(table, 90, 24)
+    assert lines[0] == "digits  step 7 of 1,200  epoch 1 of 12"
+    assert lines[1].split()[-1] == "1%"
+    assert lines[2] == "0:00 elapsed  1,234 samples/s"
+    assert lines[3] == "loss 0.1429"
+    assert lines[4].split() == ["node", "state", "step", "sent", "waits", "for"]
+    assert lines[5].split() == ["worker:0", "running", "7", "1.5", "MB", "ps:0"]
+    assert lines[6].split() == ["ps:0", "starting"]
+    assert lines[7].split() == ["evaluation", "after", "step", "epoch", "accuracy"]
+    assert lines[8].split() == ["7", "1", "0.5"]
+
+
+def test_a_small_terminal_shows_groups_of_nodes_and_the_last_evaluations(
+    terminal: Console,
+) -> None:
+    nodes = tuple(f"worker:{i}" for i in range(1000))
+    table = LiveTable(view(nodes), terminal)
+    table(Start(1, 1200, 100))
+    for i, node in enumerate(nodes):
+        table(State(node, "running", 300 + i % 2, ("worker:7",) if i < 2 else ()))
+    for number in range(10, 300, 10):
+        table(step(number, accuracy=number / 1000))
+    lines = screen(table, 50, 12)
+    assert "worker:0-999  running  300-301  worker:7" in lines
+    assert lines[-1].split() == ["290", "1", "0.29"]
+    assert "26 before" in [line.strip() for line in lines]
+    assert len(screen(table, 200, 2000)) > 1029
+
+
+def test_every_size_of_a_terminal_is_enough(terminal: Console) -> None:
+    table = LiveTable(view(), terminal)
+    for event in (Start(1, 9, 3), step(1, 0.5), step(2, 0.75), State("ps:0", "done")):
+        table(event)
+        for width in (20, 50, 80):
+            for height in (8, 9, 10, 11, 12, 30):
+                screen(table, width, height)
 
 
 def test_the_live_table_shows_the_cursor_again_after_an_error(
     terminal: Console,
 ) -> None:
-    with pytest.raises(KeyboardInterrupt), LiveTable("d", RunView(NODES), terminal):
+    with pytest.raises(KeyboardInterrupt), LiveTable(view(), terminal):
         raise KeyboardInterrupt
     hide, show = "\x1b[?25l", "\x1b[?25h"
     assert text_of(terminal).rfind(show) > text_of(terminal).rfind(hide) >= 0
@@ -118,7 +250,7 @@ def test_the_live_table_is_not_drawn_for_every_event(
     terminal: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "monotonic", Clock())
-    with LiveTable("digits", RunView(NODES), terminal) as show:
+    with LiveTable(view(), terminal) as show:
         for number in range(1, 1000):
             show(step(number))
     assert "step 999 " in text_of(terminal)
@@ -130,26 +262,31 @@ def test_output_of_a_node_is_above_the_live_table(
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", Stream(terminal=True))
-    with LiveTable("digits", RunView(NODES), terminal) as show:
+    with LiveTable(view(), terminal) as show:
         show(Output("ps:0", "[bold]x" * 30))
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text_of(terminal))
     printed = text.index("ps:0| " + "[bold]x" * 30)
-    assert printed < text.rindex("starting")
+    assert printed < text.rindex("digits")
 
 
 @pytest.mark.parametrize("live", [True, False])
 def test_output_of_a_node_goes_to_standard_error(
     terminal: Console, live: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    view = RunView(NODES)
     with (
-        LiveTable("d", view, terminal)
+        LiveTable(view(), terminal)
         if live
-        else PlainLines(view, io.StringIO()) as show
+        else PlainLines(view(), io.StringIO()) as show
     ):
         show(Output("ps:0", "hello"))
     assert capsys.readouterr().err == "ps:0| hello\n"
     assert "hello" not in text_of(terminal)
+
+
+def test_quiet_shows_warnings_only(capsys: pytest.CaptureFixture[str]) -> None:
+    for event in (step(1, 0.5), Output("ps:0", "hello"), NodeWarning("beware")):
+        show_warnings(event)
+    assert capsys.readouterr() == ("", "warning: beware\n")
 
 
 class Stream(io.StringIO):
@@ -177,5 +314,25 @@ def test_the_table_is_for_terminals_only(
     monkeypatch.setenv("TERM", term)
     # FORCE_COLOR, which rich obeys, must not make a file a terminal.
     monkeypatch.setenv("FORCE_COLOR", "1")
-    view = progress.show_progress("digits", NODES, None, Stream(terminal))
-    assert isinstance(view, shown)
+    assert isinstance(show_progress("digits", NODES, Stream(terminal)), shown)
+
+
+@pytest.mark.parametrize(
+    ("terminal", "progress", "shown"),
+    [
+        (True, None, LiveTable),
+        (False, None, None),
+        (False, True, PlainLines),
+        (True, False, None),
+    ],
+)
+def test_a_script_shows_progress_on_a_terminal_or_if_asked_to(
+    terminal: bool,
+    progress: bool | None,
+    shown: type | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Stream(terminal))
+    display = show_progress_of_script("digits", NODES, progress)
+    assert display is None if shown is None else isinstance(display, shown)

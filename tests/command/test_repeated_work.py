@@ -80,7 +80,7 @@ def test_an_op_that_mixes_rows_is_reported(
     assert "repeated by other nodes: pairs, loss" in capsys.readouterr().out
     run_command("show", build)
     shown = capsys.readouterr()
-    assert shown.out == (build / "graph.txt").read_text()
+    assert shown.out.endswith((build / "graph.txt").read_text())
     assert "repeated by other nodes: pairs, loss" in shown.err
 
 

@@ -17,7 +17,7 @@ PAGE = PAGE_PATH.read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
 STRUCTS = [
     value
-    for value in (*vars(schema).values(), csv.Csv)
+    for value in (*vars(schema).values(), csv.Cells, csv.Csv)
     if isinstance(value, type)
     and issubclass(value, msgspec.Struct)
     and value is not msgspec.Struct

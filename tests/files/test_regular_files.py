@@ -17,7 +17,7 @@ from placer.files.regular import TooLargeError, open_regular, read_regular
 from placer.readers import Column, open_source
 from placer.resources import find_file
 from placer.runtime.run import parameter_files
-from placer.runtime.run.handshake import _fingerprint
+from placer.runtime.run.handshake import fingerprint
 from placer.spec import load
 from placer.spec.yaml_events import MAX_BYTES
 
@@ -122,7 +122,7 @@ def test_rows_must_be_a_regular_file(
         open_source(Data(f"{kind}:{name}"), [Column("x", "float32", (4,))], tmp_path)
 
 
-@pytest.mark.parametrize("read", [parameter_files.load, _fingerprint])
+@pytest.mark.parametrize("read", [parameter_files.load, fingerprint])
 def test_parameters_must_be_a_regular_file(
     read: Callable[[Path], object], pipe: Callable[[str], Path]
 ) -> None:

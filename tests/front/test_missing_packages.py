@@ -25,7 +25,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["flax_block", "flax_block_gpus"])
 def test_a_python_model_names_the_extra(name: str) -> None:
     with pytest.raises(SpecError) as caught:
-        compile_in_memory(f"{find_file(f'specs/{name}.py')}:build", Path())
+        compile_in_memory(f"{find_file(f'specs/{name}.py')}:build")
     assert caught.value.message.startswith("ModuleNotFoundError: ")
     assert caught.value.span is not None
     assert caught.value.span.text == "from flax import nnx"
@@ -34,7 +34,7 @@ def test_a_python_model_names_the_extra(name: str) -> None:
 
 def test_a_called_function_names_the_extra() -> None:
     with pytest.raises(SpecError) as caught:
-        compile_in_memory(find_file("specs/custom_op.yaml"), Path())
+        compile_in_memory(find_file("specs/custom_op.yaml"))
     assert "(custom_op_mixer.py:7)" in caught.value.message
     assert caught.value.span is not None
     assert caught.value.span.text.strip() == "- name: mixed"

@@ -51,6 +51,7 @@ def notebook(tmp_path, monkeypatch):
     folder = tmp_path / "notebook"
     folder.mkdir()
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("JPY_SESSION_NAME", "notebook.ipynb")
     return Notebook(tmp_path)
 
 
@@ -81,7 +82,7 @@ def test_a_source_in_a_cell_is_refused_with_a_hint(notebook, module):
     notebook.run(PROGRAM)
     with pytest.raises(SpecError) as caught:
         notebook.run('placer.compile(program, "build")')
-    file = "rows.py" if module == "__main__" else "made.py"
+    file = "functions.py" if module == "__main__" else "made.py"
     assert f"there is no {module}.py" in str(caught.value)
     assert f"%%writefile {file}" in str(caught.value)
     assert "with Program(" in str(caught.value)  # the line of the cell is shown

@@ -25,9 +25,9 @@ from support.real_runs import (
     running_command,
 )
 
+from placer.channel.ports import free_endpoints
 from placer.compiler import compile
 from placer.errors import RunError
-from placer.launcher.ports import free_endpoints
 from placer.ops.function import Function
 from placer.runtime.run.options import Options
 from placer.runtime.run.threads import run_in_threads

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from support.histories import lines_without_times
 from support.plain import specs as plain_specs
 from support.real_runs import (
     CommandResult,
@@ -64,10 +65,6 @@ def result_of(run: CommandResult) -> dict[str, Any]:
     return result
 
 
-def lines_of(history: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in history.read_text().splitlines()]
-
-
 @pytest.mark.parametrize(
     ("model", "precision", "nodes"),
     [
@@ -111,7 +108,7 @@ def test_processes_train_like_a_plain_jax_program(
             f"--save-params={tmp_path / name}",
             f"--init-params={tmp_path / 'initial'}",
         )
-        return result_of(done), lines_of(tmp_path / f"{name}.jsonl")
+        return result_of(done), lines_without_times(tmp_path / f"{name}.jsonl")
 
     result, lines = run("first")
     with jax.enable_x64(precision == "float64"):

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import placer
+from placer.config.csv import Cells
 from placer.config.data import Data
 from placer.errors import DataError, RunError, SpecError
 from placer.readers import Column, Range, ReadOptions, open_source
@@ -30,10 +31,12 @@ def lists(values, size):
     return pa.FixedSizeListArray.from_arrays(flat, size)
 
 
-def open_parquet(folder, columns, inputs, *, mapping=None, split=None, options=None):
+def open_parquet(
+    folder, columns, inputs, *, mapping=None, split=None, options=None, form=None
+):
     """Write a file with these columns, and open it as a source."""
     pq.write_table(pa.table(columns), folder / "t.parquet", row_group_size=7)
-    data = Data("parquet:t.parquet", split=split, columns=mapping)
+    data = Data("parquet:t.parquet", split=split, columns=mapping, parquet=form)
     return open_source(data, inputs, folder, options or ReadOptions())
 
 
@@ -116,6 +119,65 @@ def test_train_and_test_split_a_fixed_permutation(tmp_path):
     np.testing.assert_array_equal(test, order[19:])
 
 
+@pytest.mark.parametrize(
+    "type_",
+    [
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.dictionary(pa.int8(), pa.string()),
+    ],
+)
+def test_a_column_of_words_has_the_numbers_of_its_vocabulary(type_, tmp_path):
+    words = pa.array(["low", None, "high", "low", "new"])
+    form = Cells(vocabulary={"label": ["low", "high"]}, unknown={"*": 2})
+    columns = {"label": words.cast(type_)}
+    rows = take_all(open_parquet(tmp_path, columns, [LABEL], form=form))
+    assert rows["label"].tolist() == [0, 2, 1, 0, 2]
+
+
+def test_words_of_integers_and_booleans_are_their_text(tmp_path):
+    form = Cells(vocabulary={"label": {"7": 1, "-3": 0}, "a": ["false", "true"]})
+    columns = {"label": [7, -3], "a": [True, False]}
+    rows = take_all(open_parquet(tmp_path, columns, [LABEL, A], form=form))
+    assert rows["label"].tolist() == [1, 0]
+    assert rows["a"].tolist() == [1, 0]
+
+
+def test_missing_numbers_have_the_value_of_their_column(tmp_path):
+    form = Cells(missing={"p": 0.5, "label": -1, "*": 3})
+    columns = {
+        "p": pa.array([None, True]),
+        "q": pa.array([2.0, float("nan")]),
+        "label": pa.array([None, 2**40], pa.int64()),
+    }
+    wide = Column("label", "int64", ())
+    read = open_parquet(
+        tmp_path, columns, [X, wide], form=form, mapping={"x": ["p", "q"]}
+    )
+    rows = take_all(read)
+    np.testing.assert_array_equal(rows["x"], [[0.5, 2], [1, 3]])
+    assert rows["label"].tolist() == [-1, 2**40]
+
+
+def test_a_word_outside_of_the_vocabulary_is_named_with_its_row(tmp_path):
+    form = Cells(vocabulary={"label": ["low", "high"]})
+    columns = {"label": ["low"] * 9 + ["hihg"]}
+    message, hint = error_of(tmp_path, columns, [LABEL], form=form)
+    assert message == (
+        "parquet:t.parquet: column 'label', row 9: 'hihg' is not in the vocabulary"
+    )
+    assert (
+        hint == "add it, or write parquet: {unknown: {label: N}}; did you mean 'high'?"
+    )
+
+
+def test_an_option_for_a_column_that_the_file_lacks_is_refused(tmp_path):
+    form = Cells(missing={"b": 0})
+    message, _ = error_of(tmp_path, {"a": [1]}, [A], form=form)
+    assert message == "parquet:t.parquet has no column 'b'"
+
+
 # mistakes
 
 
@@ -127,14 +189,14 @@ def test_train_and_test_split_a_fixed_permutation(tmp_path):
             [A],
             None,
             "column 'a' holds string, not numbers",
-            "a csv: source has vocabularies",
+            "parquet: {vocabulary: {a: [WORD, WORD]}}",
         ),
         (
             {"a": pa.array(["x"]).dictionary_encode()},
             [A],
             None,
             "column 'a' holds dictionary<",
-            "write the number of each word",
+            "list the words of a column of text",
         ),
         ({"a": [[1], [2]]}, [A], None, "may have different lengths", "a fixed size"),
         (
@@ -142,7 +204,7 @@ def test_train_and_test_split_a_fixed_permutation(tmp_path):
             [A],
             None,
             "column 'a', row 9 is null",
-            "replace nulls by numbers",
+            "parquet: {missing: {a: 0}}",
         ),
         (
             {"x": pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int32(), 2))},

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from placer import compile
 from placer.build.plan import read_plan
-from placer.config.csv import Csv
+from placer.config.csv import Cells, Csv
 from placer.errors import SpecError
 from placer.runtime.run.opened_sources import open_batches
 from placer.spec import json_schema, load_text
@@ -84,6 +84,40 @@ def test_eval_uses_columns_and_options_of_train_unless_it_has_its_own(tmp_path):
     assert other.eval is not None
     assert other.eval.csv is None
     assert other.eval.columns == {"x": "x", "label": "label"}
+
+
+def test_a_parquet_source_has_options_for_words_and_missing_numbers(tmp_path):
+    options = "{vocabulary: {label: [no, 1]}, missing: {x*: 0}}"
+    data = f'train: {{source: "parquet:t.parquet", batch: 8, parquet: {options}}}\n'
+    model = load_data(tmp_path, data + 'eval: {source: "parquet:u.parquet"}\n')
+    assert model.train.parquet == Cells(
+        vocabulary={"label": ["no", "1"]}, missing={"x*": 0.0}
+    )
+    assert model.eval is not None
+    assert model.eval.parquet == model.train.parquet
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            '{source: "csv:t.csv", batch: 8, parquet: {}}',
+            "'parquet' is for parquet: sources, not for csv:t.csv",
+        ),
+        (
+            '{source: "parquet:t.parquet", batch: 8, csv: {}}',
+            "'csv' is for csv: sources, not for parquet:t.parquet",
+        ),
+        (
+            '{source: "parquet:t.parquet", batch: 8, parquet: {delimiter: ";"}}',
+            "unknown key 'delimiter' in data.train.parquet",
+        ),
+    ],
+)
+def test_options_of_another_kind_of_source_are_refused(data, message, tmp_path):
+    with pytest.raises(SpecError) as caught:
+        load_data(tmp_path, f"train: {data}\n")
+    assert caught.value.message == message
 
 
 def test_an_error_of_train_is_not_repeated_for_eval(tmp_path):

@@ -17,8 +17,8 @@ from typing import TextIO
 
 import placer
 from placer.build.plan import read_plan
+from placer.channel.ports import free_endpoints
 from placer.compiler import compile
-from placer.launcher.ports import free_endpoints
 
 ROOT = Path(placer.__file__).parents[1]
 TIMEOUT = 150.0

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import FileIO
-from typing import Any
 
 import msgspec
+import numpy as np
 
+from placer.channel.types import Array
+from placer.checkpoint.manifest import Progress, Statistic
 from placer.errors import RunError
+from placer.runtime.metrics.evaluation_watch import EvaluationWatch
+from placer.runtime.metrics.learning_rates import rate_schedules
 from placer.runtime.metrics.statistics import (
     Statistics,
     add_statistics,
@@ -22,12 +28,27 @@ from placer.runtime.run.events import Step
 from placer.runtime.run.state import Execution
 
 
+class _Line(msgspec.Struct):
+    """What is read of a line of an existing history."""
+
+    step: int
+
+
+def _encode(sums: Array) -> Statistic:
+    return Statistic(str(sums.dtype), sums.shape, sums.tobytes())
+
+
+def _decode(stored: Statistic) -> Array:
+    return np.frombuffer(stored.data, stored.dtype).reshape(stored.shape)
+
+
 class HistoryWriter:
     """Receives the metrics of every step, in order, from `MetricsStream`.
 
     Args:
         execution: the run of the node. The control node writes a line of JSON per step
             to the file of `--history`, if any, and reports an event per step.
+        watches: receive the metrics of each evaluation.
 
     Attributes:
         steps: the number of the last step.
@@ -37,21 +58,80 @@ class HistoryWriter:
         RunError: if the file cannot be written.
     """
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(
+        self, execution: Execution, watches: Sequence[EvaluationWatch] = ()
+    ) -> None:
         by_name = finalizers_of(execution.plan)
         self._finalizers = {name: by_name[name] for name in execution.plan.metrics}
+        self._rates = rate_schedules(execution.plan)
         self._execution = execution
         self._epoch = self._rows = 0
         self._sums: Statistics = {}
         self._file: FileIO | None = None
         self.steps = 0
         self.eval: dict[str, float] = {}
-        history = execution.options.history
-        if history is not None and execution.is_control:
+        self._watches = watches
+        self._seconds = self._seconds_before = 0.0
+
+    def open(self, progress: Progress | None = None) -> None:
+        """Open the file; to continue a run, set its position and remove later lines.
+
+        Raises RunError if the file has no line for the last step of the position.
+        """
+        if progress is not None:
+            self._epoch, self._rows = progress.epoch, progress.rows
+            self.steps = progress.step
+            self._seconds = self._seconds_before = progress.seconds
+            self._sums = {n: _decode(each) for n, each in progress.statistics.items()}
+            self.eval = {name: float(value) for name, value in progress.eval.items()}
+        history = self._execution.options.history
+        if history is None or not self._execution.is_control:
+            return
+        with self._errors_reported():
+            continues = progress is not None and history.exists()
+            # Without a buffer, a line that cannot be written fails once, and not again
+            # when the file is closed after the failure.
+            self._file = history.open("r+b" if continues else "wb", buffering=0)
+            if continues:
+                self._cut(self._file, self.steps)
+
+    def progress(self, batches: int) -> Progress:
+        """Return the position of the run, after `batches` batches of the epoch."""
+        return Progress(
+            step=self.steps,
+            epoch=self._epoch,
+            batches=batches,
+            rows=self._rows,
+            seconds=self._seconds,
+            statistics={name: _encode(each) for name, each in self._sums.items()},
+            eval={n: v if math.isfinite(v) else str(v) for n, v in self.eval.items()},
+        )
+
+    def sync(self) -> None:
+        """Let the system write the lines so far to the disk."""
+        if self._file is not None and self._file.seekable():
             with self._errors_reported():
-                # Without a buffer, a line that cannot be written fails once, and not
-                # again when the file is closed after the failure.
-                self._file = history.open("wb", buffering=0)
+                os.fsync(self._file.fileno())
+
+    def _cut(self, file: FileIO, step: int) -> None:
+        """Remove the lines of an existing file after that of a step."""
+        end = last = 0
+        for line in file.readall().splitlines(keepends=True):
+            try:
+                number = msgspec.json.decode(line, type=_Line).step
+            except msgspec.DecodeError:
+                break
+            if number > step or not line.endswith(b"\n"):
+                break
+            end, last = end + len(line), number
+        if last != step:
+            raise RunError(
+                f"the history {self._execution.options.history} has no line of step"
+                f" {step}, from which the run continues",
+                hint="name the history of the run that is continued, or a new file",
+            )
+        file.seek(end)
+        file.truncate()
 
     def close(self) -> None:
         """Close the history; RunError if the system could not store its last lines."""
@@ -68,16 +148,24 @@ class HistoryWriter:
         add_statistics(
             self._sums, weight_by_rows(line.statistics, self._finalizers, line.rows)
         )
-        record: dict[str, Any] = {
-            "step": line.step,
-            "epoch": line.epoch,
-            "metrics": line.metrics,
-        }
         if line.eval is not None:
-            record["eval"] = self.eval = line.eval
-        self._write(record)
-        rate = self._execution.timing.rate
-        self._execution.report(Step(**record, samples_per_second=rate))
+            self.eval = line.eval
+            for watch in self._watches:
+                watch.add(line.step, line.eval)
+        self._seconds = self._seconds_before + line.seconds
+        step = Step(
+            line.step,
+            line.epoch,
+            line.metrics,
+            line.eval,
+            self._execution.timing.rate,
+            self._seconds,
+            line.evaluation_seconds,
+            # The first update is step 0 of a schedule.
+            {name: rate(line.step - 1) for name, rate in self._rates.items()},
+        )
+        self._write(step)
+        self._execution.report(step)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -86,11 +174,11 @@ class HistoryWriter:
             finalize_all(self._sums, self._finalizers, self._rows) if self._rows else {}
         )
 
-    def _write(self, record: dict[str, Any]) -> None:
+    def _write(self, step: Step) -> None:
         if self._file is None:
             return
         # NaN and infinity, which JSON does not have, become null.
-        line = msgspec.json.encode(record) + b"\n"
+        line = msgspec.json.encode(step.history_line()) + b"\n"
         with self._errors_reported():
             while line:
                 line = line[self._file.write(line) :]

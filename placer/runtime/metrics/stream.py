@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -32,6 +33,8 @@ from placer.runtime.run.barrier import EVALUATION, STEP
 
 MAX_PENDING: Final = 1024
 """The most records that may be in the queue of a node; then its steps wait."""
+FLUSH_CHECK: Final = 0.2
+"""Seconds between two checks for an error while `flush` waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,9 @@ class StepMetrics:
         metrics: the metrics of the step.
         statistics: the statistics of the step, to be added over an epoch.
         eval: the metrics of the evaluation after the step.
+        seconds: the time from the beginning of the first step until the metrics of the
+            step were known.
+        evaluation_seconds: the time from then until those of the evaluation were known.
     """
 
     step: int
@@ -53,6 +59,8 @@ class StepMetrics:
     metrics: dict[str, float]
     statistics: Statistics
     eval: dict[str, float] | None = None
+    seconds: float = 0.0
+    evaluation_seconds: float = 0.0
 
 
 class MetricsStream:
@@ -85,11 +93,13 @@ class MetricsStream:
         self._pending: StepMetrics | None = None
         self._error: BaseException | None = None
         self._failed = False
+        self._begin = 0.0
         self._thread = threading.Thread(
             target=self._run, name=f"placer metrics of {channel.node}", daemon=True
         )
 
     def __enter__(self) -> MetricsStream:
+        self._begin = time.perf_counter()
         self._thread.start()
         return self
 
@@ -114,15 +124,33 @@ class MetricsStream:
         """
         self._queue.put(partial(self._add, values, rows))
 
-    def end_step(self, step: int, epoch: int, rows: int) -> None:
-        """Note that a training step over `rows` rows has recorded all of its
-        metrics."""
+    def end_step(
+        self, step: int, epoch: int, rows: int, *, evaluated: bool = True
+    ) -> None:
+        """Note that a training step over `rows` rows has recorded all of its metrics.
+
+        If it is not `evaluated`, no evaluation follows, so its metrics are passed on at
+        once. Otherwise they wait for the evaluation or the next step.
+        """
         self._put_end(STEP, step, epoch, rows)
+        if not evaluated:
+            self._queue.put(self._pass_on_pending)
 
     def end_evaluation(self, step: int, rows: int) -> None:
         """Note that the evaluation after a step, over `rows` rows, has recorded all of
         its metrics."""
         self._put_end(EVALUATION, step, 0, rows)
+
+    def flush(self) -> None:
+        """Wait until all that was recorded has been processed, on the control node with
+        what other nodes have recorded; raises what went wrong with it."""
+        done = threading.Event()
+        self._queue.put(done.set)
+        while not done.wait(FLUSH_CHECK):
+            if self._error is not None:
+                break
+        if self._error is not None:
+            raise self._error
 
     def _put_end(self, edge: int, step: int, epoch: int, rows: int) -> None:
         # An error of the thread is raised here, between the batches, and not in
@@ -137,8 +165,8 @@ class MetricsStream:
         try:
             while (call := self._queue.get()) is not None and not self._failed:
                 call()
-            if self._pending is not None and not self._failed:
-                self._on_step(self._pending)
+            if not self._failed:
+                self._pass_on_pending()
         except BaseException as error:
             self._error = error
             while not self._failed and self._queue.get() is not None:
@@ -160,20 +188,31 @@ class MetricsStream:
     def _combine(self, edge: int, step: int, epoch: int, rows: int) -> None:
         """Combine what the nodes recorded.
 
-        The metrics of a step are passed on when the next step ends, because an
-        evaluation between the two belongs to them.
+        The metrics of a step are passed on when its evaluation or the next step ends,
+        because an evaluation between the two belongs to them.
         """
         totals = self._sum_over_nodes(edge, step)
+        seconds = time.perf_counter() - self._begin
         if edge == STEP:
-            if self._pending is not None:
-                self._on_step(self._pending)
+            self._pass_on_pending()
             self._on_loss(step, float(totals[self._plan.minimize]))
             totals = {name: totals[name] for name in self._reported}
             numbers = finalize_all(totals, self._reported, 1)
-            self._pending = StepMetrics(step, epoch, rows, numbers, totals)
+            self._pending = StepMetrics(
+                step, epoch, rows, numbers, totals, seconds=seconds
+            )
         elif (pending := self._pending) is not None:
             numbers = finalize_all(totals, self._reported, rows)
-            self._pending = replace(pending, eval=numbers)
+            self._pending = replace(
+                pending, eval=numbers, evaluation_seconds=seconds - pending.seconds
+            )
+            self._pass_on_pending()
+
+    def _pass_on_pending(self) -> None:
+        """Pass on the metrics of the last step, if that has not been done."""
+        if self._pending is not None:
+            self._on_step(self._pending)
+            self._pending = None
 
     def _sum_over_nodes(self, edge: int, step: int) -> Statistics:
         """Return the sum over the nodes of partial statistics, and the first node's

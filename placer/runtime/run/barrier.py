@@ -21,11 +21,19 @@ T = TypeVar("T")
 HANDSHAKE, READY, GO, STEP, EVALUATION, DONE, SAVE = -1, -2, -3, -4, -5, -6, -7
 """The edges of barriers (the handshake, before the first step, the release, at the
 end), of metrics, and of saving."""
-STOP, LAST = -8, -9
-"""The edges of the stop protocol: the control node's question and the answers, then the
-last step of the run."""
+ASK, DECISION, REQUEST = -8, -9, -11
+"""The edges of the common step: the control node's question and the answers, what it
+decides, and the requests of other nodes."""
 ROWS = -10
 """The edge of the digests of rows."""
+VISIBLE, STORED, FILE_PART = -12, -13, -14
+"""The edges of checkpoints: whether nodes see the folder, what a node has written, and
+the files of nodes that do not see the folder."""
+VERDICT = -15
+"""The edge of what follows from an evaluation."""
+MACHINES, RESUME, RANGES, RANGE_PART = -16, -17, -18, -19
+"""The edges of resuming: what the bits of results depend on, the chosen checkpoint,
+which bytes of its files a node needs, and these bytes."""
 OUTPUT_ROWS = -20
 """The edge of the outputs of a prediction."""
 

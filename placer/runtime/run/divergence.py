@@ -41,6 +41,11 @@ class LossWatch:
             message = f"{self._message}; the run continues because of train.nan: warn"
             self._report(NodeWarning(message))
 
+    @property
+    def stops(self) -> bool:
+        """Whether the run stops because of its loss."""
+        return bool(self._message) and self._plan.nan == "stop"
+
     def check(self, last: int, *, saves: bool) -> None:
         """Raise DivergedError if the run was stopped because of its loss.
 
@@ -48,7 +53,7 @@ class LossWatch:
             last: the last step of the run.
             saves: whether the parameters would have been saved.
         """
-        if not self._message or self._plan.nan == "warn":
+        if not self.stops:
             return
         message = f"{self._message}; all nodes stopped after step {last}"
         if saves:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -14,10 +14,33 @@ from placer.errors import RunError
 from placer.printable import make_printable
 from placer.runtime.run.result import Metrics, PredictionResult, Result
 
+IMPORTING: Final = "importing"
+"""The state of a node that imports JAX, its program and the model's modules."""
+CONNECTING: Final = "connecting"
+"""The state of a node that connects to the other nodes."""
+INITIALIZING: Final = "initializing parameters"
+"""The state of a node that creates its tables."""
 READING: Final = "reading rows"
 """The state of a node that reads its sources; its events have the number of rows."""
-BEFORE_FIRST_STEP: Final = ("joining", READING, "compiling")
-"""The states of a node before its first step."""
+LOADING: Final = "loading a checkpoint"
+"""The state of a node that loads the checkpoint from which the run continues."""
+COMPARING: Final = "comparing rows"
+"""The state of a node in the handshake."""
+COMPILING: Final = "compiling"
+"""The state of a node that runs its warm-up."""
+PREPARED: Final = "ready"
+"""The state of a node that waits for the others before its first step."""
+BEFORE_FIRST_STEP: Final = (
+    IMPORTING,
+    CONNECTING,
+    INITIALIZING,
+    READING,
+    COMPARING,
+    LOADING,
+    COMPILING,
+    PREPARED,
+)
+"""The states of a node before its first step, in their order."""
 AFTER_LAST_BARRIER: Final = ("writing", "done")
 """The states of a node that has passed the last barrier."""
 
@@ -37,10 +60,29 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
     rows: int = 0
 
 
+class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
+    """The steps that the run is about to train, reported before the first of them.
+
+    `evaluation_every` is the number of steps between evaluations, 0 without any;
+    another one follows the last step. `rows` and `evaluation_rows` are the numbers of
+    rows of a batch and of an evaluation.
+    """
+
+    first_step: int
+    last_step: int
+    steps_per_epoch: int
+    evaluation_every: int = 0
+    rows: int = 0
+    evaluation_rows: int = 0
+
+
 class Step(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
     """A training step of the whole run, with `eval` if an evaluation followed it.
 
-    `samples_per_second` counts the rows of all nodes since the first step.
+    `seconds` is the time from the beginning of the first step to the end of this one,
+    and `evaluation_seconds` that of the evaluation. `samples_per_second` counts the
+    rows of all nodes since the first step. `learning_rates` has the learning rate of
+    the step by the name of the optimizer.
     """
 
     step: int
@@ -48,6 +90,42 @@ class Step(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
     metrics: Metrics
     eval: Metrics | None = None
     samples_per_second: float = 0.0
+    seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+    learning_rates: dict[str, float] = {}
+
+    def history_line(self) -> dict[str, Any]:
+        """Return what a history has of the step."""
+        line: dict[str, Any] = {
+            "step": self.step,
+            "epoch": self.epoch,
+            "seconds": round(self.seconds, 6),
+            "metrics": self.metrics,
+        }
+        return line if self.eval is None else {**line, "eval": self.eval}
+
+
+class CheckpointSaved(msgspec.Struct, frozen=True, tag_field="event", tag="checkpoint"):
+    """A checkpoint is complete: that of `step`, in the folder `path`.
+
+    `best` says that its evaluation is the best one so far.
+    """
+
+    step: int
+    path: str
+    best: bool = False
+
+
+class Resumed(msgspec.Struct, frozen=True, tag_field="event", tag="resumed"):
+    """The run continues after `step` from the checkpoint in the folder `path`.
+
+    `differs` says why the results may differ from those of an uninterrupted run by
+    rounding; if it is empty, they have the same bits.
+    """
+
+    step: int
+    path: str
+    differs: str = ""
 
 
 class NodeWarning(msgspec.Struct, frozen=True, tag_field="event", tag="warning"):
@@ -72,7 +150,16 @@ class Output(msgspec.Struct, frozen=True, tag_field="event", tag="output"):
 
 
 Event: TypeAlias = (
-    State | Step | NodeWarning | Result | PredictionResult | NodeFailure | Output
+    State
+    | Start
+    | Step
+    | CheckpointSaved
+    | Resumed
+    | NodeWarning
+    | Result
+    | PredictionResult
+    | NodeFailure
+    | Output
 )
 
 Report: TypeAlias = Callable[[Event], None]
@@ -95,17 +182,24 @@ def read_event(node: str, line: bytes) -> Event:
         raise RunError(f"{node} reported an invalid event: {start!r}") from error
 
 
-def format_output(event: Output | NodeWarning) -> str:
+def format_output(event: Output | NodeWarning | Resumed) -> str:
     """Return `worker:0| text` for output, `warning: text` for a warning.
 
     Control characters are replaced, so that the text cannot steer a terminal.
     """
     if isinstance(event, Output):
         return make_printable(f"{event.node}| {event.text}")
+    if isinstance(event, Resumed):
+        exactly = "with the same bits as without an interruption"
+        if event.differs:
+            exactly = f"with other rounding ({event.differs})"
+        return make_printable(
+            f"continuing after step {event.step} from {event.path}, {exactly}"
+        )
     return make_printable(f"warning: {event.message}")
 
 
 def show_output(event: Event) -> None:
-    """Print an event to standard error if it is output or a warning."""
-    if isinstance(event, Output | NodeWarning):
+    """Print an event to standard error if it is output, a warning or a resumption."""
+    if isinstance(event, Output | NodeWarning | Resumed):
         print(format_output(event), file=sys.stderr, flush=True)

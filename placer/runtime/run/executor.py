@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
+from functools import partial
 
-from placer.channel.protocol import Aborted
+from placer.errors import RunError
 from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.program.devices import Devices, in_precision, open_devices
@@ -15,15 +15,29 @@ from placer.runtime.program.nans import NanCheck
 from placer.runtime.program.node import Node
 from placer.runtime.program.warm_up import run_warm_up
 from placer.runtime.run.barrier import DONE, READY, barrier
+from placer.runtime.run.checkpoints import Checkpoints
+from placer.runtime.run.common_step import Action
 from placer.runtime.run.divergence import LossWatch
-from placer.runtime.run.events import READING
+from placer.runtime.run.events import (
+    COMPARING,
+    COMPILING,
+    CONNECTING,
+    INITIALIZING,
+    LOADING,
+    PREPARED,
+    READING,
+)
 from placer.runtime.run.handshake import run_handshake
 from placer.runtime.run.opened_sources import open_batches
 from placer.runtime.run.parameter_files import save
 from placer.runtime.run.result import Result
+from placer.runtime.run.resuming import resume
 from placer.runtime.run.saving import gather_parameters
+from placer.runtime.run.start_facts import gather_facts
 from placer.runtime.run.state import Execution
 from placer.runtime.run.tables import make_tables
+from placer.runtime.run.training import Training, make_watches
+from placer.tables.block_table import BlockTable
 from placer.tables.learning_rate import build_schedule
 
 
@@ -42,26 +56,60 @@ def execute(execution: Execution, hooks: Hooks) -> Result | None:
     with ExitStack() as contexts:
         devices = contexts.enter_context(open_devices(execution.me, execution.emulates))
         contexts.enter_context(in_precision(plan, execution.me))
-        history = HistoryWriter(execution)
+        watches = make_watches(execution)
+        history = HistoryWriter(execution, tuple(watches))
         contexts.callback(history.close)
-        loss = LossWatch(plan, execution.stopping.request, execution.report)
+        loss = LossWatch(
+            plan, partial(execution.common_step.request, Action.STOP), execution.report
+        )
         metrics = MetricsStream(plan, channel, history, loss)
-        execution.report_state("joining")
+        execution.report_state(CONNECTING)
         channel.join()
-        node = execution.node = _prepare(execution, metrics, devices)
-        run_handshake(execution, node)
+        node, tables = _prepare(execution, metrics, devices)
+        execution.node = node
+        execution.report_state(COMPARING)
+        digests = run_handshake(execution, node)
+        checkpoints, progress = None, None
+        if execution.keeps_digests:
+            batches = node.training, node.evaluating
+            facts = gather_facts(execution, devices, batches, digests)
+            if options.resume is not None:
+                execution.report_state(LOADING)
+                progress = resume(execution, tables, facts)
+                watches.restore(progress)
+            if execution.checkpointing is not None:
+                checkpoints = contexts.enter_context(
+                    Checkpoints(execution, tables, facts, history.sync)
+                )
+        history.open(progress)
+        execution.report_state(COMPILING)
         node.where = "compiling"
         if not options.debug_nans:  # nothing is compiled with debug_nans
             run_warm_up(plan, node, step, evaluate)
         node.where = ""
+        execution.report_state(PREPARED)
         barrier(plan, channel, {}, READY)
         if options.debug_nans:
             step = _with_nan_check(execution, node, step)
         with metrics:
-            _train(execution, node, metrics, step, evaluate)
+            training = Training(
+                execution,
+                node,
+                metrics,
+                history,
+                watches,
+                checkpoints,
+                loss,
+                step,
+                evaluate,
+            )
+            training.run(progress)
         node.where = "after the last step"
-        execution.stopping.end_steps()
+        execution.common_step.end()
         loss.check(execution.step, saves=options.save_params is not None)
+        if checkpoints is not None:
+            execution.report_state("saving")
+            checkpoints.wait()
         parameters = {}
         if options.save_params is not None:
             execution.report_state("saving")
@@ -85,24 +133,34 @@ def execute(execution: Execution, hooks: Hooks) -> Result | None:
                 node_plan.name: report["bytes_sent"]
                 for node_plan, report in zip(plan.nodes, reports, strict=True)
             },
+            checkpoint_seconds=checkpoints.seconds if checkpoints is not None else 0.0,
         )
         execution.report(result)
+        if checkpoints is not None and checkpoints.problem:
+            raise RunError(
+                checkpoints.problem,
+                hint="the run has ended; its last complete checkpoint is "
+                f"{checkpoints.saved or 'none'}",
+            )
         execution.report_state("done")
         return result
 
 
-def _prepare(execution: Execution, metrics: MetricsStream, devices: Devices) -> Node:
-    """Create everything that a program needs, except for what the handshake decides."""
+def _prepare(
+    execution: Execution, metrics: MetricsStream, devices: Devices
+) -> tuple[Node, dict[str, BlockTable]]:
+    """Create everything that a program needs, except for what the handshake decides;
+    return the node, and its tables by name."""
     plan, me = execution.plan, execution.me
+    execution.report_state(INITIALIZING)
     tables = make_tables(execution, devices)
     execution.report_state(READING)
     training = open_batches(execution, plan.train, lambda node: node.step)
     evaluating = None
     if (data := plan.evaluation) is not None:
         evaluating = open_batches(execution, data, lambda node: node.evaluation)
-    execution.report_state("compiling")
     edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
-    return Node(
+    node = Node(
         me.name,
         Exchange(me.name, execution.channel, edges, plan.workers),
         tables,
@@ -115,6 +173,7 @@ def _prepare(execution: Execution, metrics: MetricsStream, devices: Devices) -> 
         parts=plan.microbatches,
         turns=me.turns,
     )
+    return node, tables
 
 
 def _with_nan_check(execution: Execution, node: Node, step: Hook) -> Hook:
@@ -128,36 +187,3 @@ def _with_nan_check(execution: Execution, node: Node, step: Hook) -> Hook:
             step(node)
 
     return checked_step
-
-
-def _train(
-    execution: Execution,
-    node: Node,
-    metrics: MetricsStream,
-    step: Hook,
-    evaluate: Hook | None,
-) -> None:
-    per_epoch = node.training.order.steps_per_epoch
-    total = execution.options.steps
-    if total is None:
-        total = execution.plan.epochs * per_epoch
-    execution.report_state("running")
-    for number in range(1, total + 1):
-        if execution.channel.aborted is not None:
-            raise Aborted(execution.channel.aborted)
-        if not execution.stopping.begin_step(number):
-            break
-        epoch, index = divmod(number - 1, per_epoch)
-        node.enter_step(number, epoch + 1, index)
-        execution.step = number
-        start = time.perf_counter()
-        step(node)
-        execution.timing.add(time.perf_counter() - start, node.count)
-        metrics.end_step(number, epoch + 1, node.count)
-        if evaluate and (index + 1 == per_epoch or number == total):
-            assert node.evaluating is not None
-            execution.report_state("evaluating")
-            node.enter_evaluation(number)
-            evaluate(node)
-            metrics.end_evaluation(number, node.evaluating.epoch_rows)
-            execution.report_state("running")

@@ -12,17 +12,21 @@ from placer.build.plan import Plan
 from placer.channel.protocol import Channel
 from placer.errors import DataError, RunError
 from placer.files.regular import open_regular
+from placer.readers import Digests
 from placer.runtime.program.node import Node
 from placer.runtime.run.barrier import HANDSHAKE, barrier
 from placer.runtime.run.same_rows import EVALUATION, TRAINING, compare_rows
 from placer.runtime.run.state import Execution
 
 
-def run_handshake(execution: Execution, node: Node) -> None:
+def run_handshake(
+    execution: Execution, node: Node
+) -> tuple[Digests | None, Digests | None]:
     """Exchange what each node knows, and check that all know the same.
 
     Sets the number of rows of the sources of `node`, so that all nodes run the same
-    steps.
+    steps. Returns the digests of the rows of training and evaluation, on the control
+    node of a run that keeps them.
 
     Raises:
         RunError: on the control node, if the nodes do not read the same rows, or have
@@ -36,14 +40,21 @@ def run_handshake(execution: Execution, node: Node) -> None:
         "build": plan.digest,
         "--steps": options.steps or 0,
         "--save-params": options.save_params is not None,
-        "--init-params": fingerprint(options.init_params),
+        "--init-params": start_fingerprint(execution),
+        "--checkpoint": options.checkpoint is not None,
+        "--checkpoint-every": options.checkpoint_every or "",
+        "--resume": options.resume is not None,
+        "--partial": options.partial,
     }
     common = agree(plan, channel, facts)
     node.training = training.with_rows(common["training rows"])
-    compare_rows(plan, channel, TRAINING, training.rows)
-    if evaluating is not None:
-        node.evaluating = evaluating.with_rows(common["evaluation rows"])
-        compare_rows(plan, channel, EVALUATION, evaluating.rows)
+    keep = execution.keeps_digests
+    trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
+    if evaluating is None:
+        return trained, None
+    node.evaluating = evaluating.with_rows(common["evaluation rows"])
+    evaluated = compare_rows(plan, channel, EVALUATION, evaluating.rows, keep=keep)
+    return trained, evaluated
 
 
 def agree(plan: Plan, channel: Channel, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,10 +78,17 @@ def agree(plan: Plan, channel: Channel, facts: Mapping[str, Any]) -> dict[str, A
     return {fact: _common(plan, reports, fact) for fact in facts}
 
 
-def fingerprint(file: Path | None) -> str:
-    """Return a digest of a parameter file, to compare between nodes; "" for no file."""
-    if file is None:
+def start_fingerprint(execution: Execution) -> str | None:
+    """Return a digest of the parameters that `--init-params` names; "" without the
+    option, and None on a node that has not read them because it has no tables."""
+    if execution.options.init_params is None:
         return ""
+    file = execution.start_file
+    return None if file is None else fingerprint(file)
+
+
+def fingerprint(file: Path) -> str:
+    """Return a digest of a file, to compare between nodes."""
     try:
         with open_regular(file) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()[:16]

@@ -1,27 +1,39 @@
-"""What signals do to a run that saves its parameters, in processes or in threads.
+"""What signals do to a run that saves parameters or checkpoints, in processes or threads.
 
-The first signal stops all nodes after the same step (`placer.runtime.run.stopping`), and
-they save. It ends the run at once, and nothing is saved, if the run has failed or no step
-was started. After SIGTERM and SIGHUP the nodes have a limited time to stop, but all the
-time that they need to save. A second signal ends the run at once.
+The first signal stops all nodes after the same step (`placer.runtime.run.common_step`),
+and they save. It ends the run at once, and nothing is saved, if the run has failed or no
+step was started. The nodes have a limited time to stop, but all the time that they need
+to save. A second signal ends the run at once.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
-from placer.runtime.run.events import AFTER_LAST_BARRIER, BEFORE_FIRST_STEP
+from placer.build.plan import Plan
+from placer.runtime.run.checkpoint_settings import checkpoint_settings
+from placer.runtime.run.events import (
+    AFTER_LAST_BARRIER,
+    BEFORE_FIRST_STEP,
+    CheckpointSaved,
+    Event,
+)
+from placer.runtime.run.options import Options
 
 STOPPING: Final = (
     "interrupted: all nodes stop after the same step and save; another signal ends them"
     " at once"
 )
-"""The warning when a signal stops a run that can still save its parameters."""
+"""The warning when a signal stops a run that can still save."""
+NOTHING_KEPT: Final = (
+    "nothing was saved: with --checkpoint DIR, an interrupted run can be continued"
+)
+NOTHING_PREDICTED: Final = "the predictions were not written"
+"""What is said of a prediction that a signal has ended."""
 
 
 class Decision(Enum):
@@ -38,41 +50,55 @@ class Interruption:
 
     Attributes:
         params_file: the file that the run saves its parameters to, if it saves any.
+        checkpoints: the folder that the run saves checkpoints to, if it saves any.
+        grace: the seconds that the nodes have to stop after the same step.
+        nothing_kept: what is said of a run without a result that saves nothing.
+        last_checkpoint: the path of the last complete checkpoint of the run.
         stopping_since: the time of the first signal, if the run can still save.
         why: why nothing was saved.
     """
 
-    params_file: Path | None
+    params_file: Path | None = None
+    checkpoints: Path | None = None
+    grace: float = 30.0
+    nothing_kept: str = NOTHING_KEPT
+    last_checkpoint: str = ""
     stopping_since: float | None = None
     why: str = "the file was not completely written"
 
-    def decide(
-        self, timeouts: Sequence[float | None], state: str, *, can_save: bool = True
-    ) -> Decision:
+    @property
+    def saves(self) -> bool:
+        """Whether the run saves anything."""
+        return self.params_file is not None or self.checkpoints is not None
+
+    def note(self, event: Event) -> None:
+        """Note an event of the control node."""
+        if isinstance(event, CheckpointSaved):
+            self.last_checkpoint = event.path
+
+    def decide(self, signals: int, state: str, *, can_save: bool = True) -> Decision:
         """Return what to do now.
 
         Args:
-            timeouts: for each signal so far, the seconds in which the nodes have to
-                begin to save, or None for no limit.
+            signals: the number of signals so far.
             state: the state of the control node.
             can_save: whether the run has neither failed nor its result.
         """
-        if not timeouts:
+        if not signals:
             return Decision.CONTINUE
         if self.stopping_since is None and state in BEFORE_FIRST_STEP:
             return self._end("the first step had not finished")
-        if len(timeouts) > 1:
+        if signals > 1:
             return self._end("there was a second signal")
-        saves = state in ("saving", *AFTER_LAST_BARRIER)
+        is_saving = state in ("saving", *AFTER_LAST_BARRIER)
         if self.stopping_since is None:
-            if self.params_file is None or not can_save:
+            if not self.saves or not can_save:
                 return Decision.END
             self.stopping_since = time.monotonic()
-            return Decision.CONTINUE if saves else Decision.STOP
-        limit = timeouts[0]
-        if saves or limit is None or time.monotonic() - self.stopping_since <= limit:
+            return Decision.CONTINUE if is_saving else Decision.STOP
+        if is_saving or time.monotonic() - self.stopping_since <= self.grace:
             return Decision.CONTINUE
-        return self._end(f"the nodes did not stop within {limit:g} s")
+        return self._end(f"the nodes did not stop within {self.grace:g} s")
 
     def _end(self, why: str) -> Decision:
         self.why = why
@@ -82,14 +108,28 @@ class Interruption:
         """Return the text for an interrupted run: what it has saved, or why nothing.
 
         Args:
-            steps: the number of steps of its result, or None without a result.
+            steps: the number of steps of its result, or of rows of a prediction; None
+                without a result.
             failure: what has failed, if anything.
         """
-        if self.params_file is None:
-            has_failed = failure is not None and steps is None
-            return f"the run had failed: {failure}" if has_failed else ""
-        if steps is not None:
-            return (
-                f"stopped after step {steps}; the parameters are in {self.params_file}"
-            )
-        return f"nothing was saved: {failure or self.why}"
+        if not self.saves:
+            if failure is not None and steps is None:
+                return f"the run had failed: {failure}"
+            return "" if steps is not None else self.nothing_kept
+        if steps is None:
+            last = self.last_checkpoint
+            before = f"; the last checkpoint is {last}" if last else ""
+            return f"nothing was saved: {failure or self.why}{before}"
+        saved = []
+        if self.params_file is not None:
+            saved.append(f"the parameters are in {self.params_file}")
+        if self.last_checkpoint:
+            saved.append(f"the checkpoint is {self.last_checkpoint}")
+        return "; ".join([f"stopped after step {steps}", *saved])
+
+
+def interruption_of(plan: Plan, build: Path, options: Options) -> Interruption:
+    """Return what signals do to a run of a build with these options."""
+    settings = checkpoint_settings(plan, build, options)
+    folder = settings.folder if settings is not None else None
+    return Interruption(options.save_params, folder, options.grace)

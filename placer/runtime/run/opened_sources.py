@@ -75,7 +75,7 @@ def open_rows(
             build if data.parsed.kind == "python" else spec_folder,
             ReadOptions(
                 other_columns=others,
-                with_digests=len(readers) > 1,
+                with_digests=len(readers) > 1 or execution.keeps_digests,
                 seed=plan.seed,
                 report=execution.report_rows,
                 # Half of the memory is for the copy that joins chunks of a column. All

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from placer.channel.transport import CHOICES
+from placer.config.checkpoint import DEFAULT_KEEP, Interval
+from placer.config.checkpoint import FORM as INTERVAL_FORM
 from placer.errors import PlacerError, did_you_mean
 
 MAX_WAIT = 1e9
@@ -36,7 +38,9 @@ class Option:
         high: the highest value of a whole number.
         seconds: whether the value is a time to wait.
         choices: the words from which the value is chosen.
-        file: whether the value is a file that the run reads or writes.
+        file: whether the value is a file or folder that the run reads, a file that it
+            writes, or a folder.
+        parse: reads the value; it raises PlacerError for one that is not valid.
         for_threads: whether nodes that are threads can use it.
     """
 
@@ -48,7 +52,8 @@ class Option:
     high: int | None = None
     seconds: bool = False
     choices: tuple[str, ...] = ()
-    file: Literal["read", "written"] | None = None
+    file: Literal["read", "written", "folder"] | None = None
+    parse: Callable[[str], object] | None = None
     for_threads: bool = True
 
     @property
@@ -67,6 +72,8 @@ class Option:
             why = f"must be above 0 and at most {MAX_WAIT:g} seconds, not {value}"
         if why is not None:
             raise PlacerError(f"'{self.name}' {why}")
+        if self.parse is not None:
+            self.parse(value)
         if self.choices and value not in self.choices:
             raise PlacerError(
                 f"'{value}' is not a {self.name}",
@@ -102,7 +109,49 @@ class Options:
         None, "Write all parameters to FILE at the end, as safetensors.", file="written"
     )
     init_params: Path | None = _option(
-        None, "Start from the parameters in FILE, in safetensors format.", file="read"
+        None,
+        "Start from the parameters of a safetensors file, of a checkpoint, or of the "
+        "last good one in a folder of checkpoints.",
+        metavar="PATH",
+        file="read",
+    )
+    checkpoint: Path | None = _option(
+        None,
+        "Save checkpoints in DIR: at the end, after Ctrl-C or SIGTERM, and as often as "
+        "--checkpoint-every specifies.",
+        metavar="DIR",
+        file="folder",
+    )
+    checkpoint_every: str | None = _option(
+        None,
+        "Save a checkpoint every N steps, or at another interval: "
+        f"{INTERVAL_FORM}. By default epoch.",
+        metavar="INTERVAL",
+        parse=Interval.parse,
+    )
+    checkpoint_keep: int | None = _option(
+        None,
+        f"Keep the last N checkpoints, and the best one. By default {DEFAULT_KEEP}.",
+        metavar="N",
+        low=1,
+    )
+    resume: Path | None = _option(
+        None,
+        "Continue from a checkpoint, or from the last good one in a folder of "
+        "checkpoints.",
+        metavar="DIR",
+        file="folder",
+    )
+    partial: bool = _option(
+        False,
+        "With --resume: let parameters and optimizer states that the checkpoint does "
+        "not have start from their initial values.",
+    )
+    grace: float = _option(
+        30.0,
+        "The time that all nodes have to reach the same step after Ctrl-C or SIGTERM, "
+        "to save there.",
+        seconds=True,
     )
     base_port: int | None = _option(
         None,

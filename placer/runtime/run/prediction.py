@@ -21,8 +21,15 @@ from placer.runtime.program.node import Node
 from placer.runtime.program.warm_up import warm_up_prediction
 from placer.runtime.run.barrier import DONE, READY, barrier
 from placer.runtime.run.batches import Batches
-from placer.runtime.run.events import READING
-from placer.runtime.run.handshake import agree, fingerprint
+from placer.runtime.run.events import (
+    COMPARING,
+    COMPILING,
+    CONNECTING,
+    INITIALIZING,
+    PREPARED,
+    READING,
+)
+from placer.runtime.run.handshake import agree, start_fingerprint
 from placer.runtime.run.opened_sources import open_rows
 from placer.runtime.run.output_rows import OutputGatherer
 from placer.runtime.run.prediction_file import Columns, Write, prediction_file
@@ -58,16 +65,17 @@ def predict(
     with ExitStack() as contexts:
         devices = contexts.enter_context(open_devices(me, execution.emulates))
         contexts.enter_context(in_precision(plan, me))
-        execution.report_state("joining")
+        execution.report_state(CONNECTING)
         channel.join()
+        execution.report_state(INITIALIZING)
         tables = make_tables(execution, devices)
         execution.report_state(READING)
         rows = _open_rows(execution, data)
-        execution.report_state("compiling")
+        execution.report_state(COMPARING)
         facts = {
             "prediction rows": None if rows is None else rows.rows,
             "build": plan.digest,
-            "--params": fingerprint(execution.options.init_params),
+            "--params": start_fingerprint(execution),
         }
         count = agree(plan, channel, facts)["prediction rows"]
         compare_rows(plan, channel, PREDICTION, rows, data)
@@ -95,8 +103,10 @@ def predict(
                 devices,
                 gatherer.add,
             )
+            execution.report_state(COMPILING)
             node.where = "compiling"
             warm_up_prediction(plan, node, hooks.predict)
+            execution.report_state(PREPARED)
             barrier(plan, channel, {}, READY)
             execution.report_state("predicting")
             start = time.perf_counter()

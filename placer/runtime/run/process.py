@@ -3,7 +3,7 @@
 The node ends with the others:
 
 - A byte that can be read from `order_fd` is a request to stop: all nodes stop after the
-  same step and save (see `stopping`). The launcher decides when to send it.
+  same step and save (see `common_step`). The launcher decides when to send it.
 - A process whose launcher has ended exits at once; its peers learn why.
 - A process whose run has failed elsewhere exits after `EXIT_TIMEOUT`, even if its
   compute thread is stuck where it cannot notice the failure.
@@ -28,6 +28,7 @@ from placer.memory.compilation import keep_compiled
 from placer.reentry import node_in_process
 from placer.runtime.program.devices import reserve_cpu_devices
 from placer.runtime.program.load import Hook, load_program
+from placer.runtime.run.common_step import Action
 from placer.runtime.run.event_pipe import EventPipe
 from placer.runtime.run.events import NodeWarning, Output, show_output
 from placer.runtime.run.executor import execute
@@ -152,6 +153,7 @@ def run(
                 contexts.enter_context(printed)
                 contexts.enter_context(_states_reported(execution))
             contexts.enter_context(root_cause_reported(execution))
+            execution.report_state()
             trim_caches()
             if me.computes:
                 keep_compiled()
@@ -178,7 +180,7 @@ def _start_order_thread(fd: int, execution: Execution, *, announce: bool) -> Non
 
     def read() -> None:
         if os.read(fd, 1):
-            execution.stopping.request()
+            execution.common_step.request(Action.STOP)
             if announce:  # otherwise the launcher does
                 execution.report(NodeWarning(STOPPING))
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from placer.errors import PlacerError
+
+if TYPE_CHECKING:
+    import numpy as np
+
 Metrics: TypeAlias = dict[str, float]
+Params: TypeAlias = "dict[str, np.ndarray]"
 
 
-class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result"):
+class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=True):
     """The result of a run, which the control node reports as an event.
+
+    That of `placer.launch` also has the `history` and the `params` of the run, which
+    are not part of the event.
 
     Attributes:
         steps: the number of training steps.
@@ -19,7 +30,13 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result"):
         eval: the metrics over all rows of the last evaluation.
         samples_per_second: rows of the global batch per second, without the first step.
         bytes_sent: the payload bytes that each node sent.
+        checkpoint_seconds: how long the steps of the control node have waited for
+            checkpoints.
         warnings: messages about processes that failed after the run had this result.
+        history: for each step a dict with `step`, `epoch`, `seconds` since the first
+            step began, `metrics` and, after an evaluation, `eval`, as `--history`
+            writes them.
+        params: the parameters after the last step, by name.
 
     Example:
         result = placer.launch("build")
@@ -31,7 +48,44 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result"):
     eval: Metrics
     samples_per_second: float
     bytes_sent: dict[str, int]
+    checkpoint_seconds: float = 0.0
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        sent = sum(self.bytes_sent.values()) / 1e6
+        lines = [
+            f"Result: {self.steps:,} steps, {self.samples_per_second:,.0f} samples/s,"
+            f" {sent:,.1f} MB sent"
+        ]
+        for what, metrics in (("last epoch", self.metrics), ("evaluation", self.eval)):
+            if metrics:
+                shown = "  ".join(f"{k} {value:.4g}" for k, value in metrics.items())
+                lines.append(f"{what}  {shown}")
+        lines += [f"warning: {text}" for text in self.warnings]
+        return "\n  ".join(lines)
+
+    def keep(
+        self,
+        history: Callable[[], list[dict[str, Any]]],
+        params: Callable[[], Params],
+    ) -> None:
+        """Let the result have the history and parameters that these functions read."""
+        self.__dict__.update(_read_history=history, _read_params=params)
+
+    @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        return self._kept("_read_history")  # type: ignore[no-any-return]
+
+    @cached_property
+    def params(self) -> Params:
+        return self._kept("_read_params")  # type: ignore[no-any-return]
+
+    def _kept(self, name: str) -> Any:
+        if name not in self.__dict__:
+            raise PlacerError(
+                "only a result of placer.launch has the history and the parameters"
+            )
+        return self.__dict__[name]()
 
 
 class PredictionResult(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from operator import attrgetter
 from typing import Final
@@ -31,7 +31,9 @@ def compare_rows(
     phase: str,
     rows: Rows | None,
     data: Data | None = None,
-) -> None:
+    *,
+    keep: bool = False,
+) -> Digests | None:
     """Let the control node compare the rows of all nodes.
 
     The handshake comes first, so all nodes have the same number of rows.
@@ -42,20 +44,25 @@ def compare_rows(
         phase: TRAINING, EVALUATION or PREDICTION.
         rows: the rows that this node reads in the phase, if any.
         data: the source, if it is not that of the plan.
+        keep: whether the control node needs the digests, even of one node.
+
+    Returns:
+        On the control node, the digests of all inputs, unless only one node reads and
+        they are not needed; None on the other nodes.
 
     Raises:
         RunError: on the control node, if rows differ. It aborts the run on the others.
     """
     phase_of = attrgetter("step" if phase == TRAINING else phase)
     readers = [node.name for node in plan.nodes if inputs_of(phase_of(node))]
-    if len(readers) < 2:
-        return
+    if not readers or (len(readers) < 2 and not keep):
+        return None
     key = Key(ROWS, (TRAINING, EVALUATION, PREDICTION).index(phase))
     own = None if rows is None else rows.digests()
     if channel.node != plan.control:
         if own is not None:
             send_json(channel, plan.control, key, asdict(own))
-        return
+        return None
     digests = {
         name: own
         if name == channel.node and own is not None
@@ -66,6 +73,19 @@ def compare_rows(
         data = plan.train if phase == TRAINING else plan.evaluation
     assert data is not None
     check_same_rows(data, phase, digests)
+    return merge_digests(digests.values())
+
+
+def merge_digests(digests: Iterable[Digests]) -> Digests:
+    """Return the digests of the inputs that any node reads, which are the same on all."""
+    columns: dict[str, tuple[int, ...]] = {}
+    whole: dict[str, int] = {}
+    rows: tuple[int, ...] = ()
+    for each in digests:
+        rows = rows or each.rows
+        columns |= each.columns
+        whole |= each.whole
+    return Digests(rows, columns, whole)
 
 
 def check_same_rows(data: Data, phase: str, digests: Mapping[str, Digests]) -> None:

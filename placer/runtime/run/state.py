@@ -10,9 +10,13 @@ from pathlib import Path
 from placer.build.plan import NodePlan, Plan
 from placer.channel.protocol import Channel
 from placer.runtime.program.node import Node
-from placer.runtime.run.events import READING, Report, State
+from placer.runtime.run.checkpoint_settings import (
+    CheckpointSettings,
+    checkpoint_settings,
+)
+from placer.runtime.run.common_step import CommonStep
+from placer.runtime.run.events import IMPORTING, READING, Report, State
 from placer.runtime.run.options import Options
-from placer.runtime.run.stopping import StopProtocol
 
 
 @dataclass(slots=True)
@@ -52,7 +56,12 @@ class Execution:
         node: the node as its program sees it, once it exists.
         timing: the duration of the steps.
         state_lock: held while a state is reported.
-        stopping: the node's part in stopping the run early.
+        start_file: the file that says from which parameters the tables have started:
+            that of `--init-params`, or the manifest of a checkpoint, which has the
+            checksums of its files.
+        checkpointing: the settings of checkpoints, None if none are saved.
+        common_step: the node's part in ending or saving the run at a step that the spec
+            does not fix.
     """
 
     plan: Plan
@@ -62,16 +71,24 @@ class Execution:
     options: Options
     report: Report
     on_settled: Callable[[], None] = lambda: None
-    state: str = "joining"
+    state: str = IMPORTING
     step: int = 0
     rows_read: int = 0
     node: Node | None = None
     timing: Timing = field(default_factory=Timing)
     state_lock: threading.Lock = field(default_factory=threading.Lock)
-    stopping: StopProtocol = field(init=False)
+    start_file: Path | None = None
+    checkpointing: CheckpointSettings | None = field(init=False)
+    common_step: CommonStep = field(init=False)
 
     def __post_init__(self) -> None:
-        self.stopping = StopProtocol(self.plan, self.channel)
+        self.checkpointing = checkpoint_settings(self.plan, self.folder, self.options)
+        self.common_step = CommonStep(self.plan, self.channel)
+
+    @property
+    def keeps_digests(self) -> bool:
+        """Whether the control node needs the digests of all rows."""
+        return self.checkpointing is not None or self.options.resume is not None
 
     def report_rows(self, rows: int) -> None:
         """Store how many rows have been read, for the next report of the state."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
@@ -13,10 +13,16 @@ from placer.channel.protocol import Aborted, Cause
 from placer.reentry import node_in_thread
 from placer.runtime.program.devices import reserve_cpu_devices
 from placer.runtime.program.load import Hooks, load_program
-from placer.runtime.run.events import NodeWarning, show_output
+from placer.runtime.run.common_step import Action
+from placer.runtime.run.events import Event, NodeWarning, Report, show_output
 from placer.runtime.run.executor import execute
 from placer.runtime.run.failure import describe_error, root_cause_reported
-from placer.runtime.run.interruption import STOPPING, Decision, Interruption
+from placer.runtime.run.interruption import (
+    STOPPING,
+    Decision,
+    Interruption,
+    interruption_of,
+)
 from placer.runtime.run.options import Options
 from placer.runtime.run.prediction import predict
 from placer.runtime.run.prediction_request import PredictionRequest
@@ -31,7 +37,9 @@ def run_in_threads(
     build: str | Path,
     options: Options | None = None,
     *,
-    interrupts: Callable[[], Sequence[float | None]] = tuple,
+    interrupts: Callable[[], int] = int,
+    interruption: Interruption | None = None,
+    watch: Report = show_output,
     prediction: PredictionRequest | None = None,
 ) -> Outcome:
     """Run all nodes of a build as threads of this process, over the memory channel.
@@ -42,9 +50,10 @@ def run_in_threads(
     Args:
         build: the build folder.
         options: the options of the run.
-        interrupts: returns an entry for each interrupt so far: the seconds in which the
-            nodes have to stop, or None for no limit. After the first one all nodes stop
-            after the same step and save, without a last evaluation.
+        interrupts: returns the number of interrupts so far. After the first one all
+            nodes stop after the same step and save, without a last evaluation.
+        interruption: what interrupts do; by default as the options say.
+        watch: called with the events of the nodes, from their threads.
         prediction: predict these rows instead of training.
 
     Returns:
@@ -61,12 +70,18 @@ def run_in_threads(
     folder = Path(build)
     plan = read_plan(folder)
     options = options or Options()
+    interruption = interruption or interruption_of(plan, folder, options)
     names = [node.name for node in plan.nodes]
     channels = memory_channels(names, deadline=options.deadline)
     lock = threading.Lock()
     loaded: dict[str, Hooks] = {}
+
+    def report(event: Event) -> None:
+        interruption.note(event)
+        watch(event)
+
     executions = [
-        Execution(plan, folder, node, channels[node.name], options, show_output)
+        Execution(plan, folder, node, channels[node.name], options, report)
         for node in plan.nodes
     ]
 
@@ -94,14 +109,13 @@ def run_in_threads(
         for execution in executions
     ]
     control = executions[0]
-    interruption = Interruption(options.save_params)
     try:
         # Python handles signals in the main thread only, between bytecodes: the timeout
         # lets it wake up for them.
         while wait(runs, timeout=0.5).not_done:
             match interruption.decide(interrupts(), control.state):
                 case Decision.STOP:
-                    control.stopping.request()
+                    control.common_step.request(Action.STOP)
                     control.report(NodeWarning(STOPPING))
                 case Decision.END:
                     raise KeyboardInterrupt(interruption.outcome(None))

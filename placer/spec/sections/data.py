@@ -8,11 +8,11 @@ from typing import Any
 
 from placer.config import sources
 from placer.config.columns import Column, select_columns
-from placer.config.csv import Csv
+from placer.config.csv import OPTIONS, Csv
 from placer.config.data import Data, RowSource
 from placer.errors import DataError, nearest
 from placer.spec.context import Context
-from placer.spec.csv_options import read_csv
+from placer.spec.csv_options import read_options
 from placer.spec.decode import decode
 from placer.spec.module_imports import defined_names, modules_of
 from placer.spec.problems import Problems, inner_span
@@ -71,10 +71,11 @@ def _read_rows(
             if train is None:
                 return None  # the options of train, which eval uses, are not known
             if train.source.startswith(f"{source.kind}:"):
-                good["csv"] = good.get("csv") or train.csv
+                own = good.get(source.kind)
+                good[source.kind] = own or getattr(train, source.kind)
                 good["columns"] = good.get("columns") or train.columns
         columns = reader.assign_columns(good.get("columns"))
-        valid &= reader.read_csv(good, f"data.{which}.csv")
+        valid &= reader.read_options(good, f"data.{which}")
         if valid and source.declaration.column_lists and columns is not None:
             valid = reader.check_columns(columns, good["csv"])
     if "batch" in good and good["batch"] is None:
@@ -103,12 +104,7 @@ def _read_source(node: SpecNode, context: Context) -> sources.Source | None:
 
 def _add_modules(module: str, function: str, context: Context) -> None:
     """Add the modules of a `python:` source. Raises DataError if it has none."""
-    name = "rows" if module == "__main__" else module
-    advice = (
-        f"nodes import it: write the function to {name}.py; in a notebook,"
-        f" put %%writefile {name}.py at the top of its cell"
-    )
-    needed = modules_of(module, function, context.folder, advice)
+    needed = modules_of(module, function, context.folder)
     names = defined_names(context.folder, module)
     if names is not None and function not in names:
         close = nearest(function, names)
@@ -156,16 +152,19 @@ class _SourceReader:
             self.problems.add_error(error, span=span)
             return None
 
-    def read_csv(self, good: dict[str, Any], where: str) -> bool:
-        """Read the options of a `csv:` source into `good`; return False on errors."""
-        node = good.get("csv")
-        if self.source.kind != "csv" and node is not None:
-            message = f"'csv' is for csv: sources, not for {self.source.text}"
-            self.problems.add(message, self.node.keys["csv"].span)
-            return False
+    def read_options(self, good: dict[str, Any], where: str) -> bool:
+        """Read the options of the kind of source into `good`; return False on errors."""
+        kind = self.source.kind
+        for key in OPTIONS:
+            if key != kind and good.get(key) is not None:
+                message = f"'{key}' is for {key}: sources, not for {self.source.text}"
+                self.problems.add(message, self.node.keys[key].span)
+                return False
+        node = good.get(kind)
         if isinstance(node, SpecNode):
-            good["csv"] = read_csv(node, self.source, where, self.problems)
-            return good["csv"] is not None
+            where = f"{where}.{kind}"
+            good[kind] = read_options(node, self.source, where, self.problems)
+            return good[kind] is not None
         return True
 
     def check_columns(self, columns: sources.ColumnMap, csv: Csv | None) -> bool:

@@ -9,13 +9,20 @@ from typing import Any
 from msgspec.structs import asdict
 
 from placer.config import optimizers, schedules
+from placer.config.checkpoint import EPOCH, Checkpointing, EarlyStop, Interval
+from placer.config.checks import describe_value
 from placer.errors import did_you_mean
 from placer.place import Place
 from placer.spec.context import Context
 from placer.spec.decode import decode
 from placer.spec.problems import Problems, inner_span
-from placer.spec.schema import Clip, Eval, Optimizer, Slicing, Train
+from placer.spec.schema import Clip, Optimizer, Slicing, Train
 from placer.spec.sections.data import RowSources
+from placer.spec.sections.evaluations import (
+    read_checkpoint,
+    read_early_stopping,
+    read_eval,
+)
 from placer.spec.sections.parameters import Group, Pattern, freeze
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode, as_list
 
@@ -33,6 +40,9 @@ class Training:
     groups: Sequence[Group]
     clip: dict[str, float] | None
     backward: Place | None
+    evaluate_every: Interval = EPOCH
+    checkpoint: Checkpointing | None = None
+    early_stopping: EarlyStop | None = None
 
 
 def read_train(
@@ -43,6 +53,9 @@ def read_train(
     good = decode(section, Train, "train", problems)
     if not isinstance(section, MappingNode):
         return Training(good, None, (), (), None, None)
+    if (parts := good.get("gradient_accumulation")) is not None:
+        _check_microbatches(parts, section, problems)
+        good["microbatches"] = parts
     loss = section.get("minimize") if "minimize" in good else None
     assert loss is None or isinstance(loss, ScalarNode)
     metrics: Sequence[ScalarNode] = ()
@@ -56,12 +69,16 @@ def read_train(
     clip = _clip(good.get("clip"), "train.clip", problems)
     written = decode(good.get("slicing"), Slicing, "train.slicing", problems)
     slicing = written or asdict(Slicing())
-    if (when := good.get("eval")) is not None:
-        decode(when, Eval, "train.eval", problems)
-        if not rows.has_eval:
-            message = "'eval' in train needs rows to evaluate on"
-            span = section.keys["eval"].span
-            problems.add(message, span, "add a source as data.eval")
+    every = read_eval(good.get("eval"), problems)
+    if good.get("eval") is not None and not rows.has_eval:
+        message = "'eval' in train needs rows to evaluate on"
+        span = section.keys["eval"].span
+        problems.add(message, span, "add a source as data.eval")
+    names = [node.text for node in metrics]
+    checkpoint = read_checkpoint(good.get("checkpoint"), names, rows.has_eval, problems)
+    stopping = read_early_stopping(
+        good.get("early_stopping"), names, rows.has_eval, problems
+    )
     groups: Sequence[Group] = ()
     if (entries := good.get("optimizer")) is not None:
         groups = _groups(entries, slicing, context)
@@ -70,7 +87,21 @@ def read_train(
         if rows.train is not None and not schedules.check(rate):
             rate = schedules.fill_batch(rate, rows.train.batch)
             group.attrs["learning_rate"] = rate
-    return Training(good, loss, metrics, groups, clip, backward)
+    return Training(
+        good, loss, metrics, groups, clip, backward, every, checkpoint, stopping
+    )
+
+
+def _check_microbatches(parts: int, section: MappingNode, problems: Problems) -> None:
+    """Report `microbatches` beside `gradient_accumulation` if they differ."""
+    other = section.get("microbatches")
+    if other is not None and other.value != parts:
+        problems.add(
+            "'gradient_accumulation' and 'microbatches' are one setting, with different"
+            f" values: {parts} and {describe_value(other.value)}",
+            section.keys["gradient_accumulation"].span,
+            "write only one of them",
+        )
 
 
 def _distinct(node: SpecNode, problems: Problems) -> list[ScalarNode]:

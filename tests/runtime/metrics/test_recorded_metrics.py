@@ -1,5 +1,6 @@
 """Recording a metric does not wait, and its errors are not lost."""
 
+import queue
 import threading
 
 import numpy as np
@@ -98,6 +99,22 @@ def test_an_evaluation_is_reported_with_the_step_before_it(plan):
     assert first.eval == {"loss": 3.0, "accuracy": 0.5}
     assert first.metrics == {"loss": 1.0, "accuracy": 0.75}
     assert (second.metrics["loss"], second.eval) == (3.0, None)
+
+
+def test_a_step_is_reported_as_soon_as_all_of_it_has_ended(plan):
+    lines = queue.Queue()
+    with MetricsStream(plan, channel_of(plan), lines.put, ignore_loss) as metrics:
+        metrics.record({"loss": 1.0, "accuracy": RIGHT}, 1)
+        metrics.end_step(1, 1, 4, evaluated=False)
+        assert lines.get(timeout=60).step == 1
+        metrics.record({"loss": 1.0, "accuracy": RIGHT}, 1)
+        metrics.end_step(2, 1, 4)
+        metrics.record({"loss": 2.0, "accuracy": RIGHT}, 4)
+        metrics.end_evaluation(2, 4)
+        evaluated = lines.get(timeout=60)
+        assert (evaluated.step, evaluated.eval["loss"]) == (2, 2.0)
+        assert evaluated.evaluation_seconds > 0
+    assert lines.empty()
 
 
 def test_counts_beyond_32_bits_are_exact(plan):

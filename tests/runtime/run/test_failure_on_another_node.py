@@ -7,9 +7,9 @@ import pytest
 import placer
 from placer import RunError
 from placer.build.plan import read_plan
+from placer.channel.ports import free_endpoints
 from placer.channel.protocol import Aborted, Cause
 from placer.channel.transport import open_channel
-from placer.launcher.ports import free_endpoints
 from placer.resources import find_file
 from placer.runtime.run import process
 from placer.runtime.run.options import Options

@@ -1,10 +1,11 @@
-"""What signals do to a run that saves its parameters, by the state of the control node."""
+"""What signals do to a run that saves, by the state of the control node."""
 
 from pathlib import Path
 
 import pytest
 
-from placer.runtime.run.interruption import Decision, Interruption
+from placer.runtime.run.events import CheckpointSaved
+from placer.runtime.run.interruption import NOTHING_KEPT, Decision, Interruption
 
 FILE = Path("saved")
 
@@ -12,7 +13,7 @@ FILE = Path("saved")
 @pytest.mark.parametrize(
     ("state", "decision"),
     [
-        ("joining", Decision.END),
+        ("connecting", Decision.END),
         ("reading rows", Decision.END),
         ("compiling", Decision.END),
         ("running", Decision.STOP),
@@ -24,27 +25,27 @@ FILE = Path("saved")
 )
 def test_the_first_signal_stops_a_run_that_can_still_save(state, decision):
     interruption = Interruption(FILE)
-    assert interruption.decide([], state) is Decision.CONTINUE
-    assert interruption.decide([None], state) is decision
+    assert interruption.decide(0, state) is Decision.CONTINUE
+    assert interruption.decide(1, state) is decision
     if decision is not Decision.END:  # it is decided once
-        assert interruption.decide([None], state) is Decision.CONTINUE
+        assert interruption.decide(1, state) is Decision.CONTINUE
 
 
 @pytest.mark.parametrize("state", ["running", "saving", "writing"])
 def test_a_second_signal_ends_the_run(state):
     interruption = Interruption(FILE)
-    interruption.decide([None], state)
-    assert interruption.decide([None, None], state) is Decision.END
+    interruption.decide(1, state)
+    assert interruption.decide(2, state) is Decision.END
     assert interruption.outcome(None) == (
         "nothing was saved: there was a second signal"
     )
 
 
 def test_nodes_have_a_limited_time_to_stop_and_any_time_to_save():
-    interruption = Interruption(FILE)
-    assert interruption.decide([-1.0], "running") is Decision.STOP
-    assert interruption.decide([-1.0], "saving") is Decision.CONTINUE
-    assert interruption.decide([-1.0], "running") is Decision.END
+    interruption = Interruption(FILE, grace=-1.0)
+    assert interruption.decide(1, "running") is Decision.STOP
+    assert interruption.decide(1, "saving") is Decision.CONTINUE
+    assert interruption.decide(1, "running") is Decision.END
     assert interruption.outcome(None).endswith("the nodes did not stop within -1 s")
 
 
@@ -53,7 +54,7 @@ def test_nodes_have_a_limited_time_to_stop_and_any_time_to_save():
 )
 def test_a_signal_ends_a_run_that_cannot_save(file, can_save):
     interruption = Interruption(file)
-    assert interruption.decide([None], "running", can_save=can_save) is Decision.END
+    assert interruption.decide(1, "running", can_save=can_save) is Decision.END
 
 
 @pytest.mark.parametrize(
@@ -63,9 +64,20 @@ def test_a_signal_ends_a_run_that_cannot_save(file, can_save):
         (FILE, 3, "boom", "stopped after step 3; the parameters are in saved"),
         (FILE, None, "boom", "nothing was saved: boom"),
         (None, None, "boom", "the run had failed: boom"),
-        (None, None, None, ""),
+        (None, None, None, NOTHING_KEPT),
         (None, 3, "boom", ""),
     ],
 )
 def test_the_outcome_says_what_was_saved(file, steps, failure, text):
     assert Interruption(file).outcome(steps, failure) == text
+
+
+def test_the_outcome_names_the_last_checkpoint():
+    interruption = Interruption(checkpoints=Path("saved"))
+    interruption.note(CheckpointSaved(2, "saved/step-000002"))
+    assert interruption.outcome(2) == (
+        "stopped after step 2; the checkpoint is saved/step-000002"
+    )
+    assert interruption.outcome(None, "boom") == (
+        "nothing was saved: boom; the last checkpoint is saved/step-000002"
+    )

@@ -23,6 +23,10 @@ ALL = pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 
 def another_value(option: Option, folder: Path) -> Any:
     """Return a valid value that is not the default."""
+    if option.file == "folder":
+        return folder
+    if option.parse:
+        return "10s"
     if option.file:
         (folder / "file name").write_text("")
         return folder / "file name"

@@ -26,8 +26,9 @@ from safetensors.numpy import save
 import placer
 from placer.build.plan import Plan, read_plan, read_sources, sha256
 from placer.compiler import lower_model
-from placer.config.csv import Csv
+from placer.config.csv import Cells, Csv
 from placer.config.data import Data
+from placer.config.slicing import Block
 from placer.errors import PlacerError
 from placer.graph.text import parse_graphs, print_graph
 from placer.passes.verify import GraphForm, verify
@@ -39,10 +40,15 @@ from placer.report.server_tables import table_views
 from placer.resources import find_file
 from placer.runtime.run import parameter_files
 from placer.runtime.run.process import default_endpoints
+from placer.runtime.run.start_parameters import open_parameters
 from placer.spec import load, load_text
 from placer.spec.module_imports import local_imports
 from placer.spec.op_kinds import op_kinds
+from placer.starter.draft import draft_model
+from placer.starter.spec_text import write_spec
+from placer.starter.table import read_table
 from placer.tables.initial.weight_file import read_flat_range
+from placer.types import TensorType
 from support.fuzz.drawn_cases import Format
 from support.fuzz.mutator import (
     LEAVES,
@@ -252,13 +258,18 @@ def read_weights(content: bytes, work: Path) -> None:
     every: list[Callable[[], object]] = [
         lambda: load_text(WEIGHTS_SPEC, "begun.yaml", folder),
         lambda: read_flat_range(file, "w", (2, 3), 1, 5),
-        lambda: parameter_files.check(
-            parameter_files.load(file),
-            {"w": ((2, 3), "float32"), "b": ((3,), "bfloat16")},
-        ),
+        lambda: _start_from(file),
+        lambda: parameter_files.load(file),
     ]
     for each in every:
         ignore_placer_error(each)
+
+
+def _start_from(file: Path) -> None:
+    start = open_parameters(file, print)
+    declared = {"w": TensorType("float32", (2, 3)), "b": TensorType("bfloat16", (3,))}
+    parameter_files.check(start.types, declared)
+    start.read([Block("w", "w.block0", 1, 5, (4,))])
 
 
 def ignore_placer_error(call: Callable[[], object]) -> None:
@@ -315,9 +326,12 @@ def read_npz(content: bytes, work: Path) -> None:
     read_rows("npz:rows.npz", work)
 
 
-def read_rows(source: str, work: Path, csv: Csv | None = None) -> None:
+def read_rows(
+    source: str, work: Path, csv: Csv | None = None, parquet: Cells | None = None
+) -> None:
     mapping = {"x": ["x0", "x1", "x2"]} if csv is not None else None
-    rows = open_source(Data(source, columns=mapping, csv=csv), ROWS, work)
+    data = Data(source, columns=mapping, csv=csv, parquet=parquet)
+    rows = open_source(data, ROWS, work)
     batch = rows.take(np.arange(min(rows.rows, 8)))
     assert batch["x"].dtype == np.float32
 
@@ -330,6 +344,7 @@ def parquet_files() -> list[bytes]:
         "b": pa.array([True, False, True, True]),
     }
     contents = []
+    columns["words"] = pa.array(["a, b", "", None, "c"])
     for compression in ("none", "snappy", "zstd"):
         file = io.BytesIO()
         pq.write_table(pa.table(columns), file, compression=compression)
@@ -343,7 +358,9 @@ def draw_parquet(random: Random, work: Path) -> bytes:
 
 def read_parquet(content: bytes, work: Path) -> None:
     (work / "rows.parquet").write_bytes(content)
-    read_rows("parquet:rows.parquet", work)
+    form = Cells(vocabulary={"b": ["false", "true"]}, missing={"n": -1})
+    for parquet in (None, form):
+        read_rows("parquet:rows.parquet", work, parquet=parquet)
 
 
 TABLES = [
@@ -374,6 +391,23 @@ def read_csv(drawn: tuple[str, int, bytes], work: Path) -> None:
     name, form, content = drawn
     (work / name).write_bytes(content)
     read_rows(f"csv:{name}", work, FORMS[form])
+
+
+def draw_table(random: Random, work: Path) -> tuple[str, bytes]:
+    if random.random() < 0.3:
+        return "rows.parquet", draw_parquet(random, work)
+    name, _, content = draw_csv(random, work)
+    return name, content
+
+
+def read_first_rows(drawn: tuple[str, bytes], work: Path) -> None:
+    name, content = drawn
+    (work / name).write_bytes(content)
+    draft = draft_model(read_table(work / name), None, None)
+    (work / "first.yaml").write_text(
+        write_spec(draft, work / "first.yaml"), encoding="utf-8"
+    )
+    load(work / "first.yaml")
 
 
 # texts
@@ -461,6 +495,7 @@ FORMATS = [
     Format("npz", draw_npz, read_npz),
     Format("csv", draw_csv, read_csv),
     Format("parquet", draw_parquet, read_parquet),
+    Format("table", draw_table, read_first_rows),
     Format("place", draw_place, read_place),
     Format("module", draw_module, read_module),
     Format("graph", draw_graph, read_graph),

@@ -1,0 +1,224 @@
+"""The manifest of a checkpoint: all that it has besides the bytes of its tensors.
+
+A checkpoint is a folder with a safetensors file for each node that stores parameters,
+and `manifest.json`, which is written last: a folder without it is not a checkpoint.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from placer.config.data import Data
+from placer.errors import CheckpointError
+from placer.files.regular import read_regular
+from placer.readers.digests import Digests
+
+VERSION: Final = 1
+FILE: Final = "manifest.json"
+CHUNK: Final = 4 << 20
+"""The number of bytes of a file that one checksum is for; the last has fewer."""
+_MAX_BYTES: Final = 1 << 28
+
+
+class Stored(Struct, frozen=True):
+    """A file of a checkpoint: its size, and the CRC-32 of each `CHUNK` bytes."""
+
+    nbytes: int
+    checksums: tuple[int, ...]
+
+
+class StoredBlock(Struct, frozen=True):
+    """Elements `start` to `stop` of a parameter, flattened in C order.
+
+    `file` has them in the tensor `tensor`, and each slot in the tensor `tensor/slot`.
+    """
+
+    file: str
+    tensor: str
+    start: int
+    stop: int
+
+
+class StoredParameter(Struct, frozen=True):
+    """A parameter, with the state of its optimizer.
+
+    Attributes:
+        dtype, shape: those of the whole parameter.
+        rule: the update rule, None for a parameter that is not trained.
+        slots: the names of the slots of the rule.
+        updates: how many updates there were.
+        blocks: its blocks, in the order of their elements.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    rule: str | None
+    slots: tuple[str, ...]
+    updates: int
+    blocks: tuple[StoredBlock, ...]
+
+
+class Statistic(Struct, frozen=True):
+    """An array of a metric's sums; `data` are its bytes, so that it is exact."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+class Watched(Struct, frozen=True):
+    """The best evaluation so far by one metric.
+
+    Attributes:
+        value: the best value.
+        step: the step of this evaluation.
+        since: how many evaluations there were after it.
+    """
+
+    value: float
+    step: int
+    since: int = 0
+
+
+class Progress(Struct, frozen=True):
+    """The position of a run after a step.
+
+    Attributes:
+        step: the last step, from 1. Learning-rate schedules depend on it only.
+        epoch: the epoch of this step, from 1.
+        batches: how many batches of this epoch there were.
+        rows: how many rows of this epoch there were.
+        seconds: how long all steps took, in all runs.
+        statistics: the metrics of this epoch so far.
+        eval: the metrics of the last evaluation; nan and inf are strings.
+        best: the best evaluation for `train.checkpoint.best`.
+        stopping: the best evaluation for `train.early_stopping`.
+    """
+
+    step: int
+    epoch: int
+    batches: int
+    rows: int
+    seconds: float = 0.0
+    statistics: dict[str, Statistic] = {}
+    eval: dict[str, float | str] = {}
+    best: Watched | None = None
+    stopping: Watched | None = None
+
+
+class StoredData(Struct, frozen=True):
+    """A source that the run has read: its settings, rows and digests."""
+
+    settings: Data
+    rows: int
+    digests: Digests | None
+
+
+class Machine(Struct, frozen=True):
+    """What the bits of a node's results depend on, besides its program.
+
+    Attributes:
+        jaxlib: the version of jaxlib.
+        processor: a digest of the processor's model and features.
+        threads: the number of cores that the process may use.
+        devices: the kind of each device that computes, such as `cpu`.
+    """
+
+    jaxlib: str
+    processor: str
+    threads: int
+    devices: dict[str, str]
+
+
+class Manifest(Struct, frozen=True):
+    """The content of manifest.json.
+
+    Attributes:
+        version: the version of the format.
+        placer: the version of placer.
+        name: the name of the model.
+        sequence: how many checkpoints the folder has had up to this one: the checkpoint
+            with the largest number is the last.
+        build: the digest of the plan.
+        placement: the digest of what decides the order of all sums.
+        seed: the seed of the model.
+        train, evaluation: the sources.
+        progress: the position of the run.
+        parameters: the parameters by name.
+        files: the files by name.
+        machines: what the results of each node depend on.
+    """
+
+    version: int
+    placer: str
+    name: str
+    sequence: int
+    build: str
+    placement: str
+    seed: int
+    train: StoredData
+    evaluation: StoredData | None
+    progress: Progress
+    parameters: dict[str, StoredParameter]
+    files: dict[str, Stored]
+    machines: dict[str, Machine]
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the content of manifest.json."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a checkpoint.
+
+    Raises CheckpointError if the folder is not a checkpoint that this version of placer
+    reads, or if its manifest is damaged.
+    """
+    file = folder / FILE
+    try:
+        content = read_regular(file, _MAX_BYTES)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CheckpointError(
+            f"'{folder}' is not a checkpoint: it has no {FILE}"
+        ) from error
+    except OSError as error:
+        raise CheckpointError(f"'{file}' cannot be read: {error.strerror}") from error
+    try:
+        head: Any = msgspec.json.decode(content)
+        version = head.get("version") if isinstance(head, dict) else None
+        if isinstance(version, int) and version > VERSION:
+            raise CheckpointError(
+                f"'{folder}' has version {version} of the checkpoint format, this"
+                f" placer {VERSION} and older",
+                hint="use the version of placer that wrote it, or a later one",
+            )
+        manifest = msgspec.convert(head, Manifest)
+        _check_blocks(manifest)
+    except (ValueError, RecursionError) as error:  # msgspec raises ValueErrors
+        raise CheckpointError(f"'{file}' is damaged: {error}") from error
+    return manifest
+
+
+def _check_blocks(manifest: Manifest) -> None:
+    """Raise ValueError unless the blocks of each parameter are all of its elements, in
+    files of the checkpoint."""
+    for name, file in manifest.files.items():
+        if "/" in name or name in ("", ".", ".."):
+            raise ValueError(f"'{name}' is not a name of a file")
+        if file.nbytes < 0 or len(file.checksums) != -(-file.nbytes // CHUNK):
+            raise ValueError(f"the checksums of '{name}' are not complete")
+    for name, parameter in manifest.parameters.items():
+        at, numel = 0, 1
+        for size in parameter.shape:
+            numel *= size
+        for block in parameter.blocks:
+            if block.start != at or block.stop < at or block.file not in manifest.files:
+                raise ValueError(f"the blocks of '{name}' do not fit together")
+            at = block.stop
+        if at != numel:
+            raise ValueError(f"the blocks of '{name}' are not all of its elements")

@@ -1,0 +1,119 @@
+"""The command `placer init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+
+import click
+
+from placer.command.console import echo
+
+
+@click.command("init", short_help="Write a first spec, with comments.")
+@click.argument(
+    "table",
+    required=False,
+    metavar="[FILE.csv|FILE.parquet]",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
+@click.option(
+    "--label",
+    metavar="COLUMN",
+    help="The column to predict. By default the column named label, target, class or y, "
+    "else the last one.",
+)
+@click.option(
+    "--task",
+    type=click.Choice(("classification", "regression")),
+    help="Whether the label is a class or a quantity. By default words and few whole "
+    "numbers are classes.",
+)
+@click.option(
+    "--out",
+    metavar="SPEC.yaml",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write: by default model.yaml, or the name of the table with .yaml, "
+    "in the working folder.",
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+def init_command(
+    table: Path | None,
+    label: str | None,
+    task: str | None,
+    out: Path | None,
+    force: bool,
+) -> None:
+    """Write a commented spec that can be trained at once.
+
+    Without a file, it is a small model of the handwritten digits that ship with
+    scikit-learn. With a CSV or Parquet file, it predicts one column from the others:
+    the inputs, vocabularies and layers are written from what the columns hold. Of a
+    large file, the first rows are read.
+    """
+    if table is None:
+        for option, value in (("--label", label), ("--task", task)):
+            if value is not None:
+                raise click.UsageError(f"{option} needs a FILE.csv or FILE.parquet")
+        from placer.starter.digits import digits_spec
+
+        out = out or Path("model.yaml")
+        _check_target(out, force)
+        text = digits_spec(str(out))
+    else:
+        out = out or Path(f"{Path(table.name.removesuffix('.gz')).stem}.yaml")
+        _check_target(out, force)
+        text = _describe(table, label, task, out)
+    from placer.errors import SpecError
+    from placer.files.atomic import atomic_file
+
+    try:
+        with atomic_file(out, 0o644) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise SpecError(f"cannot write {out}: {error.strerror}") from error
+    echo(f"written to {out}; train it with: placer train {quote(str(out))}")
+
+
+def _check_target(out: Path, force: bool) -> None:
+    """Refuse a file that is not a YAML file, or exists already."""
+    if out.suffix not in (".yaml", ".yml"):
+        raise click.UsageError(f"--out: a spec's name ends in .yaml, not {out.name}")
+    if out.exists() and not force:
+        raise click.UsageError(
+            f"{out} exists already; --force overwrites it, --out names another file"
+        )
+
+
+def _describe(table: Path, label: str | None, task: str | None, out: Path) -> str:
+    """Print what a table holds, and return the text of a spec for it."""
+    from placer.report.numbers import format_count, plural
+    from placer.starter.draft import Classes, Quantity, draft_model
+    from placer.starter.spec_text import write_spec
+    from placer.starter.table import read_table
+
+    read = read_table(table)
+    draft = draft_model(read, label, task)
+    rows = f"{format_count(read.rows)} rows"
+    if not read.is_whole:
+        rows = f"about {rows}, of which the first {format_count(read.read)} were read"
+    used = (
+        (len(draft.numbers), "of numbers"),
+        (len(draft.words), "of words"),
+        (len(draft.left_out), "left out"),
+    )
+    counts = ", ".join(f"{count} {what}" for count, what in used if count)
+    echo(f"{table}: {rows}; {plural(len(read.columns), 'column')}: the label, {counts}")
+    for each in draft.left_out:
+        echo(f"  left out: {each.name or '(no name)'}: {each.why}")
+    chosen, other = "regression", "classification"
+    if isinstance(draft.label, Classes):
+        chosen, other = f"{other}, {len(draft.label.words)} classes", chosen
+    guess = " (a guess: --label COLUMN names another)" if draft.is_guess else ""
+    echo(f"label: {draft.label.name}{guess}")
+    is_other_possible = isinstance(draft.label, Quantity) or draft.label.may_be_quantity
+    choice = (
+        f" (--task {other} for the other)" if task is None and is_other_possible else ""
+    )
+    echo(f"task: {chosen}{choice}")
+    return write_spec(draft, out)

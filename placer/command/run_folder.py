@@ -1,0 +1,56 @@
+"""Creates the folder of a run: `runs/NAME-1`, or the folder that the user names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from placer.errors import PlacerError
+
+RUNS = Path("runs")
+
+
+def create_run_folder(name: str, out: Path | None = None) -> Path:
+    """Create the folder of a new run, and return its path.
+
+    Args:
+        name: the name of the model.
+        out: the folder, which must be empty if it exists. By default `runs/NAME-N` in
+            the working folder, where N is 1 more than the largest number of a run of
+            this model there.
+
+    Raises:
+        PlacerError: `out` contains files, or the folder cannot be created.
+    """
+    try:
+        return _create_numbered(name) if out is None else _create(out)
+    except OSError as error:
+        raise PlacerError(
+            f"cannot create the folder of the run: {error}",
+            hint="name another one: --out DIR",
+        ) from error
+
+
+def _create(folder: Path) -> Path:
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise PlacerError(
+            f"the folder '{folder}' contains files, which a new run would mix with",
+            hint="name a new or empty folder, or leave --out out to get a numbered one",
+        )
+    return folder
+
+
+def _create_numbered(name: str) -> Path:
+    RUNS.mkdir(mode=0o755, exist_ok=True)
+    of_this_model = re.compile(rf"{re.escape(name)}-([0-9]{{1,9}})")
+    matches = (of_this_model.fullmatch(each.name) for each in RUNS.iterdir())
+    number = max((int(match[1]) for match in matches if match), default=0)
+    while True:
+        number += 1
+        folder = RUNS / f"{name}-{number}"
+        try:
+            folder.mkdir(mode=0o755)
+        except FileExistsError:  # another run has just taken the number
+            continue
+        return folder

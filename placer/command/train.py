@@ -1,0 +1,83 @@
+"""The command `placer train`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from placer.command.console import echo
+from placer.command.launch import launch_options, run_build
+from placer.command.options import compile_options, spec_argument
+
+BUILD = "build"
+"""The folder of the build in the folder of a run."""
+
+
+@click.command("train", short_help="Compile a spec, and run it on this machine.")
+@spec_argument
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder of the run: a new or empty folder. By default runs/NAME-N in the "
+    "working folder, with the name of the model and the next number.",
+)
+@compile_options
+@launch_options
+def train_command(
+    spec: Path,
+    out: Path | None,
+    overrides: tuple[str, ...],
+    nodes: dict[str, int] | None,
+    single_process: bool,
+    outputs: tuple[str, ...] | None,
+    code: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Compile SPEC into a new folder, and run all nodes on this machine.
+
+    This is `placer compile` and `placer launch` in one command, with the options of
+    both. The build is in the folder `build` of the run's folder; `placer launch` runs it
+    again. Files of the run are written only where an option names them.
+    """
+    from placer.build.write import write_build
+    from placer.command.run_folder import create_run_folder
+    from placer.compiler import compile_in_memory
+    from placer.errors import PlacerError
+    from placer.launcher.local import check_output_files
+    from placer.report.outcome import plan_line
+    from placer.runtime.run.options import Options
+
+    run_options = {
+        key: value
+        for key, value in options.items()
+        if key not in ("logs", "in_process", "quiet")
+    }
+    chosen = Options(**run_options)  # mistakes in options are reported before compiling
+    compiled = compile_in_memory(
+        spec,
+        nodes=nodes,
+        overrides=overrides,
+        single_process=single_process,
+        outputs=outputs,
+        code=code,
+    )
+    plan = compiled.plan
+    folder = create_run_folder(plan.name, out)
+    build = folder / BUILD
+    try:
+        check_output_files(build, chosen)
+        write_build(build, compiled.files_in(build))
+    except PlacerError:
+        with suppress(OSError):  # it has files already
+            folder.rmdir()
+        raise
+    stream = sys.stderr if as_json else sys.stdout
+    echo(f"{plan.name}: {plan_line(plan)}", file=stream)
+    echo(f"{plan.name}: the run's folder is {folder}", file=stream)
+    run_build(build, as_json=as_json, **options)

@@ -1,0 +1,303 @@
+"""What this machine can do: versions, devices, cores, memory, transports and caches."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distributions, version
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+import placer
+from placer.channel.ports import free_endpoints
+from placer.channel.transport import TRANSPORTS, choose_transport, open_channel
+from placer.channel.types import Key
+from placer.errors import EXTRAS, PlacerError
+from placer.memory.caches import LIMIT, usable_folder, user_cache
+from placer.readers.memory_limit import available_nbytes
+
+_PACKAGES: Final = ("jax", "jaxlib", "numpy", "pyarrow", "numba")
+_OPTIONAL: Final = (*EXTRAS, "optax")
+_DRIVER: Final = Path("/proc/driver/nvidia/version")
+_SHARED: Final = Path("/dev/shm")
+_OWN_CPU_LIMIT: Final = Path("/sys/fs/cgroup/cpu.max")
+_TRIAL_TIMEOUT: Final = 5.0
+
+
+class Device(Struct, frozen=True):
+    """A kind of device that JAX sees, and how many of it."""
+
+    platform: str
+    kind: str
+    count: int
+
+
+class Memory(Struct, frozen=True):
+    """Bytes of memory: of the machine, what can still be allocated, and the size and
+    the free part of /dev/shm (None where there is none)."""
+
+    total: int
+    available: int
+    dev_shm: int | None
+    dev_shm_free: int | None
+
+
+class Cores(Struct, frozen=True):
+    """The cores of the machine, those that this process may use, and the limit of its
+    container in cores (None without a limit)."""
+
+    machine: int
+    usable: int
+    limit: float | None
+
+
+class Cache(Struct, frozen=True):
+    """The folder of caches and its bytes, by what they hold. `folder` is None where
+    there can be none."""
+
+    folder: str | None
+    limit: int
+    nbytes: dict[str, int]
+
+
+class Gpu(Struct, frozen=True):
+    """Whether JAX can use a GPU. `driver` is the version of the NVIDIA driver, `plugin`
+    the installed package of JAX for GPUs, `hint` what to do."""
+
+    usable: bool
+    driver: str | None
+    plugin: str | None
+    hint: str | None
+
+
+class Machine(Struct, frozen=True):
+    """What `placer info` reports.
+
+    Attributes:
+        versions: of placer, Python and the packages that it uses, by name.
+        system: the operating system and the processor.
+        devices: what JAX sees; empty if it fails.
+        devices_error: why JAX sees no devices.
+        gpu: whether GPUs can be used.
+        cores: the cores.
+        memory: the memory.
+        limits: the limits of a process; None for no limit.
+        transports: for each transport, None if a message came through, else the error.
+        transport: the one that runs use by default; None if there is none.
+        transport_error: why there is none.
+        cache: the caches.
+        optional: the versions of optional packages, None if not installed.
+    """
+
+    versions: dict[str, str]
+    system: str
+    devices: tuple[Device, ...]
+    devices_error: str | None
+    gpu: Gpu
+    cores: Cores
+    memory: Memory
+    limits: dict[str, int | None]
+    transports: dict[str, str | None]
+    transport: str | None
+    transport_error: str | None
+    cache: Cache
+    optional: dict[str, str | None]
+
+
+def inspect_machine() -> Machine:
+    """Find out what this machine can do. Imports JAX, and sends a message over each
+    transport."""
+    devices, error = _devices()
+    versions = {"placer": placer.__version__, "python": platform.python_version()}
+    versions |= {name: version(name) for name in _PACKAGES}
+    transport = transport_error = None
+    try:
+        transport = choose_transport("auto")
+    except PlacerError as choice_error:
+        transport_error = str(choice_error)
+    return Machine(
+        versions,
+        f"{platform.system()} {platform.release()}, {platform.machine()}",
+        devices,
+        error,
+        _gpu(devices),
+        _cores(),
+        _memory(),
+        _limits(),
+        {name: _try_transport(name) for name in TRANSPORTS},
+        transport,
+        transport_error,
+        _cache(),
+        {name: _version(name) for name in _OPTIONAL},
+    )
+
+
+def _devices() -> tuple[tuple[Device, ...], str | None]:
+    # Only to look at the devices; a run beside this one needs their memory.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    try:
+        import jax
+
+        found = [(each.platform, each.device_kind) for each in jax.devices()]
+        if all(platform != "cpu" for platform, _ in found):
+            found += [(each.platform, each.device_kind) for each in jax.devices("cpu")]
+    except Exception as error:  # JAX raises what its plugins raise
+        # The message may be empty, as for a platform without a plugin.
+        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+        return (), reason + _chosen_platforms()
+    kinds = dict.fromkeys(found)
+    return tuple(Device(*kind, count=found.count(kind)) for kind in kinds), None
+
+
+def _chosen_platforms() -> str:
+    platforms = os.environ.get("JAX_PLATFORMS")
+    return f"; JAX_PLATFORMS is {platforms}" if platforms else ""
+
+
+def _gpu(devices: tuple[Device, ...]) -> Gpu:
+    driver = _driver_version()
+    plugin = next(
+        (
+            f"{name} {each.version}"
+            for each in distributions()
+            if (name := str(each.name)).startswith("jax-cuda") and "plugin" in name
+        ),
+        None,
+    )
+    if any(each.platform != "cpu" for each in devices):
+        return Gpu(True, driver, plugin, None)
+    hint = None
+    if driver is not None and plugin is None:
+        # The drivers that the wheels need: docs.jax.dev/en/latest/installation.html
+        extra = "cuda13" if int(driver.partition(".")[0]) >= 580 else "cuda12"
+        hint = f"JAX is installed without GPUs: pip install -U 'jax[{extra}]'"
+    elif driver is not None:
+        hint = f"JAX does not see the GPU, although {plugin} is installed"
+        hint += _chosen_platforms()
+    elif plugin is not None:
+        hint = f"{plugin} is installed, but this machine has no NVIDIA driver"
+    else:
+        hint = "no NVIDIA driver; --emulate uses CPU devices in place of GPUs"
+    return Gpu(False, driver, plugin, hint)
+
+
+def _driver_version() -> str | None:
+    """Return the version of the NVIDIA driver, None without one."""
+    try:
+        words = _DRIVER.read_text().split()
+    except OSError:
+        return None
+    return next(
+        (w for w in words if w.count(".") >= 1 and w.replace(".", "").isdigit()), "0"
+    )
+
+
+def _cores() -> Cores:
+    machine = os.cpu_count() or 1
+    usable = machine
+    if hasattr(os, "sched_getaffinity"):
+        usable = len(os.sched_getaffinity(0))
+    limit = None
+    with suppress(OSError, ValueError):
+        quota, period = _OWN_CPU_LIMIT.read_text().split()
+        limit = None if quota == "max" else int(quota) / int(period)
+    return Cores(machine, usable, limit)
+
+
+def _memory() -> Memory:
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    size = free = None
+    with suppress(OSError):
+        status = os.statvfs(_SHARED)
+        size = status.f_blocks * status.f_frsize
+        free = status.f_bavail * status.f_frsize
+    return Memory(total, available_nbytes(), size, free)
+
+
+def _limits() -> dict[str, int | None]:
+    names = {
+        "open files": resource.RLIMIT_NOFILE,
+        "processes": resource.RLIMIT_NPROC,
+        "locked memory": resource.RLIMIT_MEMLOCK,
+        "address space": resource.RLIMIT_AS,
+    }
+    limits = {name: resource.getrlimit(key)[0] for name, key in names.items()}
+    return {
+        name: None if limit == resource.RLIM_INFINITY else limit
+        for name, limit in limits.items()
+    }
+
+
+def _try_transport(name: str) -> str | None:
+    """Send a message from one channel to another; return the error, None if it came."""
+    nodes = ("worker:0", "worker:1")
+    job = secrets.token_hex(8)
+    sent = np.arange(1 << 16, dtype=np.float32)
+    channels = []
+    try:
+        endpoints = free_endpoints(nodes)
+        for node in nodes:
+            channels.append(
+                open_channel(
+                    node,
+                    endpoints,
+                    job,
+                    transport=name,
+                    join_timeout=_TRIAL_TIMEOUT,
+                    deadline=_TRIAL_TIMEOUT,
+                )
+            )
+        with ThreadPoolExecutor(len(nodes)) as pool:
+            for joining in [pool.submit(each.join) for each in channels]:
+                joining.result()
+        key = Key(0, 0)
+        channels[0].send(nodes[1], key, [sent])
+        (received,) = channels[1].receive(nodes[0], key)
+        if not np.array_equal(sent, received):
+            return "the message that arrived is not the one that was sent"
+    except (PlacerError, OSError) as error:
+        return str(error)
+    finally:
+        with ThreadPoolExecutor(len(nodes)) as pool:
+            for channel in channels:
+                pool.submit(channel.close)
+    return None
+
+
+def _cache() -> Cache:
+    base = user_cache()
+    if base is None or not base.is_dir() or usable_folder(base) is None:
+        return Cache(None if base is None else str(base), LIMIT, {})
+    parts = {
+        "compiled programs": tuple(base.glob("xla-*")),
+        "compiled updates": (base / "kernels",),
+        "logs of failed runs": (base / "logs",),
+    }
+    return Cache(
+        str(base),
+        LIMIT,
+        {name: sum(map(_size, folders)) for name, folders in parts.items()},
+    )
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for at, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # another process has removed it
+                total += os.stat(os.path.join(at, name), follow_symlinks=False).st_size
+    return total
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,1 @@
+"""The progress of a run, as a person sees it while it runs."""

@@ -1,0 +1,77 @@
+"""Shows a run as lines of text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TextIO
+
+from placer.printable import make_printable
+from placer.report.numbers import format_count, format_metrics
+from placer.report.progress.view import (
+    NodeRow,
+    RunView,
+    checkpoint_text,
+    node_rows,
+)
+from placer.runtime.run.events import CheckpointSaved, Event, State, Step, show_output
+
+LINE_EVERY = 1.0
+"""The shortest time between two lines of steps, in seconds."""
+STATES_EVERY = 5.0
+"""The time without a line after which the states of nodes are printed, in seconds."""
+MOST_NODES = 16
+"""The most nodes whose states are printed one by one."""
+
+
+@dataclass(slots=True)
+class PlainLines:
+    """Prints a run as lines of text: about one per second, and one per evaluation."""
+
+    run: RunView
+    stream: TextIO
+    _written: Step | None = None
+    _last: float | None = None
+
+    def __call__(self, event: Event) -> None:
+        show_output(event)
+        self.run.update(event)
+        now = self.run.clock()
+        if self._last is None:
+            self._last = now
+        if isinstance(event, Step):
+            first = self._written is None
+            if first or event.eval is not None or now - self._last >= LINE_EVERY:
+                self._write_step(now)
+            if event.eval is not None:
+                self._write(_evaluation_line(event), now)
+        elif isinstance(event, CheckpointSaved):
+            self._write(checkpoint_text(event), now)
+        elif isinstance(event, State) and now - self._last >= STATES_EVERY:
+            rows = node_rows(self.run, MOST_NODES)
+            self._write("  ".join(map(_state_text, rows)), now)
+
+    def __enter__(self) -> PlainLines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.run.last_step is not self._written:
+            self._write_step(self.run.clock())
+
+    def _write_step(self, now: float) -> None:
+        self._written = self.run.last_step
+        fields = (self.run.position(), *self.run.metrics(), *self.run.times())
+        self._write("  ".join(fields), now)
+
+    def _write(self, line: str, now: float) -> None:
+        print(make_printable(line), file=self.stream, flush=True)
+        self._last = now
+
+
+def _evaluation_line(step: Step) -> str:
+    after = f"evaluation after step {format_count(step.step)}"
+    return f"{after}  {format_metrics(step.eval or {})}"
+
+
+def _state_text(row: NodeRow) -> str:
+    waits = f" (waits for {row.waiting})" if row.waiting else ""
+    return f"{row.nodes} {row.state}{waits}"

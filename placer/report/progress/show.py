@@ -1,0 +1,60 @@
+"""Chooses how to show the progress of a run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TextIO, TypeAlias
+
+from placer.report.console import console, is_terminal
+from placer.report.progress.live_table import LiveTable
+from placer.report.progress.notebook import NotebookOutput, in_notebook
+from placer.report.progress.plain_lines import PlainLines
+from placer.report.progress.view import RunView
+from placer.runtime.run.events import (
+    Event,
+    NodeWarning,
+    Report,
+    Resumed,
+    show_output,
+)
+
+Progress: TypeAlias = AbstractContextManager[Report]
+"""A context manager that shows a run; its value is called with each event."""
+
+
+def show_progress(title: str, nodes: Sequence[str], stream: TextIO) -> Progress:
+    """Return a live table on a terminal, and lines of text elsewhere."""
+    run = RunView(title, nodes)
+    if is_terminal(stream):
+        return LiveTable(run, console(stream))
+    return PlainLines(run, stream)
+
+
+def show_progress_of_script(
+    title: str, nodes: Sequence[str], progress: bool | None
+) -> Progress | None:
+    """Return how `placer.launch` shows a run, None if it does not.
+
+    In a notebook that is an output of the cell. Elsewhere it is on standard error, as
+    the output of the script is its own.
+
+    Args:
+        title: the name of the model.
+        nodes: the names of the nodes.
+        progress: whether to show it; None for a terminal or a notebook only.
+    """
+    if progress is False:
+        return None
+    if in_notebook():
+        return NotebookOutput(RunView(title, nodes))
+    if progress or is_terminal(sys.stderr):
+        return show_progress(title, nodes, sys.stderr)
+    return None
+
+
+def show_warnings(event: Event) -> None:
+    """Print an event to standard error if it is a warning or a resumption."""
+    if isinstance(event, NodeWarning | Resumed):
+        show_output(event)

@@ -1,0 +1,174 @@
+"""What is known of a run in progress, and the texts for it that all displays show."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from placer.place.ids import format_nodes
+from placer.report.numbers import (
+    format_count,
+    format_duration,
+    format_metrics,
+    format_rate,
+)
+from placer.report.progress.time_left import TimeLeft
+from placer.runtime.run.events import CheckpointSaved, Event, Start, State, Step
+
+STARTING = "starting"
+"""The state of a node that has not reported one."""
+
+
+@dataclass(slots=True)
+class RunView:
+    """The last reported state of each node, the steps and the evaluations so far.
+
+    Attributes:
+        title: the name of the model.
+        nodes: the names of the nodes.
+        clock: returns the time in seconds.
+        begin: the time at which the run was started.
+        states: the last state of each node that has reported one.
+        start: the steps of the run, once they are known.
+        last_step: the last step.
+        evaluations: the steps with an evaluation, in order.
+        checkpoint: the last checkpoint.
+    """
+
+    title: str
+    nodes: Sequence[str]
+    clock: Callable[[], float] = time.monotonic
+    begin: float = field(init=False)
+    states: dict[str, State] = field(default_factory=dict)
+    start: Start | None = None
+    last_step: Step | None = None
+    evaluations: list[Step] = field(default_factory=list)
+    checkpoint: CheckpointSaved | None = None
+    _time_left: TimeLeft | None = None
+
+    def __post_init__(self) -> None:
+        self.begin = self.clock()
+
+    def update(self, event: Event) -> None:
+        if isinstance(event, State):
+            self.states[event.node] = event
+        elif isinstance(event, Start):
+            self.start, self._time_left = event, TimeLeft(event)
+        elif isinstance(event, CheckpointSaved):
+            self.checkpoint = event
+        elif isinstance(event, Step):
+            self.last_step = event
+            if event.eval is not None:
+                self.evaluations.append(event)
+            if self._time_left is not None:
+                self._time_left.add(event, self.clock())
+
+    @property
+    def share(self) -> float:
+        """The part of the steps that is done, from 0 to 1."""
+        if self.start is None or self.last_step is None:
+            return 0.0
+        return min(1.0, self.last_step.step / self.start.last_step)
+
+    def position(self) -> str:
+        """Return the number of the last step and of its epoch."""
+        start, step = self.start, self.last_step
+        if step is None and start is None:
+            return "no step yet"
+        number = 0 if step is None else step.step
+        text = f"step {format_count(number)}"
+        if start is not None:
+            text += f" of {format_count(start.last_step)}"
+        if step is not None:
+            text += f"  epoch {format_count(step.epoch)}"
+            if start is not None:
+                epochs = -(-start.last_step // start.steps_per_epoch)
+                text += f" of {format_count(epochs)}"
+        return text
+
+    def metrics(self) -> Iterator[str]:
+        """Yield the metrics and learning rates of the last step, each as a text."""
+        if (step := self.last_step) is None:
+            return
+        for name, value in step.metrics.items():
+            yield format_metrics({name: value})
+        several = len(step.learning_rates) > 1
+        for name, rate in step.learning_rates.items():
+            yield f"learning rate{f' of {name}' if several else ''} {rate:.4g}"
+
+    def times(self) -> Iterator[str]:
+        """Yield the time since the start, the time left and the rates, each as a
+        text."""
+        now = self.clock()
+        yield f"{format_duration(now - self.begin)} elapsed"
+        if self._time_left is not None:
+            left = self._time_left.left(now)
+            if left is not None and self.share < 1:
+                yield f"{format_duration(left)} left"
+            if seconds := self._time_left.step_seconds:
+                yield format_rate(1 / seconds, "step")
+        if self.last_step is not None and (rate := self.last_step.samples_per_second):
+            yield f"{format_count(rate)} samples/s"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """What a node does, or several nodes of a kind that do the same.
+
+    `steps` are the first and the last step of these nodes, None before any has reported
+    a state. `waiting` are the nodes that they wait for.
+    """
+
+    nodes: str
+    state: str
+    steps: tuple[int, int] | None
+    bytes_sent: int
+    waiting: str
+
+    @property
+    def step(self) -> str:
+        """The steps as text, empty before the first."""
+        if self.steps is None or not self.steps[1]:
+            return ""
+        return "-".join(map(format_count, dict.fromkeys(self.steps)))
+
+
+def node_rows(run: RunView, most: int | None = None) -> list[NodeRow]:
+    """Return what each node does; if that is more than `most` rows, nodes of a kind
+    with the same state share a row."""
+    if most is None or len(run.nodes) <= most:
+        return [_node_row(run, [node]) for node in run.nodes]
+    groups: dict[tuple[str, str], list[str]] = {}
+    for node in run.nodes:
+        state = run.states.get(node)
+        kind = node.partition(":")[0]
+        groups.setdefault((kind, state.state if state else STARTING), []).append(node)
+    rows = [_node_row(run, nodes) for nodes in groups.values()]
+    return rows if len(rows) <= most else rows[:most]
+
+
+def _node_row(run: RunView, nodes: Sequence[str]) -> NodeRow:
+    states = [run.states[node] for node in nodes if node in run.states]
+    if not states:
+        return NodeRow(format_nodes(nodes), STARTING, None, 0, "")
+    text = states[0].state
+    if rows := max(state.rows for state in states):
+        text += f": {format_count(rows)}"
+    steps = [state.step for state in states]
+    waiting = dict.fromkeys(other for state in states for other in state.waiting)
+    return NodeRow(
+        format_nodes(nodes),
+        text,
+        (min(steps), max(steps)),
+        sum(state.bytes_sent for state in states),
+        format_nodes(waiting),
+    )
+
+
+def checkpoint_text(checkpoint: CheckpointSaved) -> str:
+    """Return a checkpoint as one line."""
+    best = ", the best so far" if checkpoint.best else ""
+    return (
+        f"checkpoint of step {format_count(checkpoint.step)}{best}: {checkpoint.path}"
+    )

@@ -1,0 +1,295 @@
+"""Summarizes a model: its layers, the totals of a step, and the memory of the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from rich.console import RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
+
+from placer import ops
+from placer.build.plan import NodePlan, Plan
+from placer.config.sources import POSITION
+from placer.graph.graph import Graph, Op
+from placer.graph.kinds import is_conversion, is_optimizer_part
+from placer.node_kinds import NodeId
+from placer.place.ids import format_ids, format_nodes
+from placer.report.console import grid
+from placer.report.numbers import format_count, format_flops, format_size, plural
+from placer.report.server_tables import block_bytes, item_bytes
+from placer.types import ITEM_BYTES, TensorType
+
+INPUT = "input"
+"""The kind of layers that are inputs."""
+_COMPOSITES = {
+    "normalize": "batch_norm",
+    "replica_norm": "batch_norm",
+    "drop": "dropout",
+}
+"""The kind in a spec of ops that only a composite expands to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """An input or an op of the model as a user wrote it, without its gradient.
+
+    `parameters` is the number of elements of the parameters that no earlier layer uses;
+    `shares` says whether an earlier one uses all of them.
+    """
+
+    name: str
+    kind: str
+    output: str
+    parameters: int
+    shares: bool
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMemory:
+    """The declared bytes and FLOPs of a step on a node, or on each of several nodes.
+
+    `values` and `slots` are those of its tables; `devices` has the peak of each device.
+    """
+
+    nodes: str
+    values: int
+    slots: int
+    activations: int
+    devices: str
+    flops: int
+
+
+def summarize(plan: Plan, step: Graph) -> Iterator[RenderableType]:
+    """Yield the summary of a model, from its plan and the graph of a training step."""
+    title = f"{plan.name}: {format_nodes(node.name for node in plan.nodes)}"
+    yield Text(title, "bold")
+    yield Text()
+    yield _layer_table(find_layers(plan, step))
+    yield Text()
+    yield _totals(plan, step)
+    yield Text()
+    yield _memory_table(node_memory(plan))
+
+
+def find_layers(plan: Plan, step: Graph) -> list[Layer]:
+    """Return the inputs and the layers of a model, in program order.
+
+    Ops whose names begin with the same name of a spec are one layer: the parts of a
+    composite, or of a function at one place.
+    """
+    groups: dict[tuple[str, str], list[Op]] = {}
+    for op in step.ops:
+        if _is_of_model(op):
+            key = op.attrs["input"] if op.kind == "read" else op.name.partition(".")[0]
+            place = "" if op.kind == "read" else str(op.place)
+            groups.setdefault((key, place), []).append(op)
+    sizes = {p.name: prod(p.shape) for p in plan.parameters}
+    names = [name for name, _ in groups]
+    order = {op: i for i, op in enumerate(step.ops)}
+    counted: set[str] = set()
+    layers = []
+    for (name, _), parts in sorted(
+        groups.items(), key=lambda group: order[_main(group[0][0], group[1])]
+    ):
+        used = {
+            parameter
+            for op in parts
+            for operand in op.operands
+            if (parameter := _parameter_of(operand, sizes)) is not None
+        }
+        layers.append(
+            Layer(
+                # A function at several places has a layer at each.
+                name if names.count(name) == 1 else _main(name, parts).name,
+                _kind(name, parts),
+                _output(_main(name, parts)),
+                sum(sizes[parameter] for parameter in used - counted),
+                bool(used) and used <= counted,
+                ", ".join(dict.fromkeys(str(op.place) for op in parts)),
+            )
+        )
+        counted |= used
+    return layers
+
+
+def _is_of_model(op: Op) -> bool:
+    """Whether the op reads an input or computes a value of the spec."""
+    if op.kind == "read":
+        return bool(op.attrs["input"] != POSITION)
+    return (
+        op.is_computed
+        and not op.is_gradient
+        and not op.attrs.get("again", False)
+        and not is_conversion(op.kind)
+        and not is_optimizer_part(op.kind)
+        and op.kind != "accumulate"
+        and "grad" not in op.name.split(".")
+    )
+
+
+def _parameter_of(operand: str, parameters: dict[str, int]) -> str | None:
+    """Return the parameter that an operand is a copy of, such as `h.w` for `h.w.copy`;
+    None if it is not."""
+    while operand not in parameters:
+        operand, dot, _ = operand.rpartition(".")
+        if not dot:
+            return None
+    return operand
+
+
+def _main(name: str, parts: Sequence[Op]) -> Op:
+    """Return the op whose result other layers use: the one with the name of the layer,
+    otherwise the last."""
+    return next((op for op in parts if op.name == name), parts[-1])
+
+
+def _kind(name: str, parts: Sequence[Op]) -> str:
+    op = _main(name, parts)
+    if op.kind == "read":
+        return INPUT
+    if op.kind == "call":
+        return f"call {op.attrs['fn']}" if "fn" in op.attrs else op.kind
+    kinds = {part.kind for part in parts}
+    if "sample_classes" in kinds:
+        return op.kind.removesuffix("_loss")
+    composites = (_COMPOSITES[kind] for kind in kinds & _COMPOSITES.keys())
+    return next(composites, op.kind)
+
+
+def _output(op: Op) -> str:
+    """Return the shape of the first result of an op, with its dtype if that is no
+    float, and how many other results there are."""
+    if op.is_computed and ops.find(op.kind).finalizer is not None:
+        return "metric"
+    first, *others = op.tensors
+    kind = first.type
+    assert isinstance(kind, TensorType)
+    shape = f"[{', '.join(map(str, kind.shape))}]" if kind.shape else "scalar"
+    if not kind.is_float:
+        shape = kind.dtype + shape
+    return f"{shape} and {len(others)} more" if others else shape
+
+
+def node_memory(plan: Plan) -> list[NodeMemory]:
+    """Return the memory and FLOPs of the nodes; equal nodes of a kind are together."""
+    items = item_bytes(plan)
+    groups: dict[tuple[object, ...], list[NodePlan]] = {}
+    for node in plan.nodes:
+        values = sum(block_bytes(b, items) for t in node.tables for b in t.blocks)
+        flops = node.flops + node.replicated_flops + node.exchange_flops
+        memory = values, node.table_bytes, node.activation_bytes, flops
+        devices = _devices(node)
+        key = NodeId(node.name).kind, memory, devices
+        groups.setdefault(key, []).append(node)
+    rows = []
+    for nodes in groups.values():
+        first = nodes[0]
+        values = sum(block_bytes(b, items) for t in first.tables for b in t.blocks)
+        rows.append(
+            NodeMemory(
+                format_nodes(node.name for node in nodes),
+                values,
+                first.table_bytes - values,
+                first.activation_bytes,
+                _devices(first),
+                first.flops + first.replicated_flops + first.exchange_flops,
+            )
+        )
+    return rows
+
+
+def _devices(node: NodePlan) -> str:
+    """List the peak of each device of a node, such as `gpu:0-7 454.1 kB`."""
+    ids: dict[tuple[str, int], list[int]] = {}
+    for device, nbytes in node.device_bytes.items():
+        kind, _, number = device.partition(":")
+        ids.setdefault((kind, nbytes), []).append(int(number))
+    return ", ".join(
+        f"{kind}:{format_ids(sorted(numbers))} {format_size(nbytes)}"
+        for (kind, nbytes), numbers in ids.items()
+    )
+
+
+def _layer_table(layers: Sequence[Layer]) -> Grid:
+    names = ("layer", "kind", "output", "params", "place")
+    table = grid(*names, numbers=("params",))
+    for column in table.columns:
+        column.overflow = "fold"
+    table.columns[3].no_wrap = True
+    for layer in layers:
+        count = "shared" if layer.shares else format_count(layer.parameters)
+        cells = (
+            layer.name,
+            layer.kind,
+            layer.output,
+            "" if layer.kind == INPUT else count,
+            layer.place,
+        )
+        table.add_row(*map(Text, cells))  # brackets are no markup
+    return table
+
+
+def _totals(plan: Plan, step: Graph) -> Grid:
+    sizes = {p.name: prod(p.shape) for p in plan.parameters}
+    trained = sum(sizes[p.name] for p in plan.parameters if p.trainable)
+    states = {
+        op.attrs.get("whole", op.name)
+        for op in step.parameters
+        if op.attrs.get("state")
+    }
+    state = sum(sizes[name] for name in states)
+    frozen = sum(sizes.values()) - trained - state
+    nbytes = sum(sizes[p.name] * ITEM_BYTES[p.dtype] for p in plan.parameters)
+    sent = sum(edge.nbytes for edge in plan.step_edges)
+    kinds = {
+        "trainable": trained,
+        "frozen": frozen,
+        "of state, such as running means": state,
+    }
+    parts = plan.microbatches
+    work = {
+        "are repeated by other nodes": sum(n.replicated_flops for n in plan.nodes),
+        "sum values of several nodes": sum(n.exchange_flops for n in plan.nodes),
+    }
+    flops = sum(node.flops for node in plan.nodes) + sum(work.values())
+    table = grid("", "", numbers=())
+    table.show_header = False
+    of_kinds = ", ".join(f"{format_count(n)} {what}" for what, n in kinds.items() if n)
+    of_work = ", ".join(f"{format_flops(n)} {what}" for what, n in work.items() if n)
+    rows = {
+        "parameters": f"{format_count(sum(sizes.values()))} ({format_size(nbytes)}):"
+        f" {of_kinds or 'none'}",
+        "a step": f"{plural(plan.train.batch, 'row')}"
+        + (f" in {parts} microbatches" if parts > 1 else ""),
+        "": format_flops(flops) + (f", of which {of_work}" if of_work else ""),
+        " ": f"{format_size(sent)} sent on {plural(len(plan.step_edges), 'edge')}",
+    }
+    for name, text in rows.items():
+        table.add_row(name, text)
+    return table
+
+
+def _memory_table(rows: Sequence[NodeMemory]) -> Grid:
+    names = (
+        "each of",
+        "parameters",
+        "slots",
+        "activations",
+        "FLOPs",
+        "peak of devices",
+    )
+    table = grid(*names, numbers=names[1:5])
+    for column in table.columns[1:5]:
+        column.no_wrap = True
+    for row in rows:
+        table.add_row(
+            row.nodes,
+            *map(format_size, (row.values, row.slots, row.activations)),
+            format_flops(row.flops).removesuffix("FLOPs").rstrip(),
+            row.devices.replace(", ", "\n"),
+        )
+    return table

@@ -1,0 +1,51 @@
+"""The best evaluation so far by one metric: which checkpoint to keep, and when to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from placer.checkpoint.manifest import Watched
+from placer.config.checkpoint import Best
+
+
+class EvaluationWatch:
+    """Follows one metric of the evaluations of a run.
+
+    Args:
+        best: the metric, and whether a smaller or a larger value is better.
+        patience: after how many evaluations without a better one `is_exhausted`; None
+            for never.
+        min_delta: how much better a value must be to count.
+
+    Attributes:
+        found: the best evaluation so far, None before the first. It may be set, to
+            continue from a checkpoint.
+    """
+
+    def __init__(
+        self, best: Best, patience: int | None = None, min_delta: float = 0.0
+    ) -> None:
+        self._best, self._patience, self._min_delta = best, patience, min_delta
+        self.found: Watched | None = None
+
+    def add(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add the metrics of the evaluation after a step."""
+        value = metrics[self._best.metric]
+        before = self.found
+        delta = self._min_delta if self._best.mode == "min" else -self._min_delta
+        bound = None if before is None else before.value - delta
+        if self._best.improves(value, bound):
+            self.found = Watched(value, step)
+        elif before is not None:
+            self.found = Watched(before.value, before.step, before.since + 1)
+
+    def is_best(self, step: int) -> bool:
+        """Whether the evaluation after this step is the best one so far."""
+        return self.found is not None and self.found.step == step
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether there were too many evaluations since the best one."""
+        if self.found is None or self._patience is None:
+            return False
+        return self.found.since >= self._patience

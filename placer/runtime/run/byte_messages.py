@@ -1,0 +1,42 @@
+"""Bytes of files as messages, for nodes that do not see a folder of the control node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from placer.channel.protocol import Channel, Key
+from placer.checkpoint.tensor_file import cut
+from placer.errors import RunError
+
+MAX_PART: Final = 64 << 20
+"""The most bytes in one message."""
+
+
+def send_parts(
+    channel: Channel, to: str, key: Key, pieces: Iterable[memoryview]
+) -> None:
+    """Send bytes to a node, in messages of at most `MAX_PART` bytes.
+
+    They must not change until the receiver has them all.
+    """
+    for piece in pieces:
+        for part in cut(piece, MAX_PART):
+            channel.send(to, key, [np.frombuffer(part, np.uint8)])
+
+
+def receive_parts(
+    channel: Channel, source: str, key: Key, nbytes: int
+) -> Iterator[memoryview]:
+    """Yield the bytes that a node sends by `send_parts`, `nbytes` in all."""
+    while nbytes > 0:
+        (part,) = channel.receive(source, key)
+        if part.dtype != np.uint8 or not 0 < part.size <= nbytes:
+            raise RunError(
+                f"{source} sent a message that this version of placer does not send",
+                hint="run the same version of placer on every node",
+            )
+        nbytes -= part.size
+        yield part.data

@@ -1,0 +1,368 @@
+"""Saving checkpoints during a run.
+
+After the step of a checkpoint, every node that stores parameters copies them. A thread
+of the node then writes its file while the steps continue. The control node's thread
+waits until the files of all nodes are on the disk, and writes the manifest. A node that
+does not see the control node's folder sends its file as messages.
+
+If a checkpoint cannot be written, the run continues without it, and says so.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+import placer
+from placer.channel.protocol import Aborted, Key
+from placer.checkpoint.folder import (
+    commit,
+    describe_file,
+    discard,
+    list_checkpoints,
+    locked,
+    remove_old,
+    set_best,
+    temporary_folder,
+    write_file,
+    write_tensors,
+)
+from placer.checkpoint.manifest import (
+    VERSION,
+    Manifest,
+    Progress,
+    Stored,
+)
+from placer.checkpoint.tensor_file import pieces_of_file
+from placer.errors import CheckpointError
+from placer.runtime.run.barrier import (
+    FILE_PART,
+    STORED,
+    VISIBLE,
+    barrier,
+    receive_json,
+    send_json,
+)
+from placer.runtime.run.byte_messages import receive_parts, send_parts
+from placer.runtime.run.events import CheckpointSaved, NodeWarning
+from placer.runtime.run.start_facts import StartFacts
+from placer.runtime.run.state import Execution
+from placer.runtime.run.stored_blocks import (
+    file_of,
+    held_blocks,
+    holders,
+    stored_parameters,
+)
+from placer.tables.block_table import BlockTable, Snapshot
+from placer.tables.protocol import VALUES
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a node tells the control node about its file of a checkpoint."""
+
+    stored: Stored | None = None
+    updates: dict[str, int] = {}
+    sent: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A checkpoint to write: `progress` is that of the run, on the control node only."""
+
+    step: int
+    snapshots: Mapping[str, Snapshot]
+    updates: Mapping[str, int]
+    progress: Progress | None
+
+
+class Checkpoints:
+    """One node's part in the checkpoints of a run, as a context manager.
+
+    Entering it is collective: all nodes do it at the same point.
+
+    Args:
+        execution: the node's run.
+        tables: the tables of the node, by name.
+        facts: what the manifests have from the start of the run.
+        before_commit: called before a manifest is written.
+
+    Attributes:
+        last_step: the step of the last checkpoint, of which all nodes have a part.
+        saved: the last complete checkpoint, on the control node.
+        seconds: how long the steps have waited for checkpoints.
+
+    Raises:
+        CheckpointError: on the control node, for a folder that cannot be written.
+    """
+
+    def __init__(
+        self,
+        execution: Execution,
+        tables: Mapping[str, BlockTable],
+        facts: StartFacts,
+        before_commit: Callable[[], None],
+    ) -> None:
+        assert execution.checkpointing is not None
+        self.settings = execution.checkpointing
+        self._before_commit = before_commit
+        self.last_step = 0
+        self.saved: Path | None = None
+        self.problem = ""
+        self.seconds = 0.0
+        self._execution, self._tables, self._facts = execution, tables, facts
+        self._held = held_blocks(execution.plan, execution.me.name)
+        self._queue: queue.Queue[_Job | None] = queue.Queue()
+        self._idle = threading.Semaphore(1)
+        self._reuse: dict[str, Snapshot | None] = {}
+        self._exits = ExitStack()
+        self._run = ""
+        self._sees_folder = True
+        self._sequence = 0
+        self._last_time = time.monotonic()
+        self._thread = threading.Thread(
+            target=self._write_all,
+            name=f"placer checkpoints of {execution.me.name}",
+            daemon=True,
+        )
+
+    def __enter__(self) -> Checkpoints:
+        with ExitStack() as exits:
+            if self._execution.is_control:
+                exits.enter_context(locked(self.settings.folder))
+                listed = list_checkpoints(self.settings.folder)
+                self._sequence = listed[0][1].sequence if listed else 0
+            self._run, self._sees_folder = _share_folder(
+                self._execution, self.settings.folder
+            )
+            self._exits = exits.pop_all()
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._queue.put(None)
+        if kind is None:
+            self._thread.join()
+        self._exits.close()
+
+    def is_due(self, step: int, ends_epoch: bool) -> bool:
+        """Whether the spec or the options fix that one is saved after this step."""
+        return self.settings.is_due(step, ends_epoch=ends_epoch)
+
+    def is_time(self) -> bool:
+        """Whether the control node should request a checkpoint, for an interval of
+        time, which starts when the last checkpoint is complete."""
+        every = self.settings.every
+        if every.unit != "seconds" or time.monotonic() - self._last_time < every.number:
+            return False
+        if not self._idle.acquire(blocking=False):
+            return False
+        self._idle.release()
+        self._last_time = time.monotonic()
+        return True
+
+    def save(self, step: int, progress: Progress | None) -> None:
+        """Copy the node's blocks after a step, and write them in the background.
+
+        Waits for the last checkpoint if it is still being written. A checkpoint of the
+        same step is saved once.
+        """
+        if step == self.last_step:
+            return
+        start = time.perf_counter()
+        self._idle.acquire()  # released when the checkpoint is written
+        snapshots = {
+            name: self._tables[name].snapshot(blocks, self._reuse.get(name))
+            for name, blocks in self._held.items()
+        }
+        self._reuse = dict(snapshots)
+        updates = {name: self._tables[name].step for name in self._held}
+        self.last_step = step
+        self._queue.put(_Job(step, snapshots, updates, progress))
+        self.seconds += time.perf_counter() - start
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is written, or has failed."""
+        with self._idle:
+            pass
+
+    # Run by the thread.
+
+    def _write_all(self) -> None:
+        while (job := self._queue.get()) is not None:
+            try:
+                self._write(job)
+            except Aborted:
+                return  # the compute thread gets it too
+            except Exception as error:
+                self._fail(job.step, _describe(error))
+            finally:
+                self._last_time = time.monotonic()
+                self._idle.release()
+
+    def _write(self, job: _Job) -> None:
+        execution = self._execution
+        temporary = temporary_folder(self.settings.folder, job.step, self._run)
+        report, pieces = self._write_own(temporary, job)
+        if not execution.is_control:
+            key = Key(STORED, job.step)
+            send_json(
+                execution.channel,
+                execution.plan.control,
+                key,
+                msgspec.to_builtins(report),
+            )
+            if report.sent:
+                key = Key(FILE_PART, job.step)
+                send_parts(execution.channel, execution.plan.control, key, pieces)
+            return
+        reports = {execution.me.name: report}
+        for node in holders(execution.plan):
+            if node != execution.me.name:
+                reports[node] = receive_json(
+                    execution.channel, node, Key(STORED, job.step), Report
+                )
+                if reports[node].sent:
+                    reports[node] = self._receive_file(
+                        temporary, node, reports[node], job.step
+                    )
+        problems = [
+            f"{node}: {each.problem}" for node, each in reports.items() if each.problem
+        ]
+        if problems or job.progress is None:
+            discard(temporary)
+            if problems:
+                self._fail(job.step, "; ".join(problems))
+            return
+        try:
+            self._commit(temporary, job.step, job.progress, reports)
+        except OSError:
+            discard(temporary)
+            raise
+
+    def _write_own(
+        self, temporary: Path, job: _Job
+    ) -> tuple[Report, Sequence[memoryview]]:
+        """Write this node's file, or return its bytes if it does not see the folder."""
+        tensors: dict[str, Any] = {}
+        for table, snapshot in job.snapshots.items():
+            for array, values in snapshot.items():
+                for index, value in zip(self._held[table], values, strict=True):
+                    block = self._tables[table].blocks[index].name
+                    name = block if array == VALUES else f"{block}/{array}"
+                    tensors[name] = np.asarray(value)
+        if not tensors:
+            return Report(), ()
+        updates = dict(job.updates)
+        try:
+            if self._sees_folder:
+                name = file_of(self._execution.me.name)
+                stored = write_tensors(temporary, name, tensors)
+                return Report(stored, updates), ()
+            pieces = pieces_of_file(tensors)
+            return Report(describe_file(pieces), updates, sent=True), pieces
+        except OSError as error:
+            return Report(problem=_describe(error)), ()
+
+    def _receive_file(
+        self, temporary: Path, node: str, report: Report, step: int
+    ) -> Report:
+        """Write the file of a node that does not see the folder; return its report."""
+        assert report.stored is not None
+        channel, nbytes = self._execution.channel, report.stored.nbytes
+        parts = receive_parts(channel, node, Key(FILE_PART, step), nbytes)
+        try:
+            write_file(temporary, file_of(node), parts)
+        except OSError as error:
+            for _ in parts:
+                pass  # the sender waits until they are received
+            return Report(problem=_describe(error))
+        return report
+
+    def _commit(
+        self,
+        temporary: Path,
+        step: int,
+        progress: Progress,
+        reports: Mapping[str, Report],
+    ) -> None:
+        plan, folder = self._execution.plan, self.settings.folder
+        self._sequence += 1
+        manifest = Manifest(
+            version=VERSION,
+            placer=placer.__version__,
+            name=plan.name,
+            sequence=self._sequence,
+            build=plan.digest,
+            placement=self._facts.placement,
+            seed=plan.seed,
+            train=self._facts.train,
+            evaluation=self._facts.evaluation,
+            progress=progress,
+            parameters=stored_parameters(
+                plan, {node: report.updates for node, report in reports.items()}
+            ),
+            files={
+                file_of(node): report.stored
+                for node, report in reports.items()
+                if report.stored is not None
+            },
+            machines=self._facts.machines,
+        )
+        self._before_commit()
+        self.saved = commit(folder, temporary, manifest)
+        self.problem = ""
+        is_best = progress.best is not None and progress.best.step == step
+        self._execution.report(CheckpointSaved(step, str(self.saved), is_best))
+        try:
+            if is_best:
+                set_best(folder, self.saved)
+            remove_old(folder, self.settings.keep)
+        except (OSError, CheckpointError) as error:
+            self._execution.report(NodeWarning(f"'{folder}': {_describe(error)}"))
+
+    def _fail(self, step: int, problem: str) -> None:
+        self.problem = f"the checkpoint of step {step} could not be written: {problem}"
+        self._execution.report(NodeWarning(f"{self.problem}; the run continues"))
+
+
+def _share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:
+    """Return the name of the run in temporary folders, and whether this node sees the
+    control node's folder: it does if it finds a file there with the run's name.
+
+    All nodes call this at the same point.
+    """
+    plan, channel = execution.plan, execution.channel
+    run = secrets.token_hex(8) if execution.is_control else ""
+    if execution.is_control:
+        (folder / _sign(run)).write_text(run)
+    run = barrier(plan, channel, {"run": run}, VISIBLE)[0]["run"]
+    try:
+        sees = (folder / _sign(run)).read_text() == run
+    except OSError:
+        sees = False
+    barrier(plan, channel, {}, VISIBLE)
+    if execution.is_control:
+        (folder / _sign(run)).unlink(missing_ok=True)
+    return run, sees
+
+
+def _sign(run: str) -> str:
+    return f".run-{run}"
+
+
+def _describe(error: Exception) -> str:
+    """Return what went wrong, without the path of a temporary file."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)

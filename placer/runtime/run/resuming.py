@@ -1,0 +1,273 @@
+"""Continue a run from a checkpoint of it, on any placement.
+
+The control node chooses the checkpoint. Every node reads the elements of its own blocks,
+wherever they are in the files. If any node finds a file damaged, and a folder of
+checkpoints was named, all nodes take the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from placer.build.plan import NodePlan, Plan
+from placer.channel.protocol import Array, Channel, Key
+from placer.checkpoint.choice import candidates, is_checkpoint
+from placer.checkpoint.manifest import FILE, Manifest, Progress
+from placer.checkpoint.reading import Checkpoint, Wanted
+from placer.config.slicing import Block
+from placer.errors import CheckpointError, DataError
+from placer.runtime.run.barrier import (
+    RANGE_PART,
+    RANGES,
+    RESUME,
+    barrier,
+    receive_json,
+    send_json,
+)
+from placer.runtime.run.byte_messages import send_parts
+from placer.runtime.run.events import NodeWarning, Resumed
+from placer.runtime.run.handshake import fingerprint
+from placer.runtime.run.same_model import (
+    check_same_data,
+    check_same_model,
+    differences,
+)
+from placer.runtime.run.start_facts import StartFacts
+from placer.runtime.run.state import Execution
+from placer.runtime.run.stored_blocks import slots_of
+from placer.tables.block_table import BlockTable
+from placer.tables.protocol import VALUES
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The checkpoint that the control node has chosen; without a path there is none."""
+
+    path: str = ""
+    fingerprint: str = ""
+
+
+def resume(
+    execution: Execution, tables: Mapping[str, BlockTable], facts: StartFacts
+) -> Progress:
+    """Load the tables of a node from the checkpoint that `--resume` names.
+
+    All nodes call this at the same point.
+
+    Args:
+        execution: the node's run.
+        tables: the node's tables, by name.
+        facts: the facts of this run, to compare with those of the checkpoint.
+
+    Returns:
+        The position from which the run continues.
+
+    Raises:
+        CheckpointError: on the control node, if there is no checkpoint that can be
+            read, or if it does not fit the model, the data or the length of the run.
+    """
+    plan, channel = execution.plan, execution.channel
+    named = execution.options.resume
+    assert named is not None
+    tried = (
+        candidates(named, lambda why: execution.report(NodeWarning(why)))
+        if execution.is_control
+        else iter(())
+    )
+    while True:
+        choice, checkpoint = Choice(), None
+        if execution.is_control:
+            checkpoint = next(tried)
+            check_same_model(
+                checkpoint.manifest, plan, execution.report, execution.options.partial
+            )
+            check_same_data(checkpoint.manifest, facts)
+            choice = Choice(
+                str(checkpoint.folder), fingerprint(checkpoint.folder / FILE)
+            )
+        reports = barrier(plan, channel, msgspec.to_builtins(choice), RESUME)
+        choice = msgspec.convert(reports[0], Choice)
+        progress, problem = None, ""
+        try:
+            progress = _load(execution, tables, choice, checkpoint)
+        except CheckpointError as error:
+            problem = str(error)
+        problem = _first_problem(plan, barrier(plan, channel, {"": problem}, RESUME))
+        if not problem:
+            assert progress is not None
+            break
+        if execution.is_control:
+            if is_checkpoint(named):
+                raise CheckpointError(problem)
+            execution.report(NodeWarning(f"{problem}; an earlier one is taken"))
+    if checkpoint is not None:
+        differs = "; ".join(differences(checkpoint.manifest, plan, facts))
+        execution.report(Resumed(progress.step, choice.path, differs))
+    return progress
+
+
+def _first_problem(plan: Plan, reports: Sequence[Mapping[str, str]]) -> str:
+    """Return the first problem that a node reports, or nothing."""
+    for node, report in zip(plan.nodes, reports, strict=True):
+        if report[""]:
+            return f"{node.name}: {report['']}"
+    return ""
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """What a node loads from a checkpoint.
+
+    Attributes:
+        progress: the position of the run.
+        arrays: the arrays that the checkpoint has, in the order in which they are read:
+            the table, VALUES or the name of a slot, and the number of the block.
+        updates: the number of updates of each table.
+    """
+
+    progress: Progress
+    arrays: tuple[tuple[str, str, int], ...]
+    updates: dict[str, int]
+
+
+def _load(
+    execution: Execution,
+    tables: Mapping[str, BlockTable],
+    choice: Choice,
+    checkpoint: Checkpoint | None,
+) -> Progress:
+    """Load the tables of a node from the chosen checkpoint, and serve the nodes that do
+    not see it; return its position.
+
+    Raises CheckpointError if it is damaged.
+    """
+    plan, channel = execution.plan, execution.channel
+    if checkpoint is None and _sees(choice):
+        checkpoint = Checkpoint(Path(choice.path))
+    report = {"remote": checkpoint is None}
+    reports = barrier(plan, channel, report, RESUME)
+    problem = None
+    if checkpoint is None:
+        contents = receive_json(channel, plan.control, Key(RANGES, 0), Contents)
+        loaded = _Loaded(tables, contents)
+        loaded.receive(channel, plan.control)
+    else:
+        contents = _contents(execution.me, checkpoint.manifest)
+        loaded = _Loaded(tables, contents)
+        try:
+            loaded.read(checkpoint)
+        except CheckpointError as error:
+            problem = error
+    if execution.is_control:
+        assert checkpoint is not None
+        for node, each in zip(plan.nodes, reports, strict=True):
+            if each["remote"]:
+                _serve(channel, node, checkpoint)
+    if problem is not None:
+        raise problem
+    loaded.store()
+    return contents.progress
+
+
+def _sees(choice: Choice) -> bool:
+    """Whether this node sees the control node's checkpoint: the same manifest."""
+    try:
+        return fingerprint(Path(choice.path) / FILE) == choice.fingerprint
+    except DataError:
+        return False
+
+
+def _contents(node: NodePlan, manifest: Manifest) -> Contents:
+    """Return what a node loads from a checkpoint."""
+    arrays: list[tuple[str, str, int]] = []
+    updates: dict[str, int] = {}
+    for table in node.tables:
+        slots = slots_of(table)
+        for index, block in enumerate(table.blocks):
+            stored = manifest.parameters.get(block.parameter)
+            if stored is None:
+                continue
+            arrays.append((table.name, VALUES, index))
+            if (stored.rule, stored.slots) == (table.rule, slots):
+                arrays += [(table.name, slot, index) for slot in slots]
+                known = updates.get(table.name, 0)
+                updates[table.name] = max(known, stored.updates)
+    return Contents(manifest.progress, tuple(arrays), updates)
+
+
+class _Loaded:
+    """The arrays of a checkpoint for the tables of a node, flat."""
+
+    def __init__(self, tables: Mapping[str, BlockTable], contents: Contents) -> None:
+        self._tables, self._contents = tables, contents
+        self._arrays = {
+            (name, array, index): np.empty(
+                tables[name].blocks[index].numel, tables[name].dtype
+            )
+            for name, array, index in contents.arrays
+        }
+
+    def read(self, checkpoint: Checkpoint) -> None:
+        """Read the arrays from the files of the checkpoint."""
+        checkpoint.read([
+            wanted
+            for (name, array, index), out in self._arrays.items()
+            for wanted in _wanted(
+                checkpoint, self._tables[name].blocks[index], array, out
+            )
+        ])  # fmt: skip
+
+    def receive(self, channel: Channel, control: str) -> None:
+        """Receive the arrays from the control node, in their order."""
+        for out in self._arrays.values():
+            view, at = out.view(np.uint8).data, 0
+            while at < len(view):
+                parts = channel.receive(control, Key(RANGE_PART, 0))
+                if not parts:
+                    raise CheckpointError("the control node cannot read the checkpoint")
+                part = parts[0].data
+                view[at : at + len(part)] = part
+                at += len(part)
+
+    def store(self) -> None:
+        """Load the tables. What the checkpoint does not have keeps its value."""
+        for name, table in self._tables.items():
+            before = {VALUES: table.values(), **table.slots()}
+            now = {
+                array: [
+                    self._arrays[name, array, index].reshape(block.shape)
+                    if (name, array, index) in self._arrays
+                    else np.array(values[index])
+                    for index, block in enumerate(table.blocks)
+                ]
+                for array, values in before.items()
+            }
+            table.load(now.pop(VALUES))
+            table.load_slots(now)
+            table.step = self._contents.updates.get(name, 0)
+
+
+def _wanted(
+    checkpoint: Checkpoint, block: Block, array: str, out: Array
+) -> Iterator[Wanted]:
+    return checkpoint.wanted(block.parameter, array, block.start, out)
+
+
+def _serve(channel: Channel, node: NodePlan, checkpoint: Checkpoint) -> None:
+    """Send a node what it loads from a checkpoint that it does not see. A message
+    without arrays says that the checkpoint cannot be read."""
+    contents = _contents(node, checkpoint.manifest)
+    tables = {table.name: table for table in node.tables}
+    send_json(channel, node.name, Key(RANGES, 0), msgspec.to_builtins(contents))
+    for name, array, index in contents.arrays:
+        block = tables[name].blocks[index]
+        dtype = checkpoint.manifest.parameters[block.parameter].dtype
+        out = np.empty(block.numel, dtype)
+        try:
+            checkpoint.read(list(_wanted(checkpoint, block, array, out)))
+        except CheckpointError:
+            channel.send(node.name, Key(RANGE_PART, 0), [])
+            return
+        send_parts(channel, node.name, Key(RANGE_PART, 0), [out.view(np.uint8).data])

@@ -1,0 +1,149 @@
+"""Checks that a checkpoint is of the model and the data of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.build.plan import Plan
+from placer.checkpoint.manifest import Machine, Manifest, StoredData
+from placer.errors import CheckpointError, did_you_mean
+from placer.readers import Digests
+from placer.runtime.run.events import NodeWarning, Report
+from placer.runtime.run.start_facts import StartFacts
+from placer.runtime.run.stored_blocks import slots_of
+
+_SHOWN = 8
+"""The most names in a message."""
+
+
+def rules_of(plan: Plan) -> dict[str, tuple[str | None, tuple[str, ...]]]:
+    """Return the rule and the slots of each parameter of a plan."""
+    tables = {
+        (node.name, each.name): each for node in plan.nodes for each in node.tables
+    }
+    rules = {}
+    for parameter in plan.parameters:
+        node, table, _ = parameter.holders[0]
+        planned = tables[node, table]
+        rules[parameter.name] = planned.rule, slots_of(planned)
+    return rules
+
+
+def check_same_model(
+    manifest: Manifest, plan: Plan, report: Report, partial: bool
+) -> None:
+    """Raise CheckpointError unless a checkpoint has all that the model needs.
+
+    With `partial`, parameters and optimizer states may be missing, and a warning lists
+    them. A parameter of another shape or dtype is always an error.
+    """
+    rules = rules_of(plan)
+    missing, changed, without_state = [], [], []
+    for parameter in plan.parameters:
+        stored = manifest.parameters.get(parameter.name)
+        if stored is None:
+            missing.append(parameter.name)
+            continue
+        if (stored.dtype, stored.shape) != (parameter.dtype, parameter.shape):
+            changed.append(
+                f"{parameter.name} is {stored.dtype}{list(stored.shape)}, the model has"
+                f" {parameter.dtype}{list(parameter.shape)}"
+            )
+        rule, slots = rules[parameter.name]
+        if slots and (stored.rule, stored.slots) != (rule, slots):
+            without_state.append(f"{parameter.name} ({stored.rule}, not {rule})")
+    extra = sorted(manifest.parameters.keys() - {each.name for each in plan.parameters})
+    parts = [
+        *([f"not in the checkpoint: {_list(missing)}"] if missing else []),
+        *([f"not in the model: {_list(extra)}"] if extra else []),
+        *(
+            [f"state of another optimizer: {_list(without_state)}"]
+            if without_state
+            else []
+        ),
+    ]
+    if changed:
+        raise CheckpointError(
+            "the checkpoint is of another model: " + "; ".join(changed[:_SHOWN])
+        )
+    if not parts:
+        return
+    if partial:
+        report(NodeWarning(f"the checkpoint is used in part: {'; '.join(parts)}"))
+        return
+    hint = "--partial starts what is missing from its initial values"
+    if len(missing) == 1 and (near := did_you_mean(missing[0], extra)):
+        hint = f"{near}; {hint}"
+    raise CheckpointError(
+        f"the checkpoint is of another model: {'; '.join(parts)}", hint=hint
+    )
+
+
+def check_same_data(manifest: Manifest, facts: StartFacts) -> None:
+    """Raise CheckpointError if a run reads other rows, or in another order."""
+    for name, stored, own in (
+        ("data.train", manifest.train, facts.train),
+        ("data.eval", manifest.evaluation, facts.evaluation),
+    ):
+        if stored is None or own is None:
+            continue
+        if problem := _difference(stored, own, ordered=name == "data.train"):
+            raise CheckpointError(
+                f"{name} is not that of the checkpoint: {problem}",
+                hint="--init-params starts a new run from the checkpoint's parameters",
+            )
+
+
+def _difference(stored: StoredData, own: StoredData, *, ordered: bool) -> str:
+    """Return what differs between the rows of two runs, or the order of batches."""
+    if stored.rows != own.rows:
+        return f"it has {own.rows} rows, and had {stored.rows}"
+    if ordered:
+        for key in ("batch", "shuffle", "seed", "remainder"):
+            before, now = getattr(stored.settings, key), getattr(own.settings, key)
+            if before != now:
+                return f"{key} is {_yaml(now)}, and was {_yaml(before)}"
+    if stored.digests is not None and own.digests is not None:
+        return _compare_digests(stored.digests, own.digests)
+    return ""
+
+
+def _compare_digests(stored: Digests, own: Digests) -> str:
+    positions = {row: i for i, row in enumerate(own.rows)}
+    for name in sorted(stored.columns.keys() & own.columns.keys()):
+        for i, row in enumerate(stored.rows):
+            j = positions.get(row)
+            if j is not None and stored.columns[name][i] != own.columns[name][j]:
+                return f"'{name}' of row {row} has changed"
+    for name in sorted(stored.whole.keys() & own.whole.keys()):
+        if stored.whole[name] != own.whole[name]:
+            return f"some row of '{name}' has changed"
+    return ""
+
+
+def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
+    """Return why a resumed run may differ by rounding from one that was not interrupted;
+    empty if it has the same bits."""
+    if manifest.placement != facts.placement:
+        return ["another placement"]
+    found = []
+    if manifest.seed != plan.seed:
+        found.append(f"seed {plan.seed} instead of {manifest.seed}")
+    for node, now in facts.machines.items():
+        before = manifest.machines.get(node)
+        if before is None:
+            return ["another placement"]
+        for key in Machine.__struct_fields__:
+            was, is_now = getattr(before, key), getattr(now, key)
+            if was != is_now:
+                found.append(f"{node}: {key} {is_now} instead of {was}")
+    return found
+
+
+def _yaml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,0 +1,234 @@
+"""The loop over the steps of a run, with the evaluations and checkpoints between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from placer.channel.protocol import Aborted, Key
+from placer.checkpoint.manifest import Progress
+from placer.errors import CheckpointError
+from placer.runtime.metrics.evaluation_watch import EvaluationWatch
+from placer.runtime.metrics.history import HistoryWriter
+from placer.runtime.metrics.stream import MetricsStream
+from placer.runtime.program.load import Hook
+from placer.runtime.program.node import Node
+from placer.runtime.run.barrier import VERDICT, receive_json, send_json
+from placer.runtime.run.checkpoints import Checkpoints
+from placer.runtime.run.common_step import Action
+from placer.runtime.run.divergence import LossWatch
+from placer.runtime.run.events import Start
+from placer.runtime.run.state import Execution
+
+
+@dataclass(frozen=True, slots=True)
+class Watches:
+    """What follows from the evaluations of a run.
+
+    Attributes:
+        best: the evaluation for `train.checkpoint.best`, if there is one.
+        stopping: that for `train.early_stopping`.
+    """
+
+    best: EvaluationWatch | None = None
+    stopping: EvaluationWatch | None = None
+
+    def __iter__(self) -> Iterator[EvaluationWatch]:
+        return iter(w for w in (self.best, self.stopping) if w is not None)
+
+    def restore(self, progress: Progress) -> None:
+        """Continue from the position of a checkpoint."""
+        if self.best is not None:
+            self.best.found = progress.best
+        if self.stopping is not None:
+            self.stopping.found = progress.stopping
+
+    def store(self, progress: Progress) -> Progress:
+        """Return the position with the best evaluations so far."""
+        return structs.replace(
+            progress,
+            best=self.best and self.best.found,
+            stopping=self.stopping and self.stopping.found,
+        )
+
+    def action(self, step: int) -> Action:
+        """Return what to do after the evaluation that followed a step."""
+        action = Action.NONE
+        if self.best is not None and self.best.is_best(step):
+            action |= Action.SAVE
+        if self.stopping is not None and self.stopping.is_exhausted:
+            action |= Action.STOP
+        return action
+
+
+def make_watches(execution: Execution) -> Watches:
+    """Return the watches of a run."""
+    settings = execution.checkpointing
+    best = settings.best if settings is not None else None
+    stop = execution.plan.early_stopping
+    return Watches(
+        None if best is None else EvaluationWatch(best),
+        None if stop is None
+        else EvaluationWatch(stop.best, stop.patience, stop.min_delta),
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Training:
+    """The steps of one node.
+
+    Attributes:
+        execution: the node's run.
+        node: the node as its program sees it.
+        metrics: receives the metrics of steps and evaluations.
+        history: the history, on the control node.
+        watches: what follows from evaluations.
+        checkpoints: the checkpoints of the run, if it saves any.
+        loss: the minimized loss, on the control node.
+        step, evaluate: the hooks of the program.
+    """
+
+    execution: Execution
+    node: Node
+    metrics: MetricsStream
+    history: HistoryWriter
+    watches: Watches
+    checkpoints: Checkpoints | None
+    loss: LossWatch
+    step: Hook
+    evaluate: Hook | None
+
+    def run(self, progress: Progress | None) -> None:
+        """Run the steps after the position of a checkpoint, or all steps.
+
+        Raises CheckpointError if there are none, `Aborted` once the run has failed.
+        """
+        done = progress.step if progress is not None else 0
+        total = self.total_steps
+        if done >= total:
+            raise CheckpointError(
+                f"the checkpoint is of step {done}, and the run ends after step {total}",
+                hint="--steps sets a later one",
+            )
+        self._report_start(done + 1, total)
+        self.execution.report_state("running")
+        common_step = self.execution.common_step
+        common_step.first = done + 1
+        while True:
+            if self.execution.channel.aborted is not None:
+                raise Aborted(self.execution.channel.aborted)
+            self._request_in_time()
+            while action := common_step.next_action(done):
+                self._act(done, action)
+                if action & Action.STOP:
+                    return
+            done += 1
+            action = self._run_step(done, total)
+            if done == total:
+                action |= Action.SAVE | Action.STOP
+            self._act(done, action)
+            if action & Action.STOP:
+                return
+
+    @property
+    def total_steps(self) -> int:
+        """The number of the last step."""
+        steps = self.execution.options.steps
+        if steps is not None:
+            return steps
+        return self.execution.plan.epochs * self._steps_per_epoch
+
+    @property
+    def _steps_per_epoch(self) -> int:
+        return self.node.training.order.steps_per_epoch
+
+    @property
+    def _evaluation_every(self) -> int:
+        """After how many steps an evaluation follows."""
+        every = self.execution.plan.evaluate_every
+        return self._steps_per_epoch if every.unit == "epochs" else int(every.number)
+
+    def _report_start(self, first: int, last: int) -> None:
+        """Report the steps that the run is about to train."""
+        if not self.execution.is_control:
+            return
+        evaluating = self.node.evaluating if self.evaluate else None
+        self.execution.report(
+            Start(
+                first_step=first,
+                last_step=last,
+                steps_per_epoch=self._steps_per_epoch,
+                evaluation_every=self._evaluation_every if evaluating else 0,
+                rows=self.node.training.order.batch,
+                evaluation_rows=evaluating.epoch_rows if evaluating else 0,
+            )
+        )
+
+    def _run_step(self, number: int, total: int) -> Action:
+        """Run a step, and the evaluation that follows it; return what the spec fixes to
+        do after it."""
+        execution, node = self.execution, self.node
+        epoch, index = divmod(number - 1, self._steps_per_epoch)
+        node.enter_step(number, epoch + 1, index)
+        execution.step = number
+        start = time.perf_counter()
+        self.step(node)
+        execution.timing.add(time.perf_counter() - start, node.count)
+        ends_epoch = index + 1 == self._steps_per_epoch
+        evaluated = number % self._evaluation_every == 0 or number == total
+        evaluated = evaluated and self.evaluate is not None
+        self.metrics.end_step(number, epoch + 1, node.count, evaluated=evaluated)
+        action = Action.NONE
+        if evaluated:
+            assert self.evaluate is not None
+            assert node.evaluating is not None
+            execution.report_state("evaluating")
+            node.enter_evaluation(number)
+            self.evaluate(node)
+            self.metrics.end_evaluation(number, node.evaluating.epoch_rows)
+            execution.report_state("running")
+            action = self._verdict(number)
+        checkpoints = self.checkpoints
+        if checkpoints is not None and checkpoints.is_due(number, ends_epoch):
+            action |= Action.SAVE
+        return action
+
+    def _verdict(self, step: int) -> Action:
+        """Return what follows from an evaluation, which the control node decides before
+        any node begins the next step."""
+        if not [*self.watches]:
+            return Action.NONE
+        plan, channel, key = (
+            self.execution.plan,
+            self.execution.channel,
+            Key(VERDICT, step),
+        )
+        if not self.execution.is_control:
+            return Action(receive_json(channel, plan.control, key, int))
+        self.metrics.flush()
+        action = self.watches.action(step)
+        for node in plan.nodes:
+            if node.name != plan.control:
+                send_json(channel, node.name, key, action)
+        return action
+
+    def _request_in_time(self) -> None:
+        """Request a checkpoint if the interval of time has passed."""
+        checkpoints = self.checkpoints
+        if checkpoints is not None and checkpoints.is_time():
+            self.execution.common_step.request(Action.SAVE)
+
+    def _act(self, step: int, action: Action) -> None:
+        """Save a checkpoint of a step. When the run stops, one is saved too."""
+        if self.checkpoints is None or not action:
+            return
+        progress = None
+        if self.execution.is_control:
+            self.metrics.flush()
+            batches = (step - 1) % self._steps_per_epoch + 1
+            if not self.loss.stops:  # otherwise the checkpoint is discarded
+                progress = self.watches.store(self.history.progress(batches))
+        self.checkpoints.save(step, progress)

@@ -1,0 +1,96 @@
+"""A folder of checkpoints holds complete checkpoints, and nothing else that is used."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from support.checkpoints import write_checkpoint
+
+from placer.checkpoint.folder import (
+    broken_checkpoints,
+    list_checkpoints,
+    locked,
+    remove_old,
+    set_best,
+)
+from placer.checkpoint.reading import Checkpoint
+from placer.errors import CheckpointError
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path, _ in list_checkpoints(folder)]
+
+
+def test_the_last_written_checkpoint_comes_first(tmp_path):
+    for step, sequence in ((10, 1), (20, 2), (15, 3)):
+        write_checkpoint(tmp_path, step, sequence)
+    assert names(tmp_path) == ["step-000015", "step-000020", "step-000010"]
+
+
+def test_a_checkpoint_of_the_same_step_does_not_replace_another(tmp_path):
+    write_checkpoint(tmp_path, 10, 1)
+    write_checkpoint(tmp_path, 10, 2)
+    assert names(tmp_path) == ["step-000010-2", "step-000010"]
+
+
+def test_the_last_ones_and_the_best_are_kept(tmp_path):
+    best = write_checkpoint(tmp_path, 10, 1)
+    set_best(tmp_path, best)
+    for sequence in range(2, 6):
+        write_checkpoint(tmp_path, 10 * sequence, sequence)
+    remove_old(tmp_path, 2)
+    assert names(tmp_path) == ["step-000050", "step-000040", "step-000010"]
+    assert (tmp_path / "best").resolve() == best
+    set_best(tmp_path, tmp_path / "step-000050")
+    remove_old(tmp_path, 2)
+    assert names(tmp_path) == ["step-000050", "step-000040"]
+
+
+def test_only_one_run_writes_to_a_folder(tmp_path):
+    message = "another run writes checkpoints"
+    with locked(tmp_path), pytest.raises(CheckpointError, match=message):
+        locked(tmp_path).__enter__()
+    with locked(tmp_path):
+        pass
+
+
+def test_the_next_run_removes_what_a_crash_has_left(tmp_path):
+    kept = write_checkpoint(tmp_path, 10, 1)
+    (tmp_path / "notes").mkdir()
+    for name in (".step-000020.0a1b.tmp", ".step-000010-2.old.tmp"):
+        shutil.copytree(kept, tmp_path / name)
+    assert names(tmp_path) == ["step-000010"]
+    with locked(tmp_path):
+        left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"step-000010", "notes"}
+
+
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot be written to"):
+        locked(tmp_path / "file" / "folder").__enter__()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "is not a checkpoint: it has no manifest"),
+        (b"", "is damaged"),
+        (b"[1]", "is damaged"),
+        (b'{"version": 2}', "has version 2 of the checkpoint format"),
+        (b'{"version": 1}', "is damaged"),
+    ],
+)
+def test_a_manifest_that_cannot_be_read_is_one_clear_error(content, message, tmp_path):
+    path = write_checkpoint(tmp_path, 10, 1)
+    (path / "manifest.json").unlink()
+    if content is not None:
+        (path / "manifest.json").write_bytes(content)
+    assert names(tmp_path) == []
+    ((broken, error),) = broken_checkpoints(tmp_path)
+    assert broken == path
+    assert message in error.message
+    with pytest.raises(CheckpointError, match=message):
+        Checkpoint(path)

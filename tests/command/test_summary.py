@@ -1,0 +1,107 @@
+"""The summary of `placer show`: layers, totals and the memory of nodes."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from placer.command.build_or_spec import LoadedBuild, load_build
+from placer.report.summary import Layer, find_layers, node_memory, summarize
+from placer.resources import find_file
+
+WORKER = "/node:worker/cpu"
+
+
+def load(spec: str, **nodes: int) -> LoadedBuild:
+    return load_build(Path(find_file(f"specs/{spec}.yaml")), nodes=nodes or None)
+
+
+def layers(build: LoadedBuild) -> dict[str, Layer]:
+    return {layer.name: layer for layer in find_layers(build.plan, build.graphs[0])}
+
+
+def text(build: LoadedBuild, width: int = 80) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    for view in summarize(build.plan, build.graphs[0]):
+        console.print(view)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_the_summary_of_digits() -> None:
+    assert (
+        "\n".join(text(load("digits")))
+        == """\
+digits: worker:0-1, ps:0-1
+
+layer     kind                   output        params  place
+image     input                  [batch, 64]           /node:worker/cpu
+label     input                  int32[batch]          /node:worker/cpu
+h1        fc                     [batch, 128]   8,320  /node:worker/cpu
+logits    fc                     [batch, 10]    1,290  /node:worker/cpu
+loss      softmax_cross_entropy  scalar             0  /node:worker/cpu
+accuracy  accuracy               metric             0  /node:worker/cpu
+
+parameters  9,610 (38.4 kB): 9,610 trainable
+a step      128 rows
+            5.4 MFLOPs, of which 9.6 kFLOPs sum values of several nodes
+            153.8 kB sent on 6 edges
+
+each of     parameters    slots  activations    FLOPs  peak of devices
+worker:0-1     0 bytes  0 bytes     169.8 kB    2.6 M  cpu:0 169.8 kB
+ps:0           32.8 kB  65.5 kB      65.5 kB  139.3 k  cpu:0 163.8 kB
+ps:1            5.7 kB  11.3 kB      10.3 kB   24.1 k  cpu:0 27.3 kB"""
+    )
+
+
+def test_a_composite_is_one_layer_with_its_state() -> None:
+    build = load("cnn_gpus")
+    of = layers(build)
+    gpu = "/node:worker/gpu"
+    shape = "[batch, 6, 6, 32]"
+    assert of["norm1"] == Layer("norm1", "batch_norm", shape, 128, False, gpu)
+    assert of["thinned"].kind == "dropout"
+    assert "batch.position" not in of
+    (totals,) = (line for line in text(build) if line.startswith("parameters "))
+    assert totals == (
+        "parameters  29,354 (117.4 kB): 29,162 trainable, 192 of state, such as running"
+    )
+    (memory,) = node_memory(build.plan)
+    assert memory.devices == "cpu:0 538.9 kB, gpu:0-7 454.1 kB"
+
+
+def test_a_parameter_counts_in_the_first_layer_that_uses_it() -> None:
+    of = layers(load("word2vec"))
+    assert list(of) == ["word", "beside", "vector", "loss", "logits", "surprise"]
+    assert (of["vector"].parameters, of["loss"].parameters) == (32_000, 33_000)
+    assert (of["logits"].parameters, of["logits"].shares) == (0, True)
+    assert of["loss"].kind == "nce"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["cnn_gpus", "lamb", "lstm", "transformer_pipeline", "wide_deep", "word2vec"],
+)
+def test_layers_have_all_parameters_whatever_their_placement(spec: str) -> None:
+    build = load(spec)
+    counted = sum(layer.parameters for layer in layers(build).values())
+    sizes = [line for line in text(build) if line.startswith("parameters ")]
+    assert sizes[0].split()[1] == f"{counted:,}"
+    memory = node_memory(build.plan)
+    tables = sum(node.table_bytes for node in build.plan.nodes)
+    alone = {m.nodes: m.values + m.slots for m in memory if "-" not in m.nodes}
+    assert sum(alone.values()) == tables
+    alone_build = load_build(build.path, single_process=True)
+    kinds = [(layer.name, layer.kind, layer.output) for layer in layers(build).values()]
+    of_one = [(a.name, a.kind, a.output) for a in layers(alone_build).values()]
+    assert sorted(kinds) == sorted(of_one)
+
+
+def test_equal_nodes_share_a_line() -> None:
+    lines = text(load("digits", worker=128, ps=9))
+    starts = [line.split()[0] for line in lines[-5:]]
+    assert starts == ["ps:0", "ps:1", "ps:2", "ps:3", "ps:4-8"]
+    assert lines[-6].startswith("worker:0-127 ")

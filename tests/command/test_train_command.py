@@ -1,0 +1,89 @@
+"""`placer train`, and `--set` on the commands that read a spec."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from placer.build.plan import read_plan
+from placer.command.cli import main
+from placer.resources import find_file
+
+DIGITS = find_file("specs/digits.yaml")
+TRAIN = ["train", str(DIGITS), "--in-process", "--single-process", "--steps", "1"]
+RunCommand = Callable[..., int]
+
+
+@pytest.fixture
+def run_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
+    """Run a command line in an empty folder, and return its exit status."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> int:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert isinstance(ended.value.code, int)
+        return ended.value.code
+
+    return run
+
+
+def test_each_run_has_a_numbered_folder_with_its_build(
+    run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs" / "digits-7").mkdir(parents=True)
+    (tmp_path / "runs" / "digits-deeper-9").mkdir()
+    assert run_command(*TRAIN, "--set", "data.train.batch=64") == 0
+    out = capsys.readouterr().out
+    assert "digits: the run's folder is runs/digits-8\n" in out
+    assert "1 step" in out
+    plan = read_plan(tmp_path / "runs" / "digits-8" / "build")
+    assert (plan.train.batch, len(plan.nodes)) == (64, 1)
+
+
+def test_a_named_folder_may_hold_other_files_of_the_run(
+    run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ["--out", "mine", "--history", "mine/history.jsonl", "--json"]
+    assert run_command(*TRAIN, *files) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["steps"] == 1
+    assert "the run's folder is mine" in captured.err
+    assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == [
+        "build",
+        "history.jsonl",
+    ]
+    assert run_command(*TRAIN, "--out", "mine") == 2
+    assert "the folder 'mine' contains files" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--history", "nowhere/file"], ["--set", "train.epohcs=3"]],
+    ids=lambda words: words[0],
+)
+def test_a_run_that_cannot_start_leaves_no_folder(
+    run_command: RunCommand, tmp_path: Path, words: list[str]
+) -> None:
+    assert run_command(*TRAIN, *words) == 2
+    assert not list(tmp_path.glob("runs/*"))
+
+
+@pytest.mark.parametrize("command", ["check", "show", "explain"])
+def test_every_command_that_reads_a_spec_sets_keys(
+    run_command: RunCommand, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert run_command(command, str(DIGITS), "--set", "train.epochs=3") == 0
+    assert run_command(command, str(DIGITS), "--set", "train.epohcs=3") == 2
+    assert "  1 | train.epohcs=3\n    |       ^^^^^^\n" in capsys.readouterr().err
+
+
+def test_the_keys_of_a_build_cannot_be_set(
+    run_command: RunCommand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command("compile", str(DIGITS), "--out", "build") == 0
+    assert run_command("show", "build", "--set", "train.epochs=3") == 2
+    assert "'build' is a build, whose keys cannot be set" in capsys.readouterr().err

@@ -1,0 +1,370 @@
+"""The spec that `placer init` writes for a table compiles, and trains at once."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import datasets
+
+import placer
+from placer.config.columns import Column
+from placer.errors import DataError
+from placer.readers import open_source
+from placer.spec import load
+from placer.starter import table as table_module
+from placer.starter.draft import draft_model
+from placer.starter.spec_text import write_spec
+from placer.starter.table import read_table
+
+rng = np.random.default_rng(5)
+
+
+def write_csv(path: Path, columns: dict[str, list], delimiter: str = ",") -> Path:
+    """Write a file of cells, with quotes where they are needed."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "wt", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter=delimiter)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    return path
+
+
+def spec_of(path: Path, label=None, task=None) -> tuple[dict, str]:
+    """Write the spec beside its table; return its content and its text."""
+    out = path.parent / "model.yaml"
+    text = write_spec(draft_model(read_table(path), label, task), out)
+    out.write_text(text, encoding="utf-8")
+    return yaml.safe_load(text), text
+
+
+def read_all(folder: Path) -> dict[str, np.ndarray]:
+    """Compile the spec of a folder, and return its training rows."""
+    plan = placer.compile(folder / "model.yaml", folder / "build")
+    columns = [
+        Column(c.name, c.dtype, c.shape, plan.train.ranges.get(c.name))
+        for c in plan.columns
+    ]
+    rows = open_source(plan.train, columns, folder)
+    return rows.take(np.arange(rows.rows))
+
+
+def bundled(name: str) -> dict[str, list]:
+    """Return a data set of scikit-learn as text: labels are words, cells are missing,
+    and a column of words has commas and quotes."""
+    loaded = getattr(datasets, f"load_{name}")()
+    columns = {"patient": [str(i) for i in range(len(loaded.data))]}
+    for feature, values in zip(loaded.feature_names, loaded.data.T, strict=True):
+        cells = [f"{value:g}" for value in values]
+        for missing in rng.integers(len(cells), size=len(cells) // 50):
+            cells[missing] = str(rng.choice(["", "NA"]))
+        columns[f"{feature}, measured"] = cells
+    columns["made in"] = [
+        str(rng.choice(["Paris, Texas", 'the "big" city', "Rome"])) for _ in loaded.data
+    ]
+    if name == "diabetes":
+        columns["progress"] = [f"{value:g}" for value in loaded.target]
+    else:
+        columns["kind"] = [str(loaded.target_names[i]) for i in loaded.target]
+    return columns
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "low", "high"),
+    [
+        ("iris", "accuracy", 0.85, 1),
+        ("breast_cancer", "auc", 0.98, 1),
+        ("wine", "accuracy", 0.85, 1),
+        ("diabetes", "rmse", 40, 65),
+    ],
+)
+def test_a_table_is_learned(name, metric, low, high, tmp_path, quick_compilation):
+    table = write_csv(tmp_path / f"{name}.csv", bundled(name))
+    _, text = spec_of(table)
+    assert "#   patient: it numbers the rows" in text
+    placer.compile(tmp_path / "model.yaml", tmp_path / "build")
+    result = placer.launch(tmp_path / "build", in_process=True)
+    assert low <= result.eval[metric] <= high
+
+
+def test_parquet_files_of_words_numbers_and_nulls_are_learned(
+    tmp_path, quick_compilation
+):
+    x = rng.normal(size=400)
+    columns = {
+        "x": pa.array(x, mask=rng.random(400) < 0.1),
+        "flag": pa.array(x > 1, mask=rng.random(400) < 0.1),
+        "size": pa.array(np.where(x > 0, "big", None)).dictionary_encode(),
+        "level": pa.array(rng.integers(3, 7, size=400), pa.uint8()),
+        "day": pa.array(np.arange(400, dtype=np.int32)).cast(pa.date32()),
+        "tags": pa.array([["a"]] * 400),
+        "positive": pa.array(x > 0),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    spec, text = spec_of(tmp_path / "t.parquet")
+    assert spec["data"]["train"]["columns"] == {"numbers": ["x", "flag"]}
+    options = spec["data"]["train"]["parquet"]
+    assert set(options["missing"]) == {"x", "flag"}
+    assert options["vocabulary"]["size"] == ["big"]
+    assert options["vocabulary"]["level"] == [str(i) for i in range(3, 7)]
+    assert options["vocabulary"]["positive"] == ["false", "true"]
+    assert "#   day: it holds times" in text
+    assert "#   tags: it holds list<" in text
+    placer.compile(tmp_path / "model.yaml", tmp_path / "build")
+    result = placer.launch(tmp_path / "build", in_process=True)
+    assert result.eval["auc"] > 0.95
+
+
+def test_a_rare_value_does_not_spoil_the_evaluation(tmp_path, quick_compilation):
+    x = rng.normal(size=4000)
+    columns = {"x": x, "rare": [0] * 4000, "y": np.where(x > 0, "a", "b")}
+    for row in (7, 1200, 2800):
+        columns["rare"][row] = 10**6
+    spec_of(write_csv(tmp_path / "t.csv", columns))
+    placer.compile(tmp_path / "model.yaml", tmp_path / "build")
+    result = placer.launch(tmp_path / "build", in_process=True, steps=200)
+    assert result.eval["loss"] < 0.3
+    assert result.eval["accuracy"] > 0.95
+
+
+def table_of(**columns) -> dict[str, list]:
+    """Return the columns, one of numbers, and a label, of 40 rows."""
+    return columns | {"x": list(range(0, 80, 2)), "label": ["yes", "no"] * 20}
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (["7"] * 40, "all its values are 7"),
+        (["red"] * 40, "all its values are 'red'"),
+        ([""] * 40, "all its cells are empty"),
+        (["", "NA"] * 19 + ["a", "b"], "95 % of its cells are empty"),
+        ([*range(40)], "it numbers the rows"),
+        ([f"person {i}" for i in range(40)], "40 different texts, such as 'person 0'"),
+        ([f"2024-03-{i % 28 + 1:02}" for i in range(40)], "it holds times, such as"),
+        ([f"{i % 12 + 1}/3/2024 10:30" for i in range(40)], "it holds times, such as"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_column_that_says_nothing_is_left_out_with_the_reason(column, why, tmp_path):
+    spec, text = spec_of(write_csv(tmp_path / "t.csv", table_of(c=column)))
+    assert f"#   c: {why}" in text
+    assert set(spec["inputs"]) == {"numbers", "label"}
+    assert read_all(tmp_path)["numbers"].shape == (32, 1)
+
+
+def test_ids_that_are_not_in_order_are_left_out_by_their_name(tmp_path):
+    ids = [i * i * 7 for i in range(40)]
+    _, text = spec_of(
+        write_csv(tmp_path / "t.csv", table_of(customer_id=ids, area=ids))
+    )
+    assert "#   customer_id: it is different in each row" in text
+    assert "[area, x]" in text
+
+
+def test_too_many_words_are_left_out(tmp_path):
+    columns = {
+        "c": [f"word {i % 101}" for i in range(505)],
+        "y": ["a", "b"] * 252 + ["a"],
+    }
+    columns["x"] = [i % 7 / 3 for i in range(505)]
+    _, text = spec_of(write_csv(tmp_path / "t.csv", columns))
+    assert "#   c: 101 different words are too many to list here" in text
+
+
+def test_rare_new_and_missing_words_have_the_number_of_unknown_words(tmp_path):
+    words = ["red"] * 18 + ["blue"] * 19 + ["once", "", "?"]
+    spec, _ = spec_of(write_csv(tmp_path / "t.csv", table_of(color=words)))
+    options = spec["data"]["train"]["csv"]
+    assert options["vocabulary"]["color"] == ["blue", "red"]
+    assert options["unknown"] == {"color": 2}
+    assert set(read_all(tmp_path)["color"].tolist()) <= {0, 1, 2}
+
+
+def test_few_different_whole_numbers_are_codes_with_an_embedding(tmp_path):
+    spec, text = spec_of(
+        write_csv(tmp_path / "t.csv", table_of(zone=[1, 10, 2, 10] * 10))
+    )
+    assert spec["data"]["train"]["csv"]["vocabulary"]["zone"] == ["1", "2", "10"]
+    assert "zone has 3 different whole numbers, which are read as codes" in text
+    assert set(read_all(tmp_path)["zone"].tolist()) == {0, 1, 2}
+
+
+def test_an_empty_number_is_the_median_of_its_column(tmp_path):
+    numbers = ["NA", *range(1, 39), ""]
+    spec_of(write_csv(tmp_path / "t.csv", table_of(age=numbers)))
+    assert "        age: 19.5\n" in (tmp_path / "model.yaml").read_text()
+    read_all(tmp_path)
+
+
+# the label
+
+
+def test_the_label_is_the_named_column_or_one_named_so_or_the_last(tmp_path):
+    columns = {"a": [1.5, 2.5] * 20, "target": ["u", "v"] * 20, "b": ["r", "s"] * 20}
+    table = read_table(write_csv(tmp_path / "t.csv", columns))
+    assert draft_model(table, None, None).label.name == "target"
+    assert draft_model(table, "b", None).label.name == "b"
+    del columns["target"]
+    table = read_table(write_csv(tmp_path / "t.csv", columns))
+    assert draft_model(table, None, None).label.name == "b"
+
+
+@pytest.mark.parametrize(
+    ("values", "task", "loss", "dtype"),
+    [
+        ([0, 1], None, "sigmoid_cross_entropy", "int32[batch]"),
+        ([1, 2], None, "sigmoid_cross_entropy", "int32[batch]"),
+        (["1.0", "0.0"], None, "sigmoid_cross_entropy", "int32[batch]"),
+        ([3, 4, 5, 8], None, "softmax_cross_entropy", "int32[batch]"),
+        ([3, 4, 5, 8], "regression", "mean_squared_error", "float32[batch]"),
+        ([0.5, 0.25, 7, 1], None, "mean_squared_error", "float32[batch]"),
+        ([0.5, 0.25], "classification", "sigmoid_cross_entropy", "int32[batch]"),
+        (list(range(20)), None, "mean_squared_error", "float32[batch]"),
+        (list(range(20)), "classification", "softmax_cross_entropy", "int32[batch]"),
+    ],
+)
+def test_the_loss_fits_the_values_of_the_label(values, task, loss, dtype, tmp_path):
+    columns = table_of(outcome=values * (40 // len(values)))
+    table = write_csv(tmp_path / "t.csv", columns)
+    spec, _ = spec_of(table, "outcome", task)
+    assert loss in [op["op"] for op in spec["graph"][0]["ops"]]
+    assert spec["inputs"]["outcome"] == dtype
+    read_all(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("column", "label", "task", "message"),
+    [
+        (["a"] * 40, "c", None, "all values of the column 'c' are a"),
+        ([7] * 40, "c", "regression", "all values of the column 'c' are 7"),
+        (["a", ""] * 20, "c", None, "20 rows have no value in the column 'c'"),
+        ([1.5, "NA"] * 20, "c", None, "20 rows have no value in the column 'c'"),
+        (["a", "b"] * 20, "c", "regression", "the column 'c' holds no numbers"),
+        (["a", "b"] * 20, "lable", None, "has no column 'lable'"),
+        ([f"n{i}" for i in range(400)], "c", None, "400 different values"),
+    ],
+)
+def test_a_label_that_cannot_be_predicted_is_refused(
+    column, label, task, message, tmp_path
+):
+    columns = {
+        "c": column,
+        "x": [i % 9 / 2 for i in range(len(column))],
+        "label": column,
+    }
+    table = read_table(write_csv(tmp_path / "t.csv", columns))
+    with pytest.raises(DataError, match=message) as caught:
+        draft_model(table, label, task)
+    assert caught.value.hint
+
+
+# the file
+
+
+def test_delimiter_comments_and_compression_are_detected(tmp_path):
+    path = write_csv(tmp_path / "t.csv.gz", table_of(city=["a,b", "c"] * 20), ";")
+    text = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(b"# written; by, a program\n" + text))
+    spec, _ = spec_of(path)
+    options = spec["data"]["train"]["csv"]
+    assert (options["delimiter"], options["comment"]) == (";", "#")
+    assert options["vocabulary"]["city"] == ["a,b", "c"]
+    read_all(tmp_path)
+
+
+def test_columns_of_a_file_without_a_header_have_numbers(tmp_path):
+    rows = "".join(f"{i % 9 / 4}\t{'ab'[i % 2]}\n" for i in range(40))
+    (tmp_path / "t.tsv").write_text(rows)
+    spec, text = spec_of(tmp_path / "t.tsv")
+    assert spec["data"]["train"]["csv"]["header"] == ["column1", "column2"]
+    assert "the columns have no names" in text
+    assert len(read_all(tmp_path)["numbers"]) == 32
+
+
+def test_a_large_file_is_read_in_part_and_the_spec_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_module, "MAX_ROWS", 25)
+    columns = table_of(c=["a", "b"] * 15 + ["later"] * 10)
+    columns["x"][30] = ""
+    table = write_csv(tmp_path / "t.csv", columns)
+    assert 30 <= read_table(table).rows <= 60
+    _, text = spec_of(table)
+    assert "Only the first 25 rows were read" in text
+    read_all(tmp_path)  # with a word and an empty cell in the rows that were not read
+    pq.write_table(pa.table(table_of()), tmp_path / "t.parquet")
+    parquet = read_table(tmp_path / "t.parquet")
+    assert (parquet.read, parquet.rows) == (25, 40)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.csv", b"", "is empty"),
+        ("t.csv", b"a,b\n", "has 0 rows"),
+        ("t.csv", b"a,b\n" + b"1,x\n" * 9, "has 9 rows"),
+        ("t.csv", b"a,b\n1,2\n1,2,3\n", "line 3 has 3 cells"),
+        ("t.csv", b"a,b\n\xff,2\n", "line 2 is not UTF-8"),
+        ("t.csv", b"only\n" + b"x\ny\n" * 9, "no column to predict 'only' from"),
+        ("t.parquet", b"PAR1", "cannot be read"),
+        ("t.csv.gz", b"not gzip", "cannot be read"),
+        ("t.xlsx", b"", "is not the name of a CSV or Parquet file"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused(name, content, message, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        draft_model(read_table(tmp_path / name), None, None)
+
+
+NAMES = st.sampled_from(
+    ["loss", "scaled", "numbers", "x y", "x_y", "X-Y", "class", "größe", "1st", "*", "?",
+     "a[1]", "a*", "true", "null", "a: b", "# c", '"q"', "it's", "{", "a,b", "x.y", " ",
+     "h1", "label", "-", "名前", "a\nb", "batch", "yes", "~", "1e3"]
+)  # fmt: skip
+CELLS = st.sampled_from(
+    ["", "NA", "1", "2", "-3", "0.5", "1e300", "inf", "true", "null", "yes", "a", "b: c",
+     "#d", "x,y", '"', "'", "\\", "[", "é", "\U0001f600", "\x07", "a\nb", " e ", "0x10"]
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    columns=st.dictionaries(
+        NAMES, st.lists(CELLS, min_size=1, max_size=4), min_size=1, max_size=6
+    ),
+    label=st.lists(CELLS.filter(lambda cell: cell.strip()), min_size=1, max_size=5),
+    is_parquet=st.booleans(),
+)
+def test_any_table_is_refused_or_its_spec_reads_every_row(
+    tmp_path_factory, columns, label, is_parquet
+):
+    folder = tmp_path_factory.mktemp("t")
+    written = {name: (cells * 20)[:20] for name, cells in columns.items()}
+    written["outcome"] = (label * 20)[:20]
+    if is_parquet:
+        path = folder / "t: #1\n.parquet"
+        pq.write_table(pa.table(written), path)
+    else:
+        path = write_csv(folder / "t.csv", written)
+    try:
+        spec_of(path, "outcome")
+    except DataError:
+        return
+    model = load(folder / "model.yaml")
+    columns_ = [
+        Column(
+            op.attrs["input"], op.results[0].type.dtype, op.results[0].type.sizes(1)[1:]
+        )
+        for op in model.graph.ops
+        if op.kind == "read"
+    ]
+    assert model.train is not None
+    assert open_source(model.train, columns_, folder).rows == 16

@@ -1,0 +1,64 @@
+"""Small checkpoints, written as a run writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from placer.checkpoint.folder import commit, temporary_folder, write_tensors
+from placer.checkpoint.manifest import (
+    VERSION,
+    Manifest,
+    Progress,
+    StoredBlock,
+    StoredData,
+    StoredParameter,
+)
+from placer.config.data import Data
+
+ELEMENTS = 200
+
+
+def value_of(array: str) -> np.ndarray:
+    """Return the values of the parameter `w`, or its slot `mu`."""
+    return np.arange(ELEMENTS, dtype=np.float32) + (1000 if array == "mu" else 0)
+
+
+def write_checkpoint(
+    folder: Path,
+    step: int,
+    sequence: int,
+    blocks: Sequence[tuple[int, int]] = ((0, ELEMENTS),),
+) -> Path:
+    """Write a checkpoint of a parameter `w` with a slot `mu`; a block is in the file of
+    server 0 or 1 in turn."""
+    temporary = temporary_folder(folder, step, "0a")
+    tensors: dict[str, dict[str, np.ndarray]] = {}
+    stored = []
+    for i, (start, stop) in enumerate(blocks):
+        file, name = f"ps-{i % 2}.safetensors", f"w.block{i}"
+        part = slice(start, stop)
+        tensors.setdefault(file, {})[name] = value_of("value")[part]
+        tensors[file][f"{name}/mu"] = value_of("mu")[part]
+        stored.append(StoredBlock(file, name, start, stop))
+    parameter = StoredParameter(
+        "float32", (ELEMENTS,), "momentum", ("mu",), step, tuple(stored)
+    )
+    manifest = Manifest(
+        version=VERSION,
+        placer="0",
+        name="small",
+        sequence=sequence,
+        build="",
+        placement="",
+        seed=0,
+        train=StoredData(Data("npz:rows.npz", batch=8), 8, None),
+        evaluation=None,
+        progress=Progress(step, 1, step, 8 * step),
+        parameters={"w": parameter},
+        files={f: write_tensors(temporary, f, each) for f, each in tensors.items()},
+        machines={},
+    )
+    return commit(folder, temporary, manifest)

@@ -1,0 +1,16 @@
+"""Reads the files of `--history` for comparisons."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def lines_without_times(history: Path) -> list[dict[str, Any]]:
+    """Return the lines of a history but for their `seconds`, which differ between
+    runs."""
+    lines = [json.loads(line) for line in history.read_text().splitlines()]
+    for line in lines:
+        assert line.pop("seconds") > 0
+    return lines

@@ -1,0 +1,65 @@
+"""Run a page of the documentation: its programs, commands, changes and outputs.
+
+This imports nothing but the standard library, so that it runs with an installed wheel too.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+BLOCK = re.compile(r"^```(\w+)( fails)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+VARYING = re.compile(r"[0-9]+\.[0-9]+|[0-9,]+(?= samples)")
+"""Numbers that depend on the machine: those with fractions, and rates."""
+
+
+def run_page(
+    page: Path, folder: Path, spec: str, environment: Mapping[str, str]
+) -> str:
+    """Run the blocks of a page in order in a folder; return all output.
+
+    A `python` block is written to the file that its first line names, and a `diff` block
+    changes the file `spec`. A `sh` block must succeed, or fail if it says so. Each line
+    of a `text` block must be in the output of the `sh` block before it, but for
+    `VARYING` numbers.
+    """
+    everything = output = ""
+    for kind, fails, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if kind == "python":
+            name = text.partition("\n")[0].removeprefix("# ")
+            (folder / name).write_text(text, encoding="utf-8")
+        elif kind == "diff":
+            change(folder / spec, text)
+        elif kind == "sh":
+            done = subprocess.run(
+                ["bash", "-ec", text],
+                cwd=folder,
+                env=dict(environment),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+            output = done.stdout
+            everything += output
+            assert (done.returncode != 0) == bool(fails), f"{text}\n{output}"
+        else:
+            assert kind == "text", kind
+            lines = {VARYING.sub("0", line) for line in output.splitlines()}
+            for line in text.splitlines():
+                assert VARYING.sub("0", line) in lines, f"no {line!r} in:\n{output}"
+    return everything
+
+
+def change(file: Path, diff: str) -> None:
+    """Replace the lines of a diff that begin with `-` by those that begin with `+`."""
+    old, new = (
+        "".join(f"{s[1:]}\n" for s in diff.splitlines() if s.startswith(sign))
+        for sign in "-+"
+    )
+    text = file.read_text(encoding="utf-8")
+    assert text.count(old) == 1, f"{old!r} is not once in {file}"
+    file.write_text(text.replace(old, new), encoding="utf-8")
