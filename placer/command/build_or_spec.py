@@ -45,6 +45,14 @@ class LoadedBuild:
         }
 
 
+def set_error(build: Path) -> BuildError:
+    """The error for keys that are set of a build."""
+    return BuildError(
+        f"'{build}' is a build, whose keys cannot be set",
+        hint="--set is for specs: compile the spec again",
+    )
+
+
 def load_build(
     path: Path,
     *,
@@ -62,10 +70,7 @@ def load_build(
     """
     if path.is_dir():
         if overrides:
-            raise BuildError(
-                f"'{path}' is a build, whose keys cannot be set",
-                hint="--set is for specs: compile the spec again",
-            )
+            raise set_error(path)
         return LoadedBuild(path, read_plan(path), partial(read_file, path))
     from placer.compiler import compile_in_memory
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from placer.command.build_or_spec import set_error
 from placer.command.console import echo
 from placer.command.options import (
     NameList,
@@ -137,10 +138,7 @@ def predict_command(
                 hint="compile one with: placer compile SPEC --single-process",
             )
         elif overrides:
-            raise PlacerError(
-                f"'{build}' is a build, whose keys cannot be set",
-                hint="--set is for specs: compile the spec again",
-            )
+            raise set_error(build)
         if in_process and as_json:  # prints of the model's modules must not mix
             exits.enter_context(redirect_stdout(sys.stderr))
         result = predict_to_file(
