@@ -8,6 +8,7 @@ import msgspec
 from msgspec import structs
 
 from placer.build.plan import Output, Plan
+from placer.config.csv import OPTIONS, Cells
 from placer.config.data import RowSource
 from placer.errors import DataError, PlacerError, did_you_mean
 
@@ -107,9 +108,23 @@ def rows_of(plan: Plan, request: PredictionRequest) -> RowSource:
         both = {data.parsed.kind, plan.prediction.parsed.kind}
         if not same and both != {"csv", "parquet"}:
             columns = {}  # the names of another kind of source
-        if data.parsed.kind != "csv":
-            data = structs.replace(data, csv=None)
+        data = _with_cells_for(data)
     return structs.replace(data, columns={**columns, **request.columns})
+
+
+def _with_cells_for(data: RowSource) -> RowSource:
+    """Return a source with the options of cells under the key of its own kind: csv and
+    parquet files have the same vocabularies and numbers for missing cells."""
+    form = data.csv or data.parquet
+    data = structs.replace(data, csv=None, parquet=None)
+    kind = data.parsed.kind
+    options = OPTIONS.get(kind)
+    if form is None or options is None:
+        return data
+    if not isinstance(form, options):
+        options = Cells
+    same = {f.name: getattr(form, f.name) for f in structs.fields(options)}
+    return structs.replace(data, **{kind: OPTIONS[kind](**same)})
 
 
 def write_request(request: PredictionRequest) -> str:

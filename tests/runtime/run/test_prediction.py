@@ -3,6 +3,7 @@
 import csv
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from safetensors.numpy import load_file, save_file
@@ -97,6 +98,30 @@ def test_rows_are_read_as_in_training_and_stay_in_order(built):
     got = predict(built)
     assert list(got) == ["score", "both"]
     check(built, got)
+
+
+def write_parquet(file, rows):
+    columns = dict(
+        zip(("id", "x0", "x1", "x2", "kind"), zip(*rows, strict=True), strict=True)
+    )
+    for name in ("x0", "x1", "x2"):
+        numbers = [float(c) if c not in ("", "?") else None for c in columns[name]]
+        columns[name] = numbers
+    parquet.write_table(pa.table({n: list(c) for n, c in columns.items()}), file)
+
+
+def test_words_and_missing_numbers_of_a_csv_are_those_of_a_parquet_file(built):
+    """And the other way around, with the labels' vocabulary, which has no column."""
+    write_parquet(built / "rows.parquet", ROWS)
+    check(built, predict(built, "rows.parquet"))
+    write_parquet(built / "train.parquet", ROWS)
+    table = parquet.read_table(built / "train.parquet")
+    table = table.append_column("y", pa.array(["yes"] * len(ROWS)))
+    parquet.write_table(table, built / "train.parquet")
+    text = SPEC.replace("csv:train.csv", "parquet:train.parquet")
+    build(built, text.replace("    csv: {", "    parquet: {"))
+    check(built, predict(built, "rows.parquet"))
+    check(built, predict(built))
 
 
 def test_keys_are_copied_as_text(built):
