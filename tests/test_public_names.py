@@ -11,6 +11,7 @@ import placer
 
 NAMES = [
     "BuildError",
+    "CheckpointError",
     "Cluster",
     "DataError",
     "GraphError",

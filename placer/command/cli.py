@@ -14,6 +14,7 @@ import click
 
 import placer
 from placer.command.check import check_command, schema_command
+from placer.command.checkpoints import checkpoints_command
 from placer.command.compile import compile_command
 from placer.command.console import echo
 from placer.command.explain import explain_command
@@ -65,6 +66,7 @@ for command in (
     compile_command,
     launch_command,
     predict_command,
+    checkpoints_command,
     show_command,
     explain_command,
     check_command,

@@ -80,7 +80,7 @@ def test_only_the_fields_of_a_result_are_json(build: Path) -> None:
     assert result.history
     assert result.params
     keys = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
-    keys.append("checkpoint_seconds")
+    keys += ["checkpoint_seconds"]
     assert list(json.loads(result_json(result))) == keys
     assert set(msgspec.to_builtins(result)) == {"event", "warnings", *keys}
 
@@ -108,9 +108,7 @@ def test_a_history_can_be_read_while_it_grows_and_has_numbers_that_are_not_finit
 
 def test_a_result_and_a_plan_are_shown_in_a_few_words(build: Path) -> None:
     sent = {"worker:0": 1_500_000, "ps:0": 500_000}
-    result = placer.Result(
-        1200, {"loss": 0.123456}, {}, 2345.6, sent, warnings=("beware",)
-    )
+    result = placer.Result(1200, {"loss": 0.123456}, {}, 2345.6, sent, ("beware",))
     assert repr(result).splitlines() == [
         "Result: 1,200 steps, 2,346 samples/s, 2.0 MB sent",
         "  last epoch  loss 0.1235",

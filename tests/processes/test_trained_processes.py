@@ -25,6 +25,7 @@ from support.real_runs import (
 from placer.build.plan import Plan, read_plan
 
 KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
+KEYS += ["checkpoint_seconds"]
 
 
 def compile_spec(

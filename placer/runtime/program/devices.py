@@ -140,7 +140,8 @@ def reserve_cpu_devices(
     # If JAX is already initialized, a missing device is reported when it is looked up.
     with suppress(RuntimeError):
         config: Any = jax.config
-        config.update("jax_num_cpu_devices", most)
+        if config.jax_num_cpu_devices < most:  # it may be set by the user
+            config.update("jax_num_cpu_devices", most)
         if emulate and alone:
             config.update("jax_platforms", "cpu")
 

@@ -106,10 +106,10 @@ def execute(execution: Execution, hooks: Hooks) -> Result | None:
             training.run(progress)
         node.where = "after the last step"
         execution.common_step.end()
-        loss.check(execution.step, saves=options.save_params is not None)
         if checkpoints is not None:
             execution.report_state("saving")
             checkpoints.wait()
+        loss.check(execution.step, saves=options.save_params is not None)
         parameters = {}
         if options.save_params is not None:
             execution.report_state("saving")

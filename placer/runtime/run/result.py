@@ -48,8 +48,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     eval: Metrics
     samples_per_second: float
     bytes_sent: dict[str, int]
-    checkpoint_seconds: float = 0.0
     warnings: tuple[str, ...] = ()
+    checkpoint_seconds: float = 0.0
 
     def __repr__(self) -> str:
         sent = sum(self.bytes_sent.values()) / 1e6

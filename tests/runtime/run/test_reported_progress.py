@@ -77,5 +77,6 @@ def test_a_node_passes_all_states_before_its_first_step(events: list[Event]) -> 
         for event in events
         if isinstance(event, State) and event.node == "worker:0"
     ]
-    expected = [each for each in BEFORE_FIRST_STEP[1:] if each != LOADING]
-    assert states[: states.index("running")] == expected
+    assert tuple(states[: states.index("running")]) == tuple(
+        state for state in BEFORE_FIRST_STEP[1:] if state != LOADING
+    )
