@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from placer.front.training import append_backward as append_backward
     from placer.front.variable import Variable as Variable
     from placer.launcher.local import launch as launch
+    from placer.launcher.predict import predict as predict
     from placer.place import Cluster as Cluster
     from placer.place import NodeKind as NodeKind
     from placer.place import Place as Place
@@ -77,6 +78,7 @@ _HOMES = {
     "device_guard": "placer.place.guard",
     "launch": "placer.launcher.local",
     "place_guard": "placer.place.guard",
+    "predict": "placer.launcher.predict",
     "remat": "placer.front.remat",
     "run": "placer.runtime.run.process",
     "slice_sizes": "placer.config.slicing",

@@ -16,11 +16,12 @@ from placer.analysis.input_ranges import limit_inputs
 from placer.analysis.memory import check_memory
 from placer.analysis.schedule import Schedule, make_schedule
 from placer.analysis.schedule_text import print_schedule
-from placer.analysis.units import LoweredGraph
+from placer.analysis.units import HookName, LoweredGraph
 from placer.build.modules import MAX_MODULE_BYTES
 from placer.build.plan import FILE, SOURCES, Plan, Sources, sha256, to_json, with_digest
 from placer.build.plan_check import check_plan
 from placer.build.write import write_build
+from placer.config.data import RowSource
 from placer.config.initializers import file_of
 from placer.emit.plan import make_plan
 from placer.emit.programs import Programs, emit_programs
@@ -31,7 +32,7 @@ from placer.files.regular import open_regular, read_regular
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
 from placer.graph.text import print_graph
-from placer.passes import PassObserver, lower
+from placer.passes import LoweredModel, PassObserver, lower
 from placer.reentry import refuse_at_import, refuse_in_node
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def compile(
     nodes: Mapping[str, int] | None = None,
     overrides: Overrides | None = None,
     single_process: bool = False,
+    outputs: Sequence[str] | None = None,
     code: bool = True,
     after_pass: PassObserver | None = None,
 ) -> Plan:
@@ -63,6 +65,7 @@ def compile(
             order. Ops and inputs of a Program cannot be overridden.
         single_process: compile the spec for one process, without places. It computes
             the same as all nodes together, and is the reference for them.
+        outputs: what a prediction returns, instead of the spec's `predict.outputs`.
         code: whether Python files of the spec may be run. If False, a spec that needs
             them is an error.
         after_pass: called with the name of each pass and the graph after it.
@@ -84,6 +87,7 @@ def compile(
         nodes=nodes,
         overrides=overrides,
         single_process=single_process,
+        outputs=outputs,
         code=code,
         after_pass=after_pass,
     )
@@ -115,6 +119,7 @@ def compile_in_memory(
     nodes: Mapping[str, int] | None = None,
     overrides: Overrides | None = None,
     single_process: bool = False,
+    outputs: Sequence[str] | None = None,
     code: bool = True,
     after_pass: PassObserver | None = None,
 ) -> CompiledBuild:
@@ -127,6 +132,10 @@ def compile_in_memory(
 
             spec = read_model(spec, nodes=nodes, overrides=overrides, code=code)
             spec = to_single_process(spec) if single_process else spec
+        if outputs is not None:
+            from placer.spec.outputs import with_outputs
+
+            spec = with_outputs(spec, outputs)
         refuse_at_import("placer.compile", spec.folder, spec.modules)
         if calls := spec.graph.of_kind("call"):
             if not code:
@@ -136,10 +145,11 @@ def compile_in_memory(
 
             spec = complete_calls(spec)
         spec = limit_inputs(spec)
-        step, evaluation = lower_model(spec, after_pass)
-        tables = plan_tables(spec, step, evaluation)
+        lowered = lower_model(spec, after_pass)
+        step = lowered.step
+        tables = plan_tables(spec, step, lowered.evaluation)
         schedule = make_schedule(step, spec.schedule)
-        graphs = lowered_graphs(spec, step, evaluation)
+        graphs = lowered_graphs(spec, lowered)
         programs = emit_programs(step, graphs, tables, schedule)
         texts = text_files(spec, graphs, schedule, programs)
         files = {path: text.encode() for path, text in texts.items()}
@@ -166,10 +176,8 @@ def _code_needed(calls: Sequence[Op]) -> SpecErrors:
     )
 
 
-def lower_model(
-    model: Model, watch: PassObserver | None = None
-) -> tuple[Graph, Graph | None]:
-    """Run all passes; return the graphs of a step and, if there is one, an evaluation.
+def lower_model(model: Model, watch: PassObserver | None = None) -> LoweredModel:
+    """Run all passes; return the graphs of a step, an evaluation and a prediction.
 
     `watch` is called with the name of each pass and the graph after it. Raises
     PlaceError or GraphError for a mistake in the spec.
@@ -177,17 +185,19 @@ def lower_model(
     return lower(model.graph, watch)
 
 
-def lowered_graphs(
-    model: Model, step: Graph, evaluation: Graph | None
-) -> list[LoweredGraph]:
-    """Return the graphs to emit: the step and, if there is one, the evaluation."""
-    full = model.train.remainder == "drop"
-    graphs = [LoweredGraph(step, step.batch if full else None, evaluating=False)]
-    if evaluation is not None:
-        assert model.eval is not None
-        full = model.eval.remainder == "drop"
-        rows = evaluation.batch if full else None
-        graphs.append(LoweredGraph(evaluation, rows, evaluating=True))
+def lowered_graphs(model: Model, lowered: LoweredModel) -> list[LoweredGraph]:
+    """Return the graphs to emit: the step, and those of the others that there are."""
+    hooks: list[tuple[HookName, Graph | None, RowSource | None]] = [
+        ("step", lowered.step, model.train),
+        ("evaluate", lowered.evaluation, model.eval),
+        ("predict", lowered.prediction, model.prediction),
+    ]
+    graphs = []
+    for hook, graph, rows in hooks:
+        if graph is not None:
+            assert rows is not None
+            full = graph.batch if rows.remainder == "drop" else None
+            graphs.append(LoweredGraph(graph, full, hook))
     return graphs
 
 

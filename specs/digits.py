@@ -27,6 +27,7 @@ def build() -> Program:
         parameters=[{"match": "logits.b", "init": {"constant": 0.0}}],
         epochs=20,
         metrics=["loss", "accuracy"],
+        predict={"outputs": ["probability"]},
         clip={"global_norm": 1.0},
     )
     with program:
@@ -38,6 +39,7 @@ def build() -> Program:
             logits = layers.fc(h1, 10, name="logits")
             loss = layers.softmax_cross_entropy(logits, label, name="loss")
             layers.accuracy(logits, label, name="accuracy")
+            layers.softmax(logits, name="probability")
             append_backward(loss)
 
         # The place of the optimizer decides how gradients are summed: on servers.

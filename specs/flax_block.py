@@ -69,6 +69,7 @@ def build() -> Program:
         },
         epochs=20,
         metrics=["loss", "accuracy"],
+        predict={"outputs": ["probability"]},
     )
     with program:
         image = layers.data("image", "float32[batch, 64]")
@@ -78,5 +79,6 @@ def build() -> Program:
             with place_guard("/node:worker:1"):
                 loss = layers.softmax_cross_entropy(logits, label, name="loss")
                 layers.accuracy(logits, label, name="accuracy")
+                layers.softmax(logits, name="probability")
         optimizer.Adam({"cosine": {"init": 3.0e-3, "steps": 440}}).minimize(loss)
     return program

@@ -34,6 +34,7 @@ def build() -> Program:
         },
         epochs=20,
         metrics=["loss", "accuracy"],
+        predict={"outputs": ["probability"]},
     )
     with program, place_guard("/node:worker"):
         image = layers.data("image", "float32[batch, 64]")
@@ -44,6 +45,7 @@ def build() -> Program:
         with place_guard("/gpu:0-1"):
             loss = layers.softmax_cross_entropy(logits, label, name="loss")
             layers.accuracy(logits, label, name="accuracy")
+            layers.softmax(logits, name="probability")
         # Parameters are updated in host memory, as in cnn_gpus.yaml.
         with place_guard("/cpu"):
             optimizer.Adam({"cosine": {"init": 3.0e-3, "steps": 440}}).minimize(loss)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from placer.graph.graph import Graph, Op
+from placer.graph.kinds import OUTPUT
 from placer.graph.needed_ops import needed_ops
 
 IF_TRAINING = "if_training"
@@ -19,12 +20,22 @@ def is_metric(op: Op) -> bool:
     return op.kind == "record" and not op.attrs.get("watched")
 
 
+def is_output(op: Op) -> bool:
+    """Whether the op returns a value from a prediction."""
+    return op.kind == OUTPUT
+
+
+def is_training_effect(op: Op) -> bool:
+    """Whether a training step runs the op even if its results are not used."""
+    return op.structure.effect and not is_output(op)
+
+
 def resolve_if_training(
     graph: Graph, operand_index: int, is_root: Callable[[Op], bool]
 ) -> list[Op]:
     """Replace each `if_training` by one of its operands, and remove unneeded ops.
 
-    `operand_index` is 0 for a training step and 1 for an evaluation. Returns the ops
+    `operand_index` is 0 for a training step, 1 for an evaluation and a prediction. Returns the ops
     for which `is_root` is true and all ops that these need, in program order.
     """
     replacements: dict[str, str] = {}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from msgspec import structs
 
 from placer.analysis.declared import declared
-from placer.analysis.if_training import is_metric, resolve_if_training
+from placer.analysis.if_training import is_metric, is_output, resolve_if_training
 from placer.config.columns import Range
 from placer.graph.graph import Graph, Op
+from placer.graph.kinds import OUTPUT
 from placer.graph.model import Model
 from placer.types import TensorType
 
@@ -25,25 +27,33 @@ so an op that uses a slice as an index does not restrict the others."""
 def limit_inputs(model: Model) -> Model:
     """Return the model with the valid ranges of the inputs that its ops use as indices,
     which readers check."""
-    evaluation = model.eval and structs.replace(
-        model.eval, ranges=index_ranges(model.graph, evaluating=True)
-    )
-    ranges = index_ranges(model.graph, evaluating=False)
+    graph, evaluation, prediction = model.graph, model.eval, None
+    ranges = index_ranges(graph, 0, _is_training_root)
     train = structs.replace(model.train, ranges=ranges)
-    return replace(model, train=train, eval=evaluation)
+    if evaluation is not None:
+        ranges = index_ranges(graph, 1, is_metric)
+        evaluation = structs.replace(evaluation, ranges=ranges)
+    if graph.of_kind(OUTPUT):
+        ranges = index_ranges(graph, 1, is_output)
+        prediction = structs.replace(
+            model.eval or model.train, shuffle=False, remainder="keep", ranges=ranges
+        )
+    return replace(model, train=train, eval=evaluation, prediction=prediction)
 
 
-def index_ranges(graph: Graph, *, evaluating: bool) -> dict[str, Range]:
-    """Return the range of each input that a step, or an evaluation, uses as an index.
+def index_ranges(
+    graph: Graph, operand_index: int, is_root: Callable[[Op], bool]
+) -> dict[str, Range]:
+    """Return the range of each input that the ops for which `is_root` is true use as an
+    index, themselves or through others.
 
-    `graph` is the graph before the first pass. If several ops use an input, the
-    smallest range counts.
+    `graph` is the graph before the first pass, `operand_index` the operand that each
+    `if_training` is. If several ops use an input, the smallest range counts.
     """
     ranges: dict[str, Range] = {}
     # Of each value: the inputs that it rearranges.
     inputs: dict[str, frozenset[str]] = {}
-    is_root = is_metric if evaluating else _is_training_root
-    for op in resolve_if_training(graph, int(evaluating), is_root):
+    for op in resolve_if_training(graph, operand_index, is_root):
         if "input" in op.attrs:
             inputs[op.result.name] = frozenset({op.attrs["input"]})
         if not op.is_computed:

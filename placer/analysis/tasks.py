@@ -108,4 +108,4 @@ def _purpose_of(task: Task) -> str:
     computed = [op for unit in task.units if unit.computed for op in unit.ops]
     if not computed:
         return "exchange" if task.units else "totals"
-    return purpose_of(computed, evaluating=False)
+    return purpose_of(computed, "step")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
+from typing import Literal, TypeAlias
 
 from placer.analysis.node_classes import NodeClasses
 from placer.graph.graph import Graph, Op
@@ -30,17 +31,26 @@ class Unit:
     outputs: tuple[str, ...] = ()
 
 
+HookName: TypeAlias = Literal["step", "evaluate", "predict"]
+
+
 @dataclass(frozen=True)
 class LoweredGraph:
-    """The graph of a training step or an evaluation after the last pass, to be emitted.
+    """The graph of a training step, an evaluation or a prediction after the last pass,
+    to be emitted.
 
     `rows` is the number of rows of every global batch, or None if the last batch of an
-    epoch may have fewer.
+    epoch may have fewer. `hook` is the function of programs that runs the graph.
     """
 
     graph: Graph
     rows: int | None
-    evaluating: bool
+    hook: HookName
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether the hook runs all batches, as an evaluation does, not one step."""
+        return self.hook != "step"
 
     @cached_property
     def node_classes(self) -> NodeClasses:
@@ -141,11 +151,15 @@ def _make_unit(
     return Unit(group, True, once, tuple(inputs), outputs)
 
 
-def purpose_of(ops: Sequence[Op], evaluating: bool) -> str:
+_FORWARD = {"evaluate": "eval_forward", "predict": "predict_forward"}
+
+
+def purpose_of(ops: Sequence[Op], hook: HookName) -> str:
     """Return the name of a segment's function, by the ops in it.
 
-    In an evaluation `predict` or `prepare`, in a training step `forward`, `backward`,
-    `forward_backward`, or `combine` if it only converts and updates.
+    In a training step `forward`, `backward`, `forward_backward`, or `combine` if it only
+    converts and updates; in an evaluation `eval_forward` or `prepare`, and in a
+    prediction `predict_forward` or `prepare`.
     """
     backward = any(op.is_gradient for op in ops)
     forward = any(
@@ -153,8 +167,8 @@ def purpose_of(ops: Sequence[Op], evaluating: bool) -> str:
         and op.kind not in ("accumulate", "constant")
         for op in ops
     )
-    if evaluating:
-        return "predict" if forward else "prepare"
+    if hook != "step":
+        return _FORWARD[hook] if forward else "prepare"
     if forward and backward:
         return "forward_backward"
     if forward:

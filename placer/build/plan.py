@@ -105,8 +105,19 @@ class Metric(PlanStruct, frozen=True):
     final: Finalizer
 
 
+class Output(PlanStruct, frozen=True):
+    """An output of a prediction: its dtype, the shape of a row, and the inputs of the
+    source that it depends on."""
+
+    name: ValueName
+    dtype: str
+    shape: tuple[Size, ...]
+    inputs: tuple[str, ...]
+
+
 class NodePhase(PlanStruct, frozen=True):
-    """The inputs and metrics of one node in a training step, or in an evaluation.
+    """The inputs and results of one node in a training step, an evaluation or a
+    prediction: `outputs` are the rows of each output that it returns.
 
     `metrics` of a training step include the minimized loss, even if the spec does not
     list it: the runtime checks it for NaN and infinity.
@@ -114,6 +125,7 @@ class NodePhase(PlanStruct, frozen=True):
 
     reads: tuple[Read, ...] = ()
     metrics: dict[ValueName, Metric] = {}
+    outputs: dict[ValueName, RowShard] = {}
 
 
 class Table(PlanStruct, frozen=True, kw_only=True):
@@ -154,6 +166,7 @@ class NodePlan(PlanStruct, frozen=True, kw_only=True):
     devices: dict[str, int]
     step: NodePhase
     evaluation: NodePhase | None = None
+    prediction: NodePhase | None = None
     tables: tuple[Table, ...] = ()
     computes: dict[str, tuple[str, ...]] = {}
     turns: tuple[str, ...] = ()
@@ -208,9 +221,12 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     columns: tuple[Column, ...]
     train: RowSource
     evaluation: RowSource | None = None
+    prediction: RowSource | None = None
+    outputs: tuple[Output, ...] = ()
     nodes: tuple[NodePlan, ...]
     step_edges: tuple[Edge, ...] = ()
     evaluation_edges: tuple[Edge, ...] = ()
+    prediction_edges: tuple[Edge, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     choices: tuple[Choice, ...] = ()
     modules: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from placer.config.data import RowSource
 from placer.config.slicing import Block
 from placer.config.sources import POSITION, check_split
 from placer.errors import BuildError, DataError
+from placer.layouts.partition import RowShard
 from placer.node_kinds import CPU
 from placer.types import ITEM_BYTES
 
@@ -68,6 +69,9 @@ def _check_all(plan: Plan) -> Problems:
     yield from _check_data(plan, plan.train, "train")
     if plan.evaluation is not None:
         yield from _check_data(plan, plan.evaluation, "eval")
+    if plan.prediction is not None:
+        yield from _check_data(plan, plan.prediction, "predict")
+    yield from _check_outputs(plan)
     if not plan.nodes:
         yield "it has no nodes"
     yield from _check_unique("node", (node.name for node in plan.nodes))
@@ -83,7 +87,7 @@ def _check_all(plan: Plan) -> Problems:
     for name in (*plan.metrics, plan.minimize):
         if name not in recorded:
             yield f"no node records '{name}'"
-    edges = (*plan.step_edges, *plan.evaluation_edges)
+    edges = (*plan.step_edges, *plan.evaluation_edges, *plan.prediction_edges)
     yield from _check_unique("edge", (edge.id for edge in edges))
     nodes = {node.name for node in plan.nodes}
     for edge in edges:
@@ -125,6 +129,32 @@ def _check_data(plan: Plan, data: RowSource, which: str) -> Problems:
             yield f"{which}: it has a range for '{name}', which is not an input"
         if limits.low > limits.high:
             yield f"{which}: the range of '{name}' is empty"
+
+
+def _check_outputs(plan: Plan) -> Problems:
+    """Check that the nodes return every row of every output once."""
+    if bool(plan.outputs) != (plan.prediction is not None):
+        yield "it has outputs or rows to predict, but not both"
+    yield from _check_unique("output", (output.name for output in plan.outputs))
+    inputs = {column.name for column in plan.columns}
+    for output in plan.outputs:
+        yield from _check_dtype(f"output '{output.name}'", output.dtype)
+        for name in output.inputs:
+            if name not in inputs:
+                yield f"output '{output.name}' depends on '{name}', which is no input"
+    returned: dict[str, list[RowShard]] = {}
+    for node in plan.nodes:
+        for name, shard in node.prediction.outputs.items() if node.prediction else ():
+            returned.setdefault(name, []).append(shard)
+    names = {output.name for output in plan.outputs}
+    for name in sorted(returned.keys() | names):
+        shards = returned.get(name, [])
+        parts = sorted(index for shard in shards for index in shard.part_indices)
+        counts = {shard.num_parts for shard in shards}
+        if name not in names:
+            yield f"a node returns '{name}', which is not an output"
+        elif counts != {len(parts)} or parts != [*range(len(parts))]:
+            yield f"the nodes do not return every row of '{name}' once"
 
 
 def _check_parameter(plan: Plan, parameter: Parameter) -> Problems:
@@ -174,8 +204,10 @@ def _check_node(
             yield f"its turn {turn!r} is not a task of a microbatch"
     if (node.evaluation is None) != (plan.evaluation is None):
         yield "either it or the plan has an evaluation, but not both"
+    if (node.prediction is None) != (plan.prediction is None):
+        yield "either it or the plan has a prediction, but not both"
     inputs = {POSITION, *(column.name for column in plan.columns)}
-    for phase in filter(None, (node.step, node.evaluation)):
+    for phase in filter(None, (node.step, node.evaluation, node.prediction)):
         for read in phase.reads:
             if read.input not in inputs:
                 yield f"it reads '{read.input}', which is not an input"

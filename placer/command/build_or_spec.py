@@ -45,12 +45,21 @@ class LoadedBuild:
         }
 
 
+def set_error(build: Path) -> BuildError:
+    """The error for keys that are set of a build."""
+    return BuildError(
+        f"'{build}' is a build, whose keys cannot be set",
+        hint="--set is for specs: compile the spec again",
+    )
+
+
 def load_build(
     path: Path,
     *,
     nodes: Mapping[str, int] | None = None,
     overrides: Sequence[str] = (),
     single_process: bool = False,
+    outputs: Sequence[str] | None = None,
     code: bool = True,
 ) -> LoadedBuild:
     """Read a build folder, or compile a spec file in memory; write nothing.
@@ -61,14 +70,16 @@ def load_build(
     """
     if path.is_dir():
         if overrides:
-            raise BuildError(
-                f"'{path}' is a build, whose keys cannot be set",
-                hint="--set is for specs: compile the spec again",
-            )
+            raise set_error(path)
         return LoadedBuild(path, read_plan(path), partial(read_file, path))
     from placer.compiler import compile_in_memory
 
     build = compile_in_memory(
-        path, nodes=nodes, overrides=overrides, single_process=single_process, code=code
+        path,
+        nodes=nodes,
+        overrides=overrides,
+        single_process=single_process,
+        outputs=outputs,
+        code=code,
     )
     return LoadedBuild(path, build.plan, build.files_in(Path()).__getitem__)

@@ -23,6 +23,7 @@ from placer.command.init import init_command
 from placer.command.launch import launch_command
 from placer.command.opt import opt_command
 from placer.command.options import DEBUG, debug_option
+from placer.command.predict import predict_command
 from placer.command.run import run_command
 from placer.command.show import show_command
 from placer.command.to_yaml import to_yaml_command
@@ -53,6 +54,7 @@ def commands() -> None:
       placer train specs/digits.yaml                   train on this machine
       placer compile specs/digits.yaml --out build/    write one program per node
       placer launch build/                             run such a build
+      placer predict build/ --params PARAMS --out FILE predict rows
       placer show build/                               show which op runs where
       placer explain build/ h1.w                       explain why
     """
@@ -63,6 +65,7 @@ for command in (
     train_command,
     compile_command,
     launch_command,
+    predict_command,
     checkpoints_command,
     show_command,
     explain_command,

@@ -51,7 +51,7 @@ def check_pass_names(
     metavar="PASS",
     callback=check_pass_names,
     help="Print the graph after this pass: differentiate, place, partial_sums, slice, "
-    "train, evaluate, microbatch, layout, recompute, transfer, memcpy, segment or "
+    "train, evaluate, predict, microbatch, layout, recompute, transfer, memcpy, segment or "
     "send_and_recv. Can be repeated.",
 )
 def compile_command(

@@ -179,33 +179,80 @@ code_option = click.option(
 )
 
 
+class NameList(click.ParamType[tuple[str, ...]]):
+    """Names that are separated by commas."""
+
+    name = "NAME,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(name.strip() for name in str(value).split(","))
+        if not all(names):
+            self.fail(f"'{value}' is not a list of names, such as a,b", param, ctx)
+        return names
+
+
+outputs_option = click.option(
+    "--outputs",
+    type=NameList(),
+    help="The values that predictions return, instead of predict.outputs of the spec, "
+    "such as probability,logits.",
+)
+
+
 def compile_options(command: Function) -> Function:
     """Add the options that are arguments of `placer.compile`, by their names there."""
-    return set_option(nodes_option(single_process_option(code_option(command))))
+    for option in (
+        code_option,
+        outputs_option,
+        single_process_option,
+        nodes_option,
+        set_option,
+    ):
+        command = option(command)
+    return command
 
 
 def run_options(command: Function) -> Function:
     """Add an option for each field of `Options`; `launch` and `run` have all of them."""
-    for option in reversed(OPTIONS):
-        is_flag = option.default is False
-        command = click.option(
-            option.flag,
-            is_flag=is_flag,
-            type=None if is_flag else _type_of(option),
-            default=option.default,
-            show_default=not is_flag and option.default is not None,
-            metavar=option.metavar,
-            help=option.text,
-        )(command)
-    return command
+    return some_run_options(*(option.name for option in OPTIONS))(command)
+
+
+def some_run_options(*names: str) -> Callable[[Function], Function]:
+    """Add an option for each of these fields of `Options`."""
+
+    def add(command: Function) -> Function:
+        for option in reversed(OPTIONS):
+            if option.name in names:
+                command = _run_option(option)(command)
+        return command
+
+    return add
+
+
+def _run_option(option: Option) -> Callable[[Function], Function]:
+    is_flag = option.default is False
+    return click.option(
+        option.flag,
+        is_flag=is_flag,
+        type=None if is_flag else _type_of(option),
+        default=option.default,
+        show_default=not is_flag and option.default is not None,
+        metavar=option.metavar,
+        help=option.text,
+    )
 
 
 def _type_of(option: Option) -> click.ParamType[Any]:
     if option.file == "folder":
         return click.Path(file_okay=False, path_type=Path)
     if option.file:
-        exists = option.file == "read"
-        return click.Path(exists=exists, dir_okay=False, path_type=Path)
+        if option.file == "read":
+            return click.Path(exists=True, path_type=Path)
+        return click.Path(dir_okay=False, path_type=Path)
     if option.parse is not None:
         return Parsed(option.parse)
     if option.choices:

@@ -29,6 +29,7 @@ from placer.command.options import (
 @click.option("--report-fd", type=click.IntRange(min=0), hidden=True)
 @click.option("--order-fd", type=click.IntRange(min=0), hidden=True)
 @click.option("--job", envvar="PLACER_JOB", hidden=True)
+@click.option("--prediction", hidden=True)
 def run_command(
     build: Path,
     node: str,
@@ -36,6 +37,7 @@ def run_command(
     report_fd: int | None,
     order_fd: int | None,
     job: str | None,
+    prediction: str | None,
     **options: Any,
 ) -> None:
     """Run one node of BUILD.
@@ -51,7 +53,9 @@ def run_command(
     from placer.report.outcome import result_lines
     from placer.runtime.run.interruption import interruption_of
     from placer.runtime.run.options import Options
+    from placer.runtime.run.prediction_request import read_request
     from placer.runtime.run.process import run
+    from placer.runtime.run.result import PredictionResult
 
     plan = read_plan(build)
     chosen = Options(**options)
@@ -69,7 +73,10 @@ def run_command(
             report_fd=report_fd,
             order_fd=signals.wake if signals is not None else order_fd,
             job=job,
+            prediction=read_request(prediction) if prediction else None,
         )
+    if isinstance(result, PredictionResult):  # only a launcher asks for predictions
+        return
     if result is not None and report_fd is None:  # else the launcher prints it
         for line in result_lines(result):
             echo(line)

@@ -34,6 +34,7 @@ def train_command(
     overrides: tuple[str, ...],
     nodes: dict[str, int] | None,
     single_process: bool,
+    outputs: tuple[str, ...] | None,
     code: bool,
     as_json: bool,
     **options: Any,
@@ -59,7 +60,12 @@ def train_command(
     }
     chosen = Options(**run_options)  # mistakes in options are reported before compiling
     compiled = compile_in_memory(
-        spec, nodes=nodes, overrides=overrides, single_process=single_process, code=code
+        spec,
+        nodes=nodes,
+        overrides=overrides,
+        single_process=single_process,
+        outputs=outputs,
+        code=code,
     )
     plan = compiled.plan
     folder = create_run_folder(plan.name, out)

@@ -72,7 +72,7 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
     if static:
         names = literal(static if len(static) > 1 else static[0])
         options.append(f"static_argnames={names}")
-    if not hook.lowered.evaluating and is_awaited(graph, unit.inputs):
+    if not hook.lowered.has_batches and is_awaited(graph, unit.inputs):
         options.append("keep_unused=True")
     classes = {variable: bundle.name for variable, (bundle, _) in scope.bundles.items()}
     annotated = [f"{p}: {classes[p]}" if p in classes else p for p in parameters]

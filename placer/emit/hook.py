@@ -16,7 +16,7 @@ from placer.graph.graph import Op
 
 
 class Hook:
-    """The hook `step` or `evaluate` of a node while it is written.
+    """A hook of a node, such as `step`, while it is written.
 
     Attributes:
         units: the units of the node.
@@ -38,7 +38,7 @@ class Hook:
     ) -> None:
         self.node, self.lowered, self.bundles = node, lowered, bundles
         self.graph = lowered.graph
-        self.name = "evaluate" if lowered.evaluating else "step"
+        self.name = lowered.hook
         self.units = lowered.units_on(node)
         self.scope = Scope(names)
         self.number = -1

@@ -14,7 +14,7 @@ _LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 RESERVED = frozenset(
     {*keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
     | {"annotations", "count", "evaluate", "functools", "jax", "node", "ops"}
-    | {"NamedTuple", "namedtuple", "runtime", "step"}
+    | {"NamedTuple", "namedtuple", "predict", "runtime", "step"}
 )
 RESERVED_FOR_FIELDS = frozenset(
     {*keyword.kwlist, *keyword.softkwlist, "count", "index"}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import placer
 from placer.analysis.costs import step_costs
+from placer.analysis.if_training import is_output, resolve_if_training
 from placer.analysis.memory import MemoryEstimate
 from placer.analysis.schedule import Schedule
 from placer.analysis.units import LoweredGraph
@@ -18,18 +19,21 @@ from placer.build.plan import (
     Metric,
     NodePhase,
     NodePlan,
+    Output,
     Parameter,
     Plan,
     Read,
     Table,
 )
 from placer.config.columns import Column
+from placer.config.sources import POSITION
 from placer.emit.choices import explain_choices
 from placer.graph.graph import Graph
+from placer.graph.kinds import OUTPUT
 from placer.graph.model import Model
 from placer.layouts import Layout
 from placer.layouts.conversions import Conversion
-from placer.layouts.partition import RowShard, row_shard
+from placer.layouts.partition import RowShard, row_shard, row_shards
 from placer.place import Place
 from placer.types import TensorType
 
@@ -46,17 +50,18 @@ def make_plan(
 
     Args:
         model: the model that was compiled.
-        graphs: the lowered step and, if there is one, the lowered evaluation.
+        graphs: the lowered graphs, the first of which is the step.
         tables: the tables of each node.
         schedule: the schedule of the step.
         programs: the path of the program that each node runs.
         files: the sha256 of each file of the build, by path.
     """
     step = graphs[0].graph
-    edges = _edges(graphs[0])
-    costs = step_costs(step, edges, graphs[0].node_classes)
+    edges = {lowered.hook: _edges(lowered) for lowered in graphs}
+    costs = step_costs(step, edges["step"], graphs[0].node_classes)
     memory = MemoryEstimate(graphs[0], schedule)
-    step_nodes, *evaluation_nodes = map(_node_phases, graphs)
+    phases = {lowered.hook: _node_phases(lowered) for lowered in graphs}
+    absent: dict[str, NodePhase] = {}
     computes: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
     nodes = []
     for node in step.cluster.all_nodes():
@@ -69,8 +74,9 @@ def make_plan(
             devices=dict(step.cluster.kind(node.kind).devices),
             turns=schedule.task_names(node),
             computes=computes[key],
-            step=step_nodes[node],
-            evaluation=evaluation_nodes[0][node] if evaluation_nodes else None,
+            step=phases["step"][node],
+            evaluation=phases.get("evaluate", absent).get(node),
+            prediction=phases.get("predict", absent).get(node),
             tables=tables[node],
             table_bytes=memory.table_bytes(tables[node]),
             activation_bytes=memory.activation_bytes(node),
@@ -96,12 +102,15 @@ def make_plan(
         checkpoint=model.checkpoint,
         early_stopping=model.early_stopping,
         metrics=model.metrics,
-        columns=_columns(model, step),
+        columns=_columns(model, graphs),
         train=model.train,
         evaluation=model.eval,
+        prediction=model.prediction,
+        outputs=_outputs(model.graph),
         nodes=tuple(nodes),
-        step_edges=edges,
-        evaluation_edges=_edges(graphs[1]) if graphs[1:] else (),
+        step_edges=edges["step"],
+        evaluation_edges=edges.get("evaluate", ()),
+        prediction_edges=edges.get("predict", ()),
         parameters=_parameters(step, nodes),
         choices=explain_choices(model, step),
         modules=model.modules,
@@ -170,7 +179,7 @@ def _list_devices(name: str) -> tuple[str, ...]:
 
 
 def _node_phases(lowered: LoweredGraph) -> dict[str, NodePhase]:
-    """What each node reads and records in the graph."""
+    """What each node reads, records and returns in the graph."""
     graph, workers = lowered.graph, lowered.graph.cluster.workers
     reads: dict[str, list[Read]] = {}
     metrics: dict[str, dict[str, Metric]] = {}
@@ -186,10 +195,42 @@ def _node_phases(lowered: LoweredGraph) -> dict[str, NodePhase]:
         metric = Metric(layout, op.attrs.get("final", "value"))
         for node in graph.nodes(op):
             metrics.setdefault(node, {})[op.attrs["metric"]] = metric
+    outputs: dict[str, dict[str, RowShard]] = {}
+    for op in graph.of_kind(OUTPUT):
+        nodes = graph.nodes(op)
+        shards = row_shards(nodes, workers)
+        if graph.layout(op.operands[0]) == "R":  # every node has all rows
+            shards = (RowShard((0,), 1),)
+        for node, shard in zip(nodes, shards, strict=False):
+            outputs.setdefault(node, {})[op.attrs["output"]] = shard
     return {
-        node: NodePhase(tuple(reads.get(node, ())), metrics.get(node, {}))
+        node: NodePhase(
+            tuple(reads.get(node, ())), metrics.get(node, {}), outputs.get(node, {})
+        )
         for node in graph.cluster.all_nodes()
     }
+
+
+def _outputs(graph: Graph) -> tuple[Output, ...]:
+    """Return the outputs of a model, whose graph is the one before the first pass."""
+    inputs: dict[str, frozenset[str]] = {}  # those that each value depends on
+    outputs = []
+    for op in resolve_if_training(graph, 1, is_output):
+        used = frozenset[str]().union(*(inputs[name] for name in op.operands))
+        if op.kind == "read" and op.attrs["input"] != POSITION:
+            used |= {op.attrs["input"]}
+        inputs.update((value.name, used) for value in op.results)
+        if is_output(op):
+            kind = graph.tensor_type(op.operands[0])
+            outputs.append(
+                Output(
+                    name=op.attrs["output"],
+                    dtype=kind.dtype,
+                    shape=kind.sizes(1)[1:],
+                    inputs=tuple(sorted(used)),
+                )
+            )
+    return tuple(outputs)
 
 
 def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
@@ -280,8 +321,8 @@ def _count_crossing(
     return wholes, rows
 
 
-def _columns(model: Model, graph: Graph) -> tuple[Column, ...]:
-    used = dict.fromkeys(op.attrs["input"] for op in graph.of_kind("read"))
+def _columns(model: Model, graphs: Sequence[LoweredGraph]) -> tuple[Column, ...]:
+    used = {op.attrs["input"] for each in graphs for op in each.graph.of_kind("read")}
     return tuple(
         Column(name=name, dtype=kind.dtype, shape=kind.sizes(1)[1:])
         for name, kind in model.inputs.items()

@@ -53,7 +53,7 @@ def emit_programs(
             bodies[same] = _emit_body(same, graphs, tables, task_names)
         body = bodies[same]
         sharing.setdefault((node.kind, body.text), (body, []))[1].append(node)
-    hooks = ", ".join(["step", "evaluate"][: len(graphs)])
+    hooks = ", ".join(lowered.hook for lowered in graphs)
     programs = Programs({}, {}, {})
     files = programs.files
     for (kind, text), (body, nodes) in sharing.items():

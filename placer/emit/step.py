@@ -1,4 +1,4 @@
-"""The hooks of a program, `step` and `evaluate`: statements for each unit of a node."""
+"""The hooks of a program, such as `step`: statements for each unit of a node."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def emit_hook(
     bundles: Bundles,
     turns: Sequence[str],
 ) -> tuple[list[Function], list[Line]]:
-    """Return the jitted functions of a node's step or evaluation, and the lines of the
-    hook that calls them."""
+    """Return the jitted functions of one graph of a node, and the lines of the hook
+    that calls them."""
     writer = _Writer(Hook(node, lowered, names, tables, bundles))
     if lowered.graph.microbatches > 1:
         lines = writer.microbatches(turns)
@@ -54,17 +54,14 @@ class _Writer:
         self.hook = hook
         self.functions: list[Function] = []
         self._parameters = parameters_to_group(hook)
-        evaluating = hook.lowered.evaluating
-        self._titles = name_functions(
-            hook.units, hook.scope.names, evaluating=evaluating
-        )
+        self._titles = name_functions(hook.units, hook.scope.names, hook.lowered.hook)
 
     def batches(self) -> list[Line]:
-        """Return a step, or an evaluation with its loop over batches."""
+        """Return a step, or another hook with its loop over batches."""
         lines: list[Line] = []
         depth = 1
         for unit in self.hook.units:
-            if self.hook.lowered.evaluating and depth == 1 and not unit.once:
+            if self.hook.lowered.has_batches and depth == 1 and not unit.once:
                 lines.append(self._line(f"{INDENT}for _ in node.batches():"))
                 depth = 2
                 self.hook.scope.part += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from placer.emit import notes
 from placer.emit.code import Argument, Call, Expression, literal
@@ -182,12 +182,21 @@ def _ranges(hook: Hook, op: Op) -> list[str]:
 
 
 def _record(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    metrics = {op.attrs["metric"]: hook.scope[op.operands[0]] for op in ops}
-    if all(metric.isidentifier() for metric in metrics):
-        keywords = [value.after(f"{metric}=") for metric, value in metrics.items()]
-        return [Call("node.record", keywords)]
-    items = [value.after(f"{literal(metric)}: ") for metric, value in metrics.items()]
-    return [Call("node.record", [Expression("**", "", tuple(items), ("{", "}"))])]
+    return _call_by_name(hook, "node.record", {op.attrs["metric"]: op for op in ops})
+
+
+def _output(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    return _call_by_name(hook, "node.output", {op.attrs["output"]: op for op in ops})
+
+
+def _call_by_name(hook: Hook, method: str, ops: Mapping[str, Op]) -> list[Call]:
+    """Return a call with the operand of each op as the argument of its name."""
+    values = {name: hook.scope[op.operands[0]] for name, op in ops.items()}
+    if all(name.isidentifier() for name in values):
+        keywords = [value.after(f"{name}=") for name, value in values.items()]
+        return [Call(method, keywords)]
+    items = [value.after(f"{literal(name)}: ") for name, value in values.items()]
+    return [Call(method, [Expression("**", "", tuple(items), ("{", "}"))])]
 
 
 def _reduce(hook: Hook, ops: Sequence[Op]) -> list[Call]:
@@ -232,5 +241,6 @@ _EMIT: dict[str, Callable[[Hook, Sequence[Op]], list[Call]]] = {
     "listen_and_serv": _receive,
     "send_and_recv": _send_and_receive,
     "record": _record,
+    "output": _output,
     **{name: _reduce for name, kind in KINDS.items() if kind.reduces},
 }

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from placer.analysis.units import Unit, purpose_of
+from placer.analysis.units import HookName, Unit, purpose_of
 from placer.emit.names import Names
 
 _TITLES = {
@@ -21,14 +21,14 @@ decides."""
 
 
 def name_functions(
-    units: Sequence[Unit], names: Names, *, evaluating: bool
+    units: Sequence[Unit], names: Names, hook: HookName
 ) -> dict[int, str]:
     """Return the name of each computed unit's function, by the unit's identity.
 
     It is the purpose of the unit, and where several have the same, the last value that
     it computes is added.
     """
-    titles = [(unit, _title(unit, evaluating)) for unit in units if unit.computed]
+    titles = [(unit, _title(unit, hook)) for unit in units if unit.computed]
     counts = Counter(title for _, title in titles)
     return {
         id(unit): names.new_name(
@@ -38,8 +38,8 @@ def name_functions(
     }
 
 
-def _title(unit: Unit, evaluating: bool) -> str:
-    purpose = purpose_of(unit.ops, evaluating)
+def _title(unit: Unit, hook: HookName) -> str:
+    purpose = purpose_of(unit.ops, hook)
     if purpose not in ("combine", "prepare"):
         return purpose
     kinds = {op.kind for op in unit.ops}

@@ -45,6 +45,15 @@ def atomic_file(path: Path, mode: int) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
+def mode_of(path: Path) -> int:
+    """Return the mode of an existing file, or that of a new file."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
 def _open_unnamed(folder: Path) -> int | None:
     """Open a new file without a name in the folder; None if the system cannot."""
     try:

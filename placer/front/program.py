@@ -53,7 +53,7 @@ class Program:
 
     Args:
         **sections: Keys of a spec (docs/spec.md), with Python values: `name`, `nodes`,
-            `data`, `parameters`, `precision`, `seed`, `emulate`; and the keys of its
+            `data`, `parameters`, `precision`, `seed`, `emulate`, `predict`; and the keys of its
             section `train`: `epochs`, `microbatches`, `gradient_accumulation`, `schedule`, `nan`, `metrics`,
             `clip`, `slicing`, `eval`. `name` is by default that of the file.
 
@@ -331,6 +331,7 @@ class Program:
             "graph": SequenceNode(self._span, nest_ops(self._entries)),
             "parameters": sections.get("parameters"),
             "train": self._train_section(),
+            "predict": sections.get("predict"),
         }
         return mapping_node(parts, self._span)
 

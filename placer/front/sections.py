@@ -22,6 +22,7 @@ class Sections(TypedDict, total=False):
     precision: Literal["float32", "float64"]
     seed: int
     emulate: bool
+    predict: Mapping[str, Sequence[str | Variable]]
     epochs: int
     microbatches: int
     gradient_accumulation: int

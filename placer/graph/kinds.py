@@ -80,7 +80,8 @@ class StructuralKind:
         host_memory: whether the op runs in host memory.
         layout: the layouts of operands and results on several nodes. `replicated`: all
             R; `rows`: results with rows are S; `operands`: as the first operand;
-            `gathered`: all R, because it needs the rows of all microbatches in order.
+            `complete`: as the operands, but R instead of P; `gathered`: all R, because
+            it needs the rows of all microbatches in order.
         microbatches: how often a step with microbatches runs the op. `once`: once;
             `rows`: for each, if its result has rows; `operands`: as its operands.
         reduces: the microbatch layout that the op reduces to one value of the step.
@@ -112,7 +113,9 @@ class StructuralKind:
     per_batch: bool = False
     anywhere: bool = False
     host_memory: bool = False
-    layout: Literal["replicated", "rows", "operands", "gathered"] = "replicated"
+    layout: Literal["replicated", "rows", "operands", "complete", "gathered"] = (
+        "replicated"
+    )
     microbatches: Literal["once", "rows", "operands"] = "once"
     reduces: Layout | None = None
     scatters: Layout | None = None
@@ -274,6 +277,16 @@ KINDS: dict[str, StructuralKind] = {
             retains=True,
         ),
         StructuralKind(
+            name="output",
+            doc="return the rows of a value from a prediction",
+            effect=True,
+            grouped=True,
+            per_batch=True,
+            host_memory=True,
+            layout="complete",
+            retains=True,
+        ),
+        StructuralKind(
             name="cut",
             doc="slice a contiguous range out of a gradient, as a view",
             infer=_cut_types,
@@ -342,6 +355,9 @@ KINDS: dict[str, StructuralKind] = {
     )
 }
 """The declaration of each structural kind."""
+
+OUTPUT = "output"
+"""The kind of the ops that only a prediction runs: its roots."""
 
 MICROBATCH_REDUCTIONS: Mapping[Layout, str] = {
     kind.reduces: name for name, kind in KINDS.items() if kind.reduces is not None

@@ -27,8 +27,8 @@ class Model:
     """One model: the graph of one step in one process, the data and the settings.
 
     The graph contains the `read` and `parameter` ops, the forward ops, one `record` op
-    per metric and one for the minimized loss, one `optimizer` op per group, and
-    `minimize`. Places are as in the spec.
+    per metric and one for the minimized loss, one `output` op per output of a
+    prediction, one `optimizer` op per group, and `minimize`. Places are as in the spec.
     """
 
     graph: Graph
@@ -42,6 +42,9 @@ class Model:
     folder: Path
     file: str
     """The name of the spec or of the Python file, as in the positions of ops."""
+    prediction: RowSource | None = None
+    """The rows of a prediction, if the graph has `output` ops: by default those of the
+    evaluation, or else of training, all of them in their order."""
     schedule: Literal["1f1b", "gpipe"] = "1f1b"
     """The order in which tasks run for the microbatches of a step: 1f1b or gpipe."""
     nan: Literal["stop", "warn"] = "stop"

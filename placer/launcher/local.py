@@ -25,7 +25,8 @@ from placer.runtime.run.checkpoint_settings import checkpoint_settings
 from placer.runtime.run.events import Event, show_output
 from placer.runtime.run.interruption import Interruption, interruption_of
 from placer.runtime.run.options import OPTIONS, Options, takes_options
-from placer.runtime.run.result import Result
+from placer.runtime.run.prediction_request import PredictionRequest
+from placer.runtime.run.result import Outcome, Result
 
 AnyPath = str | Path
 
@@ -90,7 +91,7 @@ def launch(
             given = {"logs": logs, "watch": watch, "progress": progress or None}
             for name, value in given.items():
                 if value is not None:
-                    raise _threads_error(name)
+                    raise threads_error(name)
             result = _launch_threads(folder, params.options, interruption, history)
         else:
             with (
@@ -161,6 +162,21 @@ def launch_processes(
 
     `interruption` decides what signals do.
     """
+    result = run_processes(build, plan, options, logs, watch, interruption)
+    assert isinstance(result, Result)
+    return result
+
+
+def run_processes(
+    build: Path,
+    plan: Plan,
+    options: Options,
+    logs: LogFolder,
+    watch: Watch,
+    interruption: Interruption,
+    prediction: PredictionRequest | None = None,
+) -> Outcome:
+    """Run the nodes of a build as processes, to train, or to predict some rows."""
     nodes = [node.name for node in plan.nodes]
     if options.base_port is None:
         endpoints = free_endpoints(nodes)
@@ -168,7 +184,13 @@ def launch_processes(
         from placer.runtime.run.process import default_endpoints
 
         endpoints = default_endpoints(plan, options.base_port)
-    command = partial(node_command, build, endpoints=endpoints, options=options)
+    command = partial(
+        node_command,
+        build,
+        endpoints=endpoints,
+        options=options,
+        prediction=prediction,
+    )
     result = launch_nodes(
         nodes,
         command,
@@ -188,9 +210,7 @@ def _launch_threads(
 
     If the run saves anything, a signal stops them after a step, and they save.
     """
-    for option in OPTIONS:
-        if not option.for_threads and getattr(options, option.name) != option.default:
-            raise _threads_error(option.name)
+    check_thread_options(options)
     from placer.runtime.run.threads import run_in_threads
 
     def watch(event: Event) -> None:
@@ -198,7 +218,9 @@ def _launch_threads(
         show_output(event)
 
     if not interruption.saves:
-        return run_in_threads(build, options, watch=watch, interruption=interruption)
+        result = run_in_threads(build, options, watch=watch, interruption=interruption)
+        assert isinstance(result, Result)
+        return result
     with catch_signals() as signals:
         try:
             result = run_in_threads(
@@ -214,6 +236,7 @@ def _launch_threads(
         except PlacerError as error:
             signals.raise_first(interruption.outcome(None, failure=str(error)))
             raise
+        assert isinstance(result, Result)
         signals.raise_first(interruption.outcome(result.steps))
         return result
 
@@ -225,7 +248,7 @@ def launch_nodes(
     env: Mapping[str, str],
     watch: Watch,
     interruption: Interruption,
-) -> Result:
+) -> Outcome:
     """Start a process for each node and watch the processes until all have ended.
 
     The first node is the control node. `command(node)` returns the command line of a
@@ -302,7 +325,14 @@ def _check_checkpoints(plan: Plan, build: Path, options: Options) -> None:
         raise PlacerError("'partial' needs 'resume'")
 
 
-def _threads_error(option: str) -> PlacerError:
+def check_thread_options(options: Options) -> None:
+    """Raise PlacerError for an option that nodes in threads cannot use."""
+    for option in OPTIONS:
+        if not option.for_threads and getattr(options, option.name) != option.default:
+            raise threads_error(option.name)
+
+
+def threads_error(option: str) -> PlacerError:
     return PlacerError(
         f"'{option}' cannot be used with in-process nodes, which are threads"
     )

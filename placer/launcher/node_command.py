@@ -11,18 +11,30 @@ from pathlib import Path
 
 import placer
 from placer.runtime.run.options import OPTIONS, Options
+from placer.runtime.run.prediction_request import PredictionRequest, write_request
 
 
 def node_command(
-    build: Path, node: str, *, endpoints: Mapping[str, str], options: Options
+    build: Path,
+    node: str,
+    *,
+    endpoints: Mapping[str, str],
+    options: Options,
+    prediction: PredictionRequest | None = None,
 ) -> list[str]:
-    """Return the command line `placer run BUILD --node NODE …` for this interpreter."""
+    """Return the command line `placer run BUILD --node NODE …` for this interpreter.
+
+    With `prediction`, the node predicts these rows instead of training.
+    """
     # -P: modules in the working folder must not shadow installed ones.
     # -u: the log must be complete even if the process is killed.
     command = [sys.executable, "-P", "-u", "-X", "faulthandler", "-m", "placer.command"]
     command += ["run", str(build), "--node", node]
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
-    return [*command, "--endpoints", listed, *node_arguments(options)]
+    command += ["--endpoints", listed, *node_arguments(options)]
+    if prediction is not None:
+        command += ["--prediction", write_request(prediction)]
+    return command
 
 
 def node_arguments(options: Options) -> list[str]:

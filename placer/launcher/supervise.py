@@ -29,7 +29,7 @@ from placer.runtime.run.events import (
     read_event,
 )
 from placer.runtime.run.interruption import STOPPING, Decision, Interruption
-from placer.runtime.run.result import Result
+from placer.runtime.run.result import Outcome, PredictionResult, Result
 
 Watch = Callable[[Event], None]
 
@@ -65,7 +65,7 @@ def supervise(
     watch: Watch,
     signals: Signals,
     interruption: Interruption,
-) -> Result:
+) -> Outcome:
     """Watch the processes until all have ended, and return the result of the run.
 
     `watch` is called with each event. The first child is the control node.
@@ -85,7 +85,10 @@ def supervise(
             run.end_processes()
     if signals.received:
         failure = cause.choose_root_cause(run.failures)
-        steps = None if run.result is None else run.result.steps
+        result = run.result
+        steps = result.rows if isinstance(result, PredictionResult) else None
+        if isinstance(result, Result):
+            steps = result.steps
         what = None if failure is None else failure.text
         signals.raise_first(interruption.outcome(steps, what))
     return run.outcome()
@@ -108,7 +111,7 @@ class _Supervisor:
     phase: Phase = Phase.RUNNING
     since: float = 0.0
     failures: list[Failure] = field(default_factory=list)
-    result: Result | None = None
+    result: Outcome | None = None
     states: dict[str, str] = field(default_factory=dict)
     reporters: set[str] = field(default_factory=set)
     frozen_nodes: set[str] = field(default_factory=set)
@@ -213,7 +216,7 @@ class _Supervisor:
         while self.running:
             self._handle_events(None)
 
-    def outcome(self) -> Result:
+    def outcome(self) -> Outcome:
         """Return the result with warnings, or raise RunError with the root cause."""
         if self.result is None:
             failure = cause.choose_root_cause(self.failures)
@@ -283,7 +286,7 @@ class _Supervisor:
             case NodeFailure():
                 self.reporters.add(child.node)
                 self.failures.append(cause.failure_from_report(event))
-            case Result():
+            case Result() | PredictionResult():
                 self.result = event
             case State():
                 self.states[child.node] = event.state

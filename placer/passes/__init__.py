@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from placer.graph.graph import Graph
+from placer.graph.kinds import OUTPUT
 from placer.passes.differentiate import differentiate
 from placer.passes.evaluate import evaluate
 from placer.passes.layout import lay_out
@@ -13,6 +15,7 @@ from placer.passes.memcpy import memcpy
 from placer.passes.microbatch import microbatch
 from placer.passes.partial_sums import partial_sums
 from placer.passes.place import place
+from placer.passes.predict import predict
 from placer.passes.recompute import recompute
 from placer.passes.segment import segment
 from placer.passes.send_and_recv import send_and_recv
@@ -42,10 +45,12 @@ SHARED_PASSES = (
     Pass("partial_sums", partial_sums, _Form.PLACED, _Form.PLACED),
     Pass("slice", slice_parameters, _Form.PLACED, _Form.PLACED),
 )
-"""The passes before the training step and the evaluation become two graphs."""
+"""The passes before the graph is divided into those of a training step, an evaluation
+and a prediction."""
 
 TRAIN = Pass("train", train, _Form.PLACED, _Form.PLACED)
 EVALUATE = Pass("evaluate", evaluate, _Form.PLACED, _Form.PLACED)
+PREDICT = Pass("predict", predict, _Form.PLACED, _Form.PLACED)
 
 STEP_PASSES = (
     Pass("microbatch", microbatch, _Form.PLACED, _Form.PLACED),
@@ -56,32 +61,48 @@ STEP_PASSES = (
     Pass("segment", segment, _Form.COPIED, _Form.COPIED),
     Pass("send_and_recv", send_and_recv, _Form.COPIED, _Form.COPIED),
 )
-"""The passes that each of the two graphs goes through."""
+"""The passes that each of these graphs goes through."""
 
-PASSES = {each.name: each for each in (*SHARED_PASSES, TRAIN, EVALUATE, *STEP_PASSES)}
+PASSES = {
+    each.name: each for each in (*SHARED_PASSES, TRAIN, EVALUATE, PREDICT, *STEP_PASSES)
+}
 """All passes by name, in order."""
 
 PassObserver = Callable[[str, Graph], None]
 """A function that is called with the name of each pass and the graph after it."""
 
 
-def lower(
-    graph: Graph, observe: PassObserver | None = None
-) -> tuple[Graph, Graph | None]:
-    """Run all passes; return the graphs of a training step and of an evaluation.
+class LoweredModel(NamedTuple):
+    """The graphs of a model after all passes.
 
-    There is an evaluation if the graph has an `evaluation_batch`. Its edges are numbered
-    after those of the step. Graphs are verified before and after every pass. Raises
+    `evaluation` and `prediction` are None for a model without one. Their edges are
+    numbered after those of the graphs before them.
+    """
+
+    step: Graph
+    evaluation: Graph | None = None
+    prediction: Graph | None = None
+
+
+def lower(graph: Graph, observe: PassObserver | None = None) -> LoweredModel:
+    """Run all passes; return the graphs of a step, an evaluation and a prediction.
+
+    There is an evaluation if the graph has an `evaluation_batch`, and a prediction if
+    it has `output` ops. Graphs are verified before and after every pass. Raises
     GraphError if the model cannot be lowered.
     """
     cache = VerifierCache()
     verify(graph, GraphForm.WRITTEN, cache)
     graph = _run(SHARED_PASSES, graph, cache, observe)
     step = _run((TRAIN, *STEP_PASSES), graph, cache, observe)
-    if graph.evaluation_batch is None:
-        return step, None
-    rest = replace(graph, first_edge=step.next_edge)
-    return step, _run((EVALUATE, *STEP_PASSES), rest, cache, observe)
+    last, evaluation, prediction = step, None, None
+    if graph.evaluation_batch is not None:
+        rest = replace(graph, first_edge=last.next_edge)
+        last = evaluation = _run((EVALUATE, *STEP_PASSES), rest, cache, observe)
+    if graph.of_kind(OUTPUT):
+        rest = replace(graph, first_edge=last.next_edge)
+        prediction = _run((PREDICT, *STEP_PASSES), rest, cache, observe)
+    return LoweredModel(step, evaluation, prediction)
 
 
 def _run(

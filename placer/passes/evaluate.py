@@ -8,6 +8,8 @@ Each `if_training` is its second operand. Ops that depend on no input have the a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from placer.analysis.if_training import is_metric, resolve_if_training
 from placer.graph.graph import Graph, Op
 
@@ -15,9 +17,17 @@ from placer.graph.graph import Graph, Op
 def evaluate(graph: Graph) -> Graph:
     """Run the pass. The graph has an `evaluation_batch`."""
     assert graph.evaluation_batch is not None
+    ops = forward_ops(graph, is_metric)
+    header = f"{graph.name}.eval", graph.cluster, graph.evaluation_batch
+    return Graph(*header, ops, first_edge=graph.first_edge)
+
+
+def forward_ops(graph: Graph, is_root: Callable[[Op], bool]) -> tuple[Op, ...]:
+    """Return the ops for which `is_root` is true and all ops that these need, as they
+    run outside training."""
     once: set[str] = set()
     ops: list[Op] = []
-    for op in resolve_if_training(graph, 1, is_metric):
+    for op in resolve_if_training(graph, 1, is_root):
         if op.has_residual:
             op = op.with_values(op.operands, op.tensors)
         if op.attrs.get("training"):
@@ -28,5 +38,4 @@ def evaluate(graph: Graph) -> Graph:
             once.update(value.name for value in op.results)
             op = op.with_attrs(once=True)
         ops.append(op)
-    header = f"{graph.name}.eval", graph.cluster, graph.evaluation_batch
-    return Graph(*header, tuple(ops), first_edge=graph.first_edge)
+    return tuple(ops)

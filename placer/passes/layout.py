@@ -94,6 +94,9 @@ def _structural_signature(
     if op.structure.layout == "operands" and op.operands:
         have = tuple(layouts[name] for name in op.operands)
         return have, have[:1] * len(op.results)
+    if op.structure.layout == "complete":
+        have = tuple(layouts[name] for name in op.operands)
+        return tuple("R" if each == "P" else each for each in have), ()
     if op.structure.layout == "rows":
         types = (graph.tensor_type(value.name) for value in op.results)
         return (), tuple("S" if each.has_rows else "R" for each in types)

@@ -28,6 +28,9 @@ class ReadOptions:
         report: called with the number of rows read so far.
         nbytes: the most memory that the rows of a function that yields them may use, in
             bytes; None for no limit.
+        to_predict: whether the rows are to be predicted. Then there may be none, and
+            the options of a `csv:` source may be about columns that are not there,
+            such as labels.
     """
 
     other_columns: tuple[Column, ...] = ()
@@ -35,6 +38,7 @@ class ReadOptions:
     seed: int = 0
     report: Callable[[int], None] = ignore_progress
     nbytes: int | None = None
+    to_predict: bool = False
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def make_rows(
                 f"{source}: column '{name}' is one value, not rows",
                 hint="give it a leading dimension, one entry per row",
             )
-        if len(array) == 0:
+        if len(array) == 0 and not request.options.to_predict:
             raise DataError(
                 f"{source}: column '{name}' has no rows",
                 hint="a source needs at least one row",

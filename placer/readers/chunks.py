@@ -81,15 +81,17 @@ def join_chunks(
     """Return the rows of a split by input, from the chunks of all rows.
 
     `chunks` has arrays of shape [rows, ...] and of the input's dtype for each input;
-    they are removed from it. Raises DataError if there are no rows.
+    they are removed from it. Raises DataError if there are no rows, unless they are
+    to be predicted.
     """
     arrays = {}
     for column in request.columns:
         rows = chunks.pop(column.name)
         count = sum(map(len, rows))
-        if count == 0:
+        if count == 0 and not request.options.to_predict:
             hint = "a source needs at least one row"
             raise DataError(f"{request.source.text} has no rows", hint=hint)
-        whole = np.concatenate(rows).reshape(count, *column.shape)
+        empty = np.empty((0, 1), column.dtype)
+        whole = np.concatenate(rows or [empty]).reshape(count, *column.shape)
         arrays[column.name] = whole[split_rows(count, request.data.split)]
     return arrays

@@ -44,8 +44,9 @@ def read(request: ReadRequest) -> LoadedRows:
         return parsers[column.name, name].parse(cells, where)
 
     with open_table(source, path, form) as table:
-        for pattern in (*form.vocabulary, *form.unknown, *form.missing):
-            check_pattern(source, pattern, table.names)
+        if not request.options.to_predict:
+            for pattern in (*form.vocabulary, *form.unknown, *form.missing):
+                check_pattern(source, pattern, table.names)
         feeds = {c.name: columns_of(request, c, table.names) for c in request.used}
         parsers = {
             (column.name, name): CellParser(

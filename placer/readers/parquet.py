@@ -52,8 +52,9 @@ def read(request: ReadRequest) -> LoadedRows:
         ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as table,
     ):
         schema, form = table.schema_arrow, request.data.parquet or Cells()
-        for pattern in (*form.vocabulary, *form.unknown, *form.missing):
-            check_pattern(request.source.text, pattern, schema.names)
+        if not request.options.to_predict:
+            for pattern in (*form.vocabulary, *form.unknown, *form.missing):
+                check_pattern(request.source.text, pattern, schema.names)
         feeds = {c.name: _columns_of(request, c, schema) for c in request.used}
         wanted = list(dict.fromkeys(n for names in feeds.values() for n in names))
         batches = _read_batches(request.source.text, table, wanted, form)

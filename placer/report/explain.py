@@ -50,7 +50,7 @@ MICROBATCH_LAYOUT_TEXTS: dict[Layout, str] = {
 class BuildInfo:
     """The parts of a build that explanations need.
 
-    `graphs` are the graph of a step and the graph of an evaluation; `op_positions` maps
+    `graphs` are the graphs of a step, an evaluation and a prediction; `op_positions` maps
     the name of an op to its position in the spec, such as `digits.yaml:28:16`.
     """
 
@@ -208,12 +208,13 @@ def _crossings(build: BuildInfo, names: set[str], what: str) -> Iterator[str]:
     names = {name for graph in build.graphs for name in _copies(graph, names)}
     lines = [
         line
-        for edges, when in (
-            (plan.step_edges, "step"),
-            (plan.evaluation_edges, "evaluation batch"),
+        for edges, whole, part in (
+            (plan.step_edges, "step", "step"),
+            (plan.evaluation_edges, "evaluation", "evaluation batch"),
+            (plan.prediction_edges, "prediction", "prediction batch"),
         )
         for edge in edges
-        for line in _crossing(edge, names, "evaluation" if edge.once else when)
+        for line in _crossing(edge, names, whole if edge.once else part)
     ]
     if lines:
         yield f"  {what} is sent between nodes:"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -10,7 +11,7 @@ from placer.build.plan import Plan
 from placer.node_kinds import CPU
 from placer.place.ids import format_nodes
 from placer.report.numbers import format_count, format_metrics, format_size, plural
-from placer.runtime.run.result import Result
+from placer.runtime.run.result import PredictionResult, Result
 
 
 def result_lines(result: Result) -> Iterator[str]:
@@ -31,6 +32,13 @@ def result_json(result: Result) -> str:
     shown = msgspec.to_builtins(result)
     del shown["event"], shown["warnings"]
     return msgspec.json.encode(shown).decode()
+
+
+def prediction_line(result: PredictionResult, out: Path) -> str:
+    """Return the result of a prediction as one line."""
+    sent = format_size(sum(result.bytes_sent.values()))
+    rate = format_count(result.samples_per_second)
+    return f"{plural(result.rows, 'row')}, {rate} rows/s, {sent} sent; written to {out}"
 
 
 def plan_line(plan: Plan) -> str:

@@ -23,6 +23,7 @@ from placer.spec.schema import Spec
 from placer.spec.sections.data import read_data
 from placer.spec.sections.graph import build_ops
 from placer.spec.sections.parameters import read_rules
+from placer.spec.sections.predict import read_predict
 from placer.spec.sections.train import Training, read_train
 from placer.spec.tree import MappingNode, SpecNode
 from placer.spec.values import Values
@@ -134,6 +135,7 @@ def load_tree(
     parameters.groups.extend(training.groups)
     build_ops(good.get("graph"), context)
     training_ops = _training_ops(values, training)
+    output_ops = read_predict(good.get("predict"), context)
     if not problems:
         _check_patterns(parameters, problems)
     problems.raise_any()
@@ -141,7 +143,7 @@ def load_tree(
     assert cluster is not None
     assert rows.train is not None
     assert name is not None
-    ops = (*values.ops, *training_ops)
+    ops = (*values.ops, *training_ops, *output_ops)
     eval_batch = rows.eval.batch if rows.eval is not None else None
     return Model(
         graph=Graph(name, cluster, rows.train.batch, ops, microbatches, eval_batch),

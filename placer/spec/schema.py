@@ -195,6 +195,15 @@ class Train(Struct, forbid_unknown_fields=True):
     early_stopping: EarlyStopping | None = None
 
 
+class Predict(Struct, forbid_unknown_fields=True):
+    """What a prediction returns."""
+
+    outputs: Annotated[
+        Annotated[list[str], Meta(min_length=1)],
+        doc("values with rows, such as [probability]"),
+    ]
+
+
 class Spec(Struct, forbid_unknown_fields=True):
     """A model: its nodes, rows, graph and training."""
 
@@ -205,6 +214,7 @@ class Spec(Struct, forbid_unknown_fields=True):
     data: DataSection
     graph: Annotated[list[Any], doc("ops and scopes, in program order")]
     train: Train
+    predict: Predict | None = None
     name: Annotated[Name | None, doc("by default the name of the file")] = None
     parameters: Annotated[
         list[ParameterRule],

@@ -13,8 +13,8 @@ def graphs(place):
     extra = f"  - {{name: seen, op: reduce_sum, in: h.w, place: '{place}'}}\n"
     text = two_layers(first=ONE, second=ONE, extra=extra)
     text = text.replace("graph:", '  eval: {source: "npz:rows.npz"}\ngraph:')
-    step, _ = lower_model(load_model(text))
-    _, evaluation = lower_model(load_model(text.replace("[loss]", "[loss, seen]")))
+    step, *_ = lower_model(load_model(text))
+    _, evaluation, _ = lower_model(load_model(text.replace("[loss]", "[loss, seen]")))
     return step, evaluation
 
 

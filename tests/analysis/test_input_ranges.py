@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from placer.analysis.input_ranges import index_ranges
+from placer.analysis.input_ranges import limit_inputs
 from placer.spec.parse import load_text
 
 SPEC = """\
@@ -30,8 +30,8 @@ def ranges(tmp_path, ops, metrics="loss", *, evaluating=False):
     """(greatest value, op) of each input; the least value is 0."""
     listed = "\n".join(f"  - {op}" for op in ops)
     text = SPEC.replace("OPS", listed).replace("METRICS", metrics)
-    graph = load_text(text, "model.yaml", tmp_path).graph
-    result = index_ranges(graph, evaluating=evaluating)
+    model = limit_inputs(load_text(text, "model.yaml", tmp_path))
+    result = (model.eval if evaluating else model.train).ranges
     assert all(each.low == 0 for each in result.values())
     return {name: (each.high, each.op) for name, each in result.items()}
 

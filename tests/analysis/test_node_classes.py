@@ -85,8 +85,9 @@ def separate_nodes(monkeypatch):
 
 
 def plan_and_programs(spec):
-    step, evaluation = lower_model(spec)
-    graphs = lowered_graphs(spec, step, evaluation)
+    lowered = lower_model(spec)
+    step, evaluation, _ = lowered
+    graphs = lowered_graphs(spec, lowered)
     schedule = make_schedule(step, spec.schedule)
     tables = plan_tables(spec, step, evaluation)
     programs = emit_programs(step, graphs, tables, schedule)
@@ -104,7 +105,7 @@ def test_plan_and_programs_are_the_same_without_classes(case, separate_nodes):
 
 @pytest.mark.parametrize("case", CASES)
 def test_updates_in_place_are_the_same_without_classes(case, separate_nodes):
-    step, evaluation = lower_model(model(case))
+    step, evaluation, _ = lower_model(model(case))
     parameters = [
         (node, op.name) for op in step.of_kind("parameter") for node in step.nodes(op)
     ]
@@ -121,13 +122,13 @@ def test_updates_in_place_are_the_same_without_classes(case, separate_nodes):
 
 
 def test_workers_that_only_use_servers_are_one_class():
-    step, evaluation = lower_model(model("servers"))
+    step, evaluation, _ = lower_model(model("servers"))
     classes = NodeClasses([step, evaluation]).classes
     assert classes["worker:0"] == [f"worker:{i}" for i in range(4)]
 
 
 def test_workers_after_the_first_are_one_class():
-    step, evaluation = lower_model(model("all_reduce"))
+    step, evaluation, _ = lower_model(model("all_reduce"))
     assert NodeClasses([step, evaluation]).classes == {
         "worker:0": ["worker:0"],
         "worker:1": ["worker:1", "worker:2", "worker:3"],
@@ -135,12 +136,12 @@ def test_workers_after_the_first_are_one_class():
 
 
 def test_workers_of_different_stages_are_different_classes():
-    step, _ = lower_model(model("two_stages"))
+    step, *_ = lower_model(model("two_stages"))
     assert all(len(nodes) == 1 for nodes in NodeClasses([step]).classes.values())
 
 
 def test_servers_without_blocks_are_one_class():
-    step, _ = lower_model(model("idle"))
+    step, *_ = lower_model(model("idle"))
     assert [f"ps:{i}" for i in range(5, 9)] in list(
         NodeClasses([step]).classes.values()
     )

@@ -156,7 +156,7 @@ def test_the_memory_of_a_step_is_that_of_the_microbatches_in_flight():
     gradients = 2 * (64 * 64 + 64) * 4
 
     def most(policy):
-        step = LoweredGraph(graph, rows=None, evaluating=False)
+        step = LoweredGraph(graph, rows=None, hook="step")
         memory = MemoryEstimate(step, make_schedule(graph, policy))
         return [
             (memory.activation_bytes(f"worker:{i}") - gradients) / kept

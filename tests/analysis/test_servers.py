@@ -41,7 +41,7 @@ def tables(*sizes, **settings):
 
 def stored_elements(text):
     """The number of parameter elements on each server."""
-    step, _ = lower_model(load_model(text))
+    step, *_ = lower_model(load_model(text))
     found = Counter({f"ps:{i}": 0 for i in range(step.cluster.kind("ps").count)})
     for op in step.of_kind("parameter"):
         for node in step.nodes(op):
@@ -108,11 +108,11 @@ def test_flops_count_as_memory_does():
 
 def test_the_state_of_the_optimizer_counts():
     """adam has two slots for each element, and sgd none."""
-    step, _ = lower_model(load_model(tables(1000, 1000, 1000, 1000, servers=2)))
+    step, *_ = lower_model(load_model(tables(1000, 1000, 1000, 1000, servers=2)))
     whys = {op.name: op.why for op in step.of_kind("embedding")}
     assert f"stores {3 * 1000 * 8 * 4:,} bytes" in whys["t0"]
     sgd = tables(1000, optimizer="{op: sgd, learning_rate: 0.1, place: /node:ps}")
-    step, _ = lower_model(load_model(sgd))
+    step, *_ = lower_model(load_model(sgd))
     (op,) = step.of_kind("embedding")
     assert f"stores {1000 * 8 * 4:,} bytes" in op.why
 

@@ -5,12 +5,15 @@ import shutil
 
 import numpy as np
 import pytest
+from msgspec import structs
 from support.small_models import load_model, two_layers
 
 from placer.build.plan import VERSION, json_schema, read_plan, to_json, with_digest
+from placer.build.plan_check import check_plan
 from placer.channel.memory import MemoryChannel
 from placer.compiler import compile as compile_model
 from placer.errors import BuildError
+from placer.layouts.partition import RowShard
 from placer.resources import find_file
 from placer.runtime.run.barrier import DONE, GO
 from placer.runtime.run.options import Options
@@ -311,3 +314,15 @@ def test_values_with_the_same_nodes_are_one_message(tmp_path, monkeypatch):
         ("worker:0", "ps:0", 4),
         ("worker:1", "ps:0", 4),
     ]
+
+
+@pytest.mark.parametrize(
+    "shard", [RowShard((0,), 3), RowShard((0, 1), 10**12), RowShard((1,), 2)]
+)
+def test_a_plan_whose_nodes_miss_rows_of_an_output_is_refused(shard, tmp_path):
+    plan = compile_model(find_file("specs/digits.yaml"), tmp_path)
+    first, *others = plan.nodes
+    phase = structs.replace(first.prediction, outputs={"probability": shard})
+    nodes = (structs.replace(first, prediction=phase), *others)
+    with pytest.raises(BuildError, match="every row of 'probability' once"):
+        check_plan(structs.replace(plan, nodes=nodes), "plan.json")

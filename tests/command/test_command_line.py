@@ -82,11 +82,12 @@ def test_help_lists_the_commands_in_order(run_command: RunCommand) -> None:
     assert result.status == 0
     listed = result.out.split("Commands:")[1].splitlines()
     names = [line.split()[0] for line in listed if line.startswith("  ")]
-    assert names[:10] == [
+    assert names[:11] == [
         "init",
         "train",
         "compile",
         "launch",
+        "predict",
         "checkpoints",
         "show",
         "explain",
@@ -256,7 +257,7 @@ def test_compile_for_a_single_process(run_command: RunCommand, tmp_path: Path) -
     )
 
 
-PASSES_OF_BOTH_GRAPHS = (
+PASSES_OF_ALL_GRAPHS = (
     "microbatch",
     "layout",
     "recompute",
@@ -265,7 +266,7 @@ PASSES_OF_BOTH_GRAPHS = (
     "segment",
     "send_and_recv",
 )
-"""The passes that run on the graph of a step and on the graph of an evaluation."""
+"""The passes that run on the graphs of a step, an evaluation and a prediction."""
 
 
 @pytest.mark.parametrize("name", PASSES)
@@ -277,7 +278,7 @@ def test_print_after_prints_only_the_graph_on_stdout(
     )
     assert result.status == 0
     graphs = parse_graphs(result.out)
-    assert len(graphs) == (2 if name in PASSES_OF_BOTH_GRAPHS else 1)
+    assert len(graphs) == (3 if name in PASSES_OF_ALL_GRAPHS else 1)
     assert "digits: 4 programs" in result.err
 
 
@@ -540,6 +541,8 @@ def test_explain_a_parameter(run_command: RunCommand, build: Path) -> None:
         "    edge 1: ps:0 -> worker:0, worker:1, h1.w R -> R, 65,536 bytes per step\n"
         "    edge 7: ps:0 -> worker:0, worker:1, h1.w R -> R, "
         "65,536 bytes per evaluation\n"
+        "    edge 9: ps:0 -> worker:0, worker:1, h1.w R -> R, "
+        "65,536 bytes per prediction\n"
         "  its gradient is sent between nodes:\n"
         "    edge 3: worker:0, worker:1 -> ps:0, h1.w.grad P -> R, summed in the "
         "order of the nodes, 65,536 bytes per step\n"

@@ -268,6 +268,7 @@ graph:
       - {name: logits, op: fc, in: h1, size: 10}
       - {name: loss, op: softmax_cross_entropy, in: [logits, label]}
       - {name: accuracy, op: accuracy, in: [logits, label]}
+      - {name: probability, op: softmax, in: logits}
 
 parameters:
   - {match: logits.b, init: {constant: 0.0}}
@@ -282,6 +283,9 @@ train:
     op: adam
     learning_rate: {cosine: {init: 0.01, steps: 220}}
     place: /node:ps/cpu
+
+predict:
+  outputs: [probability]
 """
     )
 

@@ -44,6 +44,7 @@ train:
   metrics: [loss]
   microbatches: MICROBATCHES
   optimizer: {op: sgd, learning_rate: 0.1}
+predict: {outputs: [p]}
 """
 
 
@@ -76,7 +77,7 @@ def probed_model(value, microbatches):
 def test_it_goes_through_every_pass_and_analysis(value, place, layout, microbatches):
     model = probed_model(value, microbatches)
     seen = []
-    step, evaluation = lower(
+    step, evaluation, _ = lower(
         model.graph, lambda name, graph: seen.append((name, graph))
     )
     assert {name for name, _ in seen} == set(PASSES)
@@ -90,7 +91,7 @@ def test_it_goes_through_every_pass_and_analysis(value, place, layout, microbatc
     assert step.is_repeated(probe) == (microbatches > 1)
     nodes = NodeClasses([step, evaluation])
     assert nodes.representative("worker:1")
-    lowered = LoweredGraph(step, 8, evaluating=False)
+    lowered = LoweredGraph(step, 8, hook="step")
     ops = [op for unit in lowered.units_on("worker:0") for op in unit.ops]
     assert probe in ops
     schedule = make_schedule(step, "1f1b")
@@ -111,8 +112,8 @@ def test_programs_call_the_method_with_its_name(tmp_path):
 @pytest.mark.usefixtures("declared")
 def test_what_it_retains_is_not_updated_in_place():
     plain = load_model(TEXT.replace("MICROBATCHES", "1"))
-    step, evaluation = lower(plain.graph)
+    step, evaluation, _ = lower(plain.graph)
     blocks = [op.name for op in step.parameters]
     assert InPlaceAnalysis(step, evaluation).can_update_in_place("ps:0", blocks)
-    step, evaluation = lower(probed_model("h.w", 1).graph)
+    step, evaluation, _ = lower(probed_model("h.w", 1).graph)
     assert not InPlaceAnalysis(step, evaluation).can_update_in_place("ps:0", blocks)

@@ -80,7 +80,7 @@ train:
   optimizer: {{op: sgd, learning_rate: 0.1, place: /node:ps}}
 """
     graphs = {}
-    step, _ = lower_model(
+    step, *_ = lower_model(
         load_model(text), lambda name, graph: graphs.setdefault(name, graph)
     )
     return graphs["layout"], step

@@ -61,7 +61,7 @@ def test_a_worker_has_no_optimizer_and_ends_with_sends(nodes):
 
 
 def test_sends_replace_the_optimizer():
-    single, _ = lower_model(to_single_process(spec("seed_ctr")))
+    single, *_ = lower_model(to_single_process(spec("seed_ctr")))
     updates = [op for op in single.ops if is_update(op.kind)]
     last = max(i for i, op in enumerate(single.ops) if op.is_computed)
     assert all(single.ops.index(op) > last for op in updates)

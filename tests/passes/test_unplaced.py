@@ -50,7 +50,7 @@ def test_the_first_node_kind_is_one_that_computes(single_process):
         first=None,
         second=None,
     )
-    step, _ = lower_model(load_model(text, single_process=single_process))
+    step, *_ = lower_model(load_model(text, single_process=single_process))
     computed = {str(op.place) for op in step.ops if op.is_computed}
     assert computed == {"/node:worker/gpu"}
 
@@ -298,7 +298,7 @@ def test_an_incomplete_place_of_train_backward_is_completed():
 
 def test_a_single_process_ignores_train_backward():
     text = two_layers(nodes=GPUS, first=None, second=None, train=BACKWARD)
-    step, _ = lower_model(load_model(text, single_process=True))
+    step, *_ = lower_model(load_model(text, single_process=True))
     assert {str(op.place) for op in step.ops if op.is_computed} == {"/node:worker/cpu"}
 
 

@@ -202,7 +202,8 @@ def test_wrong_parameters_are_listed_by_name(build: Path, tmp_path: Path) -> Non
         "parameter out.b is missing; "
         "parameter out.c is not in the model; did you mean 'out.b'?; "
         "parameter out.w is float64[8, 1], the model has float32[8, 1]\n"
-        "  hint: use a file that the same model saved with --save-params",
+        "  hint: use a file that the same model saved with --save-params, or a"
+        " checkpoint of it",
         "ps:0",
     )
 

@@ -164,7 +164,7 @@ def test_the_json_schema_has_every_section_and_op():
     sections = schema["$defs"]["Spec"]["properties"]
     assert set(sections) == {
         "name", "nodes", "inputs", "data", "graph", "parameters", "train", "precision",
-        "seed", "emulate",
+        "seed", "emulate", "predict",
     }  # fmt: skip
     fc = schema["$defs"]["op.fc"]
     assert fc["required"] == ["name", "op", "in", "size"]

@@ -28,10 +28,12 @@ graph @digits nodes(worker: 2, ps: 2) batch(128) evaluation(128) {
   %label: int32[batch] = read() {input = label}
   %loss: float32[] = softmax_cross_entropy(%logits, %label) @/node:worker/cpu
   %accuracy: int32[3] = accuracy(%logits, %label) @/node:worker/cpu
+  %probability: float32[batch, 10] = softmax(%logits) @/node:worker/cpu
   record(%loss) {metric = loss}
   record(%accuracy) {metric = accuracy, final = ratio}
   optimizer() {group = 0, rule = adam, learning_rate = {cosine = {init = 0.01, steps = 220}}, update = sync, slicing = {min_block = 8192, rounding = ceil, dispatch = balanced}} @/node:ps/cpu
   minimize(%loss) {clip = {global_norm = 1.0}}
+  output(%probability) {output = probability}
 }
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 from placer.build.folder import read_file
 from placer.build.modules import modules_in
@@ -15,8 +16,13 @@ from placer.runtime.program.node import Node
 Hook = Callable[[Node], None]
 
 
-Hooks = tuple[Hook, Hook | None]
-"""A program's `step` and, where the build evaluates, its `evaluate`."""
+class Hooks(NamedTuple):
+    """The hooks of a program; `evaluate` and `predict` are None in a build without an
+    evaluation or a prediction."""
+
+    step: Hook
+    evaluate: Hook | None
+    predict: Hook | None
 
 
 def load_program(folder: Path, plan: Plan, node: NodePlan) -> Hooks:
@@ -35,4 +41,5 @@ def load_program(folder: Path, plan: Plan, node: NodePlan) -> Hooks:
     # Tracebacks, and the report of a failed op, refer to the file by this name.
     with modules_in(folder):  # the build has the modules that the spec calls
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
-    return module.step, getattr(module, "evaluate", None)
+    evaluate, predict = (getattr(module, n, None) for n in ("evaluate", "predict"))
+    return Hooks(module.step, evaluate, predict)

@@ -1,7 +1,7 @@
 """`Node`: the calls that node programs consist of.
 
-A node program is a Python module with jitted functions and a function `step(node)`, and
-`evaluate(node)` if the spec has an evaluation:
+A node program is a Python module with jitted functions and a function `step(node)`,
+`evaluate(node)` if the spec has an evaluation, and `predict(node)` if it has outputs:
 
     def step(node):
         image, label = node.read("image", "label")
@@ -58,6 +58,8 @@ class Node(Microbatches):
         on_record: receives recorded values, and the number of rows that a plain number
             among them counts by.
         devices: the devices of the node.
+        on_outputs: called after each batch of an evaluation or a prediction, with its
+            number and the outputs of the batch, once the next batch was started.
         where: what the node does now, for messages: `step 3`.
         parts, turns, microbatch, count: as in `Microbatches`.
     """
@@ -71,7 +73,9 @@ class Node(Microbatches):
     phases: tuple[NodePhase, NodePhase | None]
     on_record: Callable[[Mapping[str, Any], int], None]
     devices: Devices
+    on_outputs: Callable[[int, Mapping[str, Any]], None] = lambda batch, outputs: None
     where: str = ""
+    _outputs: Mapping[str, Any] = field(default_factory=dict, init=False)
     _recorded: tuple[Any, ...] = field(default=(), init=False)
     _step: int = field(default=0, init=False)
     _position: tuple[int, int] = field(default=(1, 0), init=False)
@@ -411,8 +415,21 @@ class Node(Microbatches):
             self._recorded += tuple(values.values())
         self.on_record(values, self.count if self._evaluation else 1)
 
+    def output(self, /, **outputs: Any) -> None:
+        """Return this node's rows of outputs, of a batch of a prediction.
+
+        This does not wait for values that are still being computed.
+
+        Args:
+            outputs: the rows of each output, by name.
+
+        Example:
+            node.output(probability=probability)
+        """
+        self._outputs = {**self._outputs, **outputs}
+
     def batches(self) -> Iterator[int]:
-        """Run the batches of an evaluation.
+        """Run the batches of an evaluation or a prediction.
 
         Returns:
             An iterator over the numbers of the batches, from 0. During each one the
@@ -421,21 +438,29 @@ class Node(Microbatches):
         Example:
             for _ in node.batches():
         """
-        # Wait for the metrics of a batch only after the next one was started, so that
+        # Wait for the results of a batch only after the next one was started, so that
         # JAX always has work; and for all of them at the end: after that nothing reads
         # the parameters, so the next update may overwrite them in place.
         order = self._batches.order
-        previous: tuple[Any, ...] = ()
         for batch in range(order.steps_per_epoch):
             self._batch = batch
             self._position = (1, batch)
             self.count = self._batches.batch_size(batch)
-            yield batch
-            for value in previous:
-                np.asarray(value)
             previous, self._recorded = self._recorded, ()
-        for value in previous:
+            outputs, self._outputs = self._outputs, {}
+            yield batch
+            self._end_batch(batch - 1, previous, outputs)
+        self._end_batch(order.steps_per_epoch - 1, self._recorded, self._outputs)
+        self._recorded, self._outputs = (), {}
+
+    def _end_batch(
+        self, batch: int, recorded: Sequence[Any], outputs: Mapping[str, Any]
+    ) -> None:
+        """Wait for the results of a batch; -1 is before the first one."""
+        for value in recorded:
             np.asarray(value)
+        if batch >= 0:
+            self.on_outputs(batch, outputs)
 
     # The calls of the executor.
 
@@ -454,6 +479,12 @@ class Node(Microbatches):
         self._evaluation, self._batch = True, 0
         self.count = 0
         self.exchange.new_step()
+
+    def enter_prediction(self) -> None:
+        """Start the prediction: `evaluating` are its batches, and it is the second of
+        `phases`."""
+        self.enter_evaluation(0)
+        self.where = "prediction"
 
     @property
     def _batches(self) -> Batches:

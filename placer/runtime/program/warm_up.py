@@ -23,45 +23,62 @@ from placer.readers import Order
 from placer.readers.digests import Digests
 from placer.readers.rows import NO_DIGESTS
 from placer.runtime.program.exchange import Exchange, local_shape
-from placer.runtime.program.load import Hooks
+from placer.runtime.program.load import Hook
 from placer.runtime.program.node import Node
 from placer.runtime.run.batches import Batches
 from placer.tables.dense import DenseTable
 from placer.tables.protocol import ProgramTable
 
 
-def run_warm_up(plan: Plan, node: Node, hooks: Hooks) -> None:
+def run_warm_up(
+    plan: Plan, node: Node, step: Hook, evaluate: Hook | None = None
+) -> None:
     """Run a node's `step` and `evaluate` until everything that they compute is there,
     with batches of every number of rows that they may have."""
-    step, evaluate = hooks
+    for size in node.training.sizes:
+        running = _dry_node(plan, node, (size,), None)
+        running.enter_step(1, 1, 0)
+        step(running)
+    if evaluate is not None and node.phases[1] is not None:
+        running = _dry_node(plan, node, node.training.sizes[:1], node.evaluating)
+        running.enter_evaluation(1)
+        evaluate(running)
+
+
+def warm_up_prediction(plan: Plan, node: Node, predict: Hook) -> None:
+    """Run a node's `predict` as `run_warm_up` runs the other hooks."""
+    running = _dry_node(plan, node, node.training.sizes[:1], node.evaluating)
+    running.enter_prediction()
+    predict(running)
+
+
+def _dry_node(
+    plan: Plan, node: Node, rows: Sequence[int], evaluated: Batches | None
+) -> Node:
+    """Return a copy of a node that reads zeros, and that sends and changes nothing.
+
+    `rows` are the sizes of its training batches, `evaluated` the batches whose sizes
+    those of its evaluation have.
+    """
     columns = {column.name: column for column in plan.columns}
 
     def batches(rows: Sequence[int]) -> Batches:
         order = Order(sum(rows), rows[0], shuffle=False, seed=0, remainder="keep")
         return Batches(order, _ZeroRows(columns))
 
-    def dry(rows: Sequence[int], evaluated: Batches | None) -> Node:
-        exchange = node.exchange
-        dry_exchange = _DryExchange(
-            exchange.node, exchange.channel, exchange.edges, exchange.workers
-        )
-        return replace(
-            node,
-            exchange=dry_exchange,
-            tables={name: _FrozenTable(table) for name, table in node.tables.items()},
-            training=batches(rows),
-            evaluating=batches(evaluated.sizes) if evaluated else None,
-            on_record=lambda recorded, _: _settle(recorded.values()),
-        )
-
-    for size in node.training.sizes:
-        running = dry((size,), None)
-        running.enter_step(1, 1, 0)
-        step(running)
-    if evaluate is not None and node.phases[1] is not None:
-        running = dry(node.training.sizes[:1], node.evaluating)
-        running.enter_evaluation(1)
-        evaluate(running)
+    exchange = node.exchange
+    dry_exchange = _DryExchange(
+        exchange.node, exchange.channel, exchange.edges, exchange.workers
+    )
+    return replace(
+        node,
+        exchange=dry_exchange,
+        tables={name: _FrozenTable(table) for name, table in node.tables.items()},
+        training=batches(rows),
+        evaluating=batches(evaluated.sizes) if evaluated else None,
+        on_record=lambda recorded, _: _settle(recorded.values()),
+        on_outputs=lambda _, outputs: _settle(outputs.values()),
+    )
 
 
 @dataclass(slots=True)

@@ -34,6 +34,8 @@ VERDICT = -15
 MACHINES, RESUME, RANGES, RANGE_PART = -16, -17, -18, -19
 """The edges of resuming: what the bits of results depend on, the chosen checkpoint,
 which bytes of its files a node needs, and these bytes."""
+OUTPUT_ROWS = -20
+"""The edge of the outputs of a prediction."""
 
 
 def barrier(

@@ -12,7 +12,7 @@ import msgspec
 from placer.channel.cause import Cause
 from placer.errors import RunError
 from placer.printable import make_printable
-from placer.runtime.run.result import Metrics, Result
+from placer.runtime.run.result import Metrics, PredictionResult, Result
 
 IMPORTING: Final = "importing"
 """The state of a node that imports JAX, its program and the model's modules."""
@@ -157,6 +157,7 @@ Event: TypeAlias = (
     | Resumed
     | NodeWarning
     | Result
+    | PredictionResult
     | NodeFailure
     | Output
 )

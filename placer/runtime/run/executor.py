@@ -10,7 +10,7 @@ from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.program.devices import Devices, in_precision, open_devices
 from placer.runtime.program.exchange import Exchange
-from placer.runtime.program.load import Hook
+from placer.runtime.program.load import Hook, Hooks
 from placer.runtime.program.nans import NanCheck
 from placer.runtime.program.node import Node
 from placer.runtime.program.warm_up import run_warm_up
@@ -41,18 +41,18 @@ from placer.tables.block_table import BlockTable
 from placer.tables.learning_rate import build_schedule
 
 
-def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result | None:
+def execute(execution: Execution, hooks: Hooks) -> Result | None:
     """Run a node's program from the first barrier to the last.
 
     Args:
         execution: the node's run.
-        step: the program's `step`.
-        evaluate: the program's `evaluate`, if it has one.
+        hooks: those of the program.
 
     Returns:
         The result of the run on the control node, None on the others.
     """
     plan, channel, options = execution.plan, execution.channel, execution.options
+    step, evaluate = hooks.step, hooks.evaluate
     with ExitStack() as contexts:
         devices = contexts.enter_context(open_devices(execution.me, execution.emulates))
         contexts.enter_context(in_precision(plan, execution.me))
@@ -85,7 +85,7 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         execution.report_state(COMPILING)
         node.where = "compiling"
         if not options.debug_nans:  # nothing is compiled with debug_nans
-            run_warm_up(plan, node, (step, evaluate))
+            run_warm_up(plan, node, step, evaluate)
         node.where = ""
         execution.report_state(PREPARED)
         barrier(plan, channel, {}, READY)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.build.plan import Plan
+from placer.channel.protocol import Channel
 from placer.errors import DataError, RunError
 from placer.files.regular import open_regular
 from placer.readers import Digests
@@ -39,12 +40,29 @@ def run_handshake(
         "build": plan.digest,
         "--steps": options.steps or 0,
         "--save-params": options.save_params is not None,
-        "--init-params": fingerprint(options.init_params),
+        "--init-params": start_fingerprint(execution),
         "--checkpoint": options.checkpoint is not None,
         "--checkpoint-every": options.checkpoint_every or "",
         "--resume": options.resume is not None,
         "--partial": options.partial,
     }
+    common = agree(plan, channel, facts)
+    node.training = training.with_rows(common["training rows"])
+    keep = execution.keeps_digests
+    trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
+    if evaluating is None:
+        return trained, None
+    node.evaluating = evaluating.with_rows(common["evaluation rows"])
+    evaluated = compare_rows(plan, channel, EVALUATION, evaluating.rows, keep=keep)
+    return trained, evaluated
+
+
+def agree(plan: Plan, channel: Channel, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Exchange facts with all nodes, and return those that all have in common.
+
+    A fact is None on a node that does not know it. Raises RunError on the control node
+    if nodes differ.
+    """
 
     def check(reports: list[Any]) -> None:
         for node, node_report in zip(plan.nodes, reports, strict=True):
@@ -56,21 +74,21 @@ def run_handshake(
         for fact in facts:
             _common(plan, reports, fact)
 
-    reports = barrier(plan, channel, facts, HANDSHAKE, check)
-    node.training = training.with_rows(_common(plan, reports, "training rows"))
-    keep = execution.keeps_digests
-    trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
-    if evaluating is None:
-        return trained, None
-    node.evaluating = evaluating.with_rows(_common(plan, reports, "evaluation rows"))
-    evaluated = compare_rows(plan, channel, EVALUATION, evaluating.rows, keep=keep)
-    return trained, evaluated
+    reports = barrier(plan, channel, dict(facts), HANDSHAKE, check)
+    return {fact: _common(plan, reports, fact) for fact in facts}
 
 
-def fingerprint(file: Path | None) -> str:
-    """Return a digest of a parameter file, to compare between nodes; "" for no file."""
-    if file is None:
+def start_fingerprint(execution: Execution) -> str | None:
+    """Return a digest of the parameters that `--init-params` names; "" without the
+    option, and None on a node that has not read them because it has no tables."""
+    if execution.options.init_params is None:
         return ""
+    file = execution.start_file
+    return None if file is None else fingerprint(file)
+
+
+def fingerprint(file: Path) -> str:
+    """Return a digest of a file, to compare between nodes."""
     try:
         with open_regular(file) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()[:16]

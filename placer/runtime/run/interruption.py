@@ -32,6 +32,8 @@ STOPPING: Final = (
 NOTHING_KEPT: Final = (
     "nothing was saved: with --checkpoint DIR, an interrupted run can be continued"
 )
+NOTHING_PREDICTED: Final = "the predictions were not written"
+"""What is said of a prediction that a signal has ended."""
 
 
 class Decision(Enum):
@@ -50,6 +52,7 @@ class Interruption:
         params_file: the file that the run saves its parameters to, if it saves any.
         checkpoints: the folder that the run saves checkpoints to, if it saves any.
         grace: the seconds that the nodes have to stop after the same step.
+        nothing_kept: what is said of a run without a result that saves nothing.
         last_checkpoint: the path of the last complete checkpoint of the run.
         stopping_since: the time of the first signal, if the run can still save.
         why: why nothing was saved.
@@ -58,6 +61,7 @@ class Interruption:
     params_file: Path | None = None
     checkpoints: Path | None = None
     grace: float = 30.0
+    nothing_kept: str = NOTHING_KEPT
     last_checkpoint: str = ""
     stopping_since: float | None = None
     why: str = "the file was not completely written"
@@ -104,13 +108,14 @@ class Interruption:
         """Return the text for an interrupted run: what it has saved, or why nothing.
 
         Args:
-            steps: the number of steps of its result, or None without a result.
+            steps: the number of steps of its result, or of rows of a prediction; None
+                without a result.
             failure: what has failed, if anything.
         """
         if not self.saves:
             if failure is not None and steps is None:
                 return f"the run had failed: {failure}"
-            return "" if steps is not None else NOTHING_KEPT
+            return "" if steps is not None else self.nothing_kept
         if steps is None:
             last = self.last_checkpoint
             before = f"; the last checkpoint is {last}" if last else ""

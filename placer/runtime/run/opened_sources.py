@@ -35,6 +35,23 @@ def open_batches(
         data: the source and its batches.
         phase_of: returns the phase of a node.
     """
+    rows = open_rows(execution, data, phase_of)
+    count = rows.rows if rows is not None else data.batch
+    order = Order(count, data.batch, data.shuffle, data.seed, data.remainder)
+    return Batches(order, rows)
+
+
+def open_rows(
+    execution: Execution,
+    data: RowSource,
+    phase_of: Callable[[NodePlan], NodePhase | None],
+    *,
+    to_predict: bool = False,
+) -> Rows | None:
+    """Open a source as `open_batches` does; return None on a node that reads nothing.
+
+    `to_predict` is whether the rows are to be predicted.
+    """
     plan, build = execution.plan, execution.folder
     execution.rows_read = 0
     inputs = inputs_of(phase_of(execution.me))
@@ -64,8 +81,7 @@ def open_batches(
                 # Half of the memory is for the copy that joins chunks of a column. All
                 # nodes may be on this machine, so each gets an equal part.
                 nbytes=available_nbytes() // 2 // len(readers),
+                to_predict=to_predict,
             ),
         )
-    count = rows.rows if rows is not None else data.batch
-    order = Order(count, data.batch, data.shuffle, data.seed, data.remainder)
-    return Batches(order, rows)
+    return rows

@@ -38,7 +38,8 @@ class Option:
         high: the highest value of a whole number.
         seconds: whether the value is a time to wait.
         choices: the words from which the value is chosen.
-        file: whether the value is a file that the run reads or writes, or a folder.
+        file: whether the value is a file or folder that the run reads, a file that it
+            writes, or a folder.
         parse: reads the value; it raises PlacerError for one that is not valid.
         for_threads: whether nodes that are threads can use it.
     """
@@ -108,7 +109,11 @@ class Options:
         None, "Write all parameters to FILE at the end, as safetensors.", file="written"
     )
     init_params: Path | None = _option(
-        None, "Start from the parameters in FILE, in safetensors format.", file="read"
+        None,
+        "Start from the parameters of a safetensors file, of a checkpoint, or of the "
+        "last good one in a folder of checkpoints.",
+        metavar="PATH",
+        file="read",
     )
     checkpoint: Path | None = _option(
         None,

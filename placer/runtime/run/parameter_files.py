@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,7 +13,8 @@ import numpy as np
 
 from placer.config.safetensors import DTYPES, open_tensors
 from placer.errors import DataError, did_you_mean
-from placer.files.atomic import atomic_file
+from placer.files.atomic import atomic_file, mode_of
+from placer.types import TensorType
 
 _DTYPE_WORDS = {dtype: word for word, dtype in DTYPES.items()}
 
@@ -35,7 +36,7 @@ def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
     if path.exists() and not path.is_file():
         raise DataError(f"parameters cannot be written to {path}: it is not a file")
     try:
-        with atomic_file(path, _mode(path)) as file:
+        with atomic_file(path, mode_of(path)) as file:
             _write(file, parameters)
     except OSError as error:
         raise DataError(
@@ -74,20 +75,17 @@ def _write(file: BinaryIO, parameters: Mapping[str, np.ndarray]) -> None:
         file.write(flat.view(np.uint8).data)
 
 
-def _mode(path: Path) -> int:
-    """Return the mode of an existing file, or that of a new file."""
-    if path.exists():
-        return path.stat().st_mode & 0o777
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return 0o666 & ~mask
-
-
 def load(path: Path) -> dict[str, np.ndarray]:
     """Return the parameters of a file by name; DataError if it cannot be read."""
+    with errors_of_file(path), open_tensors(path) as (types, file):
+        return {name: file.get_tensor(name) for name in types}
+
+
+@contextmanager
+def errors_of_file(path: Path) -> Iterator[None]:
+    """Return a context in which a file is read; it raises DataError if that fails."""
     try:
-        with open_tensors(path) as (types, file):
-            return {name: file.get_tensor(name) for name in types}
+        yield
     except FileNotFoundError:
         raise DataError(
             f"there is no parameter file {path}", hint="write one with --save-params"
@@ -99,36 +97,33 @@ def load(path: Path) -> dict[str, np.ndarray]:
         ) from error
 
 
-def check(
-    parameters: Mapping[str, np.ndarray],
-    declared: Mapping[str, tuple[tuple[int, ...], str]],
-) -> None:
-    """Check that the parameters of a file are those of the model.
+def check(stored: Mapping[str, TensorType], declared: Mapping[str, TensorType]) -> None:
+    """Check that the parameters of a file or checkpoint are those of the model.
 
     Args:
-        parameters: the parameters of the file, by name.
-        declared: the shape and dtype of each parameter of the model.
+        stored: the types of its parameters, by name.
+        declared: those of the parameters of the model.
 
     Raises:
         DataError: naming every parameter that is missing, that is not in the model, or
             that has another shape or dtype.
     """
     problems = []
-    for name in sorted({*parameters, *declared}):
-        if name not in parameters:
+    for name in sorted({*stored, *declared}):
+        if name not in stored:
             problems.append(f"parameter {name} is missing")
         elif name not in declared:
-            hint = did_you_mean(name, set(declared) - set(parameters) or declared)
+            hint = did_you_mean(name, set(declared) - set(stored) or declared)
             problems.append(f"parameter {name} is not in the model; {hint}")
-        else:
-            array, (shape, dtype) = parameters[name], declared[name]
-            if (array.shape, str(array.dtype)) != (tuple(shape), dtype):
-                problems.append(
-                    f"parameter {name} is {array.dtype}{list(array.shape)},"
-                    f" the model has {dtype}{list(shape)}"
-                )
+        elif stored[name] != declared[name]:
+            found, wanted = stored[name], declared[name]
+            problems.append(
+                f"parameter {name} is {found.dtype}{list(found.shape)},"
+                f" the model has {wanted.dtype}{list(wanted.shape)}"
+            )
     if problems:
         raise DataError(
             "the parameters do not fit the model: " + "; ".join(problems),
-            hint="use a file that the same model saved with --save-params",
+            hint="use a file that the same model saved with --save-params, or a"
+            " checkpoint of it",
         )

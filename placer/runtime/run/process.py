@@ -36,7 +36,9 @@ from placer.runtime.run.failure import failure_event, root_cause_reported
 from placer.runtime.run.interruption import STOPPING
 from placer.runtime.run.options import Options
 from placer.runtime.run.output import report_output
-from placer.runtime.run.result import Result
+from placer.runtime.run.prediction import predict
+from placer.runtime.run.prediction_request import PredictionRequest
+from placer.runtime.run.result import Outcome
 from placer.runtime.run.state import Execution
 
 STATE_INTERVAL = 0.5
@@ -67,7 +69,8 @@ def run(
     report_fd: int | None = None,
     order_fd: int | None = None,
     job: str | None = None,
-) -> Result | None:
+    prediction: PredictionRequest | None = None,
+) -> Outcome | None:
     """Run one node of a build in this process until the run ends.
 
     Args:
@@ -83,6 +86,7 @@ def run(
             evaluation. The caller closes it.
         job: a name that distinguishes runs on the same addresses; by default the
             build's hash.
+        prediction: predict these rows instead of training.
 
     Returns:
         The result of the run on the control node, None on the others.
@@ -153,7 +157,10 @@ def run(
             trim_caches()
             if me.computes:
                 keep_compiled()
-            return execute(execution, *load_program(folder, plan, me))
+            hooks = load_program(folder, plan, me)
+            if prediction is not None:
+                return predict(execution, hooks, prediction)
+            return execute(execution, hooks)
     except BaseException as error:
         report(failure_event(node, error, channel))
         raise
@@ -207,7 +214,7 @@ def main(file: str, *hooks: Hook) -> None:
 
     Args:
         file: the path of the program, `__file__`.
-        hooks: the program's `step` and `evaluate`; they are not used.
+        hooks: the program's `step` and the others; they are not used.
 
     Example:
         if __name__ == "__main__":

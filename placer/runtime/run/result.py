@@ -86,3 +86,26 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
                 "only a result of placer.launch has the history and the parameters"
             )
         return self.__dict__[name]()
+
+
+class PredictionResult(
+    msgspec.Struct, frozen=True, tag_field="event", tag="prediction_result"
+):
+    """The result of a prediction, which the control node reports as an event.
+
+    Attributes:
+        rows: the number of rows.
+        samples_per_second: rows per second, after everything was compiled.
+        bytes_sent: the payload bytes that each node sent.
+        warnings: messages about processes that failed after the predictions were
+            written.
+    """
+
+    rows: int
+    samples_per_second: float
+    bytes_sent: dict[str, int]
+    warnings: tuple[str, ...] = ()
+
+
+Outcome: TypeAlias = Result | PredictionResult
+"""What the control node reports at the end of a run."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from placer.build.plan import NodePlan, Plan
 from placer.channel.protocol import Array, Channel, Key
-from placer.checkpoint.folder import broken_checkpoints, list_checkpoints
+from placer.checkpoint.choice import candidates, is_checkpoint
 from placer.checkpoint.manifest import FILE, Manifest, Progress
 from placer.checkpoint.reading import Checkpoint, Wanted
 from placer.config.slicing import Block
@@ -29,7 +29,7 @@ from placer.runtime.run.barrier import (
     send_json,
 )
 from placer.runtime.run.byte_messages import send_parts
-from placer.runtime.run.events import NodeWarning, Report, Resumed
+from placer.runtime.run.events import NodeWarning, Resumed
 from placer.runtime.run.handshake import fingerprint
 from placer.runtime.run.same_model import (
     check_same_data,
@@ -72,13 +72,15 @@ def resume(
     plan, channel = execution.plan, execution.channel
     named = execution.options.resume
     assert named is not None
-    candidates = (
-        _candidates(named, execution.report) if execution.is_control else iter(())
+    tried = (
+        candidates(named, lambda why: execution.report(NodeWarning(why)))
+        if execution.is_control
+        else iter(())
     )
     while True:
         choice, checkpoint = Choice(), None
         if execution.is_control:
-            checkpoint = next(candidates)
+            checkpoint = next(tried)
             check_same_model(
                 checkpoint.manifest, plan, execution.report, execution.options.partial
             )
@@ -98,7 +100,7 @@ def resume(
             assert progress is not None
             break
         if execution.is_control:
-            if _is_checkpoint(named):
+            if is_checkpoint(named):
                 raise CheckpointError(problem)
             execution.report(NodeWarning(f"{problem}; an earlier one is taken"))
     if checkpoint is not None:
@@ -113,33 +115,6 @@ def _first_problem(plan: Plan, reports: Sequence[Mapping[str, str]]) -> str:
         if report[""]:
             return f"{node.name}: {report['']}"
     return ""
-
-
-def _candidates(named: Path, report: Report) -> Iterator[Checkpoint]:
-    """Yield the checkpoints to try: the named one, or those of a folder, last first.
-
-    Raises CheckpointError if there is none left.
-    """
-    if not named.is_dir():
-        raise CheckpointError(f"there is no folder '{named}'")
-    if _is_checkpoint(named):
-        yield Checkpoint(named.resolve())
-        return
-    for _, error in broken_checkpoints(named):
-        report(NodeWarning(error.message))
-    for path, _ in list_checkpoints(named):
-        try:
-            yield Checkpoint(path.resolve())
-        except CheckpointError as error:
-            report(NodeWarning(f"{error.message}; an earlier one is taken"))
-    raise CheckpointError(
-        f"'{named}' has no checkpoint that can be read",
-        hint="placer checkpoints DIR lists and verifies them",
-    )
-
-
-def _is_checkpoint(named: Path) -> bool:
-    return (named / FILE).exists()
 
 
 class Contents(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Final
 
 from placer.build.plan import Plan
@@ -16,6 +17,7 @@ from placer.runtime.run.opened_sources import inputs_of
 
 TRAINING: Final = "training"
 EVALUATION: Final = "evaluation"
+PREDICTION: Final = "prediction"
 
 _HINT = (
     "a source must return the same rows in every process: sort the items of a set or a"
@@ -24,7 +26,13 @@ _HINT = (
 
 
 def compare_rows(
-    plan: Plan, channel: Channel, phase: str, rows: Rows | None, *, keep: bool = False
+    plan: Plan,
+    channel: Channel,
+    phase: str,
+    rows: Rows | None,
+    data: Data | None = None,
+    *,
+    keep: bool = False,
 ) -> Digests | None:
     """Let the control node compare the rows of all nodes.
 
@@ -33,8 +41,9 @@ def compare_rows(
     Args:
         plan: the plan.
         channel: the node's channel.
-        phase: TRAINING or EVALUATION.
+        phase: TRAINING, EVALUATION or PREDICTION.
         rows: the rows that this node reads in the phase, if any.
+        data: the source, if it is not that of the plan.
         keep: whether the control node needs the digests, even of one node.
 
     Returns:
@@ -44,15 +53,11 @@ def compare_rows(
     Raises:
         RunError: on the control node, if rows differ. It aborts the run on the others.
     """
-    training = phase == TRAINING
-    readers = [
-        node.name
-        for node in plan.nodes
-        if inputs_of(node.step if training else node.evaluation)
-    ]
+    phase_of = attrgetter("step" if phase == TRAINING else phase)
+    readers = [node.name for node in plan.nodes if inputs_of(phase_of(node))]
     if not readers or (len(readers) < 2 and not keep):
         return None
-    key = Key(ROWS, 0 if training else 1)
+    key = Key(ROWS, (TRAINING, EVALUATION, PREDICTION).index(phase))
     own = None if rows is None else rows.digests()
     if channel.node != plan.control:
         if own is not None:
@@ -64,7 +69,8 @@ def compare_rows(
         else receive_json(channel, name, key, Digests)
         for name in readers
     }
-    data = plan.train if training else plan.evaluation
+    if data is None:
+        data = plan.train if phase == TRAINING else plan.evaluation
     assert data is not None
     check_same_rows(data, phase, digests)
     return merge_digests(digests.values())

@@ -74,13 +74,14 @@ def placement_digest(plan: Plan) -> str:
     """Return a digest of what decides the order of all sums of a run: what each node
     reads, computes, stores and sends.
 
-    Learning rates and hyperparameters are left out, and so are the lengths of training
-    and the metrics.
+    Learning rates and hyperparameters are left out, and so are the lengths of training,
+    the metrics and predictions.
     """
     nodes = [
         structs.replace(
             node,
             program="",
+            prediction=None,
             tables=tuple(
                 structs.replace(table, learning_rate=None, hyper={})
                 for table in node.tables

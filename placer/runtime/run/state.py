@@ -56,6 +56,9 @@ class Execution:
         node: the node as its program sees it, once it exists.
         timing: the duration of the steps.
         state_lock: held while a state is reported.
+        start_file: the file that says from which parameters the tables have started:
+            that of `--init-params`, or the manifest of a checkpoint, which has the
+            checksums of its files.
         checkpointing: the settings of checkpoints, None if none are saved.
         common_step: the node's part in ending or saving the run at a step that the spec
             does not fix.
@@ -74,6 +77,7 @@ class Execution:
     node: Node | None = None
     timing: Timing = field(default_factory=Timing)
     state_lock: threading.Lock = field(default_factory=threading.Lock)
+    start_file: Path | None = None
     checkpointing: CheckpointSettings | None = field(init=False)
     common_step: CommonStep = field(init=False)
 

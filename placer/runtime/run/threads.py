@@ -24,7 +24,9 @@ from placer.runtime.run.interruption import (
     interruption_of,
 )
 from placer.runtime.run.options import Options
-from placer.runtime.run.result import Result
+from placer.runtime.run.prediction import predict
+from placer.runtime.run.prediction_request import PredictionRequest
+from placer.runtime.run.result import Outcome
 from placer.runtime.run.state import Execution
 
 INTERRUPT_TIMEOUT = 2.0
@@ -38,7 +40,8 @@ def run_in_threads(
     interrupts: Callable[[], int] = int,
     interruption: Interruption | None = None,
     watch: Report = show_output,
-) -> Result:
+    prediction: PredictionRequest | None = None,
+) -> Outcome:
     """Run all nodes of a build as threads of this process, over the memory channel.
 
     Programs, executor and protocols are the same as with processes. After an interrupt,
@@ -51,6 +54,7 @@ def run_in_threads(
             nodes stop after the same step and save, without a last evaluation.
         interruption: what interrupts do; by default as the options say.
         watch: called with the events of the nodes, from their threads.
+        prediction: predict these rows instead of training.
 
     Returns:
         The result of the run.
@@ -89,11 +93,13 @@ def run_in_threads(
                 loaded[node.program] = load_program(folder, plan, node)
             return loaded[node.program]
 
-    def run_node(execution: Execution) -> Result | None:
+    def run_node(execution: Execution) -> Outcome | None:
         me = execution.me
         try:
             with node_in_thread(me.name), root_cause_reported(execution):
-                return execute(execution, *load(me))
+                if prediction is not None:
+                    return predict(execution, load(me), prediction)
+                return execute(execution, load(me))
         finally:
             execution.channel.close()
 
@@ -126,10 +132,10 @@ def run_in_threads(
 
 
 def _start_thread(
-    call: Callable[[], Result | None], node: str
-) -> Future[Result | None]:
+    call: Callable[[], Outcome | None], node: str
+) -> Future[Outcome | None]:
     """Call `call` in a daemon thread, which does not keep the process from ending."""
-    future: Future[Result | None] = Future()
+    future: Future[Outcome | None] = Future()
 
     def run() -> None:
         try:

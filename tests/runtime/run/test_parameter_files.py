@@ -15,6 +15,7 @@ import safetensors.numpy
 
 from placer.errors import DataError
 from placer.runtime.run import parameter_files
+from placer.types import TensorType
 
 PARAMETERS = {
     "h1.w": np.arange(6, dtype=np.float32).reshape(2, 3).T,
@@ -22,9 +23,9 @@ PARAMETERS = {
     "a": np.zeros(0, np.float32),
 }
 DECLARED = {
-    "h1.w": ((3, 2), "float32"),
-    "gain": ((), "float64"),
-    "a": ((0,), "float32"),
+    "h1.w": TensorType("float32", (3, 2)),
+    "gain": TensorType("float64"),
+    "a": TensorType("float32", (0,)),
 }
 
 
@@ -37,7 +38,8 @@ def test_saved_parameters_are_loaded(tmp_path):
         assert loaded[name].dtype == array.dtype
         assert loaded[name].shape == array.shape
         np.testing.assert_array_equal(loaded[name], array)
-    parameter_files.check(loaded, DECLARED)
+    types = {n: TensorType(str(a.dtype), a.shape) for n, a in loaded.items()}
+    parameter_files.check(types, DECLARED)
     assert [p.name for p in tmp_path.iterdir()] == ["p.safetensors"]
 
 
@@ -140,13 +142,13 @@ def test_a_file_with_unsupported_tensors_cannot_be_read(dtype, shape, tmp_path):
 
 
 def test_every_parameter_that_does_not_fit_is_named():
-    loaded = {
-        "h1.W": np.zeros((3, 2), np.float32),
-        "gain": np.zeros((), np.float32),
-        "a": np.zeros(1, np.float32),
+    stored = {
+        "h1.W": TensorType("float32", (3, 2)),
+        "gain": TensorType("float32"),
+        "a": TensorType("float32", (1,)),
     }
     with pytest.raises(DataError) as caught:
-        parameter_files.check(loaded, DECLARED)
+        parameter_files.check(stored, DECLARED)
     message = caught.value.message
     assert "parameter h1.w is missing" in message
     assert "parameter h1.W is not in the model; did you mean 'h1.w'?" in message

@@ -8,7 +8,7 @@ and optax.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,6 +132,32 @@ def run(
             )
     trace.parameters = {k: np.asarray(v) for k, v in {**trained, **untrained}.items()}
     return trace
+
+
+def predict(
+    spec: Mapping[str, Any],
+    rows: Arrays,
+    parameters: Mapping[str, np.ndarray],
+    outputs: Sequence[str],
+    folder: Path | None = None,
+) -> dict[str, np.ndarray]:
+    """Return these values of the graph for all rows, in batches of an evaluation."""
+    section = {
+        **spec["data"]["train"],
+        **_EVAL,
+        **spec["data"]["eval"],
+        "shuffle": False,
+    }
+    order = _order(section, rows, "keep")
+    functions = _functions(spec, folder)
+    batches = []
+    for i in range(order.steps_per_epoch):
+        batch = _batch_rows(rows, order, 1, i)
+        values, _ = forward(spec, batch, parameters, functions, 0, training=False)
+        batches.append(values)
+    return {
+        name: np.concatenate([values[name] for values in batches]) for name in outputs
+    }
 
 
 _EVAL = {"shuffle": False, "seed": 0, "remainder": "keep"}

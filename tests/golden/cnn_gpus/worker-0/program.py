@@ -104,7 +104,7 @@ def forward_backward(image, p: Dense, state: StateGpu07, batch_position, label):
 
 
 @functools.partial(jax.jit, static_argnames="count")
-def predict(image, p: Dense, state: StateGpu07, label, *, count):
+def eval_forward(image, p: Dense, state: StateGpu07, label, *, count):
     pixels = ops.scale(image, factor=0.0625)
     picture = ops.reshape(pixels, shape=("batch", 8, 8, 1))
     conv1 = ops.conv2d(picture, p.conv1.w)
@@ -118,6 +118,21 @@ def predict(image, p: Dense, state: StateGpu07, label, *, count):
     loss = ops.softmax_cross_entropy(logits, label, count=count)
     accuracy = ops.accuracy(logits, label)
     return loss, accuracy
+
+
+@jax.jit
+def predict_forward(image, p: Dense, state: StateGpu07):
+    pixels = ops.scale(image, factor=0.0625)
+    picture = ops.reshape(pixels, shape=("batch", 8, 8, 1))
+    conv1 = ops.conv2d(picture, p.conv1.w)
+    norm1 = ops.normalize(conv1, *state.norm1, *p.norm1, epsilon=1e-05)
+    h1 = ops.relu(norm1)
+    conv2 = ops.conv2d(h1, p.conv2.w)
+    norm2 = ops.normalize(conv2, *state.norm2, *p.norm2, epsilon=1e-05)
+    h2 = ops.relu(norm2)
+    flat = ops.flatten(h2)
+    logits = ops.fc(flat, *p.logits)
+    return ops.softmax(logits)
 
 
 def step(node: runtime.Node) -> None:
@@ -141,10 +156,22 @@ def evaluate(node: runtime.Node) -> None:
     for _ in node.batches():
         image, label = node.read("image", "label")
         image, label = node.memcpy_h2d(image, label, to="gpu:0-7", rows=2)
-        loss, accuracy = predict(image, p, state, label, count=node.count)
+        loss, accuracy = eval_forward(image, p, state, label, count=node.count)
         loss, accuracy = node.memcpy_d2h(loss, accuracy)
         node.record(loss=loss, accuracy=accuracy)
 
 
+def predict(node: runtime.Node) -> None:
+    p = node.parameters("dense", Dense)
+    state = node.parameters("state_gpu:0-7", StateGpu07)
+    (p,) = node.memcpy_h2d(p, to="gpu:0-7")
+    for _ in node.batches():
+        image = node.read("image")
+        (image,) = node.memcpy_h2d(image, to="gpu:0-7", rows=1)
+        probability = predict_forward(image, p, state)
+        (probability,) = node.memcpy_d2h(probability)
+        node.output(probability=probability)
+
+
 if __name__ == "__main__":
-    runtime.main(__file__, step, evaluate)
+    runtime.main(__file__, step, evaluate, predict)

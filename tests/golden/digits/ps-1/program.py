@@ -42,5 +42,10 @@ def evaluate(node: runtime.Node) -> None:
     node.send(8, p)  # parameters to worker
 
 
+def predict(node: runtime.Node) -> None:
+    p = node.parameters("dense", Dense)
+    node.send(10, p)  # parameters to worker
+
+
 if __name__ == "__main__":
-    runtime.main(__file__, step, evaluate)
+    runtime.main(__file__, step, evaluate, predict)

@@ -35,12 +35,19 @@ def forward_backward(image, p: Dense, label):
 
 
 @functools.partial(jax.jit, static_argnames="count")
-def predict(image, p: Dense, label, *, count):
+def eval_forward(image, p: Dense, label, *, count):
     h1 = ops.fc(image, *p.h1, activation="relu")
     logits = ops.fc(h1, *p.logits)
     loss = ops.softmax_cross_entropy(logits, label, count=count)
     accuracy = ops.accuracy(logits, label)
     return loss, accuracy
+
+
+@jax.jit
+def predict_forward(image, p: Dense):
+    h1 = ops.fc(image, *p.h1, activation="relu")
+    logits = ops.fc(h1, *p.logits)
+    return ops.softmax(logits)
 
 
 def step(node: runtime.Node) -> None:
@@ -60,5 +67,15 @@ def evaluate(node: runtime.Node) -> None:
     p = Dense(h1=Fc(h1_w, h1_b), logits=Fc(logits_w, logits_b))
     for _ in node.batches():
         image, label = node.read("image", "label")
-        loss, accuracy = predict(image, p, label, count=node.count)
+        loss, accuracy = eval_forward(image, p, label, count=node.count)
         node.record(loss=loss, accuracy=accuracy)
+
+
+def predict(node: runtime.Node) -> None:
+    (h1_w,) = node.receive(9)  # parameters from ps:0
+    h1_b, logits_w, logits_b = node.receive(10)  # parameters from ps:1
+    p = Dense(h1=Fc(h1_w, h1_b), logits=Fc(logits_w, logits_b))
+    for _ in node.batches():
+        image = node.read("image")
+        probability = predict_forward(image, p)
+        node.output(probability=probability)

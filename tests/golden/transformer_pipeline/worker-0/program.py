@@ -78,7 +78,20 @@ def clip(g: Dense, clip_square_1):
 
 
 @jax.jit
-def predict(text, p: Dense):
+def eval_forward(text, p: Dense):
+    characters = ops.embedding(text, p.characters.table)
+    x = ops.position_embedding(characters, p.x.table)
+    norm1 = ops.layer_norm(x, *p.norm1)
+    seen1 = ops.multi_head_attention(norm1, *p.seen1, heads=4, causal=True)
+    x1 = ops.add(x, seen1)
+    norm2 = ops.layer_norm(x1, *p.norm2)
+    wide1 = ops.fc(norm2, *p.wide1, activation="gelu")
+    narrow1 = ops.fc(wide1, *p.narrow1)
+    return ops.add(x1, narrow1)
+
+
+@jax.jit
+def predict_forward(text, p: Dense):
     characters = ops.embedding(text, p.characters.table)
     x = ops.position_embedding(characters, p.x.table)
     norm1 = ops.layer_norm(x, *p.norm1)
@@ -118,9 +131,17 @@ def evaluate(node: runtime.Node) -> None:
     p = node.parameters("dense", Dense)
     for _ in node.batches():
         text = node.read("text")
-        x2 = predict(text, p)
+        x2 = eval_forward(text, p)
         node.send(5, x2)  # activations to worker:1
 
 
+def predict(node: runtime.Node) -> None:
+    p = node.parameters("dense", Dense)
+    for _ in node.batches():
+        text = node.read("text")
+        x2 = predict_forward(text, p)
+        node.send(6, x2)  # activations to worker:1
+
+
 if __name__ == "__main__":
-    runtime.main(__file__, step, evaluate)
+    runtime.main(__file__, step, evaluate, predict)

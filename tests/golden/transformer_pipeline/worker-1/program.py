@@ -73,7 +73,7 @@ def square_norms(g: Dense):
 
 
 @functools.partial(jax.jit, static_argnames="count")
-def predict(x2, p: Dense, next_2, *, count):
+def eval_forward(x2, p: Dense, next_2, *, count):
     norm3 = ops.layer_norm(x2, *p.norm3)
     seen2 = ops.multi_head_attention(norm3, *p.seen2, heads=4, causal=True)
     x3 = ops.add(x2, seen2)
@@ -86,6 +86,20 @@ def predict(x2, p: Dense, next_2, *, count):
     loss = ops.softmax_cross_entropy(logits, next_2, count=count)
     accuracy = ops.accuracy(logits, next_2)
     return loss, accuracy
+
+
+@jax.jit
+def predict_forward(x2, p: Dense):
+    norm3 = ops.layer_norm(x2, *p.norm3)
+    seen2 = ops.multi_head_attention(norm3, *p.seen2, heads=4, causal=True)
+    x3 = ops.add(x2, seen2)
+    norm4 = ops.layer_norm(x3, *p.norm4)
+    wide2 = ops.fc(norm4, *p.wide2, activation="gelu")
+    narrow2 = ops.fc(wide2, *p.narrow2)
+    x4 = ops.add(x3, narrow2)
+    norm5 = ops.layer_norm(x4, *p.norm5)
+    logits = ops.fc(norm5, *p.logits)
+    return ops.softmax(logits)
 
 
 def step(node: runtime.Node) -> None:
@@ -113,9 +127,17 @@ def evaluate(node: runtime.Node) -> None:
     for _ in node.batches():
         next_2 = node.read("next")
         (x2,) = node.receive(5)  # activations from worker:0
-        loss, accuracy = predict(x2, p, next_2, count=node.count)
+        loss, accuracy = eval_forward(x2, p, next_2, count=node.count)
         node.record(loss=loss, accuracy=accuracy)
 
 
+def predict(node: runtime.Node) -> None:
+    p = node.parameters("dense", Dense)
+    for _ in node.batches():
+        (x2,) = node.receive(6)  # activations from worker:0
+        probability = predict_forward(x2, p)
+        node.output(probability=probability)
+
+
 if __name__ == "__main__":
-    runtime.main(__file__, step, evaluate)
+    runtime.main(__file__, step, evaluate, predict)

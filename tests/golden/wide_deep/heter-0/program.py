@@ -41,7 +41,14 @@ def backward(s, p: Dense, d_deep, both):
 
 
 @jax.jit
-def predict(both, p: Dense):
+def eval_forward(both, p: Dense):
+    deep1 = ops.fc(both, *p.deep1, activation="gelu")
+    deep2 = ops.fc(deep1, *p.deep2, activation="gelu")
+    return ops.fc(deep2, *p.deep)
+
+
+@jax.jit
+def predict_forward(both, p: Dense):
     deep1 = ops.fc(both, *p.deep1, activation="gelu")
     deep2 = ops.fc(deep1, *p.deep2, activation="gelu")
     return ops.fc(deep2, *p.deep)
@@ -69,10 +76,21 @@ def evaluate(node: runtime.Node) -> None:
     for _ in node.batches():
         (both,) = node.receive(12)  # activations from worker, rows concatenated
         (both,) = node.memcpy_h2d(both, to="gpu:0")
-        deep = predict(both, p)
+        deep = eval_forward(both, p)
         (deep,) = node.memcpy_d2h(deep)
         node.send(13, deep)  # activations to worker
 
 
+def predict(node: runtime.Node) -> None:
+    p = node.receive(15, Dense)  # parameters from ps
+    (p,) = node.memcpy_h2d(p, to="gpu:0")
+    for _ in node.batches():
+        (both,) = node.receive(16)  # activations from worker, rows concatenated
+        (both,) = node.memcpy_h2d(both, to="gpu:0")
+        deep = predict_forward(both, p)
+        (deep,) = node.memcpy_d2h(deep)
+        node.send(17, deep)  # activations to worker
+
+
 if __name__ == "__main__":
-    runtime.main(__file__, step, evaluate)
+    runtime.main(__file__, step, evaluate, predict)

@@ -35,5 +35,11 @@ def evaluate(node: runtime.Node) -> None:
     node.send(11, *p.deep1, *p.deep2, *p.deep)  # parameters to heter
 
 
+def predict(node: runtime.Node) -> None:
+    p = node.parameters("dense", Dense)
+    node.send(14, p.users.table, p.items.table, p.wide.table)  # parameters to worker
+    node.send(15, *p.deep1, *p.deep2, *p.deep)  # parameters to heter
+
+
 if __name__ == "__main__":
-    runtime.main(__file__, step, evaluate)
+    runtime.main(__file__, step, evaluate, predict)

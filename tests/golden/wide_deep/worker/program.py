@@ -54,7 +54,7 @@ def backward(s, d_both, item, user):
 
 
 @jax.jit
-def predict_wide(user, p: Dense, item, measured, cross):
+def eval_forward_wide(user, p: Dense, item, measured, cross):
     users = ops.embedding(user, p.users.table)
     items = ops.embedding(item, p.items.table)
     both = ops.concat(users, items, measured, axis=1)
@@ -63,12 +63,27 @@ def predict_wide(user, p: Dense, item, measured, cross):
 
 
 @functools.partial(jax.jit, static_argnames="count")
-def predict_auc(wide, deep, click, *, count):
+def eval_forward_auc(wide, deep, click, *, count):
     logit = ops.add(wide, deep)
     loss = ops.sigmoid_cross_entropy(logit, click, count=count)
     chance = ops.sigmoid(logit)
     auc = ops.auc(chance, click)
     return loss, auc
+
+
+@jax.jit
+def predict_forward_wide(user, p: Dense, item, measured, cross):
+    users = ops.embedding(user, p.users.table)
+    items = ops.embedding(item, p.items.table)
+    both = ops.concat(users, items, measured, axis=1)
+    wide = ops.embedding(cross, p.wide.table)
+    return both, wide
+
+
+@jax.jit
+def predict_forward_chance(wide, deep):
+    logit = ops.add(wide, deep)
+    return ops.sigmoid(logit)
 
 
 def step(node: runtime.Node) -> None:
@@ -88,8 +103,19 @@ def evaluate(node: runtime.Node) -> None:
     p = node.receive(10, Dense)  # parameters from ps
     for _ in node.batches():
         user, item, measured, cross, click = node.read("user", "item", "measured", "cross", "click")
-        both, wide = predict_wide(user, p, item, measured, cross)
+        both, wide = eval_forward_wide(user, p, item, measured, cross)
         # activations to heter; activations from heter
         (deep,) = node.send_and_recv(12, both, back=13)
-        loss, auc = predict_auc(wide, deep, click, count=node.count)
+        loss, auc = eval_forward_auc(wide, deep, click, count=node.count)
         node.record(loss=loss, auc=auc)
+
+
+def predict(node: runtime.Node) -> None:
+    p = node.receive(14, Dense)  # parameters from ps
+    for _ in node.batches():
+        user, item, measured, cross = node.read("user", "item", "measured", "cross")
+        both, wide = predict_forward_wide(user, p, item, measured, cross)
+        # activations to heter; activations from heter
+        (deep,) = node.send_and_recv(16, both, back=17)
+        chance = predict_forward_chance(wide, deep)
+        node.output(chance=chance)

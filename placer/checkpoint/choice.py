@@ -1,0 +1,60 @@
+"""Which checkpoints a path names: one, or those of a folder of checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from placer.checkpoint.folder import broken_checkpoints, list_checkpoints
+from placer.checkpoint.manifest import FILE
+from placer.checkpoint.reading import Checkpoint
+from placer.errors import CheckpointError
+
+Warn = Callable[[str], None]
+"""Receives why a checkpoint is not taken."""
+
+
+def is_checkpoint(named: Path) -> bool:
+    """Whether a path is that of one checkpoint, or a link to it such as `best`."""
+    return (named / FILE).exists()
+
+
+def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
+    """Yield the checkpoints to try: the named one, or those of a folder, last first.
+
+    Raises CheckpointError if there is none left.
+    """
+    if not named.is_dir():
+        raise CheckpointError(f"there is no folder '{named}'")
+    if is_checkpoint(named):
+        yield Checkpoint(named.resolve())
+        return
+    for _, error in broken_checkpoints(named):
+        warn(error.message)
+    for path, _ in list_checkpoints(named):
+        try:
+            yield Checkpoint(path.resolve())
+        except CheckpointError as error:
+            warn(f"{error.message}; an earlier one is taken")
+    raise CheckpointError(
+        f"'{named}' has no checkpoint that can be read",
+        hint="placer checkpoints DIR lists and verifies them",
+    )
+
+
+def last_good(named: Path, warn: Warn) -> Checkpoint:
+    """Return the named checkpoint, or the last one of a folder that is not damaged.
+
+    All checksums of a checkpoint of a folder are verified, so that every process that
+    sees the folder takes the same one. Raises CheckpointError if there is none.
+    """
+    if is_checkpoint(named):
+        return Checkpoint(named.resolve())
+    for checkpoint in candidates(named, warn):
+        try:
+            checkpoint.verify()
+        except CheckpointError as error:
+            warn(f"{error.message}; an earlier one is taken")
+        else:
+            return checkpoint
+    raise AssertionError("candidates ends with an error")

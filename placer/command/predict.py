@@ -1,0 +1,153 @@
+"""The command `placer predict`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack, redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+
+from placer.command.build_or_spec import set_error
+from placer.command.console import echo
+from placer.command.options import (
+    NameList,
+    Pairs,
+    build_or_spec_argument,
+    code_option,
+    set_option,
+    single_process_option,
+    some_run_options,
+)
+
+
+@click.command("predict", short_help="Predict rows with the parameters of a run.")
+@build_or_spec_argument
+@click.option(
+    "--params",
+    required=True,
+    metavar="PATH",
+    type=click.Path(exists=True, path_type=Path),
+    help="The parameters: a file, as --save-params writes it, a checkpoint, or a folder "
+    "of checkpoints, of which the last good one is taken.",
+)
+@click.option(
+    "--out",
+    required=True,
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write: .parquet, .csv, .npz, or .npy for a single output.",
+)
+@click.option(
+    "--in",
+    "rows",
+    metavar="ROWS",
+    help="The rows: a file (.csv, .csv.gz, .parquet, .npz) or a source such as "
+    "sklearn:digits. By default those of data.eval, or else of data.train.",
+)
+@click.option(
+    "--outputs",
+    type=NameList(),
+    default=(),
+    help="Which outputs to write, such as probability,logits. By default all of the "
+    "build. With a SPEC, they need not be in it.",
+)
+@click.option(
+    "--keys",
+    type=NameList(),
+    default=(),
+    help="Columns of the rows to copy to the output, such as id,name.",
+)
+@click.option(
+    "--columns",
+    type=Pairs("INPUT=COLUMN", "image=pixels", ".+", str),
+    help="The columns that inputs read, as a name or a glob, where they are not as in "
+    "the spec.",
+)
+@set_option
+@single_process_option
+@code_option
+@some_run_options("transport", "emulate", "deadline", "join_timeout", "base_port")
+@click.option(
+    "--logs",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder for the logs of nodes, as in placer launch.",
+)
+@click.option(
+    "--in-process",
+    is_flag=True,
+    help="Run the nodes as threads of this process.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the result as one JSON object on standard output.",
+)
+def predict_command(
+    build: Path,
+    params: Path,
+    out: Path,
+    rows: str | None,
+    outputs: tuple[str, ...],
+    keys: tuple[str, ...],
+    columns: dict[str, str] | None,
+    overrides: tuple[str, ...],
+    single_process: bool,
+    code: bool,
+    logs: Path | None,
+    in_process: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Predict rows with all nodes of BUILD, and write the outputs in their order.
+
+    The outputs are those of `predict` in the spec, or of `placer compile --outputs`.
+    Only what they depend on is computed, so labels may be absent. A SPEC is compiled
+    first, into a temporary folder; --set, --single-process and --no-code are for a SPEC.
+    """
+    import msgspec
+
+    from placer.errors import PlacerError
+    from placer.launcher.predict import make_request, predict_to_file
+    from placer.report.outcome import prediction_line
+    from placer.runtime.run.options import Options
+
+    request = make_request(out, rows, outputs=outputs, keys=keys, columns=columns)
+    chosen = Options(init_params=params, **options)
+    with ExitStack() as exits:
+        if not build.is_dir():
+            from placer.compiler import compile
+
+            spec, folder = build, exits.enter_context(TemporaryDirectory())
+            build = Path(folder) / "build"
+            compile(
+                spec,
+                build,
+                overrides=overrides,
+                single_process=single_process,
+                outputs=outputs or None,
+                code=code,
+            )
+        elif single_process:
+            raise PlacerError(
+                "--single-process is for a spec: a build has its nodes",
+                hint="compile one with: placer compile SPEC --single-process",
+            )
+        elif overrides:
+            raise set_error(build)
+        if in_process and as_json:  # prints of the model's modules must not mix
+            exits.enter_context(redirect_stdout(sys.stderr))
+        result = predict_to_file(
+            build, request, chosen, in_process=in_process, logs=logs
+        )
+    for text in result.warnings:
+        echo(f"warning: {text}", err=True)
+    if as_json:
+        shown = msgspec.to_builtins(result)
+        echo(msgspec.json.encode({k: shown[k] for k in shown if k != "event"}).decode())
+    else:
+        echo(prediction_line(result, out))

@@ -1,0 +1,215 @@
+"""Runs a prediction on all nodes of a build, as processes or as threads."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placer.build.plan import Plan, read_plan, read_sources
+from placer.config.sources import KINDS
+from placer.errors import PlacerError, RunWarning
+from placer.launcher.local import (
+    AnyPath,
+    check_thread_options,
+    run_processes,
+    threads_error,
+)
+from placer.launcher.logs import log_folder
+from placer.launcher.supervise import Watch
+from placer.reentry import refuse_at_import, refuse_in_node
+from placer.runtime.run.events import show_output
+from placer.runtime.run.interruption import NOTHING_PREDICTED, Interruption
+from placer.runtime.run.options import Options
+from placer.runtime.run.prediction_request import PredictionRequest, check_request
+from placer.runtime.run.result import Outcome, PredictionResult
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_KIND_OF_SUFFIX = {
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".parquet": "parquet",
+    ".npz": "npz",
+}
+
+
+def predict(
+    build: AnyPath,
+    rows: AnyPath | Mapping[str, Any] | None = None,
+    *,
+    params: AnyPath,
+    outputs: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    in_process: bool = False,
+    logs: AnyPath | None = None,
+    watch: Watch | None = None,
+    **options: Any,
+) -> dict[str, np.ndarray]:
+    """Predict rows with all nodes of a build, and return the outputs by name.
+
+    Only what the outputs depend on is computed, so that inputs such as labels may be
+    absent. The outputs have the same values as in an evaluation: there is no dropout,
+    and batch normalization uses its running statistics.
+
+    Args:
+        build: a build folder whose spec has `predict.outputs`, or that was compiled
+            with `outputs`.
+        rows: a file (`.csv`, `.csv.gz`, `.parquet`, `.npz`), a source such as
+            `sklearn:digits`, or an array for each input by name. By default the rows of
+            `data.eval`, or else of `data.train`. Columns are read as the spec says.
+        params: the parameters: a file, as `save_params` of `launch` writes it, a
+            checkpoint, or a folder of checkpoints, of which the last good one is taken.
+        outputs: which outputs of the build to return; by default all.
+        keys: columns of the rows to return, too.
+        columns: the column that an input reads, or several, where it is not as in the
+            spec.
+        in_process: run the nodes as threads of this process instead of as processes.
+        logs: as in `launch`.
+        watch: as in `launch`.
+        options: `transport`, `emulate`, `deadline`, `join_timeout` and `base_port` of
+            `placer.Options`.
+
+    Returns:
+        An array [rows, ...] for each key and output, in the order of the rows.
+
+    Raises:
+        PlacerError: the build has no such output, or arguments do not fit together.
+        DataError: the rows or the parameters do not fit the model.
+        RunError: a node failed; all processes have ended.
+
+    Example:
+        probability = placer.predict("build", "rows.csv", params="m.safetensors")[
+            "probability"
+        ]
+    """
+    import numpy as np
+
+    with tempfile.TemporaryDirectory(prefix="placer-") as name:
+        folder = Path(name)
+        if isinstance(rows, Mapping):
+            arrays = {key: np.asarray(value) for key, value in rows.items()}
+            rows = folder / "rows.npz"
+            np.savez(rows, **arrays)  # type: ignore[arg-type]
+            used = {
+                n for output in read_plan(Path(build)).outputs for n in output.inputs
+            }
+            columns = {n: n for n in arrays if n in used} | dict(columns or {})
+        request = make_request(
+            folder / "outputs.npz", rows, outputs=outputs, keys=keys, columns=columns
+        )
+        chosen = Options(init_params=Path(params), **options)
+        result = predict_to_file(
+            Path(build),
+            request,
+            chosen,
+            in_process=in_process,
+            logs=logs,
+            watch=watch,
+        )
+        for text in result.warnings:
+            warnings.warn(text, RunWarning, stacklevel=2)
+        with np.load(folder / "outputs.npz", allow_pickle=False) as file:
+            return dict(file)
+
+
+def make_request(
+    out: AnyPath,
+    rows: AnyPath | None = None,
+    *,
+    outputs: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+) -> PredictionRequest:
+    """Return what the nodes are asked for. Paths are relative to the working folder.
+
+    Raises PlacerError for rows that are neither a file nor a source.
+    """
+    read = {
+        name: column if isinstance(column, str) else [*column]
+        for name, column in (columns or {}).items()
+    }
+    source = None if rows is None else _source_of(str(rows))
+    target = str(Path(out).absolute())
+    return PredictionRequest(target, source, read, tuple(keys), tuple(outputs))
+
+
+def _source_of(rows: str) -> str:
+    kind, colon, path = rows.partition(":")
+    if not colon or kind not in KINDS:
+        suffixes = _KIND_OF_SUFFIX.items()
+        found = next((k for suffix, k in suffixes if rows.endswith(suffix)), None)
+        if found is None:
+            listed = ", ".join(_KIND_OF_SUFFIX)
+            forms = ", ".join(each.form for each in KINDS.values())
+            raise PlacerError(
+                f"'{rows}' is not a file of rows",
+                hint=f"the name of a file ends in {listed}; else write one of: {forms}",
+            )
+        kind, path = found, rows
+    if kind in _KIND_OF_SUFFIX.values() and path:
+        path = str(Path(path).absolute())
+        if not Path(path).is_file():
+            raise PlacerError(f"there is no file '{path}'")
+    return f"{kind}:{path}"
+
+
+def check_predict(build: Path, request: PredictionRequest) -> Plan:
+    """Return the plan of a build; PlacerError if it cannot predict what is asked."""
+    refuse_in_node("placer.predict")
+    plan = read_plan(build)
+    spec = build / read_sources(build).spec
+    refuse_at_import("placer.predict", spec.parent, plan.modules)
+    check_request(plan, request)
+    out = Path(request.out)
+    if not out.parent.is_dir():
+        raise PlacerError(
+            f"cannot write '{out}': the folder '{out.parent}' does not exist"
+        )
+    if out.exists() and not out.is_file():
+        raise PlacerError(f"cannot write '{out}': it is not a regular file")
+    if out.resolve().is_relative_to(build.resolve()):
+        raise PlacerError(f"cannot write '{out}': it is inside the build folder")
+    return plan
+
+
+def predict_to_file(
+    build: Path,
+    request: PredictionRequest,
+    options: Options,
+    *,
+    in_process: bool = False,
+    logs: AnyPath | None = None,
+    watch: Watch | None = None,
+) -> PredictionResult:
+    """Run a prediction, which writes its file; see `predict` for the arguments."""
+    plan = check_predict(build, request)
+    interruption = Interruption(nothing_kept=NOTHING_PREDICTED)
+    result: Outcome
+    if in_process:
+        for name, value in (("logs", logs), ("watch", watch)):
+            if value is not None:
+                raise threads_error(name)
+        check_thread_options(options)
+        from placer.runtime.run.threads import run_in_threads
+
+        result = run_in_threads(
+            build, options, interruption=interruption, prediction=request
+        )
+    else:
+        with log_folder(logs, plan.name) as run_logs:
+            result = run_processes(
+                build,
+                plan,
+                options,
+                run_logs,
+                watch or show_output,
+                interruption,
+                request,
+            )
+    assert isinstance(result, PredictionResult)
+    return result

@@ -1,0 +1,89 @@
+"""Read columns of a file as they are, to identify its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow.parquet import ParquetFile
+
+from placer.config.csv import Csv
+from placer.config.data import Data
+from placer.errors import DataError, did_you_mean
+from placer.files.regular import open_regular
+from placer.readers.csv_batches import read_batches
+from placer.readers.csv_text import open_table
+from placer.readers.file_errors import file_errors
+from placer.readers.split import split_rows
+
+
+def read_keys(data: Data, names: Sequence[str], folder: Path) -> dict[str, np.ndarray]:
+    """Return columns of a `csv:`, `parquet:` or `npz:` source, [rows, ...].
+
+    Cells of a `csv:` file are text, without the blanks around them; columns of the
+    others keep their types, as far as numpy has them.
+
+    Args:
+        data: the source, whose rows are those of its split.
+        names: the columns.
+        folder: the folder that the path is relative to.
+
+    Raises:
+        DataError: if the file cannot be read or does not have a column.
+    """
+    if not names:
+        return {}
+    source = data.parsed
+    path = folder / source.path
+    readers = {"csv": _csv, "parquet": _parquet, "npz": _npz}
+    columns = readers[source.kind](data, names, path)
+    selected = {}
+    for name, column in columns.items():
+        selected[name] = column[split_rows(len(column), data.split)]
+    return selected
+
+
+def _check_names(data: Data, names: Sequence[str], existing: Sequence[str]) -> None:
+    for name in names:
+        if name not in existing:
+            hint = did_you_mean(name, existing)
+            raise DataError(f"{data.source} has no column '{name}' for keys", hint=hint)
+
+
+def _csv(data: Data, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:
+    form = data.csv or Csv()
+    cells: dict[str, list[str]] = {name: [] for name in names}
+    with open_table(data.source, path, form) as table:
+        _check_names(data, names, table.names)
+        for batch in read_batches(table, path, form, names):
+            for name in names:
+                cells[name] += (cell.strip() for cell in batch[name].to_pylist())
+    return {name: np.array(column, np.str_) for name, column in cells.items()}
+
+
+def _parquet(data: Data, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:
+    hint = "a parquet: source is a file in the Apache Parquet format"
+    kinds = OSError, ValueError, pa.ArrowException
+    with (
+        file_errors(data.source, hint, *kinds),
+        open_regular(path) as file,
+        ParquetFile(file, pre_buffer=False) as table,
+    ):
+        _check_names(data, names, table.schema_arrow.names)
+        columns = table.read(columns=[*names], use_threads=False)
+        return {
+            name: columns.column(name).to_numpy(zero_copy_only=False) for name in names
+        }
+
+
+def _npz(data: Data, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:
+    hint = "an npz file holds plain arrays, written by numpy.savez"
+    with (
+        file_errors(data.source, hint, Exception),
+        open_regular(path) as stream,
+        np.load(stream, allow_pickle=False) as file,
+    ):
+        _check_names(data, names, [*file])
+        return {name: file[name] for name in names}

@@ -1,0 +1,177 @@
+"""Run the program of one node for a prediction: preparation, batches, end."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+from msgspec import structs
+
+from placer.build.plan import NodePlan, read_sources
+from placer.config.data import RowSource
+from placer.config.sources import InputColumnError
+from placer.errors import DataError
+from placer.readers import Order, Rows
+from placer.readers.keys import read_keys
+from placer.runtime.program.devices import in_precision, open_devices
+from placer.runtime.program.exchange import Exchange
+from placer.runtime.program.load import Hooks
+from placer.runtime.program.node import Node
+from placer.runtime.program.warm_up import warm_up_prediction
+from placer.runtime.run.barrier import DONE, READY, barrier
+from placer.runtime.run.batches import Batches
+from placer.runtime.run.events import (
+    COMPARING,
+    COMPILING,
+    CONNECTING,
+    INITIALIZING,
+    PREPARED,
+    READING,
+)
+from placer.runtime.run.handshake import agree, start_fingerprint
+from placer.runtime.run.opened_sources import open_rows
+from placer.runtime.run.output_rows import OutputGatherer
+from placer.runtime.run.prediction_file import Columns, Write, prediction_file
+from placer.runtime.run.prediction_request import (
+    PredictionRequest,
+    chosen_outputs,
+    rows_of,
+)
+from placer.runtime.run.result import PredictionResult
+from placer.runtime.run.same_rows import PREDICTION, compare_rows
+from placer.runtime.run.state import Execution
+from placer.runtime.run.tables import make_tables
+
+
+def predict(
+    execution: Execution, hooks: Hooks, request: PredictionRequest
+) -> PredictionResult | None:
+    """Run a node's part of a prediction from the first barrier to the last.
+
+    The parameters are those of `--init-params`. The tables have no optimizer slots.
+
+    Args:
+        execution: the node's run.
+        hooks: those of its program.
+        request: the rows, and the file to write.
+
+    Returns:
+        The result on the control node, None on the others.
+    """
+    plan, channel = execution.plan, execution.channel
+    me = execution.me = _without_optimizers(execution.me)
+    data = rows_of(plan, request)
+    with ExitStack() as contexts:
+        devices = contexts.enter_context(open_devices(me, execution.emulates))
+        contexts.enter_context(in_precision(plan, me))
+        execution.report_state(CONNECTING)
+        channel.join()
+        execution.report_state(INITIALIZING)
+        tables = make_tables(execution, devices)
+        execution.report_state(READING)
+        rows = _open_rows(execution, data)
+        execution.report_state(COMPARING)
+        facts = {
+            "prediction rows": None if rows is None else rows.rows,
+            "build": plan.digest,
+            "--params": start_fingerprint(execution),
+        }
+        count = agree(plan, channel, facts)["prediction rows"]
+        compare_rows(plan, channel, PREDICTION, rows, data)
+        if count is None:
+            raise DataError("no output depends on an input: there are no rows")
+        write: Write = _ignore
+        if execution.is_control:
+            write = contexts.enter_context(_open_file(execution, request, data, count))
+        seconds = 0.0
+        if count:
+            order = Order(count, data.batch, shuffle=False, seed=0, remainder="keep")
+            batches = Batches(order, rows)
+            gatherer = OutputGatherer(plan, channel, batches, write)
+            edges = {edge.id: edge for edge in plan.prediction_edges}
+            assert hooks.predict is not None
+            node = execution.node = Node(
+                me.name,
+                Exchange(me.name, channel, edges, plan.workers),
+                tables,
+                {},
+                batches,
+                batches,
+                (me.prediction or me.step, me.prediction),
+                lambda recorded, rows: None,
+                devices,
+                gatherer.add,
+            )
+            execution.report_state(COMPILING)
+            node.where = "compiling"
+            warm_up_prediction(plan, node, hooks.predict)
+            execution.report_state(PREPARED)
+            barrier(plan, channel, {}, READY)
+            execution.report_state("predicting")
+            start = time.perf_counter()
+            node.enter_prediction()
+            hooks.predict(node)
+            gatherer.finish()
+            seconds = time.perf_counter() - start
+            node.where = "after the last batch"
+        reports = barrier(plan, channel, {"bytes_sent": channel.bytes_sent}, DONE)
+        # From here on no node needs another, so losing one no longer fails the run.
+        execution.on_settled()
+        if execution.is_control:
+            execution.report_state("writing")
+    if not execution.is_control:
+        execution.report_state("done")
+        return None
+    result = PredictionResult(
+        rows=count,
+        samples_per_second=count / seconds if seconds else 0.0,
+        bytes_sent={
+            node_plan.name: report["bytes_sent"]
+            for node_plan, report in zip(plan.nodes, reports, strict=True)
+        },
+    )
+    execution.report(result)
+    execution.report_state("done")
+    return result
+
+
+def _open_rows(execution: Execution, data: RowSource) -> Rows | None:
+    """Open the rows; an error about a column says which output needs it."""
+    try:
+        return open_rows(execution, data, lambda n: n.prediction, to_predict=True)
+    except InputColumnError as error:
+        names = [o.name for o in execution.plan.outputs if error.input in o.inputs]
+        needing = " and ".join(f"'{name}'" for name in names)
+        raise DataError(
+            f"{error.message}, which {needing} depends on", hint=error.hint
+        ) from error
+
+
+def _without_optimizers(me: NodePlan) -> NodePlan:
+    """Return a node whose tables are not trained, so that they have no slots."""
+    tables = tuple(
+        structs.replace(table, rule=None, hyper={}, learning_rate=0.0, in_place=False)
+        for table in me.tables
+    )
+    return structs.replace(me, tables=tables)
+
+
+def _ignore(outputs: Columns) -> None:
+    """Do nothing with outputs, on a node that has only its own rows."""
+
+
+def _open_file(
+    execution: Execution, request: PredictionRequest, data: RowSource, count: int
+) -> AbstractContextManager[Write]:
+    """Open the file of predictions, with the keys that the source has."""
+    spec_folder = (execution.folder / read_sources(execution.folder).spec).parent
+    keys = read_keys(data, request.keys, spec_folder)
+    for name, column in keys.items():
+        if len(column) != count:
+            raise DataError(
+                f"{data.source}: column '{name}' has {len(column)} rows, and the inputs"
+                f" have {count}"
+            )
+    outputs = chosen_outputs(execution.plan, request)
+    return prediction_file(Path(request.out), outputs, keys, count)

@@ -1,0 +1,93 @@
+"""The parameters from which a run starts: those of a safetensors file or a checkpoint.
+
+A node reads the elements of its own blocks only, however the file or the checkpoint is
+divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from placer.channel.protocol import Array
+from placer.checkpoint.choice import Warn, last_good
+from placer.checkpoint.manifest import FILE, StoredParameter
+from placer.checkpoint.reading import Checkpoint, Wanted
+from placer.checkpoint.tensor_file import StoredTensor, read_header
+from placer.config.slicing import Block
+from placer.files.regular import open_regular
+from placer.runtime.run.parameter_files import errors_of_file
+from placer.tables.protocol import VALUES
+from placer.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class StartParameters:
+    """Whole parameters by name, of which blocks can be read.
+
+    Attributes:
+        file: the file that distinguishes them from others.
+        types: the types of the parameters, by name.
+        read: returns the elements of blocks, flat; it raises DataError if they cannot
+            be read.
+    """
+
+    file: Path
+    types: dict[str, TensorType]
+    read: Callable[[Sequence[Block]], list[Array]]
+
+
+def open_parameters(path: Path, warn: Warn) -> StartParameters:
+    """Open the parameters that a path names.
+
+    Args:
+        path: a safetensors file, a checkpoint, or a folder of checkpoints, of which the
+            last one that is not damaged is taken.
+        warn: called with why a checkpoint of a folder is not taken.
+
+    Raises:
+        DataError: if there is no such file, or if it cannot be read.
+        CheckpointError: if a folder has no checkpoint, or a checkpoint is damaged.
+    """
+    stored: Mapping[str, StoredTensor | StoredParameter]
+    if path.is_dir():
+        checkpoint = last_good(path, warn)
+        file = checkpoint.folder / FILE
+        stored = checkpoint.manifest.parameters
+        read = partial(_read_checkpoint, checkpoint)
+    else:
+        file = path
+        with errors_of_file(file):
+            stored = tensors = read_header(file)
+        read = partial(_read_file, file, tensors)
+    types = {name: TensorType(each.dtype, each.shape) for name, each in stored.items()}
+    return StartParameters(file, types, read)
+
+
+def _read_file(
+    path: Path, tensors: Mapping[str, StoredTensor], blocks: Sequence[Block]
+) -> list[Array]:
+    arrays = []
+    with errors_of_file(path), open_regular(path) as file:
+        for block in blocks:
+            tensor = tensors[block.parameter]
+            out = np.empty(block.numel, tensor.dtype)
+            file.seek(tensor.offset + block.start * out.itemsize)
+            if file.readinto(out.view(np.uint8).data) != out.nbytes:
+                raise ValueError("it is shorter than its header says")
+            arrays.append(out)
+    return arrays
+
+
+def _read_checkpoint(checkpoint: Checkpoint, blocks: Sequence[Block]) -> list[Array]:
+    stored = checkpoint.manifest.parameters
+    arrays = [np.empty(block.numel, stored[block.parameter].dtype) for block in blocks]
+    wanted: list[Wanted] = []
+    for block, out in zip(blocks, arrays, strict=True):
+        wanted += checkpoint.wanted(block.parameter, VALUES, block.start, out)
+    checkpoint.read(wanted)
+    return arrays
