@@ -19,8 +19,8 @@ def before_operations(
 ) -> Iterator[None]:
     """Call `call(name, path)` before each operation in a folder, such as `rename`.
 
-    The calls come one after another, from any thread; what one raises, the operation
-    raises. A file that is only read does not count.
+    Operations and calls come one after another, from any thread; what a call raises,
+    the operation raises. A file that is only read does not count.
     """
     lock = threading.RLock()
 
@@ -34,10 +34,11 @@ def before_operations(
             reads = name == "open" and not rest[0] & (os.O_CREAT | os.O_TMPFILE)
             # The target of `symlink` is the text of the link.
             path = path_of(rest[0] if name == "symlink" else target)
-            if path.is_relative_to(folder) and not reads:
-                with lock:
-                    call(name, path)
-            return real(target, *rest, **options)
+            if not path.is_relative_to(folder) or reads:
+                return real(target, *rest, **options)
+            with lock:
+                call(name, path)
+                return real(target, *rest, **options)
 
         return operation
 
