@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,6 +44,8 @@ def before_operations(
         return operation
 
     patches = [patch.object(os, n, observed(n, getattr(os, n))) for n in CHANGING]
+    # It removes files by their names in an open folder.
+    patches.append(patch.object(shutil, "rmtree", observed("rmtree", shutil.rmtree)))
     for each in patches:
         each.start()
     try:
