@@ -153,7 +153,11 @@ def run(
             trim_caches()
             if me.computes:
                 keep_compiled()
-            return execute(execution, *load_program(folder, plan, me))
+            result = execute(execution, *load_program(folder, plan, me))
+        if pipe is not None:
+            # A launcher that is busy, such as with callbacks, still gets all events.
+            pipe.close(None)
+        return result
     except BaseException as error:
         report(failure_event(node, error, channel))
         raise
