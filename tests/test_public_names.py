@@ -11,6 +11,8 @@ import placer
 
 NAMES = [
     "BuildError",
+    "Callback",
+    "CheckpointError",
     "Cluster",
     "DataError",
     "GraphError",
@@ -22,9 +24,11 @@ NAMES = [
     "PlacerError",
     "Plan",
     "Program",
+    "Record",
     "Result",
     "RunError",
     "RunWarning",
+    "STOP",
     "SpecError",
     "SpecErrors",
     "Variable",

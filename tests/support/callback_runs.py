@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.small_models import two_layers
 
 import placer
+from support.small_models import two_layers
 
 ROWS, BATCH = 20, 8
 STEPS_PER_EPOCH = 3

@@ -76,7 +76,9 @@ class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
     evaluation_rows: int = 0
 
 
-class Step(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
+class Step(
+    msgspec.Struct, frozen=True, tag_field="event", tag="step", omit_defaults=True
+):
     """A training step of the whole run, with `eval` if an evaluation followed it.
 
     `seconds` is the time from the beginning of the first step to the end of this one,
