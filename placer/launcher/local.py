@@ -251,6 +251,7 @@ def _launch_threads(
             build, options, watch=watch, interruption=interruption, calls=calls
         )
     with catch_signals() as signals:
+        calls.guard = partial(signals.raised_from, 2)
         try:
             result = run_in_threads(
                 build,

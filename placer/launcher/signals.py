@@ -27,7 +27,7 @@ class Signals:
 
     Several within `DUPLICATE_WINDOW` seconds count as one, because the parent of a
     launcher may forward a Ctrl-C that the terminal has sent to both. From the signal
-    with the number `raise_from` on, their handler itself raises.
+    with the number `raise_from` on, their handler raises KeyboardInterrupt.
     """
 
     wake: int
@@ -42,7 +42,7 @@ class Signals:
             self.received.append(signal.Signals(number))
             self.last = now
         if len(self.received) >= self.raise_from:
-            self.raise_first()
+            raise KeyboardInterrupt
 
     @contextmanager
     def raised_from(self, count: float) -> Iterator[None]:
@@ -87,8 +87,8 @@ def catch_signals(*, first_only: bool = False) -> Iterator[Signals]:
             signal.signal(number, handler)  # type: ignore[arg-type]  # a former handler
 
     def handle(number: int, frame: FrameType | None) -> None:
-        signals.record(number)
         os.write(write, b"\n")
+        signals.record(number)
         if first_only:
             restore()
 

@@ -84,6 +84,10 @@ def supervise(
         run = _Supervisor(children, watch, signals, selector, interruption, calls)
         try:
             run.watch_processes()
+        except KeyboardInterrupt:  # a signal has interrupted a callback
+            if not signals.received:
+                raise
+            run.decide()
         finally:
             run.end_processes()
     run.call_remaining()
@@ -120,6 +124,8 @@ class _Supervisor:
 
     def __post_init__(self) -> None:
         self.calls.on_stop = self.children[0].order_stop
+        least = 2 if self.interruption.saves else 1
+        self.calls.guard = partial(self.signals.raised_from, least)
         # By descriptor, what to call when it is readable.
         calls: dict[int, Callable[[], object]] = {
             self.signals.wake: lambda: os.read(self.signals.wake, 512)
@@ -142,26 +148,20 @@ class _Supervisor:
             self._advance()
             calls = self.phase in (Phase.RUNNING, Phase.FINISHING)
             if calls:
-                self._call_next()
+                self.calls.call_next()
             self._read_control(pause=calls and self.calls.is_full)
 
     def call_remaining(self) -> None:
         """Pass the last steps of a run with a result to the callbacks; after another
         signal, no more of them."""
         before = len(self.signals.received)
-        while self.result is not None and len(self.signals.received) == before:
-            if not self._call_next():
-                return
-
-    def _call_next(self) -> bool:
-        """Pass the next step to the callbacks; return whether there was one.
-
-        Signals that end the run at once interrupt a callback.
-        """
-        if not self.calls.has_steps:
-            return False
-        with self.signals.raised_from(2 if self.interruption.saves else 1):
-            return self.calls.call_next()
+        try:
+            while self.result is not None and len(self.signals.received) == before:
+                if not self.calls.call_next():
+                    return
+        except KeyboardInterrupt:
+            if not self.signals.received:
+                raise
 
     def _read_control(self, *, pause: bool) -> None:
         """Read the events of the control node, or pause that while too many wait for
@@ -174,16 +174,19 @@ class _Supervisor:
             call = partial(self._read_reports, control)
             self.selector.register(control.report_fd, selectors.EVENT_READ, call)
 
-    def _obey_signals(self) -> None:
-        control = self.children[0]
-        match self.interruption.decide(
+    def decide(self) -> Decision:
+        """Return what to do about the signals so far."""
+        return self.interruption.decide(
             len(self.signals.received),
-            self.states.get(control.node, IMPORTING),
+            self.states.get(self.children[0].node, IMPORTING),
             can_save=self.result is None
             and (self._past_last_barrier or not self.failures),
-        ):
+        )
+
+    def _obey_signals(self) -> None:
+        match self.decide():
             case Decision.STOP:
-                control.order_stop()
+                self.children[0].order_stop()
                 self.watch(NodeWarning(STOPPING))
             case Decision.END:
                 self._enter(Phase.ENDING)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -170,6 +171,9 @@ class CallbackQueue:
         callbacks: the callbacks, checked.
         on_stop: called once, when a callback returns `placer.STOP`. It may be set
             later, before the first step is taken.
+
+    Attributes:
+        guard: returns a context in which callbacks are called.
     """
 
     def __init__(
@@ -177,6 +181,7 @@ class CallbackQueue:
     ) -> None:
         self._callbacks = callbacks
         self.on_stop = on_stop
+        self.guard: Callable[[], AbstractContextManager[object]] = nullcontext
         self._pending: deque[Step] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -237,9 +242,10 @@ class CallbackQueue:
                 return False
             step = self._pending.popleft()
             self._changed.notify_all()
-        for hook, record in records_of(step):
-            for callback in self._callbacks:
-                self._call(callback, hook, record)
+        with self.guard():
+            for hook, record in records_of(step):
+                for callback in self._callbacks:
+                    self._call(callback, hook, record)
         return True
 
     def _call(self, callback: Any, hook: str, record: Record) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.callback_runs import BATCH, ROWS, Recorder, compile_for_callbacks
-from support.real_runs import node_processes
+from support.real_runs import node_processes, process_environment
 
 import placer
 from placer.errors import PlacerError, RunError
@@ -155,6 +158,44 @@ def test_a_callback_that_is_slower_than_the_end_of_the_run_gets_all_steps(
 
     placer.launch(build, steps=30, callbacks=[Calls("on_step", wait_for_the_end)])
     assert steps == list(range(1, 31))
+
+
+HANGING = """
+import sys, threading
+import placer
+
+class Hangs(placer.Callback):
+    def on_step(self, record):
+        print("hangs", flush=True)
+        threading.Event().wait()
+
+build, in_process, saved = sys.argv[1:]
+try:
+    placer.launch(build, steps=1_000_000, callbacks=[Hangs()], save_params=saved or None,
+                  in_process=bool(in_process), return_params=False)
+except KeyboardInterrupt as interrupt:
+    print("interrupted", interrupt, flush=True)
+"""
+
+
+@WAYS
+@pytest.mark.parametrize("saves", [False, True], ids=["", "saves"])
+def test_ctrl_c_that_ends_the_run_interrupts_a_callback_that_hangs(
+    build: Path, tmp_path: Path, in_process: bool, saves: bool
+) -> None:
+    arguments = ["1" * in_process, str(tmp_path / "saved") if saves else ""]
+    command = [sys.executable, "-c", HANGING, str(build), *arguments]
+    env = process_environment()
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "hangs\n"
+        run.send_signal(signal.SIGINT)
+        while saves and run.poll() is None:  # of signals at once, one counts
+            time.sleep(0.1)
+            run.send_signal(signal.SIGINT)
+        text = run.stdout.read()
+    assert text.startswith("interrupted")
+    assert not node_processes(build)
 
 
 def test_the_failure_of_a_node_is_raised_and_not_hidden_by_callbacks(
