@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from placer.place import Place as Place
     from placer.place.guard import device_guard as device_guard
     from placer.place.guard import place_guard as place_guard
+    from placer.runtime.run.callbacks import STOP as STOP
+    from placer.runtime.run.callbacks import Callback as Callback
+    from placer.runtime.run.callbacks import Record as Record
     from placer.runtime.run.options import Options as Options
     from placer.runtime.run.process import run as run
     from placer.runtime.run.result import Result as Result
@@ -52,7 +55,9 @@ __version__ = "0.1.0"
 # These names are imported when they are first used, so that `import placer` and the
 # help of the command line load neither JAX nor numpy.
 _HOMES = {
+    "STOP": "placer.runtime.run.callbacks",
     "BuildError": "placer.errors",
+    "Callback": "placer.runtime.run.callbacks",
     "CheckpointError": "placer.errors",
     "Cluster": "placer.place",
     "DataError": "placer.errors",
@@ -65,6 +70,7 @@ _HOMES = {
     "PlacerError": "placer.errors",
     "Plan": "placer.build.plan",
     "Program": "placer.front.program",
+    "Record": "placer.runtime.run.callbacks",
     "Result": "placer.runtime.run.result",
     "RunError": "placer.errors",
     "RunWarning": "placer.errors",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from placer.analysis.declared import calls_user_code
 from placer.analysis.input_ranges import limit_inputs
 from placer.analysis.memory import check_memory
 from placer.analysis.schedule import Schedule, make_schedule
@@ -137,7 +138,7 @@ def compile_in_memory(
 
             spec = with_outputs(spec, outputs)
         refuse_at_import("placer.compile", spec.folder, spec.modules)
-        if calls := spec.graph.of_kind("call"):
+        if calls := [op for op in spec.graph.ops if calls_user_code(op)]:
             if not code:
                 raise _code_needed(calls)
             # This imports JAX, which the rest of the compiler does not need.
@@ -164,7 +165,8 @@ def compile_in_memory(
 
 
 def _code_needed(calls: Sequence[Op]) -> SpecErrors:
-    """An error at each `call` of the spec, in order; one may be several ops."""
+    """An error at each op that calls a function of the spec, in order; several ops may
+    be one op of the spec."""
     by_source = {op.source: op for op in reversed(calls)}
     return SpecErrors(
         SpecError(

@@ -18,6 +18,7 @@ from placer.front.fluid import cross_entropy as cross_entropy
 from placer.front.fluid import data as data
 from placer.front.fluid import mean as mean
 from placer.front.special_ops import call as call
+from placer.front.special_ops import metric as metric
 from placer.front.special_ops import parameter as parameter
 from placer.front.variable import Variable
 

@@ -1,13 +1,15 @@
 """Trace the functions that a spec calls, when the spec is compiled.
 
-This is the only part of a compilation that imports JAX, and only for specs with `call`
-ops. Each function is traced and never compiled: its result types are checked, and the
+This is the only part of a compilation that imports JAX, and only for specs with `call`,
+`trace` or `metric` ops. Each function is traced and never compiled: its result types are checked, and the
 residuals of its backward pass and the FLOPs of both passes are written into the graph.
-A function with `batch: rows` is run on a few rows, all together and in two halves.
+A function with `batch: rows`, and that of a metric, is run on a few rows, all together
+and in two halves, unless its equations prove that it works row by row.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,6 +20,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from placer import ops
+from placer.analysis.declared import calls_user_code
 from placer.build.modules import Modules, being_traced, modules_in
 from placer.errors import PlacerError, SpecError, missing_package_hint
 from placer.graph.graph import Graph, Op
@@ -27,6 +31,8 @@ from placer.ops.attributes import complete, condense
 from placer.ops.function import Function
 from placer.ops.special.call import CALL
 from placer.ops.special.call_jax import call
+from placer.ops.special.user_metric import METRIC
+from placer.ops.special.user_metric_jax import metric, row_numbers
 from placer.regions.batch_types import (
     PROOF_BATCHES,
     TRACE_BATCHES,
@@ -39,7 +45,8 @@ from placer.types import BATCH, TensorType
 
 
 def complete_calls(model: Model) -> Model:
-    """Return the model with the attributes of every `call` that need a trace.
+    """Return the model with the attributes of every `call` and `metric` that need a
+    trace.
 
     Raises SpecError at the op if its function does not agree with the spec.
     """
@@ -50,13 +57,13 @@ def complete_calls(model: Model) -> Model:
     ):
         loaded: dict[str, Any] = {}
         batches = _batch_sizes(model)
-        ops = tuple(
-            _complete_call(graph, op, modules, loaded, batches)
-            if op.kind == CALL.kind
+        completed = tuple(
+            _complete(graph, op, modules, loaded, batches)
+            if calls_user_code(op)
             else op
             for op in graph.ops
         )
-    return replace(model, graph=graph.with_ops(ops))
+    return replace(model, graph=graph.with_ops(completed))
 
 
 def _batch_sizes(model: Model) -> Sequence[int]:
@@ -74,7 +81,7 @@ def _batch_sizes(model: Model) -> Sequence[int]:
     return sorted({size for w, n in pairs for size in (w // n, -(-w // n))})
 
 
-def _complete_call(
+def _complete(
     graph: Graph,
     op: Op,
     modules: Modules,
@@ -82,25 +89,27 @@ def _complete_call(
     batches: Sequence[int],
 ) -> Op:
     written = declared_attrs(op.attrs)
-    attrs = complete(CALL, written)
+    declaration = ops.find(op.kind)
+    attrs = complete(declaration, written)
     types = [graph.tensor_type(name) for name in op.operands]
     try:
         fn = _load_function(attrs["fn"], modules, loaded)
-        traced = _traced_attributes(fn, types, attrs)
-        if attrs["batch"] == "rows" and not _is_proven(fn, attrs, batches):
-            _check_rows(fn, types, attrs)
+        trace = _trace_metric if declaration is METRIC else _trace_call
+        traced = trace(fn, types, attrs, batches)
     except PlacerError as error:
         raise _error_at(op, error.message, error.hint) from error
     except (Exception, SystemExit) as error:
         raised = f"{type(error).__name__}: {error}".strip()
         message = f"{attrs['fn']} raised {raised}{_deepest_line(error, modules)}"
         raise _error_at(op, message, missing_package_hint(error)) from error
-    completed = condense(CALL, {**written, **traced})
+    completed = condense(declaration, {**written, **traced})
     return op.with_attrs(**completed)
 
 
 def _error_at(op: Op, message: str, hint: str | None = None) -> SpecError:
-    return SpecError(f"op '{op.name}' (call): {message}", span=op.source, hint=hint)
+    return SpecError(
+        f"op '{op.name}' ({op.kind}): {message}", span=op.source, hint=hint
+    )
 
 
 def _deepest_line(error: BaseException, modules: Modules) -> str:
@@ -128,6 +137,52 @@ def _load_function(
     if not callable(fn):
         raise PlacerError(f"{module}.py has no function '{name}'")
     return fn  # type: ignore[no-any-return]
+
+
+def _trace_call(
+    fn: Callable[..., Any],
+    types: Sequence[TensorType],
+    attrs: Mapping[str, Any],
+    batches: Sequence[int],
+) -> dict[str, Any]:
+    """Return the attributes of a `call` that need a trace; check `batch: rows`."""
+    traced = _traced_attributes(fn, types, attrs)
+    if attrs["batch"] == "rows" and not _is_proven(
+        fn, attrs["fn"], attrs["args"], batches, 'pass batch="whole" to placer.trace'
+    ):
+        for training in (True, False):
+            keywords = {**_keywords(fn, attrs), "training": training}
+            _check_rows(
+                partial(call, **keywords),
+                types,
+                f"{attrs['fn']} has batch: rows, but",
+                "write batch: whole",
+            )
+    return traced
+
+
+def _trace_metric(
+    fn: Callable[..., Any],
+    types: Sequence[TensorType],
+    attrs: Mapping[str, Any],
+    batches: Sequence[int],
+) -> dict[str, Any]:
+    """Return the cost of a `metric`; check that it gets a number for each row."""
+    numbers = partial(row_numbers, fn)
+    for size in TRACE_BATCHES:
+        jax.eval_shape(numbers, *abstract_values(types, size))
+    args = json.dumps([{"in": str(kind)} for kind in types])
+    instead = "use the op call with batch: whole for values of the whole batch"
+    if not _is_proven(fn, attrs["fn"], args, batches, instead):
+        # The position of each row comes last, as for a call.
+        position = TensorType("uint32", (BATCH, 2))
+        _check_rows(
+            lambda *xs: numbers(*xs[:-1]),
+            [*types, position],
+            f"{attrs['fn']} must work row by row, but",
+            instead,
+        )
+    return {"cost": _flops_of(partial(metric, fn=fn), types)}
 
 
 def _keywords(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,16 +268,17 @@ def _costs(
         )
         return out, function.backward(residuals, *xs, *ones)
 
-    def flops(fn: Callable[..., Any]) -> tuple[int, int]:
-        small, large = (
-            _flops(fn, abstract_values(types, size)) for size in TRACE_BATCHES
-        )
-        each = (large - small) // (TRACE_BATCHES[1] - TRACE_BATCHES[0])
-        return max(0, small - each * TRACE_BATCHES[0]), each
-
-    cost, total = flops(partial(function, **keywords)), flops(both)
+    cost = _flops_of(partial(function, **keywords), types)
+    total = _flops_of(both, types)
     difference = max(0, total[0] - cost[0]), max(0, total[1] - cost[1])
     return {"cost": cost, "grad_cost": difference}
+
+
+def _flops_of(fn: Callable[..., Any], types: Sequence[TensorType]) -> tuple[int, int]:
+    """Return the FLOPs of a function for zero rows, and for each row."""
+    small, large = (_flops(fn, abstract_values(types, size)) for size in TRACE_BATCHES)
+    each = (large - small) // (TRACE_BATCHES[1] - TRACE_BATCHES[0])
+    return max(0, small - each * TRACE_BATCHES[0]), each
 
 
 def _flops(fn: Callable[..., Any], structs: Sequence[Any]) -> int:
@@ -231,33 +287,33 @@ def _flops(fn: Callable[..., Any], structs: Sequence[Any]) -> int:
 
 
 def _is_proven(
-    fn: Callable[..., Any], attrs: Mapping[str, Any], batches: Sequence[int]
+    fn: Callable[..., Any], name: str, args: str, batches: Sequence[int], instead: str
 ) -> bool:
     """Whether the equations of a traced function prove that it works row by row.
 
-    Raises PlacerError if they do, but differ for one of the model's own batch sizes.
+    Raises PlacerError if they do, but differ for one of the model's own batch sizes;
+    `instead` is what to do then.
     """
-    args = attrs["args"]
     if not args or not is_by_rows(fn, args):
         return False
     for rows in batches:
         # For one row JAX omits some equations, so that such a trace proves nothing.
         if rows not in (0, 1, *PROOF_BATCHES) and not is_by_rows(fn, args, rows):
             raise PlacerError(
-                f"{attrs['fn']} works row by row for {PROOF_BATCHES[0]} and"
+                f"{name} works row by row for {PROOF_BATCHES[0]} and"
                 f" {PROOF_BATCHES[1]} rows, but is another function for {rows}",
-                hint='pass batch="whole" to placer.trace, or let the function do the'
-                " same for any number of rows",
+                hint=f"{instead}, or let the function do the same for any number of rows",
             )
     return True
 
 
 def _check_rows(
-    fn: Callable[..., Any], types: Sequence[TensorType], attrs: Mapping[str, Any]
+    fn: Callable[..., Any], types: Sequence[TensorType], what: str, instead: str
 ) -> None:
-    """Run the function on a few rows, and on two halves of them.
+    """Run a function on a few rows, and on two halves of them.
 
-    Raises PlacerError if the results differ.
+    Raises PlacerError if the results differ: `what` begins the message, and `instead`
+    is what to do.
     """
     rng = np.random.default_rng(0)
     rows = 4
@@ -266,21 +322,18 @@ def _check_rows(
     arrays = [_random_array(rng, t, t.sizes(rows)) for t in types]
     # The last operand is the position: the number of the step, and of each row.
     arrays[-1] = np.stack([np.full(rows, 1), np.arange(rows)], -1).astype(np.uint32)
-    for training in (True, False):
-        keywords = {**_keywords(fn, attrs), "training": training}
-        run = jax.jit(partial(call, **keywords))
-        whole, *halves = (
-            jax.tree.leaves(run(*_rows_of(arrays, types, part)))
-            for part in (slice(rows), slice(rows // 2), slice(rows // 2, rows))
-        )
-        for one, first, second in zip(whole, *halves, strict=True):
-            apart = np.concatenate([first, second])
-            if not np.allclose(one, apart, equal_nan=True, **close):
-                raise PlacerError(
-                    f"{attrs['fn']} has batch: rows, but returns other rows when it is"
-                    " called with half of them",
-                    hint="write batch: whole, or let no row depend on another",
-                )
+    run = jax.jit(fn)
+    whole, *halves = (
+        jax.tree.leaves(run(*_rows_of(arrays, types, part)))
+        for part in (slice(rows), slice(rows // 2), slice(rows // 2, rows))
+    )
+    for one, first, second in zip(whole, *halves, strict=True):
+        apart = np.concatenate([first, second])
+        if not np.allclose(one, apart, equal_nan=True, **close):
+            raise PlacerError(
+                f"{what} returns other rows when it is called with half of them",
+                hint=f"{instead}, or let no row depend on another",
+            )
 
 
 def _rows_of(

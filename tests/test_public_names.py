@@ -11,6 +11,7 @@ import placer
 
 NAMES = [
     "BuildError",
+    "Callback",
     "CheckpointError",
     "Cluster",
     "DataError",
@@ -23,9 +24,11 @@ NAMES = [
     "PlacerError",
     "Plan",
     "Program",
+    "Record",
     "Result",
     "RunError",
     "RunWarning",
+    "STOP",
     "SpecError",
     "SpecErrors",
     "Variable",

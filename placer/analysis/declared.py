@@ -9,6 +9,7 @@ from placer.graph.graph import Graph, Op
 from placer.graph.kinds import declared_attrs
 from placer.ops.attributes import complete
 from placer.ops.declaration import Declaration
+from placer.ops.registry import DECLARATIONS
 from placer.types import TensorType
 
 
@@ -20,3 +21,9 @@ def declared(
     declaration = ops.find(op.kind)
     attrs = complete(declaration, declared_attrs(op.attrs))
     return declaration, graph.operand_types(op), attrs
+
+
+def calls_user_code(op: Op) -> bool:
+    """Whether the op calls a function of a module of the spec."""
+    declaration = DECLARATIONS.get(op.kind)  # an op of the compiler may have none
+    return declaration is not None and declaration.calls_user_code

@@ -33,6 +33,13 @@ _logs_option = click.option(
     help="The folder for the logs of nodes. By default a folder in the user's cache, "
     "removed after a successful run; the logs of the last 20 failed runs are kept.",
 )
+_tensorboard_option = click.option(
+    "--tensorboard",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write metrics, learning rates and speed to a folder of the run in DIR, for "
+    "TensorBoard. Needs pip install 'placer[tensorboard]'.",
+)
 _in_process_option = click.option(
     "--in-process",
     is_flag=True,
@@ -48,9 +55,16 @@ _quiet_option = click.option(
 
 def launch_options(command: Function) -> Function:
     """Add the options of `placer launch`, which are arguments of `run_build`."""
-    return run_options(
-        _json_option(_logs_option(_in_process_option(_quiet_option(command))))
+    own = (
+        _json_option,
+        _logs_option,
+        _tensorboard_option,
+        _in_process_option,
+        _quiet_option,
     )
+    for option in reversed(own):
+        command = option(command)
+    return run_options(command)
 
 
 @click.command("launch", short_help="Run all nodes of a build on this machine.")
@@ -72,10 +86,16 @@ def run_build(
     logs: Path | None,
     in_process: bool,
     quiet: bool,
+    tensorboard: Path | None,
     **options: Any,
 ) -> None:
     """Launch a build and print its progress and its result."""
-    from placer.launcher.local import check_launch, launch, launch_processes
+    from placer.launcher.local import (
+        callback_queue,
+        check_launch,
+        launch,
+        launch_processes,
+    )
     from placer.launcher.logs import log_folder
     from placer.report.outcome import (
         crowding_note,
@@ -110,9 +130,17 @@ def run_build(
             elif as_json:
                 exits.enter_context(redirect_stdout(sys.stderr))
             result = launch(
-                build, in_process=True, logs=logs, return_params=False, **options
+                build,
+                in_process=True,
+                logs=logs,
+                return_params=False,
+                tensorboard=tensorboard,
+                **options,
             )
         else:
+            calls = exits.enter_context(
+                callback_queue(plan, build, chosen, tensorboard=tensorboard)
+            )
             watch: Watch = show_warnings
             if not quiet:
                 nodes = [node.name for node in plan.nodes]
@@ -124,6 +152,7 @@ def run_build(
                 folder,
                 watch,
                 interruption_of(plan, build, chosen),
+                calls,
             )
     for line in result_lines(result):
         echo(line, file=stream)

@@ -51,14 +51,17 @@ def train_command(
     from placer.errors import PlacerError
     from placer.launcher.local import check_output_files
     from placer.report.outcome import plan_line
+    from placer.report.tensorboard import check_installed
     from placer.runtime.run.options import Options
 
     run_options = {
         key: value
         for key, value in options.items()
-        if key not in ("logs", "in_process", "quiet")
+        if key not in ("logs", "in_process", "quiet", "tensorboard")
     }
     chosen = Options(**run_options)  # mistakes in options are reported before compiling
+    if options["tensorboard"] is not None:
+        check_installed()
     compiled = compile_in_memory(
         spec,
         nodes=nodes,

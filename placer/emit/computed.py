@@ -207,9 +207,9 @@ def _keywords(op: Op, modules: Mapping[str, str]) -> list[str]:
 
 
 def _attribute(op: Op, key: str, value: object, modules: Mapping[str, str]) -> str:
-    """Return an attribute as Python text; the function of a `call` as its name in its
+    """Return an attribute as Python text; a function of the user's as its name in its
     module."""
-    if op.kind == "call" and key == "fn":
+    if any(a.name == key and a.is_function for a in ops.find(op.kind).attrs):
         module, _, name = str(value).partition(":")
         return f"{modules[module]}.{name}"
     if op.kind == "call" and key == "args":

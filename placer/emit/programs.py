@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
+from placer.analysis.declared import calls_user_code
 from placer.analysis.schedule import Schedule
 from placer.analysis.units import LoweredGraph
 from placer.build.plan import Table
@@ -196,12 +197,12 @@ def _bundles(
 
 
 def _modules(node: str, graphs: Sequence[LoweredGraph]) -> list[str]:
-    """Return the modules of the spec whose functions the node's `call` ops call."""
+    """Return the modules of the spec whose functions the node's ops call."""
     called = {
         op.attrs["fn"].partition(":")[0]
         for lowered in graphs
         for op in lowered.graph.ops_on(node)
-        if op.kind == "call"
+        if calls_user_code(op)
     }
     return sorted(called)
 

@@ -1,13 +1,18 @@
-"""The op kinds of a spec without a declaration: `parameter` and `call`."""
+"""The ops with functions of their own: `parameter`, `call` and `metric`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from placer.callsite import call_error
+from placer.config.checks import describe_value
+from placer.errors import SpecError
 from placer.front.program import current_program
 from placer.front.results import one_or_list
+from placer.front.trace import function_path
 from placer.front.variable import Variable
+from placer.ops.special.user_metric import METRIC
 from placer.spec.op_kinds import CALL, PARAMETER
 
 
@@ -64,3 +69,31 @@ def call(
         entry["out"] = [{key: kind} for key, kind in out.items()]
     values = current_program().record(CALL, entry, name).values
     return values[0] if isinstance(out, str) else values
+
+
+def metric(
+    fn: str | Callable[..., Any], *inputs: Variable, name: str | None = None
+) -> Variable:
+    """A metric of your own: `fn(*inputs)` returns a number for each row, whose mean over
+    all rows is reported, or a numerator and a denominator for each row.
+
+    fn: a JAX function, or MODULE:FUNCTION, in a file beside that of the program.
+    inputs: such as outputs and labels; the first has rows.
+    """
+    program = current_program()
+    if not isinstance(fn, str):
+        try:
+            fn = function_path(fn, program, "layers.metric")
+        except SpecError as error:
+            raise call_error(error.message, error.hint) from None
+    for value in inputs:
+        if not isinstance(value, Variable):
+            raise call_error(
+                "the inputs of a metric must be values of the program, not"
+                f" {describe_value(value)}"
+            )
+    if not inputs:
+        raise call_error("a metric needs the values that its function takes")
+    entry = {"fn": fn, "in": one_or_list(inputs)}
+    (value,) = program.record(METRIC.kind, entry, name).values
+    return value

@@ -81,7 +81,7 @@ def trace(
     lines: dict[str, Span] = {}
     token = scope.guard_lines.set(lines)
     try:
-        text = _function_path(fn, program)
+        text = function_path(fn, program, "placer.trace")
         wide = program.precision == "float64"
         arguments = collect_arguments(fn, args, wide)
         names = [
@@ -184,12 +184,16 @@ def _region_place(
     return scalar_node(str(merged), last)
 
 
-def _function_path(fn: Callable[..., Any], program: Program) -> str:
-    """Return the function as MODULE:FUNCTION, as nodes import it."""
+def function_path(fn: Callable[..., Any], program: Program, caller: str) -> str:
+    """Return the function as MODULE:FUNCTION, as nodes import it.
+
+    `caller` is the function of placer that needs it. Raises SpecError if it cannot be
+    imported from a file beside the program.
+    """
     inner: Any = inspect.unwrap(fn) if callable(fn) else None
     if not inspect.isfunction(inner):
         raise SpecError(
-            f"placer.trace needs a function, not {type(fn).__name__}",
+            f"{caller} needs a function, not {type(fn).__name__}",
             hint="write def apply(model, x): return model(x)",
         )
     file = Path(inner.__code__.co_filename)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from placer.launcher.node_process import NodeProcess, start_node
 from placer.launcher.signals import catch_signals
 from placer.launcher.supervise import Watch, supervise
 from placer.reentry import refuse_at_import, refuse_in_node
+from placer.runtime.run.callbacks import CallbackQueue, check_callbacks
 from placer.runtime.run.checkpoint_settings import checkpoint_settings
 from placer.runtime.run.events import Event, show_output
 from placer.runtime.run.interruption import Interruption, interruption_of
@@ -40,6 +41,8 @@ def launch(
     watch: Watch | None = None,
     progress: bool | None = None,
     return_params: bool | None = None,
+    callbacks: Iterable[object] = (),
+    tensorboard: AnyPath | None = None,
     **options: Any,
 ) -> Result:
     """Run all nodes of a build on this machine until the run ends.
@@ -62,6 +65,12 @@ def launch(
         return_params: gather the parameters for `Result.params`. By default only if
             they have at most 256 MiB. Not needed with `save_params`, from whose file
             `Result.params` reads them.
+        callbacks: objects with any of the methods of `placer.Callback`. They are called
+            in this thread, in the order of the steps. A method that returns
+            `placer.STOP` ends the run after the step that is running, as if it had no
+            more steps; an exception ends it too, and is raised.
+        tensorboard: a folder. Metrics, learning rates and speed are written to a folder
+            of the run in it, `NAME-1`, `NAME-2` and so on, for TensorBoard.
         options: the fields of `placer.Options`, such as `steps=100`, by default as
             there. `placer launch --help` explains them.
 
@@ -71,11 +80,13 @@ def launch(
         result and all of its files; each is also a RunWarning.
 
     Raises:
-        PlacerError: the options are wrong or cannot be combined.
+        PlacerError: the options are wrong or cannot be combined; `tensorboard` needs
+            `pip install 'placer[tensorboard]'`.
         BuildError: the build was edited.
         RunError: a node failed. The text says the root cause; all processes have ended.
         KeyboardInterrupt: SIGINT was received.
         SystemExit: SIGTERM or SIGHUP was received.
+        Exception: what a callback raised.
 
     Example:
         placer.compile("digits.yaml", "build")
@@ -86,13 +97,18 @@ def launch(
     plan = check_launch(folder, chosen)
     history = StepHistory()
     interruption = interruption_of(plan, folder, chosen)
-    with params_keeper(plan, chosen, return_params) as params:
+    with (
+        callback_queue(plan, folder, chosen, callbacks, tensorboard) as calls,
+        params_keeper(plan, chosen, return_params) as params,
+    ):
         if in_process:
             given = {"logs": logs, "watch": watch, "progress": progress or None}
             for name, value in given.items():
                 if value is not None:
                     raise threads_error(name)
-            result = _launch_threads(folder, params.options, interruption, history)
+            result = _launch_threads(
+                folder, params.options, interruption, history, calls
+            )
         else:
             with (
                 log_folder(logs, plan.name) as run_logs,
@@ -110,11 +126,38 @@ def launch(
                     run_logs,
                     keep_and_show,
                     interruption,
+                    calls,
                 )
         params.attach(result, history)
     for text in result.warnings:
         warnings.warn(text, RunWarning, stacklevel=2)
     return result
+
+
+@contextmanager
+def callback_queue(
+    plan: Plan,
+    build: Path,
+    options: Options,
+    callbacks: Iterable[object] = (),
+    tensorboard: AnyPath | None = None,
+) -> Iterator[CallbackQueue]:
+    """Yield the queue of steps for the callbacks of a run, and for TensorBoard.
+
+    Raises PlacerError, before the run, for what is no callback, and if TensorBoard's
+    files cannot be written.
+    """
+    checked = check_callbacks(callbacks)
+    if tensorboard is None:
+        yield CallbackQueue(checked)
+        return
+    from placer.report.tensorboard import TensorBoard, run_folder
+
+    settings = checkpoint_settings(plan, build, options)
+    saved = settings.folder if settings is not None else None
+    folder = run_folder(Path(tensorboard), plan.name, saved, options.resume)
+    with TensorBoard(folder, resumed=options.resume is not None) as writer:
+        yield CallbackQueue((*checked, writer))
 
 
 @contextmanager
@@ -157,12 +200,13 @@ def launch_processes(
     logs: LogFolder,
     watch: Watch,
     interruption: Interruption,
+    calls: CallbackQueue,
 ) -> Result:
     """Run the nodes of a build as processes, after `check_launch`; see `launch`.
 
-    `interruption` decides what signals do.
+    `interruption` decides what signals do, `calls` has the callbacks.
     """
-    result = run_processes(build, plan, options, logs, watch, interruption)
+    result = run_processes(build, plan, options, logs, watch, interruption, calls=calls)
     assert isinstance(result, Result)
     return result
 
@@ -175,6 +219,7 @@ def run_processes(
     watch: Watch,
     interruption: Interruption,
     prediction: PredictionRequest | None = None,
+    calls: CallbackQueue | None = None,
 ) -> Outcome:
     """Run the nodes of a build as processes, to train, or to predict some rows."""
     nodes = [node.name for node in plan.nodes]
@@ -198,13 +243,18 @@ def run_processes(
         node_environment(job=uuid.uuid4().hex),
         watch,
         interruption,
+        calls,
     )
     logs.failed = bool(result.warnings)
     return result
 
 
 def _launch_threads(
-    build: Path, options: Options, interruption: Interruption, history: StepHistory
+    build: Path,
+    options: Options,
+    interruption: Interruption,
+    history: StepHistory,
+    calls: CallbackQueue,
 ) -> Result:
     """Run the nodes of a build as threads; see `launch`.
 
@@ -218,10 +268,13 @@ def _launch_threads(
         show_output(event)
 
     if not interruption.saves:
-        result = run_in_threads(build, options, watch=watch, interruption=interruption)
+        result = run_in_threads(
+            build, options, watch=watch, interruption=interruption, calls=calls
+        )
         assert isinstance(result, Result)
         return result
     with catch_signals() as signals:
+        calls.guard = partial(signals.raised_from, 2)
         try:
             result = run_in_threads(
                 build,
@@ -229,6 +282,7 @@ def _launch_threads(
                 watch=watch,
                 interrupts=lambda: len(signals.received),
                 interruption=interruption,
+                calls=calls,
             )
         except KeyboardInterrupt as interrupt:
             signals.raise_first(str(interrupt))
@@ -248,13 +302,14 @@ def launch_nodes(
     env: Mapping[str, str],
     watch: Watch,
     interruption: Interruption,
+    calls: CallbackQueue | None = None,
 ) -> Outcome:
     """Start a process for each node and watch the processes until all have ended.
 
     The first node is the control node. `command(node)` returns the command line of a
     node; `--report-fd N` is appended, and the node writes the events of
     `placer.runtime.run.events` to that descriptor. `interruption` decides what
-    signals do. Raises the same errors as `launch`.
+    signals do, `calls` has the callbacks. Raises the same errors as `launch`.
     """
     if not hasattr(os, "pidfd_open"):
         raise RunError(
@@ -273,7 +328,13 @@ def launch_nodes(
             )
             children.append(child)
             exits.callback(child.close)
-        return supervise(children, watch, signals, interruption)
+        return supervise(
+            children,
+            watch,
+            signals,
+            interruption,
+            calls if calls is not None else CallbackQueue(()),
+        )
 
 
 def log_path(logs: Path, node: str) -> Path:

@@ -26,12 +26,14 @@ class Signals:
     """The signals received so far; each makes the descriptor `wake` readable.
 
     Several within `DUPLICATE_WINDOW` seconds count as one, because the parent of a
-    launcher may forward a Ctrl-C that the terminal has sent to both.
+    launcher may forward a Ctrl-C that the terminal has sent to both. From the signal
+    with the number `raise_from` on, their handler raises KeyboardInterrupt.
     """
 
     wake: int
     received: list[signal.Signals] = field(default_factory=list)
     last: float = -math.inf
+    raise_from: float = math.inf
 
     def record(self, number: int) -> None:
         """Add a signal; called by its handler."""
@@ -39,6 +41,17 @@ class Signals:
         if now - self.last >= DUPLICATE_WINDOW:
             self.received.append(signal.Signals(number))
             self.last = now
+        if len(self.received) >= self.raise_from:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def raised_from(self, count: float) -> Iterator[None]:
+        """Let signals interrupt what runs in the context, once there are `count`."""
+        self.raise_from = count
+        try:
+            yield
+        finally:
+            self.raise_from = math.inf
 
     def raise_first(self, outcome: str = "") -> None:
         """Raise the exception of the first signal, if any; call it after all has ended.
@@ -74,8 +87,8 @@ def catch_signals(*, first_only: bool = False) -> Iterator[Signals]:
             signal.signal(number, handler)  # type: ignore[arg-type]  # a former handler
 
     def handle(number: int, frame: FrameType | None) -> None:
-        signals.record(number)
         os.write(write, b"\n")
+        signals.record(number)
         if first_only:
             restore()
 

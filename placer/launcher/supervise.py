@@ -19,6 +19,7 @@ from placer.launcher import cause
 from placer.launcher.cause import Failure
 from placer.launcher.node_process import NodeProcess
 from placer.launcher.signals import Signals
+from placer.runtime.run.callbacks import CallbackQueue
 from placer.runtime.run.events import (
     AFTER_LAST_BARRIER,
     IMPORTING,
@@ -65,11 +66,13 @@ def supervise(
     watch: Watch,
     signals: Signals,
     interruption: Interruption,
+    calls: CallbackQueue,
 ) -> Outcome:
     """Watch the processes until all have ended, and return the result of the run.
 
     `watch` is called with each event. The first child is the control node.
-    `interruption` decides what signals do.
+    `interruption` decides what signals do. `calls` has the callbacks of the run; they are
+    called until the run fails, or its result is known and they have had all steps.
     Whatever is raised, no process is left running. Raises RunError with the root cause
     of a failure, KeyboardInterrupt or SystemExit after a signal to the launcher.
 
@@ -78,11 +81,16 @@ def supervise(
     fails after that causes a warning if there is a result, and no error.
     """
     with selectors.DefaultSelector() as selector:
-        run = _Supervisor(children, watch, signals, selector, interruption)
+        run = _Supervisor(children, watch, signals, selector, interruption, calls)
         try:
             run.watch_processes()
+        except KeyboardInterrupt:  # a signal has interrupted a callback
+            if not signals.received:
+                raise
+            run.decide()
         finally:
             run.end_processes()
+    run.call_remaining()
     if signals.received:
         failure = cause.choose_root_cause(run.failures)
         result = run.result
@@ -108,6 +116,7 @@ class _Supervisor:
     signals: Signals
     selector: selectors.BaseSelector
     interruption: Interruption
+    calls: CallbackQueue
     phase: Phase = Phase.RUNNING
     since: float = 0.0
     failures: list[Failure] = field(default_factory=list)
@@ -117,6 +126,9 @@ class _Supervisor:
     frozen_nodes: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.calls.on_stop = self.children[0].order_stop
+        least = 2 if self.interruption.saves else 1
+        self.calls.guard = partial(self.signals.raised_from, least)
         # By descriptor, what to call when it is readable.
         calls: dict[int, Callable[[], object]] = {
             self.signals.wake: lambda: os.read(self.signals.wake, 512)
@@ -134,20 +146,50 @@ class _Supervisor:
     def watch_processes(self) -> None:
         """Watch until all processes have ended, or there is a reason to end them."""
         while self.running and self.phase is not Phase.ENDING:
-            self._handle_events(POLL_INTERVAL)
+            self._handle_events(0.0 if self.calls.has_steps else POLL_INTERVAL)
             self._obey_signals()
             self._advance()
+            calls = self.phase in (Phase.RUNNING, Phase.FINISHING)
+            if calls:
+                self.calls.call_next()
+            self._read_control(pause=calls and self.calls.is_full)
 
-    def _obey_signals(self) -> None:
+    def call_remaining(self) -> None:
+        """Pass the last steps of a run with a result to the callbacks; after another
+        signal, no more of them."""
+        before = len(self.signals.received)
+        try:
+            while self.result is not None and len(self.signals.received) == before:
+                if not self.calls.call_next():
+                    return
+        except KeyboardInterrupt:
+            if not self.signals.received:
+                raise
+
+    def _read_control(self, *, pause: bool) -> None:
+        """Read the events of the control node, or pause that while too many wait for
+        callbacks."""
         control = self.children[0]
-        match self.interruption.decide(
+        is_read = control.report_fd in self.selector.get_map()
+        if is_read and pause:
+            self.selector.unregister(control.report_fd)
+        elif not (is_read or control.reports_ended or pause):
+            call = partial(self._read_reports, control)
+            self.selector.register(control.report_fd, selectors.EVENT_READ, call)
+
+    def decide(self) -> Decision:
+        """Return what to do about the signals so far."""
+        return self.interruption.decide(
             len(self.signals.received),
-            self.states.get(control.node, IMPORTING),
+            self.states.get(self.children[0].node, IMPORTING),
             can_save=self.result is None
             and (self._past_last_barrier or not self.failures),
-        ):
+        )
+
+    def _obey_signals(self) -> None:
+        match self.decide():
             case Decision.STOP:
-                control.order_stop()
+                self.children[0].order_stop()
                 self.watch(NodeWarning(STOPPING))
             case Decision.END:
                 self._enter(Phase.ENDING)
@@ -291,6 +333,7 @@ class _Supervisor:
             case State():
                 self.states[child.node] = event.state
         self.watch(event)
+        self.calls.add(event)
 
     def _handle_exit(self, child: NodeProcess) -> None:
         # Read its last events first: if it reported a failure, its end is not another.

@@ -29,7 +29,8 @@ class Attr:
     `type` is a Python type as msgspec understands it. `for_parameters` attributes shape
     the parameters of a layer and do not reach the graph; cases do not have them, so a
     required one says which value the op reference shows, `example`. `compiler_only`
-    attributes are not passed to the op's function.
+    attributes are not passed to the op's function. `is_function` attributes name a
+    function of the user's, as MODULE:FUNCTION.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Attr:
     for_parameters: bool = False
     compiler_only: bool = False
     example: Any = None
+    is_function: bool = False
 
 
 def required(name: str, type_: Any, doc: str, **fields: Any) -> Attr:
@@ -220,6 +222,11 @@ class Declaration(Signature):
     differentiable: bool = True
     finalizer: Finalizer | None = None
     inserted: bool = False
+
+    @property
+    def calls_user_code(self) -> bool:
+        """Whether the op calls a function of the user's, which has to be traced."""
+        return any(attr.is_function for attr in self.attrs)
 
     def result_names(self, count: int) -> tuple[str, ...]:
         """Return the names of `count` results: those declared, or `out0`, `out1`, …"""

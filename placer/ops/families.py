@@ -22,7 +22,7 @@ from placer.ops.linear import dense, embedding, position, product
 from placer.ops.losses import distance, loss, metric, sampling
 from placer.ops.normalization import batch_norm, normalization
 from placer.ops.sequence import attention, multi_head_attention, recurrent
-from placer.ops.special import call, constant, gradient, inserted, random
+from placer.ops.special import call, constant, gradient, inserted, random, user_metric
 
 FAMILIES = (
     dense,
@@ -55,6 +55,7 @@ FAMILIES = (
     loss,
     distance,
     metric,
+    user_metric,
     call,
     constant,
     inserted,

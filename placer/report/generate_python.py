@@ -19,6 +19,7 @@ from placer.config import optimizers
 from placer.front.fluid import OWN, RENAMED, SPELLINGS
 from placer.ops.declaration import Attr, Declaration
 from placer.ops.operand import Operand
+from placer.ops.special.user_metric import METRIC
 from placer.report.op_reference import operand_notes
 from placer.spec.op_kinds import OpKind, op_kinds
 
@@ -45,6 +46,7 @@ from placer.front.fluid import cross_entropy as cross_entropy
 from placer.front.fluid import data as data
 from placer.front.fluid import mean as mean
 from placer.front.special_ops import call as call
+from placer.front.special_ops import metric as metric
 from placer.front.special_ops import parameter as parameter
 from placer.front.variable import Variable
 
@@ -88,7 +90,8 @@ _SETTINGS = {
 
 def layers_text() -> str:
     """Return the text of placer/layers.py."""
-    declared = [d for d in op_kinds().values() if _name(d) not in OWN]
+    own = {*OWN, METRIC.kind}
+    declared = [d for d in op_kinds().values() if _name(d) not in own]
     aliases = _aliases(declared)
     shared = [_alias(name, text) for text, name in aliases.items()]
     functions = [_function(declaration, aliases) for declaration in declared]

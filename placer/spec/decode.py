@@ -219,6 +219,8 @@ def _describe_option(info: inspect.Type) -> str:
             return "a whole number"
         case inspect.FloatType(gt=low) if low is not None:
             return f"a number greater than {low:g}"
+        case inspect.FloatType(ge=low) if low is not None:
+            return f"a number from {low:g}"
         case inspect.FloatType():
             return "a number"
         case inspect.BoolType():

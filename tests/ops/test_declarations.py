@@ -21,7 +21,7 @@ from placer.types import TensorType
 KINDS = ops.kinds()
 GLOBALLY_TYPED = {"split_rows", "pad_rows"}  # their types are those of the global value
 COUNT_ROWS = {"pad_rows", "replica_norm"}  # none of their uses here is split by rows
-USER_FUNCTIONS = {"call"}  # tested in tests/spec/test_call.py
+USER_FUNCTIONS = {"call", "metric"}  # tested in tests/spec
 
 
 def in_dtypes(uses: list[Use]) -> list[tuple[Use, str]]:

@@ -44,6 +44,8 @@ SUMMED = {
     "root_mean_squared_error": "{op: root_mean_squared_error, in: [flat, y]}",
     "mean": "{op: mean, in: logits}",
     "of_a_loss": "{op: mean, in: clicks}",
+    "margin": "{op: metric, fn: 'called:margin', in: [logits, label]}",
+    "weighted": "{op: metric, fn: 'called:weighted', in: [flat, click, label]}",
 }
 PLACES = ["/node:worker", "/node:worker:1", "/node:worker:0,2"]
 

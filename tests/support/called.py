@@ -1,4 +1,4 @@
-"""User code for tests of `call`: functions that models call."""
+"""User code for tests of `call` and `metric`: functions that models call."""
 
 import jax
 import jax.numpy as jnp
@@ -24,3 +24,15 @@ def centred(params, state, x, *, rng, training):
     y = (x - (mean if training else state["mean"])) * params["scale"]
     new = 0.8 * state["mean"] + 0.2 * jax.lax.stop_gradient(mean)
     return (y, jnp.mean(distances, axis=1)), {"mean": new}
+
+
+def margin(logits, label):
+    """Return by how much the logit of the label exceeds the mean, as a metric."""
+    own = jnp.take_along_axis(logits, label[:, None], axis=-1)[:, 0]
+    return own - jnp.mean(logits, axis=-1)
+
+
+def weighted(prediction, click, label):
+    """Return a numerator and a denominator: rows count by their label."""
+    right = (prediction > 0) == (click > 0)
+    return right * label, label

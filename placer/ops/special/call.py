@@ -62,7 +62,7 @@ CALL = Declaration(
     lambda types, attrs: _cost("cost", types, attrs),
     lambda types, attrs, wrt: _cost("grad_cost", types, attrs) if wrt else 0,
     attrs=(
-        required("fn", str, "the function, as MODULE:FUNCTION"),
+        required("fn", str, "the function, as MODULE:FUNCTION", is_function=True),
         Attr("params", list[str], "names of the parameters", default=()),
         Attr("state", list[str], "names of the state", default=()),
         Attr("stream", int, "the number of the random stream, below 2⁶³", default=0),

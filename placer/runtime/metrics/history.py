@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import FileIO
@@ -163,9 +164,15 @@ class HistoryWriter:
             line.evaluation_seconds,
             # The first update is step 0 of a schedule.
             {name: rate(line.step - 1) for name, rate in self._rates.items()},
+            self.metrics if self._ends_epoch(line.step) else None,
+            time.time(),
         )
         self._write(step)
         self._execution.report(step)
+
+    def _ends_epoch(self, step: int) -> bool:
+        node = self._execution.node
+        return node is not None and step % node.training.order.steps_per_epoch == 0
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -53,8 +53,9 @@ class EventPipe:
                 self._pending.append((kind, line))
                 self._changed.notify_all()
 
-    def close(self, seconds: float, last: Event | None = None) -> None:
-        """Wait until all events and `last` are written, at most for `seconds`.
+    def close(self, seconds: float | None, last: Event | None = None) -> None:
+        """Wait until all events and `last` are written, or the pipe is broken; at most
+        for `seconds`, if that is not None.
 
         `last` is queued even if the queue is full, because the caller must not wait for
         a launcher that does not read.

@@ -76,13 +76,17 @@ class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
     evaluation_rows: int = 0
 
 
-class Step(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
+class Step(
+    msgspec.Struct, frozen=True, tag_field="event", tag="step", omit_defaults=True
+):
     """A training step of the whole run, with `eval` if an evaluation followed it.
 
     `seconds` is the time from the beginning of the first step to the end of this one,
     and `evaluation_seconds` that of the evaluation. `samples_per_second` counts the
     rows of all nodes since the first step. `learning_rates` has the learning rate of
-    the step by the name of the optimizer.
+    the step by the name of the optimizer. `epoch_metrics` are the metrics over all rows
+    of the epoch, if the step is its last one. `time` is when the step was reported, in
+    seconds since 1970.
     """
 
     step: int
@@ -93,6 +97,8 @@ class Step(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
     seconds: float = 0.0
     evaluation_seconds: float = 0.0
     learning_rates: dict[str, float] = {}
+    epoch_metrics: Metrics | None = None
+    time: float = 0.0
 
     def history_line(self) -> dict[str, Any]:
         """Return what a history has of the step."""

@@ -160,7 +160,11 @@ def run(
             hooks = load_program(folder, plan, me)
             if prediction is not None:
                 return predict(execution, hooks, prediction)
-            return execute(execution, hooks)
+            result = execute(execution, hooks)
+        if pipe is not None:
+            # A launcher that is busy, such as with callbacks, still gets all events.
+            pipe.close(None)
+        return result
     except BaseException as error:
         report(failure_event(node, error, channel))
         raise

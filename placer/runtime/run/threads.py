@@ -13,6 +13,7 @@ from placer.channel.protocol import Aborted, Cause
 from placer.reentry import node_in_thread
 from placer.runtime.program.devices import reserve_cpu_devices
 from placer.runtime.program.load import Hooks, load_program
+from placer.runtime.run.callbacks import CallbackQueue
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.events import Event, NodeWarning, Report, show_output
 from placer.runtime.run.executor import execute
@@ -40,6 +41,7 @@ def run_in_threads(
     interrupts: Callable[[], int] = int,
     interruption: Interruption | None = None,
     watch: Report = show_output,
+    calls: CallbackQueue | None = None,
     prediction: PredictionRequest | None = None,
 ) -> Outcome:
     """Run all nodes of a build as threads of this process, over the memory channel.
@@ -54,6 +56,7 @@ def run_in_threads(
             nodes stop after the same step and save, without a last evaluation.
         interruption: what interrupts do; by default as the options say.
         watch: called with the events of the nodes, from their threads.
+        calls: the callbacks of the run, which are called in this thread.
         prediction: predict these rows instead of training.
 
     Returns:
@@ -71,6 +74,7 @@ def run_in_threads(
     plan = read_plan(folder)
     options = options or Options()
     interruption = interruption or interruption_of(plan, folder, options)
+    calls = calls if calls is not None else CallbackQueue(())
     names = [node.name for node in plan.nodes]
     channels = memory_channels(names, deadline=options.deadline)
     lock = threading.Lock()
@@ -79,6 +83,7 @@ def run_in_threads(
     def report(event: Event) -> None:
         interruption.note(event)
         watch(event)
+        calls.add(event, waits=True)
 
     executions = [
         Execution(plan, folder, node, channels[node.name], options, report)
@@ -109,10 +114,15 @@ def run_in_threads(
         for execution in executions
     ]
     control = executions[0]
+    calls.on_stop = partial(control.common_step.request, Action.STOP)
+    for run in runs:
+        run.add_done_callback(lambda _: calls.wake())
     try:
-        # Python handles signals in the main thread only, between bytecodes: the timeout
-        # lets it wake up for them.
-        while wait(runs, timeout=0.5).not_done:
+        while not all(run.done() for run in runs):
+            # Python handles signals in the main thread only, between bytecodes: the
+            # timeout lets it wake up for them.
+            calls.wait(0.5)
+            calls.call_next()
             match interruption.decide(interrupts(), control.state):
                 case Decision.STOP:
                     control.common_step.request(Action.STOP)
@@ -120,12 +130,16 @@ def run_in_threads(
                 case Decision.END:
                     raise KeyboardInterrupt(interruption.outcome(None))
     except BaseException as error:
+        calls.close()
         channels[plan.control].abort(Cause("", "", describe_error(error)))
         wait(runs, timeout=INTERRUPT_TIMEOUT)
         raise
     errors = [each for run in runs if (each := run.exception()) is not None]
     if errors:  # the first that is not the failure of another node
+        calls.close()
         raise min(errors, key=lambda each: isinstance(each, Aborted))
+    while calls.call_next():
+        pass
     result = runs[0].result()
     assert result is not None
     return result

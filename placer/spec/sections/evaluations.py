@@ -18,13 +18,14 @@ def read_eval(node: SpecNode | None, problems: Problems) -> Interval:
     if node is None:
         return EPOCH
     good = decode(node, Eval, "train.eval", problems)
-    every = _interval(node, good.get("every", "epoch"), problems)
+    hint = "write epoch, or 100 steps"
+    every = _interval(node, good.get("every", "epoch"), problems, hint)
     if every.unit == "seconds":
         assert isinstance(node, MappingNode)
         problems.add(
             "an evaluation comes after a number of steps, not after a time",
             node.entries["every"].span,
-            "write epoch, or 100 steps",
+            hint,
         )
         return EPOCH
     return every
@@ -62,12 +63,14 @@ def read_early_stopping(
     return EarlyStop(best, good["patience"], float(good["min_delta"]))
 
 
-def _interval(node: SpecNode, text: str | int, problems: Problems) -> Interval:
+def _interval(
+    node: SpecNode, text: str | int, problems: Problems, hint: str | None = None
+) -> Interval:
     try:
         return Interval.parse(text)
     except PlacerError as error:
         assert isinstance(node, MappingNode)
-        problems.add(error.message, node.entries["every"].span, error.hint)
+        problems.add(error.message, node.entries["every"].span, hint or error.hint)
         return EPOCH
 
 

@@ -14,6 +14,7 @@ from placer.graph.graph import Op
 from placer.ops.attributes import complete
 from placer.ops.composite import Composite, CompositeUse
 from placer.place import Place
+from placer.spec.call_op import read_function
 from placer.spec.context import Context
 from placer.spec.decode import decode, report_missing
 from placer.spec.op_entry import OpEntry, Operands, report_op_error
@@ -108,6 +109,9 @@ def _add_op(
     entry: OpEntry, kind: OpKind, operands: Operands | None, context: Context
 ) -> bool:
     attrs = read_attrs(kind, entry, context.problems)
+    for attr in kind.attrs:
+        if attr.is_function and not read_function(entry.node.get(attr.name), context):
+            return False
     if attrs is None or operands is None or not _fit_dtype(attrs, kind, entry, context):
         return False
     names = [operand.text for operand, _ in operands]

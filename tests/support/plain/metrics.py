@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from support import called
+
 Array = np.ndarray
 
 
@@ -82,6 +84,14 @@ def _auc(
     return _ratio(np.sum(pairs > 0) + np.sum(pairs == 0) / 2, pairs.size)
 
 
+def _metric(*operands: Array, fn: str) -> float:
+    """Return a metric by a function of `support.called`."""
+    returned = getattr(called, fn.partition(":")[2])(*operands)
+    if isinstance(returned, tuple):
+        return _ratio(*(float(np.sum(np.asarray(each))) for each in returned))
+    return float(np.mean(np.asarray(returned)))
+
+
 METRICS: dict[str, Callable[..., float]] = {
     "accuracy": _accuracy,
     "top_k_accuracy": _top_k_accuracy,
@@ -92,4 +102,5 @@ METRICS: dict[str, Callable[..., float]] = {
     "mean_absolute_error": lambda p, t: np.mean(np.abs(p - t)),
     "root_mean_squared_error": lambda p, t: np.sqrt(np.mean((p - t) ** 2)),
     "mean": np.mean,
+    "metric": _metric,
 }

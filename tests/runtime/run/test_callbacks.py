@@ -1,0 +1,229 @@
+"""Callbacks get the steps, evaluations and epochs of a run in order, and can end it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.callback_runs import BATCH, ROWS, Recorder, compile_for_callbacks
+from support.real_runs import node_processes, process_environment
+
+import placer
+from placer.errors import PlacerError, RunError
+from placer.runtime.run import callbacks as module
+from placer.runtime.run.callbacks import STOP, CallbackQueue
+from placer.runtime.run.events import State, Step
+
+WAYS = pytest.mark.parametrize(
+    "in_process", [True, False], ids=["threads", "processes"]
+)
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_for_callbacks(tmp_path_factory.mktemp("callbacks"))
+
+
+class Calls:
+    """A callback with one method, which is a function."""
+
+    def __init__(self, hook: str, call: Callable[[placer.Record], object]) -> None:
+        setattr(self, hook, call)
+
+
+@WAYS
+def test_callbacks_get_all_that_happened_in_order(
+    build: Path, in_process: bool
+) -> None:
+    calls: list[Any] = []
+    threads = set()
+    both = [Recorder(calls, "a"), Recorder(calls, "b")]
+    spy = Calls("on_step", lambda record: threads.add(threading.current_thread()))
+    result = placer.launch(
+        build, steps=6, in_process=in_process, callbacks=[*both, spy]
+    )
+    assert threads == {threading.current_thread()}
+    seen = [(name, what, record.step, record.epoch) for name, what, record in calls]
+    expected = []
+    for step in range(1, 7):
+        hooks = (
+            ["step"] + ["evaluation"] * (step % 2 == 0) + ["epoch"] * (step % 3 == 0)
+        )
+        epoch = (step + 2) // 3
+        expected += [(name, hook, step, epoch) for hook in hooks for name in "ab"]
+    assert seen == expected
+    of_a = [(what, record) for name, what, record in calls if name == "a"]
+    steps = [record for what, record in of_a if what == "step"]
+    assert [r.metrics for r in steps] == [line["metrics"] for line in result.history]
+    assert [r.eval for r in steps] == [line.get("eval") for line in result.history]
+    assert [r.seconds for r in steps] == sorted(r.seconds for r in steps)
+    assert [r.time for r in steps] == sorted(r.time for r in steps)
+    assert all(r.learning_rates == {"sgd": 0.1} for r in steps)
+    evaluations = [record.eval for what, record in of_a if what == "evaluation"]
+    assert evaluations == [line["eval"] for line in result.history if "eval" in line]
+    epochs = [record for what, record in of_a if what == "epoch"]
+    # The last batch of an epoch has fewer rows than the others.
+    sizes = [BATCH, BATCH, ROWS - 2 * BATCH]
+    losses = [record.metrics["loss"] for record in steps[3:]]
+    mean = sum(n * loss for n, loss in zip(sizes, losses, strict=True)) / ROWS
+    assert epochs[1].metrics["loss"] == pytest.approx(mean, rel=1e-12)
+    assert epochs[1].metrics == result.metrics
+
+
+@WAYS
+def test_stop_ends_the_run_with_a_checkpoint_and_a_result(
+    build: Path, in_process: bool, tmp_path: Path
+) -> None:
+    calls: list[Any] = []
+    stop = Calls("on_evaluation", lambda record: STOP)
+    result = placer.launch(
+        build,
+        steps=1_000_000,
+        in_process=in_process,
+        checkpoint=tmp_path / "saved",
+        callbacks=[stop, Recorder(calls)],
+    )
+    assert 2 <= result.steps < 1_000_000
+    steps = [record.step for _, what, record in calls if what == "step"]
+    assert steps == list(range(1, result.steps + 1))
+    assert (tmp_path / "saved" / f"step-{result.steps:06}").is_dir()
+    last = placer.launch(
+        build, steps=result.steps + 1, in_process=True, resume=tmp_path / "saved"
+    )
+    assert last.steps == result.steps + 1
+
+
+@WAYS
+def test_an_exception_of_a_callback_ends_the_run(build: Path, in_process: bool) -> None:
+    def fail(record: placer.Record) -> None:
+        raise ZeroDivisionError("my mistake")
+
+    with pytest.raises(ZeroDivisionError, match="my mistake") as caught:
+        placer.launch(
+            build,
+            steps=1_000_000,
+            in_process=in_process,
+            callbacks=[Calls("on_epoch", fail)],
+        )
+    assert caught.value.__notes__ == [
+        "raised by the callback Calls.on_epoch after step 3; the run has been ended"
+    ]
+    assert not node_processes(build)
+    assert not [t for t in threading.enumerate() if t.name.startswith("placer worker")]
+
+
+@WAYS
+def test_a_slow_callback_delays_the_run_and_gets_every_step(
+    build: Path, in_process: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_PENDING", 4)
+    steps: list[int] = []
+    waiting: list[int] = []
+    take = CallbackQueue.call_next
+
+    def note_and_take(queue: CallbackQueue) -> bool:
+        waiting.append(len(queue._pending))
+        return take(queue)
+
+    monkeypatch.setattr(CallbackQueue, "call_next", note_and_take)
+
+    def wait(record: placer.Record) -> None:
+        time.sleep(0.002)  # slower than a step
+        steps.append(record.step)
+
+    placer.launch(
+        build, steps=150, in_process=in_process, callbacks=[Calls("on_step", wait)]
+    )
+    assert steps == list(range(1, 151))
+    if in_process:
+        assert max(waiting) <= 4
+
+
+def test_a_callback_that_is_slower_than_the_end_of_the_run_gets_all_steps(
+    build: Path,
+) -> None:
+    steps: list[int] = []
+
+    def wait_for_the_end(record: placer.Record) -> None:
+        while node_processes(build):
+            time.sleep(0.01)
+        steps.append(record.step)
+
+    placer.launch(build, steps=30, callbacks=[Calls("on_step", wait_for_the_end)])
+    assert steps == list(range(1, 31))
+
+
+HANGING = """
+import sys, threading
+import placer
+
+class Hangs(placer.Callback):
+    def on_step(self, record):
+        print("hangs", flush=True)
+        threading.Event().wait()
+
+build, in_process, saved = sys.argv[1:]
+try:
+    placer.launch(build, steps=1_000_000, callbacks=[Hangs()], save_params=saved or None,
+                  in_process=bool(in_process), return_params=False)
+except KeyboardInterrupt as interrupt:
+    print("interrupted", interrupt, flush=True)
+"""
+
+
+@WAYS
+@pytest.mark.parametrize("saves", [False, True], ids=["", "saves"])
+def test_ctrl_c_that_ends_the_run_interrupts_a_callback_that_hangs(
+    build: Path, tmp_path: Path, in_process: bool, saves: bool
+) -> None:
+    arguments = ["1" * in_process, str(tmp_path / "saved") if saves else ""]
+    command = [sys.executable, "-c", HANGING, str(build), *arguments]
+    env = process_environment()
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "hangs\n"
+        run.send_signal(signal.SIGINT)
+        while saves and run.poll() is None:  # of signals at once, one counts
+            time.sleep(0.1)
+            run.send_signal(signal.SIGINT)
+        text = run.stdout.read()
+    assert text.startswith("interrupted")
+    assert not node_processes(build)
+
+
+def test_the_failure_of_a_node_is_raised_and_not_hidden_by_callbacks(
+    build: Path, tmp_path: Path
+) -> None:
+    calls: list[Any] = []
+    history = Path("/dev/full")
+    with pytest.raises(RunError, match="the history cannot be written"):
+        placer.launch(build, steps=6, history=history, callbacks=[Recorder(calls)])
+
+
+def test_what_is_no_callback_is_refused_before_the_run(build: Path) -> None:
+    for wrong, message in [
+        (3, "'callbacks' must be a list of callbacks, not int"),
+        ([Recorder], "callbacks[0] is the class Recorder, not an object"),
+        ([{}], "callbacks[0], of type dict, has no method on_step, on_evaluation or"),
+    ]:
+        with pytest.raises(PlacerError) as caught:
+            placer.launch(build, callbacks=wrong)  # type: ignore[arg-type]
+        assert message in caught.value.message
+
+
+def test_other_events_than_steps_are_not_kept() -> None:
+    queue = CallbackQueue([Recorder([])])
+    queue.add(State("worker:0", "running"))
+    assert not queue.has_steps
+    queue.add(Step(1, 1, {}))
+    assert queue.has_steps
+    queue.close()
+    queue.add(Step(2, 1, {}))
+    assert not queue.call_next()
