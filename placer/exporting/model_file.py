@@ -1,0 +1,179 @@
+"""Writes model.py: the graph of a prediction as one function of pure JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from placer.emit.code import Call, Expression, bracketed, literal
+from placer.emit.computed import keywords_of, takes_count
+from placer.emit.names import RESERVED, Names
+from placer.exporting.calls import CallWriter
+from placer.exporting.op_functions import add_op, copy_op_functions
+from placer.graph.graph import Graph, Op
+from placer.graph.kinds import OUTPUT
+from placer.types import TensorType
+
+_GLOBALS = {"jax", "jnp", "model", "params"}
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """The text of model.py, and what it needs beside it.
+
+    `arguments` are the inputs by the names of the arguments of `model`; `parameters`
+    are the names of the parameters that it uses; `modules` are the modules of the user
+    that it imports.
+    """
+
+    text: str
+    arguments: dict[str, str]
+    parameters: tuple[str, ...]
+    modules: tuple[str, ...]
+
+
+def write_model(
+    graph: Graph, title: str, modules: Sequence[str], load: Callable[[str], object]
+) -> ModelFile:
+    """Return model.py of a graph of the form that the pass `predict` gives.
+
+    Args:
+        graph: the graph of a prediction in one process.
+        title: the first line of its docstring.
+        modules: the modules of the spec that ops call.
+        load: returns a function of these modules, given as MODULE:FUNCTION.
+    """
+    words = {
+        value for op in graph.ops for value in op.attrs.values() if isinstance(value, str)
+    }
+    copies = copy_op_functions({*_GLOBALS, *modules}, words)
+    computed = [op for op in graph.ops if op.is_computed]
+    kinds = dict.fromkeys(op.kind for op in computed if op.kind != "call")
+    function_of = {kind: add_op(copies, kind) for kind in kinds}
+    calls = CallWriter(graph, copies, load)
+    copies.add("placer.exporting.helpers_jax", "load_params")
+    names = Names(modules, {*RESERVED, *copies.used} - {*modules})
+    inputs = {
+        names.name_of(op.name): op
+        for op in graph.of_kind("read")
+        if op.name != "batch.position"
+    }
+    parameters = {op.name for op in graph.parameters}
+
+    def expression(value: str) -> Expression:
+        if value in parameters:
+            return Expression(f"params[{literal(value)}]")
+        return Expression(names.name_of(value))
+
+    def targets(values: Sequence[str]) -> list[str]:
+        return [names.name_of(v) if graph.uses.get(v) else "_" for v in values]
+
+    rows = names.new_name("rows")
+    body: list[str] = []
+    for name, op in inputs.items():
+        dtype = literal(graph.tensor_type(op.name).dtype)
+        body += _lines(Call("jnp.asarray", [name, dtype], [name]))
+    statements: list[str] = []
+    for op in computed:
+        if op.kind == "call":
+            for call in calls.statements(
+                op, expression, targets, rows, names.modules
+            ):
+                statements += _lines(call)
+            continue
+        arguments = [*map(expression, op.operands), *keywords_of(op, {})]
+        if takes_count(graph, op):
+            arguments.append(f"count={rows}")
+        statements += _lines(Call(function_of[op.kind], arguments, targets([v.name for v in op.results])))
+    if any(f"{rows}" in line for line in statements):
+        body.append(f"    {rows} = {next(iter(inputs))}.shape[0]")
+    outputs = [
+        f"{literal(op.attrs['output'])}: {expression(op.operands[0])}"
+        for op in graph.of_kind(OUTPUT)
+    ]
+    returned = bracketed("return {", outputs, "}", 1)
+    types = {name: graph.tensor_type(op.name) for name, op in inputs.items()}
+    head = bracketed(
+        "def model(", ["params", *types], ") -> dict[str, jax.Array]:", 0
+    )
+    docstring = _docstring(graph, types)
+    imports, definitions = copies.definitions()
+    wide = any(
+        isinstance(v.type, TensorType) and v.type.dtype in ("float64", "int64", "uint64")
+        for v in graph.values.values()
+    )
+    text = _join(
+        title, types, imports, calls.modules, names.modules, wide,
+        [*head, *docstring, *body, *statements, *returned],
+        definitions,
+    )  # fmt: skip
+    used = tuple(op.name for op in graph.parameters)
+    arguments_of = {op.attrs["input"]: name for name, op in inputs.items()}
+    return ModelFile(text, arguments_of, used, tuple(calls.modules))
+
+
+def _lines(call: Call) -> list[str]:
+    return [line.text for line in call.lines(1)]
+
+
+def _docstring(graph: Graph, types: dict[str, TensorType]) -> list[str]:
+    lines = ['    """Return the outputs by name.', "", "    Args:"]
+    lines += ["        params: the parameters by name, as `load_params` returns them."]
+    lines += [f"        {name}: {kind}." for name, kind in types.items()]
+    lines += ["", "    Returns:"]
+    for op in graph.of_kind(OUTPUT):
+        kind = graph.tensor_type(op.operands[0])
+        lines.append(f"        {op.attrs['output']}: {kind}.")
+    return [*lines, '    """']
+
+
+def _join(
+    title: str,
+    types: dict[str, TensorType],
+    imports: Sequence[str],
+    modules: Sequence[str],
+    names: dict[str, str],
+    wide: bool,
+    model: Sequence[str],
+    definitions: Sequence[str],
+) -> str:
+    listed = ", ".join(types)
+    standard, third = _sort_imports(
+        [*imports, "import jax", "import jax.numpy as jnp"]
+    )
+    lines = [f'"""{title}', "", '    params = load_params("params.safetensors")']
+    lines += [f"    outputs = jax.jit(model)(params, {listed})", '"""', ""]
+    lines += ["from __future__ import annotations", "", *standard]
+    lines += [""] * bool(standard) + [*third, ""]
+    for module in modules:
+        name = names[module]
+        lines.append(
+            f"import {module}" if name == module else f"import {module} as {name}"
+        )
+    lines += [""] * bool(modules)
+    if wide:
+        lines += ["# The model computes with 64 bits, which JAX does only if asked to."]
+        lines += ['jax.config.update("jax_enable_x64", True)', ""]
+    blocks = ["\n".join(model), *definitions]
+    text = "\n".join(lines) + "\n\n" + blocks[0]
+    for before, block in zip(blocks, blocks[1:], strict=False):
+        is_code = any("\n    " in each for each in (before, block))
+        text += ("\n\n\n" if is_code else "\n") + block
+    return text + "\n"
+
+
+def _sort_imports(imports: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the imports of the standard library, and the others, each sorted."""
+    third = ("jax", "numpy", "safetensors")
+
+    def package(line: str) -> str:
+        return line.split()[1].partition(".")[0]
+
+    def order(line: str) -> tuple[bool, str]:
+        return line.startswith("from"), line.split()[1]
+
+    lines = sorted(dict.fromkeys(imports), key=order)
+    return (
+        [line for line in lines if package(line) not in third],
+        [line for line in lines if package(line) in third],
+    )
