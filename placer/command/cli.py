@@ -17,6 +17,7 @@ from placer.command.check import check_command, schema_command
 from placer.command.compile import compile_command
 from placer.command.console import echo
 from placer.command.explain import explain_command
+from placer.command.export import export_command
 from placer.command.launch import launch_command
 from placer.command.opt import opt_command
 from placer.command.options import DEBUG, debug_option
@@ -59,6 +60,7 @@ for command in (
     compile_command,
     launch_command,
     predict_command,
+    export_command,
     show_command,
     explain_command,
     check_command,

@@ -16,7 +16,6 @@ import jax
 
 from placer.emit.code import Call, Expression, bracketed, literal
 from placer.exporting.definitions import Copies
-from placer.exporting.helpers_jax import load_params  # noqa: F401  (its module)
 from placer.graph.graph import Graph, Op
 from placer.ops.attributes import complete
 from placer.ops.special.call import CALL
@@ -62,7 +61,8 @@ class CallWriter:
                 self._add(copies, _HELPERS, "outputs_of")
                 self._add(copies, _HELPERS, "row_positions")
                 self._add(copies, "placer.ops.special.call_jax", "_row_keys")
-        self.modules = sorted({op.attrs["fn"].partition(":")[0] for op in calls})
+        self.functions: dict[str, None] = dict.fromkeys(op.attrs["fn"] for op in calls)
+        """What the calls use of the user's modules, as MODULE:NAME."""
 
     def _add(self, copies: Copies, module: str, name: str) -> None:
         self._helpers[name] = copies.add(module, name)
@@ -152,6 +152,7 @@ class CallWriter:
             if key in ("in", "param"):
                 return value()
             if key == "make":
+                self.functions[f"{module}:{content}"] = None
                 template = make_template(call.fn, content)
                 return self._filled(_function(f"{module}:{content}", modules), template, value)
             if key in ("list", "tuple"):

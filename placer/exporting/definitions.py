@@ -68,16 +68,17 @@ class Copies:
     Attributes:
         source_of: see `SourceOf`.
         used: names of the file that copies cannot have.
-        words: the words among the attributes of ops; of a table of functions by name,
-            such as activations, only these entries are copied.
+        words: of a table of functions by name, such as activations, only the entries
+            of these names are copied; None copies all.
         replacements: definitions to copy instead of those of a module.
     """
 
     source_of: SourceOf
     used: set[str]
-    words: Collection[str] = ()
+    words: Collection[str] | None = None
     replacements: Mapping[Key, str] = field(default_factory=dict)
     _modules: dict[str, Module] = field(default_factory=dict)
+    _imports: set[str] = field(default_factory=set)
     _roots: dict[Key, None] = field(default_factory=dict)
     _texts: dict[Key, str] = field(default_factory=dict)
     _names: dict[Key, str] = field(default_factory=dict)
@@ -85,7 +86,10 @@ class Copies:
     def add(self, module: str, name: str) -> str:
         """Copy a definition and what it needs; return its name in the file."""
         key = self._resolve(module, name)
-        assert isinstance(key, tuple), f"{module} has no {name}"
+        assert key is not None, f"{module} has no {name}"
+        if isinstance(key, str):
+            self._imports.add(key)
+            return name
         self._roots[key] = None
         self._add(key)
         return self._names[key]
@@ -97,8 +101,9 @@ class Copies:
         text = self.replacements.get(key)
         if text is None:
             found = self._module(module)
-            text = without_gradients(found.text(found.statements[name]))
-            text = _keep_words(text, self.words)
+            text = found.text(found.statements[name])
+            if self.words is not None:
+                text = _keep_words(without_gradients(text), self.words)
         same = [k for k, t in self._texts.items() if k[1] == name and t == text]
         self._texts[key] = text
         if same:  # such as `Pair = tuple[…]`
@@ -156,11 +161,13 @@ class Copies:
                 for node in ast.walk(ast.parse(self._texts[key]))
                 if isinstance(node, ast.Attribute)
             }
+            if self.words is None:
+                break
             pruned = {k: without_methods(self._texts[k], attributes) for k in live}
             if all(self._texts[key] == text for key, text in pruned.items()):
                 break
             self._texts |= pruned
-        imports = {
+        imports = self._imports | {
             need
             for key in live
             for need in self._needs(key).values()

@@ -9,11 +9,16 @@ from placer.emit.code import Call, Expression, bracketed, literal
 from placer.emit.computed import keywords_of, takes_count
 from placer.emit.names import RESERVED, Names
 from placer.exporting.calls import CallWriter
+from placer.exporting.imports import import_lines
 from placer.exporting.op_functions import add_op, copy_op_functions
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import OUTPUT
 from placer.types import TensorType
 
+WIDE = 'jax.config.update("jax_enable_x64", True)'
+"""The line of a model with 64-bit numbers that lets JAX compute with them."""
+
+_WIDE = ("float64", "int64", "uint64")
 _GLOBALS = {"jax", "jnp", "model", "params"}
 
 
@@ -22,30 +27,30 @@ class ModelFile:
     """The text of model.py, and what it needs beside it.
 
     `arguments` are the inputs by the names of the arguments of `model`; `parameters`
-    are the names of the parameters that it uses; `modules` are the modules of the user
-    that it imports.
+    are the names of the parameters that it uses; `functions` are what it uses of the
+    modules of the user, as MODULE:NAME.
     """
 
     text: str
     arguments: dict[str, str]
     parameters: tuple[str, ...]
-    modules: tuple[str, ...]
+    functions: tuple[str, ...]
 
 
 def write_model(
-    graph: Graph, title: str, modules: Sequence[str], load: Callable[[str], object]
+    graph: Graph, title: str, load: Callable[[str], object]
 ) -> ModelFile:
     """Return model.py of a graph of the form that the pass `predict` gives.
 
     Args:
         graph: the graph of a prediction in one process.
         title: the first line of its docstring.
-        modules: the modules of the spec that ops call.
         load: returns a function of these modules, given as MODULE:FUNCTION.
     """
     words = {
         value for op in graph.ops for value in op.attrs.values() if isinstance(value, str)
     }
+    modules = modules_called(graph)
     copies = copy_op_functions({*_GLOBALS, *modules}, words)
     computed = [op for op in graph.ops if op.is_computed]
     kinds = dict.fromkeys(op.kind for op in computed if op.kind != "call")
@@ -98,18 +103,26 @@ def write_model(
     )
     docstring = _docstring(graph, types)
     imports, definitions = copies.definitions()
-    wide = any(
-        isinstance(v.type, TensorType) and v.type.dtype in ("float64", "int64", "uint64")
-        for v in graph.values.values()
-    )
+    wide = has_wide_numbers(graph)
     text = _join(
-        title, types, imports, calls.modules, names.modules, wide,
+        title, types, imports, modules, names.modules, wide,
         [*head, *docstring, *body, *statements, *returned],
         definitions,
     )  # fmt: skip
     used = tuple(op.name for op in graph.parameters)
     arguments_of = {op.attrs["input"]: name for name, op in inputs.items()}
-    return ModelFile(text, arguments_of, used, tuple(calls.modules))
+    return ModelFile(text, arguments_of, used, tuple(calls.functions))
+
+
+def has_wide_numbers(graph: Graph) -> bool:
+    """Whether values of a graph have 64 bits, with which JAX computes only if asked."""
+    types = (value.type for value in graph.values.values())
+    return any(isinstance(t, TensorType) and t.dtype in _WIDE for t in types)
+
+
+def modules_called(graph: Graph) -> list[str]:
+    """Return the modules of the user whose functions a graph calls."""
+    return sorted({op.attrs["fn"].partition(":")[0] for op in graph.of_kind("call")})
 
 
 def _lines(call: Call) -> list[str]:
@@ -137,43 +150,18 @@ def _join(
     model: Sequence[str],
     definitions: Sequence[str],
 ) -> str:
-    listed = ", ".join(types)
-    standard, third = _sort_imports(
-        [*imports, "import jax", "import jax.numpy as jnp"]
-    )
     lines = [f'"""{title}', "", '    params = load_params("params.safetensors")']
-    lines += [f"    outputs = jax.jit(model)(params, {listed})", '"""', ""]
-    lines += ["from __future__ import annotations", "", *standard]
-    lines += [""] * bool(standard) + [*third, ""]
-    for module in modules:
-        name = names[module]
-        lines.append(
-            f"import {module}" if name == module else f"import {module} as {name}"
-        )
-    lines += [""] * bool(modules)
+    lines += [f"    outputs = jax.jit(model)(params, {', '.join(types)})", '"""', ""]
+    lines += ["from __future__ import annotations", ""]
+    own = [f"import {m}" if names[m] == m else f"import {m} as {names[m]}" for m in modules]
+    needed = [*imports, "import jax", "import jax.numpy as jnp"]
+    lines += [*import_lines(needed, own), ""]
     if wide:
         lines += ["# The model computes with 64 bits, which JAX does only if asked to."]
-        lines += ['jax.config.update("jax_enable_x64", True)', ""]
-    blocks = ["\n".join(model), *definitions]
-    text = "\n".join(lines) + "\n\n" + blocks[0]
-    for before, block in zip(blocks, blocks[1:], strict=False):
-        is_code = any("\n    " in each for each in (before, block))
-        text += ("\n\n\n" if is_code else "\n") + block
-    return text + "\n"
-
-
-def _sort_imports(imports: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the imports of the standard library, and the others, each sorted."""
-    third = ("jax", "numpy", "safetensors")
-
-    def package(line: str) -> str:
-        return line.split()[1].partition(".")[0]
-
-    def order(line: str) -> tuple[bool, str]:
-        return line.startswith("from"), line.split()[1]
-
-    lines = sorted(dict.fromkeys(imports), key=order)
-    return (
-        [line for line in lines if package(line) not in third],
-        [line for line in lines if package(line) in third],
-    )
+        lines += [WIDE, ""]
+    text = "\n".join([*lines, "", *model])
+    is_code = True
+    for block in definitions:
+        was_code, is_code = is_code, "\n    " in block
+        text += ("\n\n\n" if is_code or was_code else "\n\n") + block
+    return f"{text}\n"

@@ -51,6 +51,11 @@ def copy_op_functions(used: set[str], words: Collection[str]) -> Copies:
     return Copies(_source_of, used, words, _SMALLER)
 
 
+def copy_helpers(used: set[str]) -> Copies:
+    """Return copies of functions that are no ops."""
+    return Copies(_source_of, used)
+
+
 def add_op(copies: Copies, kind: str) -> str:
     """Copy the function of an op kind; return its name."""
     return copies.add(f"{FAMILY_OF[kind]}_jax", kind)
