@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-from placer.emit.code import Call, Expression, bracketed, literal
+from placer.emit.code import Call, Expression, literal
 from placer.exporting.definitions import Copies
 from placer.graph.graph import Graph, Op
 from placer.ops.attributes import complete
@@ -76,7 +76,7 @@ class CallWriter:
         call = self._calls[key]
         number = op.attrs.get("region", 0)
         sources = call.traced.cut.regions[number].operands
-        known = {s: n for s, n in zip(sources, op.operands, strict=False)}
+        known = dict(zip(sources, op.operands, strict=False))
         known |= {(number, i): value.name for i, value in enumerate(op.results)}
         assert isinstance(call.values, dict)
         call.values.update(known)
@@ -154,7 +154,9 @@ class CallWriter:
             if key == "make":
                 self.functions[f"{module}:{content}"] = None
                 template = make_template(call.fn, content)
-                return self._filled(_function(f"{module}:{content}", modules), template, value)
+                return self._filled(
+                    _function(f"{module}:{content}", modules), template, value
+                )
             if key in ("list", "tuple"):
                 items = tuple(map(argument, content))
                 if key == "tuple" and len(items) == 1:
@@ -169,7 +171,7 @@ class CallWriter:
         names = [call.values.get(source, "") for source in results]
         fn = _function(op.attrs["fn"], modules)
         tree = jax.tree.structure(call.traced.results)
-        if tree == jax.tree.structure(0):
+        if jax.tree_util.treedef_is_leaf(tree):
             yield Call(fn, arguments, targets(names))
         else:
             leaves = Expression(fn, items=tuple(_as_expression(a) for a in arguments))

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from placer.graph.fresh_names import unique_name
-
 from placer.exporting.forward_only import without_gradients, without_methods
+from placer.exporting.imports import join_imports
+from placer.graph.fresh_names import unique_name
 
 Key = tuple[str, str]
 """A definition: the name of its module, and its own."""
@@ -129,6 +129,8 @@ class Copies:
         is built in."""
         if (module, name) in self.replacements:
             return module, name
+        if self.source_of(module) is None:  # of a replacement
+            return None
         statement = self._module(module).statements.get(name)
         match statement:
             case None:
@@ -174,7 +176,7 @@ class Copies:
             if isinstance(need, str)
         }
         texts = dict.fromkeys(map(self._renamed, live))  # equal ones are copied once
-        return _join_imports(imports), [*texts]
+        return join_imports(imports), [*texts]
 
     def _needed_definitions(self, key: Key) -> list[Key]:
         return [need for need in self._needs(key).values() if isinstance(need, tuple)]
@@ -197,18 +199,6 @@ def _names_of(text: str) -> list[str]:
 
 def _imported(alias: ast.alias) -> str:
     return f"{alias.name} as {alias.asname}" if alias.asname else alias.name
-
-
-def _join_imports(imports: Iterable[str]) -> list[str]:
-    """Return imports, sorted; those from one module are joined."""
-    joined: dict[str, list[str]] = {}
-    for text in sorted(imports):
-        start, _, what = text.partition(" import ")
-        joined.setdefault(start, []).append(what)
-    return [
-        f"{start} import {', '.join(whats)}" if whats[0] else start
-        for start, whats in joined.items()
-    ]
 
 
 def _ordered(
@@ -270,7 +260,10 @@ def _global_names(tree: ast.AST) -> Sequence[str]:
     annotated = {
         name.id
         for node in ast.walk(tree)
-        for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None))
+        for annotation in (
+            getattr(node, "annotation", None),
+            getattr(node, "returns", None),
+        )
         if isinstance(annotation, ast.AST)
         for name in ast.walk(annotation)
         if isinstance(name, ast.Name)
@@ -312,11 +305,11 @@ def rename(text: str, names: dict[str, str]) -> str:
         if isinstance(node, ast.Name) and node.id in names and node.id not in local:
             places.append((node.lineno, node.col_offset, node.id))
     for statement in tree.body:
-        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-            if statement.name in names:
-                word = "class" if isinstance(statement, ast.ClassDef) else "def"
-                column = statement.col_offset + len(word) + 1
-                places.append((statement.lineno, column, statement.name))
+        match statement:
+            case ast.FunctionDef(name=name, lineno=line) if name in names:
+                places.append((line, len("def "), name))
+            case ast.ClassDef(name=name, lineno=line) if name in names:
+                places.append((line, len("class "), name))
     for line, column, old in sorted(places, reverse=True):
         row, size = lines[line - 1], len(old.encode())
         lines[line - 1] = row[:column] + names[old].encode() + row[column + size :]

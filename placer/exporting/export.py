@@ -198,7 +198,9 @@ def _write(
             [f"{name}: {kind}" for name, kind in inputs.items()],
             [f"{name}: {kind}" for name, kind in outputs.items()],
             [name for names in columns.values() for name in names],
-            sorted(p.stem for p in work.glob("*.py") if p.stem not in ("model", "prepare")),
+            sorted(
+                p.stem for p in work.glob("*.py") if p.stem not in ("model", "prepare")
+            ),
             files,
             notes,
             wide,
@@ -284,5 +286,3 @@ def _write_stablehlo(
             files.append(f"model_batch_{size}.stablehlo")
             (work / files[-1]).write_bytes(lowered(size))
     return files, notes
-
-

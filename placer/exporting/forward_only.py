@@ -145,9 +145,9 @@ def _outermost(edits: Sequence[Edit]) -> list[Edit]:
 def _statements(function: ast.FunctionDef) -> Iterator[ast.stmt]:
     for node in ast.walk(function):
         body = getattr(node, "body", None)
-        if isinstance(body, list) and not isinstance(node, ast.ClassDef):
-            if len(body) > 1:
-                yield from body
+        is_block = isinstance(body, list) and not isinstance(node, ast.ClassDef)
+        if is_block and len(body) > 1:
+            yield from body
 
 
 def _assigned(statement: ast.stmt) -> list[str]:
@@ -180,7 +180,8 @@ class Positions:
         return self._lines[number - 1]
 
     def _range(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        assert node.end_lineno is not None and node.end_col_offset is not None
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
         return (
             self.line(node.lineno) + node.col_offset,
             self.line(node.end_lineno) + node.end_col_offset,

@@ -11,7 +11,7 @@ from placer.emit.names import RESERVED, Names
 from placer.exporting.calls import CallWriter
 from placer.exporting.imports import import_lines
 from placer.exporting.op_functions import add_op, copy_op_functions
-from placer.graph.graph import Graph, Op
+from placer.graph.graph import Graph
 from placer.graph.kinds import OUTPUT
 from placer.types import TensorType
 
@@ -37,9 +37,7 @@ class ModelFile:
     functions: tuple[str, ...]
 
 
-def write_model(
-    graph: Graph, title: str, load: Callable[[str], object]
-) -> ModelFile:
+def write_model(graph: Graph, title: str, load: Callable[[str], object]) -> ModelFile:
     """Return model.py of a graph of the form that the pass `predict` gives.
 
     Args:
@@ -48,7 +46,10 @@ def write_model(
         load: returns a function of these modules, given as MODULE:FUNCTION.
     """
     words = {
-        value for op in graph.ops for value in op.attrs.values() if isinstance(value, str)
+        value
+        for op in graph.ops
+        for value in op.attrs.values()
+        if isinstance(value, str)
     }
     modules = modules_called(graph)
     copies = copy_op_functions({*_GLOBALS, *modules}, words)
@@ -81,15 +82,16 @@ def write_model(
     statements: list[str] = []
     for op in computed:
         if op.kind == "call":
-            for call in calls.statements(
-                op, expression, targets, rows, names.modules
-            ):
+            for call in calls.statements(op, expression, targets, rows, names.modules):
                 statements += _lines(call)
             continue
-        arguments = [*map(expression, op.operands), *keywords_of(op, {})]
+        arguments: list[str | Expression] = [*map(expression, op.operands)]
+        arguments += keywords_of(op, {})
         if takes_count(graph, op):
             arguments.append(f"count={rows}")
-        statements += _lines(Call(function_of[op.kind], arguments, targets([v.name for v in op.results])))
+        statements += _lines(
+            Call(function_of[op.kind], arguments, targets([v.name for v in op.results]))
+        )
     if any(f"{rows}" in line for line in statements):
         body.append(f"    {rows} = {next(iter(inputs))}.shape[0]")
     outputs = [
@@ -99,7 +101,10 @@ def write_model(
     returned = bracketed("return {", outputs, "}", 1)
     types = {name: graph.tensor_type(op.name) for name, op in inputs.items()}
     head = bracketed(
-        "def model(", ["params", *types], ") -> dict[str, jax.Array]:", 0
+        "def model(",
+        ["params: dict[str, jax.Array]", *(f"{name}: jax.Array" for name in types)],
+        ") -> dict[str, jax.Array]:",
+        0,
     )
     docstring = _docstring(graph, types)
     imports, definitions = copies.definitions()
@@ -153,7 +158,9 @@ def _join(
     lines = [f'"""{title}', "", '    params = load_params("params.safetensors")']
     lines += [f"    outputs = jax.jit(model)(params, {', '.join(types)})", '"""', ""]
     lines += ["from __future__ import annotations", ""]
-    own = [f"import {m}" if names[m] == m else f"import {m} as {names[m]}" for m in modules]
+    own = [
+        f"import {m}" if names[m] == m else f"import {m} as {names[m]}" for m in modules
+    ]
     needed = [*imports, "import jax", "import jax.numpy as jnp"]
     lines += [*import_lines(needed, own), ""]
     if wide:

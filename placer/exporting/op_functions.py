@@ -66,5 +66,6 @@ def _source_of(module: str) -> str | None:
     if not module.startswith("placer."):
         return None
     found = find_spec(module)
-    assert found is not None and found.origin is not None, module
+    assert found is not None, module
+    assert found.origin is not None, module
     return Path(found.origin).read_text(encoding="utf-8")

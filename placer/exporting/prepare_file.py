@@ -14,6 +14,11 @@ from placer.emit.code import Call, Expression, literal
 from placer.exporting.imports import import_lines
 from placer.exporting.op_functions import copy_helpers
 
+_IMPORTS = (
+    "from collections.abc import Mapping",
+    "from typing import Any",
+    "import numpy as np",
+)
 _MODULE = "placer.exporting.prepare_functions"
 
 
@@ -55,8 +60,7 @@ def write_prepare(
         "",
         "from __future__ import annotations",
         "",
-        *import_lines([*imports, "from collections.abc import Mapping"]
-                      + ["from typing import Any", "import numpy as np"]),
+        *import_lines([*imports, *_IMPORTS]),
         "",
         "",
         "def prepare(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:",
@@ -88,15 +92,11 @@ def feeds_of(
         return {name: [name] for name in arguments}
     dtypes = {column.name: column.dtype for column in columns}
     feeds = assign_columns(data.parsed, dtypes, data.columns)
-    return {
-        name: [feeds[name]] if isinstance(feeds[name], str) else [*feeds[name]]
-        for name in arguments
-    }
+    listed = {n: [feed] if isinstance(feed, str) else feed for n, feed in feeds.items()}
+    return {name: listed[name] for name in arguments}
 
 
-def _call(
-    function: str, column: Column, feeds: Sequence[str], data: RowSource
-) -> Call:
+def _call(function: str, column: Column, feeds: Sequence[str], data: RowSource) -> Call:
     arguments: list[str | Expression] = [
         Expression("columns"),
         f"[{', '.join(map(literal, feeds))}]",
@@ -109,7 +109,9 @@ def _call(
     form = data.csv or Csv()
     if data.parsed.kind == "csv":
         words = {
-            key: value if isinstance(value, Mapping) else {w: i for i, w in enumerate(value)}
+            key: value
+            if isinstance(value, Mapping)
+            else {w: i for i, w in enumerate(value)}
             for key, value in form.vocabulary.items()
         }
         for name, table in (
@@ -126,7 +128,8 @@ def _call(
 def _applies(key: str, feeds: Sequence[str]) -> bool:
     """Whether a key of `csv`, a name or a glob, may match a column of an input."""
     return any(
-        key == feed or fnmatchcase(feed, key) or fnmatchcase(key, feed) for feed in feeds
+        key == feed or fnmatchcase(feed, key) or fnmatchcase(key, feed)
+        for feed in feeds
     )
 
 
@@ -134,7 +137,9 @@ def _table(name: str, table: Mapping[str, Any]) -> Expression:
     items = []
     for key, value in table.items():
         if isinstance(value, Mapping):
-            inner = tuple(Expression(f"{literal(k)}: {literal(v)}") for k, v in value.items())
+            inner = tuple(
+                Expression(f"{literal(k)}: {literal(v)}") for k, v in value.items()
+            )
             items.append(Expression(f"{literal(key)}: ", "", inner, ("{", "}")))
         else:
             items.append(Expression(f"{literal(key)}: {literal(value)}"))

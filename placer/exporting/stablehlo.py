@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -68,7 +70,7 @@ def _struct(kind: TensorType, batch: Any) -> jax.ShapeDtypeStruct:
 
 def _check_flatbuffers() -> None:
     try:
-        import flatbuffers  # type: ignore[import-not-found]  # noqa: F401
+        import flatbuffers  # type: ignore[import-untyped]  # noqa: F401
     except ModuleNotFoundError:
         raise PlacerError(
             "StableHLO files are written with the package flatbuffers",
@@ -90,7 +92,7 @@ def _without_locations() -> Iterator[None]:
 
 def _op_of(error: BaseException, model: Callable[..., Any]) -> str | None:
     """Return the statement of the model that raised an error, or None."""
-    code = model.__code__  # type: ignore[attr-defined]
+    code = model.__code__
     file = code.co_filename
     lines = [
         frame.lineno
@@ -101,7 +103,9 @@ def _op_of(error: BaseException, model: Callable[..., Any]) -> str | None:
         return None
     for statement in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))):
         match statement:
-            case ast.Assign(lineno=first, end_lineno=int(last), value=ast.Call() as call):
+            case ast.Assign(
+                lineno=first, end_lineno=int(last), value=ast.Call() as call
+            ):
                 if first <= lines[-1] <= last:
                     names = [ast.unparse(target) for target in statement.targets]
                     return f"{names[0]} = {ast.unparse(call.func)}(…)"
@@ -115,7 +119,11 @@ def load_model(text: str, file: Path, without: Sequence[str]) -> Callable[..., A
     """
     for line in without:
         text = text.replace(f"\n{line}\n", "\n\n")
-    module: dict[str, Any] = {"__name__": "model", "__file__": str(file)}
-    exec(compile(text, str(file), "exec", dont_inherit=True), module)
-    function: Callable[..., Any] = module["model"]
+    module = ModuleType("placer_exported_model")
+    sys.modules[module.__name__] = module  # dataclasses look their module up there
+    try:
+        exec(compile(text, str(file), "exec", dont_inherit=True), module.__dict__)
+    finally:
+        del sys.modules[module.__name__]
+    function: Callable[..., Any] = module.model
     return function
