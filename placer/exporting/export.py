@@ -173,8 +173,9 @@ def _write(
     assert plan.prediction is not None
     wide = has_wide_numbers(graph)
     title = f"{plan.name}: %s. Exported by placer, which it does not need."
+    order = [column.name for column in plan.columns]
     with _user_modules(build, wide) as load:
-        model = write_model(graph, title % "the model in JAX", load)
+        model = write_model(graph, title % "the model in JAX", order, load)
     for name, text in _copied_modules(build, plan, model).items():
         (work / f"{name}.py").write_text(text, encoding="utf-8")
     (work / "model.py").write_text(model.text, encoding="utf-8")

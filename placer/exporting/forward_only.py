@@ -50,6 +50,10 @@ def _forward_of(name: str, call: ast.Call) -> str:
     function = given.get("function", call.args[3] if len(call.args) > 3 else None)
     if function is not None:
         return f"{name} = {ast.unparse(function)}"
+    match call.args[0]:
+        case ast.Lambda(args=arguments, body=ast.Tuple(elts=[result, _])):
+            head = f"def {name}({ast.unparse(arguments)}):"
+            return f"{head}\n    return {ast.unparse(result)}"
     forward = ast.unparse(call.args[0])
     return f"def {name}(*arguments):\n    return {forward}(*arguments)[0]"
 
@@ -65,6 +69,7 @@ def _returns_backward(function: ast.FunctionDef) -> bool:
 
 def _edits(text: str, function: ast.FunctionDef) -> Iterator[Edit]:
     at = Positions(text)
+    lines = text.split("\n")
     for decorator in function.decorator_list:
         if _name(decorator) == "with_gradient":
             start = at.line(decorator.lineno)
@@ -76,7 +81,12 @@ def _edits(text: str, function: ast.FunctionDef) -> Iterator[Edit]:
             yield at.edit(returns, "jax.Array")
     for node in _own_nodes(function):
         match node:
-            case ast.Return(value=ast.Tuple(elts=[first, _]) as pair):
+            case ast.Return(value=ast.Tuple(elts=[first, second]) as pair):
+                if isinstance(second, ast.Lambda):  # comments before it are about it
+                    above = node.lineno
+                    while lines[above - 2].lstrip().startswith("#"):
+                        above -= 1
+                    yield Edit(at.line(above), at.line(node.lineno))
                 kept = at.text(first)
                 if "\n" in kept and not kept.startswith("("):
                     kept = f"({kept})"

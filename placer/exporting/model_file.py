@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from placer.config.sources import POSITION
 from placer.emit.code import Call, Expression, bracketed, literal
 from placer.emit.computed import keywords_of, takes_count
 from placer.emit.names import RESERVED, Names
@@ -37,12 +38,18 @@ class ModelFile:
     functions: tuple[str, ...]
 
 
-def write_model(graph: Graph, title: str, load: Callable[[str], object]) -> ModelFile:
+def write_model(
+    graph: Graph,
+    title: str,
+    inputs_in_order: Sequence[str],
+    load: Callable[[str], object],
+) -> ModelFile:
     """Return model.py of a graph of the form that the pass `predict` gives.
 
     Args:
         graph: the graph of a prediction in one process.
         title: the first line of its docstring.
+        inputs_in_order: the inputs of the spec, in the order of the arguments.
         load: returns a function of these modules, given as MODULE:FUNCTION.
     """
     words = {
@@ -59,10 +66,10 @@ def write_model(graph: Graph, title: str, load: Callable[[str], object]) -> Mode
     calls = CallWriter(graph, copies, load)
     copies.add("placer.exporting.helpers_jax", "load_params")
     names = Names(modules, {*RESERVED, *copies.used} - {*modules})
+    reads = [op for op in graph.of_kind("read") if op.attrs["input"] != POSITION]
     inputs = {
         names.name_of(op.name): op
-        for op in graph.of_kind("read")
-        if op.name != "batch.position"
+        for op in sorted(reads, key=lambda op: inputs_in_order.index(op.attrs["input"]))
     }
     parameters = {op.name for op in graph.parameters}
 

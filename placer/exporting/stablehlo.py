@@ -6,7 +6,6 @@ import ast
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
@@ -21,12 +20,12 @@ PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 """The platforms that a file is lowered for; one is chosen when it is run."""
 
 
-@dataclass(frozen=True)
 class SymbolicBatchError(Exception):
     """A model that cannot be lowered for a batch of any size: the op, and why."""
 
-    op: str
-    cause: str
+    def __init__(self, op: str, cause: str) -> None:
+        super().__init__(op, cause)
+        self.op, self.cause = op, cause
 
 
 def lower(
@@ -104,11 +103,13 @@ def _op_of(error: BaseException, model: Callable[..., Any]) -> str | None:
     for statement in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))):
         match statement:
             case ast.Assign(
-                lineno=first, end_lineno=int(last), value=ast.Call() as call
-            ):
-                if first <= lines[-1] <= last:
-                    names = [ast.unparse(target) for target in statement.targets]
-                    return f"{names[0]} = {ast.unparse(call.func)}(…)"
+                targets=[target],
+                lineno=first,
+                end_lineno=int(last),
+                value=ast.Call(func=function),
+            ) if first <= lines[-1] <= last:
+                names = [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
+                return f"{', '.join(names)} = {ast.unparse(function)}(…)"
     return None
 
 
