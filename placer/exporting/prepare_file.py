@@ -40,7 +40,8 @@ def write_prepare(
     copies = copy_helpers({"prepare", "columns"})
     is_csv = data.parsed.kind == "csv"
     function = copies.add(_MODULE, "parse_columns" if is_csv else "stack_columns")
-    body = ["    return {"]
+    check = copies.add(_MODULE, "check_rows")
+    body = [f"    return {check}({{"]
     for column in columns:
         if column.name in arguments:
             call = _call(function, column, feeds[column.name], data)
@@ -74,7 +75,7 @@ def write_prepare(
         "        ValueError: a column is missing, or a value does not fit.",
         '    """',
     ]  # fmt: skip
-    text = "\n".join([*head, *body, "    }"])
+    text = "\n".join([*head, *body, "    })"])
     for definition in definitions:
         text += f"\n\n\n{definition}"
     return f"{text}\n"

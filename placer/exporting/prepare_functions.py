@@ -44,7 +44,7 @@ def stack_columns(
     """
     names = select(columns, patterns)
     arrays = [to_dtype(name, np.asarray(columns[name]), dtype) for name in names]
-    array = arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=-1)
+    array = arrays[0] if len(arrays) == 1 else join(names, arrays)
     if len(arrays) > 1 or array.shape[1:] == ():
         array = reshape_rows(names, array, shape)
     if array.shape[1:] != shape:
@@ -100,8 +100,26 @@ def parse_columns(
         is_whole = all(isinstance(number, int) for number in numbers)
         array = np.array(numbers, np.int64 if is_whole else np.float64)
         parsed.append(to_dtype(name, array, dtype))
-    array = reshape_rows(names, np.stack(parsed, axis=-1), shape)
+    array = reshape_rows(names, join(names, parsed), shape)
     return check_limits(names, array, limits)
+
+
+def check_rows(arguments: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the inputs; ValueError if they do not have the same number of rows."""
+    sizes = [len(array) for array in arguments.values()]
+    if len({*sizes}) > 1:
+        listed = ", ".join(map(str, sizes))
+        raise ValueError(f"the inputs have different numbers of rows: {listed}")
+    return arguments
+
+
+def join(names: Sequence[str], arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return columns with one value for each row as one array, [rows, columns]."""
+    sizes = [len(array) for array in arrays]
+    if len({*sizes}) > 1:
+        listed = ", ".join(map(str, sizes))
+        raise ValueError(f"the columns {', '.join(names)} have {listed} rows")
+    return np.stack(arrays, axis=-1)
 
 
 def select(columns: Mapping[str, Any], patterns: Sequence[str]) -> list[str]:
