@@ -51,6 +51,7 @@ def commands() -> None:
       placer compile specs/digits.yaml --out build/    write one program per node
       placer launch build/                             train on this machine
       placer predict build/ --params PARAMS --out FILE predict rows
+      placer export build/ --params PARAMS --out DIR   use the model elsewhere
       placer show build/                               show which op runs where
       placer explain build/ h1.w                       explain why
     """

@@ -155,8 +155,9 @@ def _outermost(edits: Sequence[Edit]) -> list[Edit]:
 def _statements(function: ast.FunctionDef) -> Iterator[ast.stmt]:
     for node in ast.walk(function):
         body = getattr(node, "body", None)
-        is_block = isinstance(body, list) and not isinstance(node, ast.ClassDef)
-        if is_block and len(body) > 1:
+        if isinstance(node, ast.ClassDef) or not isinstance(body, list):
+            continue
+        if len(body) > 1:
             yield from body
 
 

@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
@@ -68,13 +69,13 @@ def _struct(kind: TensorType, batch: Any) -> jax.ShapeDtypeStruct:
 
 
 def _check_flatbuffers() -> None:
-    try:
-        import flatbuffers  # type: ignore[import-untyped]  # noqa: F401
-    except ModuleNotFoundError:
+    if (
+        find_spec("flatbuffers") is None
+    ):  # which jax.export imports, but does not require
         raise PlacerError(
             "StableHLO files are written with the package flatbuffers",
             hint="pip install 'placer[export]'",
-        ) from None
+        )
 
 
 @contextmanager

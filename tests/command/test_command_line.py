@@ -86,6 +86,7 @@ def test_help_lists_the_commands_in_order(run_command: RunCommand) -> None:
         "compile",
         "launch",
         "predict",
+        "export",
         "show",
         "explain",
         "check",
