@@ -13,6 +13,9 @@ _PAIRS = ("WithBackward", "Backward")
 """The types whose names say that a function also returns its backward."""
 
 
+Located = ast.expr | ast.stmt | ast.alias
+
+
 @dataclass(frozen=True, order=True)
 class Edit:
     """Bytes of a text to replace, by their positions."""
@@ -42,7 +45,7 @@ def without_gradients(text: str) -> str:
     ]
     if not edits:
         return text
-    return _without_unused(apply(text, edits))
+    return _without_unused(apply(text, edits)).rstrip("\n")
 
 
 def _forward_of(name: str, call: ast.Call) -> str:
@@ -138,7 +141,7 @@ def without_methods(text: str, used: Collection[str]) -> str:
                 if isinstance(each, ast.FunctionDef)
                 if each.name not in used and not each.name.startswith("__")
             ]
-            return apply(text, edits)
+            return apply(text, edits).rstrip("\n")
     return text
 
 
@@ -190,7 +193,7 @@ class Positions:
     def line(self, number: int) -> int:
         return self._lines[number - 1]
 
-    def _range(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+    def _range(self, node: Located) -> tuple[int, int]:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return (
@@ -198,11 +201,11 @@ class Positions:
             self.line(node.end_lineno) + node.end_col_offset,
         )
 
-    def text(self, node: ast.expr) -> str:
+    def text(self, node: Located) -> str:
         start, stop = self._range(node)
         return self._bytes[start:stop].decode()
 
-    def edit(self, node: ast.expr, text: str) -> Edit:
+    def edit(self, node: Located, text: str) -> Edit:
         return Edit(*self._range(node), text)
 
     def whole(self, statement: ast.stmt) -> Edit:
@@ -225,4 +228,4 @@ def apply(text: str, edits: Sequence[Edit]) -> str:
     content = text.encode()
     for edit in sorted(edits, reverse=True):
         content = content[: edit.start] + edit.text.encode() + content[edit.stop :]
-    return content.decode().rstrip("\n")
+    return content.decode()

@@ -12,6 +12,7 @@ from placer.emit.names import RESERVED, Names
 from placer.exporting.calls import CallWriter
 from placer.exporting.imports import import_lines
 from placer.exporting.op_functions import add_op, copy_op_functions
+from placer.exporting.user_modules import exported_name
 from placer.graph.graph import Graph
 from placer.graph.kinds import OUTPUT
 from placer.types import TensorType
@@ -58,7 +59,8 @@ def write_model(
         for value in op.attrs.values()
         if isinstance(value, str)
     }
-    modules = modules_called(graph)
+    called = modules_called(graph)
+    modules = [*map(exported_name, called)]
     copies = copy_op_functions({*_GLOBALS, *modules}, words)
     computed = [op for op in graph.ops if op.is_computed]
     kinds = dict.fromkeys(op.kind for op in computed if op.kind != "call")
@@ -81,6 +83,7 @@ def write_model(
     def targets(values: Sequence[str]) -> list[str]:
         return [names.name_of(v) if graph.uses.get(v) else "_" for v in values]
 
+    module_names = {each: names.modules[exported_name(each)] for each in called}
     rows = names.new_name("rows")
     body: list[str] = []
     for name, op in inputs.items():
@@ -89,7 +92,7 @@ def write_model(
     statements: list[str] = []
     for op in computed:
         if op.kind == "call":
-            for call in calls.statements(op, expression, targets, rows, names.modules):
+            for call in calls.statements(op, expression, targets, rows, module_names):
                 statements += _lines(call)
             continue
         arguments: list[str | Expression] = [*map(expression, op.operands)]

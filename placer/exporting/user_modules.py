@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from placer.errors import PlacerError
 from placer.exporting.definitions import Copies, Module
+from placer.exporting.forward_only import Edit, Positions, apply
 from placer.exporting.imports import import_lines
 
 _GUARD = '''\
@@ -52,7 +53,31 @@ def copy_modules(
             texts[module] = _without_placer(module, source, [*names])
         for needed, used in _uses(texts[module], modules).items():
             pending.setdefault(needed, {}).update(dict.fromkeys(used))
-    return texts
+    return {exported_name(name): _renamed(text, texts) for name, text in texts.items()}
+
+
+def exported_name(module: str) -> str:
+    """Return the name of a module beside an exported model, which has files itself."""
+    return f"user_{module}" if module in ("model", "prepare") else module
+
+
+def _renamed(text: str, modules: Iterable[str]) -> str:
+    """Return a module that imports others of `modules` by their exported names."""
+    new = {name: exported_name(name) for name in modules}
+    new = {name: other for name, other in new.items() if name != other}
+    at = Positions(text)
+    edits: list[Edit] = []
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.ImportFrom(module=str(module), level=0) if module in new:
+                whole = at.text(node)
+                edits.append(at.edit(node, whole.replace(module, new[module], 1)))
+            case ast.Import(names=names):
+                for alias in names:
+                    if alias.name in new:
+                        name = alias.asname or alias.name
+                        edits.append(at.edit(alias, f"{new[alias.name]} as {name}"))
+    return apply(text, edits) if edits else text
 
 
 def _imports(source: str, package: str) -> bool:

@@ -37,7 +37,7 @@ def run_exported(folder, columns, tmp_path):
         return dict(opened)
 
 
-def check_exported(build, columns, precision, tmp_path):
+def check_exported(build, columns, precision, tmp_path, in_process=True):
     """Export a build, and compare all that it computes with placer predict."""
     plan = read_plan(build)
     save_file(initial_parameters(plan), tmp_path / "params")
@@ -70,6 +70,14 @@ def test_an_exported_spec_gives_the_outputs_of_a_prediction(model, precision, tm
         rows = read_rows(yaml.safe_load(file.read_text()), tmp_path)["eval"]
         rows = {name: column[:300] for name, column in rows.items()}
         check_exported(tmp_path / "build", rows, precision, tmp_path)
+
+
+@pytest.mark.slow
+def test_an_exported_spec_with_emulated_devices_needs_one(tmp_path):
+    file = copy_spec("cnn_gpus", tmp_path, "float32")
+    placer.compile(file, tmp_path / "build")
+    rows = read_rows(yaml.safe_load(file.read_text()), tmp_path)["eval"]
+    check_exported(tmp_path / "build", rows, "float32", tmp_path, in_process=False)
 
 
 @pytest.mark.parametrize("model", slow_but(["digits"], ["flax_block", "digits"]))
@@ -231,3 +239,20 @@ def test_a_module_that_needs_more_of_placer_than_guards_is_refused(tmp_path):
     with pytest.raises(PlacerError, match=r"halves\.py cannot be exported") as error:
         placer.export(tmp_path / "build", tmp_path / "m", params=tmp_path / "params")
     assert "from placer import place_guard" in str(error.value)
+
+
+def test_modules_with_the_names_of_exported_files_are_renamed(tmp_path):
+    (tmp_path / "halves.yaml").write_text(
+        WHOLE.replace("halves:halves", "model:halves")
+    )
+    (tmp_path / "model.py").write_text(
+        "import prepare\nfrom prepare import twice\n\n"
+        "def halves(params, state, x, rng, training):\n"
+        "    return prepare.twice(x) @ params['w'] + twice(0), state\n"
+    )
+    (tmp_path / "prepare.py").write_text("def twice(x):\n    return 2 * x\n")
+    x = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
+    np.savez(tmp_path / "rows.npz", x=x)
+    placer.compile(tmp_path / "halves.yaml", tmp_path / "build")
+    (tmp_path / "out").mkdir()
+    check_exported(tmp_path / "build", {"x": x}, "float32", tmp_path / "out")
