@@ -41,7 +41,7 @@ def write_prepare(
     is_csv = data.parsed.kind == "csv"
     function = copies.add(_MODULE, "parse_columns" if is_csv else "stack_columns")
     check = copies.add(_MODULE, "check_rows")
-    body = [f"    return {check}({{"]
+    body = ["    arguments = {"]
     for column in columns:
         if column.name in arguments:
             call = _call(function, column, feeds[column.name], data)
@@ -75,7 +75,7 @@ def write_prepare(
         "        ValueError: a column is missing, or a value does not fit.",
         '    """',
     ]  # fmt: skip
-    text = "\n".join([*head, *body, "    })"])
+    text = "\n".join([*head, *body, "    }", f"    return {check}(arguments)"])
     for definition in definitions:
         text += f"\n\n\n{definition}"
     return f"{text}\n"

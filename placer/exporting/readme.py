@@ -73,7 +73,7 @@ def write_readme(model: Described) -> str:
         lines += _use_of(file, listed, model.wide)
     today = date.today().isoformat()
     lines += [
-        "The file has the format of `jax.export`. The parameters are arguments, so that"
+        "The file has the format of `jax.export`, which needs the package `flatbuffers`. The parameters are arguments, so that"
         " one file serves every checkpoint of the model. It has been lowered for"
         f" {', '.join(PLATFORMS)}, for one device.",
         "",

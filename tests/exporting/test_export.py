@@ -45,7 +45,9 @@ def check_exported(build, columns, precision, tmp_path, in_process=True):
     assert model.warnings == ()
     used = {name for output in plan.outputs for name in output.inputs}
     columns = {name: column for name, column in columns.items() if name in used}
-    wanted = placer.predict(build, columns, params=tmp_path / "params", in_process=True)
+    wanted = placer.predict(
+        build, columns, params=tmp_path / "params", in_process=in_process
+    )
     got = run_exported(model.folder, columns, tmp_path)
     assert got.keys() == {*wanted, *(f"model.stablehlo:{name}" for name in wanted)}
     for name, array in got.items():

@@ -25,9 +25,10 @@ def prepare(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
     Raises:
         ValueError: a column is missing, or a value does not fit.
     """
-    return check_rows({
+    arguments = {
         "image": stack_columns(columns, ["image"], "float32", (64,)),
-    })
+    }
+    return check_rows(arguments)
 
 
 def select(columns: Mapping[str, Any], patterns: Sequence[str]) -> list[str]:
