@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from placer.errors import RunWarning as RunWarning
     from placer.errors import SpecError as SpecError
     from placer.errors import SpecErrors as SpecErrors
+    from placer.exporting.export import ExportedModel as ExportedModel
+    from placer.exporting.export import export as export
     from placer.front.program import Program as Program
     from placer.front.program import default_program as default_program
     from placer.front.remat import remat as remat
@@ -85,6 +87,8 @@ _HOMES = {
     "launch": "placer.launcher.local",
     "place_guard": "placer.place.guard",
     "predict": "placer.launcher.predict",
+    "export": "placer.exporting.export",
+    "ExportedModel": "placer.exporting.export",
     "remat": "placer.front.remat",
     "run": "placer.runtime.run.process",
     "slice_sizes": "placer.config.slicing",

@@ -19,7 +19,16 @@ from placer.analysis.schedule import Schedule, make_schedule
 from placer.analysis.schedule_text import print_schedule
 from placer.analysis.units import HookName, LoweredGraph
 from placer.build.modules import MAX_MODULE_BYTES
-from placer.build.plan import FILE, SOURCES, Plan, Sources, sha256, to_json, with_digest
+from placer.build.plan import (
+    FILE,
+    MODEL,
+    SOURCES,
+    Plan,
+    Sources,
+    sha256,
+    to_json,
+    with_digest,
+)
 from placer.build.plan_check import check_plan
 from placer.build.write import write_build
 from placer.config.data import RowSource
@@ -31,10 +40,13 @@ from placer.emit.tables import plan_tables
 from placer.errors import BuildError, SpecError, SpecErrors
 from placer.files.regular import open_regular, read_regular
 from placer.graph.graph import Graph, Op
+from placer.graph.kinds import OUTPUT
 from placer.graph.model import Model
 from placer.graph.text import print_graph
 from placer.passes import LoweredModel, PassObserver, lower
+from placer.passes.predict import predict
 from placer.reentry import refuse_at_import, refuse_in_node
+from placer.spec.single_process import to_single_process
 
 if TYPE_CHECKING:
     from placer.front.overrides import Overrides
@@ -129,7 +141,6 @@ def compile_in_memory(
     with _garbage_collection_off():
         if not isinstance(spec, Model):
             from placer.front.read import read_model
-            from placer.spec.single_process import to_single_process
 
             spec = read_model(spec, nodes=nodes, overrides=overrides, code=code)
             spec = to_single_process(spec) if single_process else spec
@@ -214,6 +225,9 @@ def text_files(
     if schedule.tasks:
         files["schedule.txt"] = print_schedule(schedule)
     files.update(programs.files)
+    if model.graph.of_kind(OUTPUT):
+        # `placer export` writes the model from this: one process, no places.
+        files[MODEL] = print_graph(predict(to_single_process(model).graph))
     for module in model.modules:
         files[f"{module}.py"] = _read_module(model.folder / f"{module}.py")
     return files

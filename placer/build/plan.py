@@ -32,6 +32,8 @@ from placer.place.ids import format_nodes
 VERSION = 1
 FILE = "plan.json"
 SOURCES = "sources.json"
+MODEL = "model.txt"
+"""The graph of a prediction in one process; a build has it if its spec has outputs."""
 MAX_PLAN_BYTES = 1 << 28
 """The largest size of plan.json and of sources.json, in bytes."""
 BASE_PORT = 27600

@@ -18,6 +18,7 @@ from placer.command.checkpoints import checkpoints_command
 from placer.command.compile import compile_command
 from placer.command.console import echo
 from placer.command.explain import explain_command
+from placer.command.export import export_command
 from placer.command.info import info_command
 from placer.command.init import init_command
 from placer.command.launch import launch_command
@@ -55,6 +56,7 @@ def commands() -> None:
       placer compile specs/digits.yaml --out build/    write one program per node
       placer launch build/                             run such a build
       placer predict build/ --params PARAMS --out FILE predict rows
+      placer export build/ --params PARAMS --out DIR   use the model elsewhere
       placer show build/                               show which op runs where
       placer explain build/ h1.w                       explain why
     """
@@ -66,6 +68,7 @@ for command in (
     compile_command,
     launch_command,
     predict_command,
+    export_command,
     checkpoints_command,
     show_command,
     explain_command,

@@ -85,8 +85,8 @@ class OpWriter:
             return self._call("ops.accumulate", parts, (), [scope.text(op.name)])
         if is_conversion(op.kind):
             return self._conversion(op)
-        keywords = _keywords(op, scope.names.modules)
-        if _takes_count(graph, op):
+        keywords = keywords_of(op, scope.names.modules)
+        if takes_count(graph, op):
             keywords.append(f"count={self._count()}")
         targets = [scope.text(value.name) for value in op.results]
         if not op.has_residual:
@@ -189,7 +189,7 @@ def has_row_indices(graph: Graph, units: Iterable[Unit]) -> bool:
     )
 
 
-def _takes_count(graph: Graph, op: Op) -> bool:
+def takes_count(graph: Graph, op: Op) -> bool:
     """Whether the op's function takes the number of rows."""
     if ops.find(op.kind).takes_count is takes_no_count:
         return False
@@ -197,7 +197,8 @@ def _takes_count(graph: Graph, op: Op) -> bool:
     return declaration.takes_count(types, attrs)
 
 
-def _keywords(op: Op, modules: Mapping[str, str]) -> list[str]:
+def keywords_of(op: Op, modules: Mapping[str, str]) -> list[str]:
+    """Return the attributes of an op as keyword arguments of its function."""
     compiler_only = {a.name for a in ops.find(op.kind).attrs if a.compiler_only}
     return [
         f"{key}={_attribute(op, key, value, modules)}"

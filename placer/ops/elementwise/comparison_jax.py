@@ -9,7 +9,9 @@ from placer.ops.common.gradient_jax import Backward, WithBackward, with_gradient
 from placer.ops.elementwise.broadcasting_jax import sum_to
 from placer.ops.elementwise.ordered_jax import compare
 
-greater, less, equal = jnp.greater, jnp.less, jnp.equal
+greater = jnp.greater
+less = jnp.less
+equal = jnp.equal
 
 
 @with_gradient

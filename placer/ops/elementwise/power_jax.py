@@ -21,7 +21,8 @@ def sqrt(x: jax.Array) -> WithBackward:
     return y, lambda dy: dy / (y + y)
 
 
-exp, log = jnp.exp, jnp.log
+exp = jnp.exp
+log = jnp.log
 
 
 def pow(x: jax.Array, *, exponent: float) -> jax.Array:

@@ -86,7 +86,8 @@ def _layer(kind: str) -> Callable[..., jax.Array]:
     return function
 
 
-conv1d, conv2d = _layer("conv1d"), _layer("conv2d")
+conv1d = _layer("conv1d")
+conv2d = _layer("conv2d")
 conv1d_transpose = _layer("conv1d_transpose")
 conv2d_transpose = _layer("conv2d_transpose")
 _depthwise_conv2d = _layer("depthwise_conv2d")

@@ -137,7 +137,7 @@ _run = differentiable(_run_forward, _run_backward, 2, _run_alone)
 def _initial(cell: Cell, inputs: Inputs) -> State:
     """Return the state before the first step, zeros if it is not an operand."""
     x, size = inputs["x"], len(inputs["w_recurrent"])
-    zeros = jnp.zeros((len(x), size), x.dtype)
+    zeros = jnp.zeros((x.shape[0], size), x.dtype)
     return tuple(inputs.get(name, zeros) for name in _STATES[: cell.state_count])
 
 

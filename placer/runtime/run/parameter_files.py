@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
-import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
 import numpy as np
 
-from placer.config.safetensors import DTYPES, open_tensors
+from placer.checkpoint.tensor_file import pieces_of_file
+from placer.config.safetensors import open_tensors
 from placer.errors import DataError, did_you_mean
 from placer.files.atomic import atomic_file, mode_of
 from placer.types import TensorType
-
-_DTYPE_WORDS = {dtype: word for word, dtype in DTYPES.items()}
 
 
 def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
@@ -37,42 +33,14 @@ def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
         raise DataError(f"parameters cannot be written to {path}: it is not a file")
     try:
         with atomic_file(path, mode_of(path)) as file:
-            _write(file, parameters)
+            # The package safetensors leaves a temporary file behind if it is killed.
+            for piece in pieces_of_file(parameters):
+                file.write(piece)
     except OSError as error:
         raise DataError(
             f"parameters cannot be written to {path}: {error.strerror}",
             hint="name a file in a folder that exists and has room",
         ) from error
-
-
-def _write(file: BinaryIO, parameters: Mapping[str, np.ndarray]) -> None:
-    """Write the safetensors format: the header's length, the header in JSON, all bytes.
-
-    `safetensors.numpy.save_file` is not used because its temporary file is left behind
-    if the process is killed.
-    """
-
-    def order(name: str) -> tuple[int, str, str]:
-        dtype = parameters[name].dtype
-        return -dtype.itemsize, _DTYPE_WORDS[str(dtype)], name
-
-    ordered = {
-        name: np.ascontiguousarray(parameters[name]).reshape(-1)
-        for name in sorted(parameters, key=order)
-    }
-    header, at = {}, 0
-    for name, flat in ordered.items():
-        header[name] = {
-            "dtype": _DTYPE_WORDS[str(flat.dtype)],
-            "shape": parameters[name].shape,
-            "data_offsets": [at, at + flat.nbytes],
-        }
-        at += flat.nbytes
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    file.write(len(text).to_bytes(8, "little") + text)
-    for flat in ordered.values():
-        file.write(flat.view(np.uint8).data)
 
 
 def load(path: Path) -> dict[str, np.ndarray]:

@@ -1,0 +1,219 @@
+"""Writes calls of functions of the user's modules, as an exported model makes them.
+
+A function of an op of kind `call` is called with its parameters as a dict. A traced
+function is called once, as in `placer.trace`, whatever the regions are that it was cut
+into.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from placer.emit.code import Call, Expression, literal
+from placer.exporting.definitions import Copies
+from placer.graph.graph import Graph, Op
+from placer.ops.attributes import complete
+from placer.ops.special.call import CALL
+from placer.regions.arguments import Template, make_template
+from placer.regions.cut import OUTSIDE
+from placer.regions.function import TracedFunction, trace_function
+from placer.types import TensorType
+
+_HELPERS = "placer.exporting.helpers_jax"
+_ROWS = 2
+"""The number of rows for which functions are traced, to see how they are cut."""
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    """A call of a traced function: its regions, and the values of the graph that are
+    its inputs and its results, by the sources of the cut."""
+
+    fn: Any
+    text: str
+    traced: TracedFunction
+    values: Mapping[tuple[int, int], str]
+
+
+class CallWriter:
+    """Writes the `call` ops of a graph; adds the functions that they need to `copies`.
+
+    `load` returns the function that is called MODULE:FUNCTION.
+    """
+
+    def __init__(
+        self, graph: Graph, copies: Copies, load: Callable[[str], Any]
+    ) -> None:
+        self._load = load
+        self._calls: dict[str, TracedCall] = {}
+        self._helpers: dict[str, str] = {}
+        calls = graph.of_kind(CALL.kind)
+        for op in calls:
+            if op.attrs.get("args"):
+                self._add_traced(op)
+                self._add(copies, _HELPERS, "with_leaves")
+            else:
+                self._add(copies, _HELPERS, "outputs_of")
+                self._add(copies, _HELPERS, "row_positions")
+                self._add(copies, "placer.ops.special.call_jax", "_row_keys")
+        self.functions: dict[str, None] = dict.fromkeys(op.attrs["fn"] for op in calls)
+        """What the calls use of the user's modules, as MODULE:NAME."""
+
+    def _add(self, copies: Copies, module: str, name: str) -> None:
+        self._helpers[name] = copies.add(module, name)
+
+    def _add_traced(self, op: Op) -> None:
+        """Note the values of a region of a traced function."""
+        key = _name_of_trace(op)
+        if key not in self._calls:
+            fn, text = self._load(op.attrs["fn"]), op.attrs["args"]
+            self._calls[key] = TracedCall(fn, text, trace_function(fn, text, _ROWS), {})
+        call = self._calls[key]
+        number = op.attrs.get("region", 0)
+        sources = call.traced.cut.regions[number].operands
+        known = dict(zip(sources, op.operands, strict=False))
+        known |= {(number, i): value.name for i, value in enumerate(op.results)}
+        assert isinstance(call.values, dict)
+        call.values.update(known)
+
+    def statements(
+        self,
+        op: Op,
+        expression: Callable[[str], Expression],
+        targets: Callable[[Sequence[str]], list[str]],
+        rows: str,
+        modules: Mapping[str, str],
+    ) -> Iterator[Call]:
+        """Yield the statements of an op.
+
+        `expression` and `targets` give the expressions of values and the variables of
+        results; `rows` is the variable with the number of rows, and `modules` has the
+        names of modules.
+        """
+        if op.attrs.get("args"):
+            yield from self._traced(op, expression, targets, rows, modules)
+            return
+        attrs = complete(CALL, {k: v for k, v in op.attrs.items() if k in _ATTRS})
+        params, state = attrs["params"], attrs["state"]
+        *operands, _ = op.operands
+        first_state = len(operands) - len(state)
+        first_param = first_state - len(params)
+        inputs = [expression(name) for name in operands[:first_param]]
+        positions = f"{self._helpers['row_positions']}({rows})"
+        keys = f"{self._helpers['_row_keys']}({positions}, {attrs['stream']})"
+        rng = keys if attrs["batch"] == "rows" else f"{keys}[0]"
+        given = [
+            _dict(names, map(expression, values))
+            for names, values in (
+                (params, operands[first_param:first_state]),
+                (state, operands[first_state:]),
+            )
+        ]
+        fn = _function(op.attrs["fn"], modules)
+        yield Call(
+            self._helpers["outputs_of"],
+            [fn, *given, *inputs, f"rng={rng}"],
+            targets([value.name for value in op.results]),
+            is_tuple=True,
+        )
+
+    def _traced(
+        self,
+        op: Op,
+        expression: Callable[[str], Expression],
+        targets: Callable[[Sequence[str]], list[str]],
+        rows: str,
+        modules: Mapping[str, str],
+    ) -> Iterator[Call]:
+        """Yield the call of a traced function, at its last region."""
+        call = self._calls[_name_of_trace(op)]
+        results = call.traced.cut.results
+        last = max(r for r, _ in call.values if r != OUTSIDE)
+        if op.attrs.get("region", 0) != last:
+            return
+        kinds = iter(enumerate(call.traced.arguments.types))
+
+        def value() -> Expression:
+            number, kind = next(kinds)
+            name = call.values.get((OUTSIDE, number))
+            if name is not None:
+                return expression(name)
+            # No output depends on it.
+            shape = ", ".join(rows if d == "batch" else str(d) for d in kind.shape)
+            return Expression(f'jnp.zeros(({shape},), "{kind.dtype}")')
+
+        def argument(term: Mapping[str, Any]) -> Expression:
+            ((key, content),) = term.items()
+            if key in ("in", "param"):
+                return value()
+            if key == "make":
+                self.functions[f"{module}:{content}"] = None
+                template = make_template(call.fn, content)
+                return self._filled(
+                    _function(f"{module}:{content}", modules), template, value
+                )
+            if key in ("list", "tuple"):
+                items = tuple(map(argument, content))
+                if key == "tuple" and len(items) == 1:
+                    return Expression("", items=(items[0], Expression("")))
+                return Expression("", items=items, brackets=_BRACKETS[key])
+            if key == "dict":
+                return _dict(content, map(argument, content.values()))
+            return Expression(literal(content))
+
+        module = op.attrs["fn"].partition(":")[0]
+        arguments = [argument(term) for term in json.loads(call.text)]
+        names = [call.values.get(source, "") for source in results]
+        fn = _function(op.attrs["fn"], modules)
+        tree = jax.tree.structure(call.traced.results)
+        if jax.tree_util.treedef_is_leaf(tree):
+            yield Call(fn, arguments, targets(names))
+        else:
+            leaves = Expression(fn, items=tuple(_as_expression(a) for a in arguments))
+            yield Call("jax.tree.leaves", [leaves], targets(names), is_tuple=True)
+
+    def _filled(
+        self, pytree: str, template: Template, value: Callable[[], Expression]
+    ) -> Expression:
+        """Return the expression of a pytree of the module with its parameters."""
+        items = tuple(
+            value().after(f"{i}: ")
+            for i, leaf in enumerate(template.leaves)
+            if isinstance(leaf, TensorType)
+        )
+        leaves = Expression("", items=items, brackets=("{", "}"))
+        return Expression(
+            self._helpers["with_leaves"], items=(Expression(pytree), leaves)
+        )
+
+
+_ATTRS = {attr.name for attr in CALL.attrs}
+_BRACKETS = {"list": ("[", "]"), "tuple": ("(", ")")}
+
+
+def _as_expression(argument: str | Expression) -> Expression:
+    return argument if isinstance(argument, Expression) else Expression(argument)
+
+
+def _dict(names: Any, values: Any) -> Expression:
+    items = tuple(
+        v.after(f"{literal(n)}: ") for n, v in zip(names, values, strict=True)
+    )
+    if not items:
+        return Expression("{}")
+    return Expression("", items=items, brackets=("{", "}"))
+
+
+def _function(path: str, modules: Mapping[str, str]) -> str:
+    module, _, name = path.partition(":")
+    return f"{modules[module]}.{name}"
+
+
+def _name_of_trace(op: Op) -> str:
+    """Return the name of a traced function, which its regions share."""
+    return f"{op.attrs['fn']} {op.name.partition('.')[0]}"

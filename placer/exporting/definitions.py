@@ -1,0 +1,337 @@
+"""Copies functions of Python modules, with the definitions that they need, as source.
+
+The copies keep their comments and docstrings. They do without placer: what they import
+from it is copied, too. They only compute: gradients written by hand are left out, since
+JAX differentiates what remains.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from placer.exporting.forward_only import without_gradients, without_methods
+from placer.exporting.imports import join_imports
+from placer.graph.fresh_names import unique_name
+
+Key = tuple[str, str]
+"""A definition: the name of its module, and its own."""
+
+SourceOf = Callable[[str], str | None]
+"""Returns the source of a module whose definitions are copied; None of one that is
+imported."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """The source of a module, and what its global names are."""
+
+    name: str
+    source: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source)
+
+    @cached_property
+    def statements(self) -> dict[str, ast.stmt]:
+        """The statement that defines each global name."""
+        found: dict[str, ast.stmt] = {}
+        for statement in self.tree.body:
+            for name in _defined(statement):
+                found[name] = statement
+        return found
+
+    def text(self, statement: ast.stmt) -> str:
+        """Return the source of a statement, with the comments directly before it and, of
+        a variable, the string after it."""
+        lines = self.source.splitlines()
+        first = min([statement.lineno, *_decorator_lines(statement)]) - 1
+        while first > 0 and lines[first - 1].startswith("#"):
+            first -= 1
+        last = statement.end_lineno or statement.lineno
+        at = self.tree.body.index(statement)
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            for after in self.tree.body[at + 1 : at + 2]:
+                if _is_string(after):
+                    last = after.end_lineno or last
+        return "\n".join(lines[first:last])
+
+
+@dataclass
+class Copies:
+    """Definitions to copy into one file.
+
+    Attributes:
+        source_of: see `SourceOf`.
+        used: names of the file that copies cannot have.
+        words: of a table of functions by name, such as activations, only the entries
+            of these names are copied; None copies all.
+        replacements: definitions to copy instead of those of a module.
+    """
+
+    source_of: SourceOf
+    used: set[str]
+    words: Collection[str] | None = None
+    replacements: Mapping[Key, str] = field(default_factory=dict)
+    _modules: dict[str, Module] = field(default_factory=dict)
+    _imports: set[str] = field(default_factory=set)
+    _roots: dict[Key, None] = field(default_factory=dict)
+    _texts: dict[Key, str] = field(default_factory=dict)
+    _names: dict[Key, str] = field(default_factory=dict)
+
+    def add(self, module: str, name: str) -> str:
+        """Copy a definition and what it needs; return its name in the file."""
+        key = self._resolve(module, name)
+        assert key is not None, f"{module} has no {name}"
+        if isinstance(key, str):
+            self._imports.add(key)
+            return name
+        self._roots[key] = None
+        self._add(key)
+        return self._names[key]
+
+    def _add(self, key: Key) -> None:
+        if key in self._names:
+            return
+        module, name = key
+        text = self.replacements.get(key)
+        if text is None:
+            found = self._module(module)
+            text = found.text(found.statements[name])
+            if self.words is not None:
+                text = _keep_words(without_gradients(text), self.words)
+        same = [k for k, t in self._texts.items() if k[1] == name and t == text]
+        self._texts[key] = text
+        if same:  # such as `Pair = tuple[…]`
+            self._names[key] = self._names[same[0]]
+        else:
+            taken = self.used | {*dir(builtins)}
+            self._names[key] = unique_name(name, taken, "_", first=2)
+            self.used.add(self._names[key])
+        for needed in self._needs(key).values():
+            if isinstance(needed, tuple):
+                self._add(needed)
+
+    def _needs(self, key: Key) -> dict[str, Key | str]:
+        """Return what a definition takes from its module: definitions and imports."""
+        found = {
+            used: self._resolve(key[0], used)
+            for used in _global_names(ast.parse(self._texts[key]))
+        }
+        return {n: need for n, need in found.items() if need not in (None, key)}
+
+    def _resolve(self, module: str, name: str) -> Key | str | None:
+        """Return the definition of a name of a module, or its import; None for one that
+        is built in."""
+        if (module, name) in self.replacements:
+            return module, name
+        if self.source_of(module) is None:  # of a replacement
+            return None
+        statement = self._module(module).statements.get(name)
+        match statement:
+            case None:
+                return None
+            case ast.ImportFrom(module=str(origin), names=names):
+                (alias,) = (a for a in names if (a.asname or a.name) == name)
+                if (origin, alias.name) in self.replacements or self.source_of(origin):
+                    return self._resolve(origin, alias.name)
+                return f"from {origin} import {_imported(alias)}"
+            case ast.Import(names=names):
+                (alias,) = (a for a in names if _bound(a) == name)
+                return f"import {_imported(alias)}"
+        return module, next(iter(_defined(statement)))
+
+    def _module(self, name: str) -> Module:
+        if name not in self._modules:
+            source = self.source_of(name)
+            assert source is not None, name
+            self._modules[name] = Module(name, source)
+        return self._modules[name]
+
+    def definitions(self) -> tuple[list[str], list[str]]:
+        """Return the imports, and the source of the definitions, each after what it
+        needs. Methods that nothing uses are left out."""
+        while True:
+            live = [*_ordered(self._roots, self._needed_definitions)]
+            attributes = {
+                node.attr
+                for key in live
+                for node in ast.walk(ast.parse(self._texts[key]))
+                if isinstance(node, ast.Attribute)
+            }
+            if self.words is None:
+                break
+            pruned = {k: without_methods(self._texts[k], attributes) for k in live}
+            if all(self._texts[key] == text for key, text in pruned.items()):
+                break
+            self._texts |= pruned
+        imports = self._imports | {
+            need
+            for key in live
+            for need in self._needs(key).values()
+            if isinstance(need, str)
+        }
+        texts = dict.fromkeys(map(self._renamed, live))  # equal ones are copied once
+        return join_imports(imports), [*texts]
+
+    def _needed_definitions(self, key: Key) -> list[Key]:
+        return [need for need in self._needs(key).values() if isinstance(need, tuple)]
+
+    def _renamed(self, key: Key) -> str:
+        names = {key[1]: self._names[key]}
+        for used, need in self._needs(key).items():
+            if isinstance(need, tuple) and used not in _names_of(self._texts[need]):
+                names[used] = self._names[need]  # imported under another name
+            elif isinstance(need, tuple) and need[1] == used:
+                names[used] = self._names[need]
+        return rename(
+            self._texts[key], {old: new for old, new in names.items() if old != new}
+        )
+
+
+def _names_of(text: str) -> list[str]:
+    return [name for statement in ast.parse(text).body for name in _defined(statement)]
+
+
+def _imported(alias: ast.alias) -> str:
+    return f"{alias.name} as {alias.asname}" if alias.asname else alias.name
+
+
+def _ordered(
+    roots: Iterable[Key], needs: Callable[[Key], Iterable[Key]]
+) -> Iterator[Key]:
+    """Yield definitions, each after those that it needs, except that functions may call
+    each other."""
+    done: set[Key] = set()
+
+    def visit(key: Key) -> Iterator[Key]:
+        if key not in done:
+            done.add(key)
+            for needed in needs(key):
+                yield from visit(needed)
+            yield key
+
+    for key in roots:
+        yield from visit(key)
+
+
+def _defined(statement: ast.stmt) -> Iterator[str]:
+    match statement:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Assign(targets=targets):
+            for target in targets:
+                yield from _target_names(target)
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            yield name
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            yield from map(_bound, names)
+
+
+def _target_names(target: ast.expr) -> Iterator[str]:
+    for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+        if isinstance(each, ast.Name):
+            yield each.id
+
+
+def _bound(alias: ast.alias) -> str:
+    return alias.asname or alias.name.partition(".")[0]
+
+
+def _decorator_lines(statement: ast.stmt) -> Iterable[int]:
+    return [d.lineno for d in getattr(statement, "decorator_list", ())]
+
+
+def _is_string(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def _global_names(tree: ast.AST) -> Sequence[str]:
+    """Return the names that a definition takes from its module, in order."""
+    local = _local_names(tree)
+    annotated = {
+        name.id
+        for node in ast.walk(tree)
+        for annotation in (
+            getattr(node, "annotation", None),
+            getattr(node, "returns", None),
+        )
+        if isinstance(annotation, ast.AST)
+        for name in ast.walk(annotation)
+        if isinstance(name, ast.Name)
+    }
+    names = {
+        node.id: None
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and (node.id not in local or node.id in annotated)
+    }
+    return [*names]
+
+
+def _local_names(tree: ast.AST) -> set[str]:
+    """Return the names of the arguments, variables and functions inside of functions."""
+    local: set[str] = set()
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.Lambda):
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.arg):
+                local.add(node.arg)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                local.add(node.id)
+            elif isinstance(node, ast.FunctionDef) and node is not function:
+                local.add(node.name)
+    return local
+
+
+def rename(text: str, names: dict[str, str]) -> str:
+    """Return a definition with other names for what it takes from its module, and for
+    itself."""
+    if not names:
+        return text
+    tree = ast.parse(text)
+    lines = text.encode().split(b"\n")
+    local = _local_names(tree)
+    places: list[tuple[int, int, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in names and node.id not in local:
+            places.append((node.lineno, node.col_offset, node.id))
+    for statement in tree.body:
+        match statement:
+            case ast.FunctionDef(name=name, lineno=line) if name in names:
+                places.append((line, len("def "), name))
+            case ast.ClassDef(name=name, lineno=line) if name in names:
+                places.append((line, len("class "), name))
+    for line, column, old in sorted(places, reverse=True):
+        row, size = lines[line - 1], len(old.encode())
+        lines[line - 1] = row[:column] + names[old].encode() + row[column + size :]
+    return b"\n".join(lines).decode()
+
+
+def _keep_words(text: str, words: Collection[str]) -> str:
+    """Return a table of functions by name with only the entries that are used."""
+    tree = ast.parse(text)
+    match tree.body:
+        case [
+            ast.AnnAssign(value=ast.Dict(keys=keys, values=values)),
+            *_,
+        ] if all(isinstance(v, ast.Name | ast.Attribute | ast.Lambda) for v in values):
+            pass
+        case _:
+            return text
+    lines = text.split("\n")
+    dropped = {
+        line
+        for key, value in zip(keys, values, strict=True)
+        if isinstance(key, ast.Constant) and key.value not in words
+        for line in range(key.lineno, (value.end_lineno or key.lineno) + 1)
+    }
+    return "\n".join(line for i, line in enumerate(lines, 1) if i not in dropped)

@@ -1,0 +1,298 @@
+"""Writes a trained model to a folder from which it is used without placer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placer.build.folder import read_file
+from placer.build.modules import modules_in
+from placer.build.plan import MODEL, Plan, read_plan
+from placer.config.slicing import Block
+from placer.errors import PlacerError, missing_package_hint
+from placer.graph.graph import Graph
+from placer.graph.text import parse_graph
+from placer.reentry import refuse_in_node
+from placer.types import TensorType
+
+if TYPE_CHECKING:
+    from placer.exporting.model_file import ModelFile
+
+AnyPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """A model that was written to a folder.
+
+    Attributes:
+        folder: the folder.
+        files: its files.
+        arguments: the arguments of `model` besides the parameters, in order.
+        outputs: the names of the outputs.
+        warnings: what to know of it, such as an op that needs a fixed batch.
+    """
+
+    folder: Path
+    files: tuple[str, ...]
+    arguments: tuple[str, ...]
+    outputs: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def export(
+    build: AnyPath,
+    out: AnyPath,
+    *,
+    params: AnyPath,
+    outputs: Sequence[str] = (),
+    batch: Sequence[int] = (),
+) -> ExportedModel:
+    """Write a trained model to a folder from which it is used without placer.
+
+    The folder has the model as a function of JAX (`model.py`), what turns columns of
+    rows into its arguments (`prepare.py`), the parameters (`params.safetensors`), the
+    model as StableHLO in the format of `jax.export` (`model.stablehlo`), and a
+    `README.md`. There is no dropout, and batch normalization uses its running
+    statistics.
+
+    Args:
+        build: a build folder whose spec has `predict.outputs`, or that was compiled
+            with `outputs`. It may have any number of nodes.
+        out: the folder to write: a new or an empty one.
+        params: the parameters, as `save_params` of `launch` writes them.
+        outputs: which outputs of the build to export; by default all.
+        batch: the numbers of rows to write a StableHLO file for. By default there is
+            one file for any number of rows. If an op needs a fixed one, there are a
+            file for one row and one for the batch of the spec, and a warning.
+
+    Returns:
+        What was written.
+
+    Raises:
+        PlacerError: the build has no outputs, the folder is not empty, or a module
+            cannot be used without placer.
+        DataError: the parameters do not fit the model.
+
+    Example:
+        placer.export("build", "model", params="model.safetensors")
+    """
+    refuse_in_node("placer.export")
+    folder, target = Path(build), Path(out)
+    plan = read_plan(folder)
+    graph = _graph_of(folder, plan, outputs)
+    _check_target(target, folder)
+    parameters = _load_parameters(Path(params), plan, graph)
+    try:
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise PlacerError(f"cannot write '{target}': {error.strerror}") from error
+    try:
+        model = _write(work, folder, plan, graph, parameters, batch)
+        work.chmod(0o755)
+        work.replace(target)
+    except OSError as error:
+        raise PlacerError(f"cannot write '{target}': {error.strerror}") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return ExportedModel(target, *model)
+
+
+def _graph_of(folder: Path, plan: Plan, outputs: Sequence[str]) -> Graph:
+    """Return the graph of a prediction in one process, with the chosen outputs.
+
+    Raises PlacerError for a build without outputs, or without one of these.
+    """
+    from placer.analysis.if_training import is_output
+    from placer.graph.needed_ops import needed_ops
+    from placer.runtime.run.prediction_request import PredictionRequest, chosen_outputs
+
+    request = PredictionRequest("", outputs=tuple(outputs))
+    names = {output.name for output in chosen_outputs(plan, request)}
+    text = read_file(folder, MODEL, plan.files.get(MODEL)).decode()
+    graph = parse_graph(text, str(folder / MODEL))
+    ops = needed_ops(
+        graph.ops, lambda op: is_output(op) and op.attrs["output"] in names
+    )
+    return graph.with_ops(ops)
+
+
+def _check_target(target: Path, build: Path) -> None:
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise PlacerError(f"cannot write '{target}': it is not a folder")
+    if target.is_dir() and any(target.iterdir()):
+        raise PlacerError(
+            f"'{target}' contains files", hint="use an empty or a new folder"
+        )
+    if not target.absolute().parent.is_dir():
+        raise PlacerError(
+            f"cannot write '{target}': the folder '{target.parent}' does not exist"
+        )
+    if target.resolve().is_relative_to(build.resolve()):
+        raise PlacerError(f"cannot write '{target}': it is inside the build folder")
+
+
+def _load_parameters(path: Path, plan: Plan, graph: Graph) -> dict[str, Any]:
+    """Return the parameters that the graph needs, of a file or a checkpoint.
+
+    Raises DataError if one of them is missing, or if they are those of another model.
+    """
+    from placer.runtime.run import parameter_files
+    from placer.runtime.run.start_parameters import open_parameters
+
+    stored = open_parameters(path, lambda text: warnings.warn(text, stacklevel=4))
+    needed = {op.name for op in graph.parameters}
+    declared = {
+        each.name: TensorType(each.dtype, each.shape)
+        for each in plan.parameters
+        if each.name in needed or each.name in stored.types
+    }
+    parameter_files.check(stored.types, declared)
+    blocks = [
+        Block(name, name, 0, prod(declared[name].sizes(1)), declared[name].sizes(1))
+        for name in sorted(needed)
+    ]
+    arrays = zip(blocks, stored.read(blocks), strict=True)
+    return {block.parameter: array.reshape(block.shape) for block, array in arrays}
+
+
+def _write(
+    work: Path,
+    build: Path,
+    plan: Plan,
+    graph: Graph,
+    parameters: Mapping[str, Any],
+    batch: Sequence[int],
+) -> tuple[tuple[str, ...], ...]:
+    """Write all files to a folder; return the fields of `ExportedModel` after it."""
+    from placer.exporting.model_file import has_wide_numbers, write_model
+    from placer.exporting.prepare_file import feeds_of, write_prepare
+    from placer.exporting.readme import Described, write_readme
+    from placer.runtime.run import parameter_files
+
+    assert plan.prediction is not None
+    wide = has_wide_numbers(graph)
+    title = f"{plan.name}: %s. Exported by placer, which it does not need."
+    order = [column.name for column in plan.columns]
+    with _user_modules(build, wide) as load:
+        model = write_model(graph, title % "the model in JAX", order, load)
+    for name, text in _copied_modules(build, plan, model).items():
+        (work / f"{name}.py").write_text(text, encoding="utf-8")
+    (work / "model.py").write_text(model.text, encoding="utf-8")
+    what = "from columns of rows to the arguments of the model"
+    prepare = write_prepare(
+        title % what, plan.prediction, plan.columns, model.arguments
+    )
+    (work / "prepare.py").write_text(prepare, encoding="utf-8")
+    parameter_files.save(work / "params.safetensors", parameters)
+    files, notes = _write_stablehlo(work, plan, graph, model, batch, wide)
+    inputs = _inputs_of(graph, model)
+    outputs = {
+        op.attrs["output"]: graph.tensor_type(op.operands[0])
+        for op in graph.of_kind("output")
+    }
+    columns = feeds_of(plan.prediction, plan.columns, model.arguments)
+    readme = write_readme(
+        Described(
+            plan.name,
+            tuple(inputs),
+            [f"{name}: {kind}" for name, kind in inputs.items()],
+            [f"{name}: {kind}" for name, kind in outputs.items()],
+            [name for names in columns.values() for name in names],
+            sorted(
+                p.stem for p in work.glob("*.py") if p.stem not in ("model", "prepare")
+            ),
+            files,
+            notes,
+            wide,
+        )
+    )
+    (work / "README.md").write_text(readme, encoding="utf-8")
+    written = sorted(path.name for path in work.iterdir() if path.is_file())
+    return tuple(written), tuple(inputs), tuple(outputs), tuple(notes)
+
+
+def _inputs_of(graph: Graph, model: ModelFile) -> dict[str, TensorType]:
+    """Return the types of the arguments of a model, in order."""
+    types = {
+        op.attrs["input"]: graph.tensor_type(op.name) for op in graph.of_kind("read")
+    }
+    return {argument: types[name] for name, argument in model.arguments.items()}
+
+
+@contextmanager
+def _user_modules(build: Path, wide: bool) -> Any:
+    """Return a context with a function that returns MODULE:FUNCTION of a build."""
+    from importlib import import_module
+
+    import jax
+
+    def load(path: str) -> Any:
+        module, _, name = path.partition(":")
+        try:
+            return getattr(import_module(module), name)
+        except ImportError as error:
+            raise PlacerError(
+                f"{module}.py cannot be imported: {error}",
+                hint=missing_package_hint(error),
+            ) from error
+
+    with jax.enable_x64(wide), modules_in(build):
+        yield load
+
+
+def _copied_modules(build: Path, plan: Plan, model: ModelFile) -> dict[str, str]:
+    from placer.exporting.user_modules import copy_modules
+
+    def read(module: str) -> str:
+        file = f"{module}.py"
+        return read_file(build, file, plan.files[file]).decode()
+
+    return copy_modules(model.functions, plan.modules, read)
+
+
+def _write_stablehlo(
+    work: Path,
+    plan: Plan,
+    graph: Graph,
+    model: ModelFile,
+    batch: Sequence[int],
+    wide: bool,
+) -> tuple[list[str], list[str]]:
+    """Write the StableHLO files; return their names, and what to know of them."""
+    from placer.exporting.model_file import WIDE
+    from placer.exporting.stablehlo import SymbolicBatchError, load_model, lower
+
+    assert plan.prediction is not None
+    parameters = {op.name: graph.tensor_type(op.name) for op in graph.parameters}
+    inputs = _inputs_of(graph, model)
+    with modules_in(work, built=False):
+        function = load_model(model.text, work / "model.py", [WIDE])
+        lowered = partial(lower, function, parameters, inputs, wide=wide)
+        notes = []
+        if not batch:
+            try:
+                (work / "model.stablehlo").write_bytes(lowered(None))
+                return ["model.stablehlo"], []
+            except SymbolicBatchError as error:
+                batch = sorted({1, plan.prediction.batch})
+                sizes = " and ".join(map(str, batch))
+                notes.append(
+                    f"`{error.op}` cannot be exported for a batch of any size"
+                    f" ({error.cause}): the StableHLO files are for batches of {sizes};"
+                    " `--batch` chooses others. `model.py` takes any batch."
+                )
+        files = []
+        for size in batch:
+            files.append(f"model_batch_{size}.stablehlo")
+            (work / files[-1]).write_bytes(lowered(size))
+    return files, notes

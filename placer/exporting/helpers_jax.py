@@ -1,0 +1,44 @@
+"""Functions that an exported model contains, which are no ops."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from safetensors.flax import load_file
+
+
+def load_params(path: str = "params.safetensors") -> dict[str, jax.Array]:
+    """Return the parameters of a safetensors file by name."""
+    params: dict[str, jax.Array] = load_file(path)
+    return params
+
+
+def outputs_of(
+    fn: Callable[..., Any],
+    params: dict[str, jax.Array],
+    state: dict[str, jax.Array],
+    *inputs: jax.Array,
+    rng: jax.Array | None = None,
+) -> tuple[jax.Array, ...]:
+    """Return the outputs of a function as in an evaluation, then its state."""
+    outputs, state = fn(params, state, *inputs, rng=rng, training=False)
+    outputs = outputs if isinstance(outputs, tuple | list) else (outputs,)
+    return *outputs, *state.values()
+
+
+def row_positions(rows: int) -> jax.Array:
+    """Return the step, which is 0, and the number of each row, uint32[rows, 2]."""
+    numbers = jnp.arange(rows, dtype=jnp.uint32)
+    return jnp.stack([jnp.zeros_like(numbers), numbers], axis=-1)
+
+
+def with_leaves(pytree: Any, leaves: dict[int, jax.Array]) -> Any:
+    """Return a pytree, or the one that a function returns, with other arrays as its
+    leaves of these numbers."""
+    made = pytree() if inspect.isfunction(pytree) else pytree
+    own, structure = jax.tree.flatten(made)
+    return jax.tree.unflatten(structure, [leaves.get(i, x) for i, x in enumerate(own)])

@@ -1,0 +1,42 @@
+"""The imports of an exported file, in the order of isort."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from sys import stdlib_module_names
+
+
+def import_lines(imports: Iterable[str], own: Iterable[str] = ()) -> list[str]:
+    """Return imports, sorted, without duplicates: those of the standard library, those
+    of packages, and those of the model's `own` modules, which may be other packages."""
+    lines = sorted(
+        join_imports(imports),
+        key=lambda line: (line.startswith("from"), line.split()[1]),
+    )
+    groups = [
+        [line for line in lines if _package(line) in stdlib_module_names],
+        [line for line in lines if _package(line) not in stdlib_module_names],
+        sorted(own),
+    ]
+    joined: list[str] = []
+    for group in filter(None, groups):
+        joined += ["", *group] if joined else group
+    return joined
+
+
+def join_imports(imports: Iterable[str]) -> list[str]:
+    """Return imports, of which those from one module are one."""
+    names: dict[str, dict[str, None]] = {}
+    for text in sorted({*imports}):
+        start, _, listed = text.partition(" import ")
+        names.setdefault(start, {}).update(
+            dict.fromkeys(filter(None, listed.split(", ")))
+        )
+    return [
+        f"{start} import {', '.join(sorted(each))}" if each else start
+        for start, each in names.items()
+    ]
+
+
+def _package(line: str) -> str:
+    return line.split()[1].partition(".")[0]

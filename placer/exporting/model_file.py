@@ -1,0 +1,184 @@
+"""Writes model.py: the graph of a prediction as one function of pure JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from placer.config.sources import POSITION
+from placer.emit.code import Call, Expression, bracketed, literal
+from placer.emit.computed import keywords_of, takes_count
+from placer.emit.names import RESERVED, Names
+from placer.exporting.calls import CallWriter
+from placer.exporting.imports import import_lines
+from placer.exporting.op_functions import add_op, copy_op_functions
+from placer.exporting.user_modules import exported_name
+from placer.graph.graph import Graph
+from placer.graph.kinds import OUTPUT
+from placer.types import TensorType
+
+WIDE = 'jax.config.update("jax_enable_x64", True)'
+"""The line of a model with 64-bit numbers that lets JAX compute with them."""
+
+_WIDE = ("float64", "int64", "uint64")
+_GLOBALS = {"jax", "jnp", "model", "params"}
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """The text of model.py, and what it needs beside it.
+
+    `arguments` are the inputs by the names of the arguments of `model`; `parameters`
+    are the names of the parameters that it uses; `functions` are what it uses of the
+    modules of the user, as MODULE:NAME.
+    """
+
+    text: str
+    arguments: dict[str, str]
+    parameters: tuple[str, ...]
+    functions: tuple[str, ...]
+
+
+def write_model(
+    graph: Graph,
+    title: str,
+    inputs_in_order: Sequence[str],
+    load: Callable[[str], object],
+) -> ModelFile:
+    """Return model.py of a graph of the form that the pass `predict` gives.
+
+    Args:
+        graph: the graph of a prediction in one process.
+        title: the first line of its docstring.
+        inputs_in_order: the inputs of the spec, in the order of the arguments.
+        load: returns a function of these modules, given as MODULE:FUNCTION.
+    """
+    words = {
+        value
+        for op in graph.ops
+        for value in op.attrs.values()
+        if isinstance(value, str)
+    }
+    called = modules_called(graph)
+    modules = [*map(exported_name, called)]
+    copies = copy_op_functions({*_GLOBALS, *modules}, words)
+    computed = [op for op in graph.ops if op.is_computed]
+    kinds = dict.fromkeys(op.kind for op in computed if op.kind != "call")
+    function_of = {kind: add_op(copies, kind) for kind in kinds}
+    calls = CallWriter(graph, copies, load)
+    copies.add("placer.exporting.helpers_jax", "load_params")
+    names = Names(modules, {*RESERVED, *copies.used} - {*modules})
+    reads = [op for op in graph.of_kind("read") if op.attrs["input"] != POSITION]
+    inputs = {
+        names.name_of(op.name): op
+        for op in sorted(reads, key=lambda op: inputs_in_order.index(op.attrs["input"]))
+    }
+    parameters = {op.name for op in graph.parameters}
+
+    def expression(value: str) -> Expression:
+        if value in parameters:
+            return Expression(f"params[{literal(value)}]")
+        return Expression(names.name_of(value))
+
+    def targets(values: Sequence[str]) -> list[str]:
+        return [names.name_of(v) if graph.uses.get(v) else "_" for v in values]
+
+    module_names = {each: names.modules[exported_name(each)] for each in called}
+    rows = names.new_name("rows")
+    body: list[str] = []
+    for name, op in inputs.items():
+        dtype = literal(graph.tensor_type(op.name).dtype)
+        body += _lines(Call("jnp.asarray", [name, dtype], [name]))
+    statements: list[str] = []
+    for op in computed:
+        if op.kind == "call":
+            for call in calls.statements(op, expression, targets, rows, module_names):
+                statements += _lines(call)
+            continue
+        arguments: list[str | Expression] = [*map(expression, op.operands)]
+        arguments += keywords_of(op, {})
+        if takes_count(graph, op):
+            arguments.append(f"count={rows}")
+        statements += _lines(
+            Call(function_of[op.kind], arguments, targets([v.name for v in op.results]))
+        )
+    if any(f"{rows}" in line for line in statements):
+        body.append(f"    {rows} = {next(iter(inputs))}.shape[0]")
+    outputs = [
+        f"{literal(op.attrs['output'])}: {expression(op.operands[0])}"
+        for op in graph.of_kind(OUTPUT)
+    ]
+    returned = bracketed("return {", outputs, "}", 1)
+    types = {name: graph.tensor_type(op.name) for name, op in inputs.items()}
+    head = bracketed(
+        "def model(",
+        ["params: dict[str, jax.Array]", *(f"{name}: jax.Array" for name in types)],
+        ") -> dict[str, jax.Array]:",
+        0,
+    )
+    docstring = _docstring(graph, types)
+    imports, definitions = copies.definitions()
+    wide = has_wide_numbers(graph)
+    text = _join(
+        title, types, imports, modules, names.modules, wide,
+        [*head, *docstring, *body, *statements, *returned],
+        definitions,
+    )  # fmt: skip
+    used = tuple(op.name for op in graph.parameters)
+    arguments_of = {op.attrs["input"]: name for name, op in inputs.items()}
+    return ModelFile(text, arguments_of, used, tuple(calls.functions))
+
+
+def has_wide_numbers(graph: Graph) -> bool:
+    """Whether values of a graph have 64 bits, with which JAX computes only if asked."""
+    types = (value.type for value in graph.values.values())
+    return any(isinstance(t, TensorType) and t.dtype in _WIDE for t in types)
+
+
+def modules_called(graph: Graph) -> list[str]:
+    """Return the modules of the user whose functions a graph calls."""
+    return sorted({op.attrs["fn"].partition(":")[0] for op in graph.of_kind("call")})
+
+
+def _lines(call: Call) -> list[str]:
+    return [line.text for line in call.lines(1)]
+
+
+def _docstring(graph: Graph, types: dict[str, TensorType]) -> list[str]:
+    lines = ['    """Return the outputs by name.', "", "    Args:"]
+    lines += ["        params: the parameters by name, as `load_params` returns them."]
+    lines += [f"        {name}: {kind}." for name, kind in types.items()]
+    lines += ["", "    Returns:"]
+    for op in graph.of_kind(OUTPUT):
+        kind = graph.tensor_type(op.operands[0])
+        lines.append(f"        {op.attrs['output']}: {kind}.")
+    return [*lines, '    """']
+
+
+def _join(
+    title: str,
+    types: dict[str, TensorType],
+    imports: Sequence[str],
+    modules: Sequence[str],
+    names: dict[str, str],
+    wide: bool,
+    model: Sequence[str],
+    definitions: Sequence[str],
+) -> str:
+    lines = [f'"""{title}', "", '    params = load_params("params.safetensors")']
+    lines += [f"    outputs = jax.jit(model)(params, {', '.join(types)})", '"""', ""]
+    lines += ["from __future__ import annotations", ""]
+    own = [
+        f"import {m}" if names[m] == m else f"import {m} as {names[m]}" for m in modules
+    ]
+    needed = [*imports, "import jax", "import jax.numpy as jnp"]
+    lines += [*import_lines(needed, own), ""]
+    if wide:
+        lines += ["# The model computes with 64 bits, which JAX does only if asked to."]
+        lines += [WIDE, ""]
+    text = "\n".join([*lines, "", *model])
+    is_code = True
+    for block in definitions:
+        was_code, is_code = is_code, "\n    " in block
+        text += ("\n\n\n" if is_code or was_code else "\n\n") + block
+    return f"{text}\n"

@@ -1,0 +1,147 @@
+"""Writes prepare.py: from columns of rows to the arrays that a model takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from placer.config.columns import Column
+from placer.config.csv import Csv
+from placer.config.data import RowSource
+from placer.config.sources import assign_columns
+from placer.emit.code import Call, Expression, literal
+from placer.exporting.imports import import_lines
+from placer.exporting.op_functions import copy_helpers
+
+_IMPORTS = (
+    "from collections.abc import Mapping",
+    "from typing import Any",
+    "import numpy as np",
+)
+_MODULE = "placer.exporting.prepare_functions"
+
+
+def write_prepare(
+    title: str,
+    data: RowSource,
+    columns: Sequence[Column],
+    arguments: Mapping[str, str],
+) -> str:
+    """Return prepare.py.
+
+    Args:
+        title: the first line of its docstring.
+        data: how the rows of a prediction are read.
+        columns: all inputs of the spec.
+        arguments: the arguments of `model`, by the names of the inputs.
+    """
+    feeds = feeds_of(data, columns, arguments)
+    copies = copy_helpers({"prepare", "columns"})
+    is_csv = data.parsed.kind == "csv"
+    function = copies.add(_MODULE, "parse_columns" if is_csv else "stack_columns")
+    check = copies.add(_MODULE, "check_rows")
+    body = ["    arguments = {"]
+    for column in columns:
+        if column.name in arguments:
+            call = _call(function, column, feeds[column.name], data)
+            lines = [line.text for line in call.lines(2)]
+            lines[0] = f"        {literal(arguments[column.name])}: {lines[0].strip()}"
+            body += [*lines[:-1], f"{lines[-1]},"]
+    imports, definitions = copies.definitions()
+    read = [name for names in feeds.values() for name in names]
+    head = [
+        f'"""{title}',
+        "",
+        "    arguments = prepare(columns)",
+        "    outputs = model(params, **arguments)",
+        "",
+        "It needs numpy only.",
+        '"""',
+        "",
+        "from __future__ import annotations",
+        "",
+        *import_lines([*imports, *_IMPORTS]),
+        "",
+        "",
+        "def prepare(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:",
+        '    """Return the arguments of `model` besides its parameters.',
+        "",
+        "    Args:",
+        "        columns: a list or an array for each column, with a value for each row:",
+        f"            {', '.join(dict.fromkeys(read))}.",
+        "",
+        "    Raises:",
+        "        ValueError: a column is missing, or a value does not fit.",
+        '    """',
+    ]  # fmt: skip
+    text = "\n".join([*head, *body, "    }", f"    return {check}(arguments)"])
+    for definition in definitions:
+        text += f"\n\n\n{definition}"
+    return f"{text}\n"
+
+
+def feeds_of(
+    data: RowSource, columns: Sequence[Column], arguments: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """Return the columns that each input of the model reads: names or globs.
+
+    Those of a `sklearn:` data set have the names of the inputs instead: few users have
+    a column that is called `data`.
+    """
+    if data.parsed.kind == "sklearn":
+        return {name: [name] for name in arguments}
+    dtypes = {column.name: column.dtype for column in columns}
+    feeds = assign_columns(data.parsed, dtypes, data.columns)
+    listed = {n: [feed] if isinstance(feed, str) else feed for n, feed in feeds.items()}
+    return {name: listed[name] for name in arguments}
+
+
+def _call(function: str, column: Column, feeds: Sequence[str], data: RowSource) -> Call:
+    arguments: list[str | Expression] = [
+        Expression("columns"),
+        f"[{', '.join(map(literal, feeds))}]",
+        literal(column.dtype),
+        literal(column.shape),
+    ]
+    limits = data.ranges.get(column.name)
+    if limits is not None:
+        arguments.append(literal((limits.low, limits.high)))
+    form = data.csv or Csv()
+    if data.parsed.kind == "csv":
+        words = {
+            key: value
+            if isinstance(value, Mapping)
+            else {w: i for i, w in enumerate(value)}
+            for key, value in form.vocabulary.items()
+        }
+        for name, table in (
+            ("words", words),
+            ("unknown", form.unknown),
+            ("missing", form.missing),
+        ):
+            used = {k: v for k, v in table.items() if _applies(k, feeds)}
+            if used:
+                arguments.append(_table(name, used))
+    return Call(function, arguments)
+
+
+def _applies(key: str, feeds: Sequence[str]) -> bool:
+    """Whether a key of `csv`, a name or a glob, may match a column of an input."""
+    return any(
+        key == feed or fnmatchcase(feed, key) or fnmatchcase(key, feed)
+        for feed in feeds
+    )
+
+
+def _table(name: str, table: Mapping[str, Any]) -> Expression:
+    items = []
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            inner = tuple(
+                Expression(f"{literal(k)}: {literal(v)}") for k, v in value.items()
+            )
+            items.append(Expression(f"{literal(key)}: ", "", inner, ("{", "}")))
+        else:
+            items.append(Expression(f"{literal(key)}: {literal(value)}"))
+    return Expression(f"{name}=", "", tuple(items), ("{", "}"))

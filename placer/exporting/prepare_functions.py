@@ -1,0 +1,209 @@
+"""Functions that prepare.py of an exported model contains: from columns to arrays.
+
+They accept and refuse what the readers of placer do (`placer/readers`). They need only
+numpy, and take rows as a service gets them: lists, arrays, numbers and words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from math import isnan
+from typing import Any
+
+import numpy as np
+
+MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "NULL", "null")
+"""The texts that mean a missing number, as None and NaN do."""
+
+BOOLS = {
+    "0": 0, "1": 1,
+    "false": 0, "False": 0, "FALSE": 0,
+    "true": 1, "True": 1, "TRUE": 1,
+}  # fmt: skip
+
+
+def stack_columns(
+    columns: Mapping[str, Any],
+    patterns: Sequence[str],
+    dtype: str,
+    shape: tuple[int, ...],
+    limits: tuple[int, int] | None = None,
+) -> np.ndarray:
+    """Return an input from arrays, or from as many columns as a row of it has values.
+
+    Args:
+        columns: the columns by name.
+        patterns: the names of the columns, or globs over them, in C order.
+        dtype: the dtype of the input.
+        shape: the shape of one row of it.
+        limits: the least and the greatest valid value, if there are any.
+
+    Raises:
+        ValueError: a column is missing or has another shape, or a value does not fit.
+    """
+    names = select(columns, patterns)
+    arrays = [to_dtype(name, np.asarray(columns[name]), dtype) for name in names]
+    array = arrays[0] if len(arrays) == 1 else join(names, arrays)
+    if len(arrays) > 1 or array.shape[1:] == ():
+        array = reshape_rows(names, array, shape)
+    if array.shape[1:] != shape:
+        raise ValueError(
+            f"column '{names[0]}' has rows of shape {array.shape[1:]}, not {shape}"
+        )
+    return check_limits(names, array, limits)
+
+
+def parse_columns(
+    columns: Mapping[str, Any],
+    patterns: Sequence[str],
+    dtype: str,
+    shape: tuple[int, ...],
+    limits: tuple[int, int] | None = None,
+    *,
+    words: Mapping[str, Mapping[str, int]] | None = None,
+    unknown: Mapping[str, int] | None = None,
+    missing: Mapping[str, float] | None = None,
+) -> np.ndarray:
+    """Return an input from columns of cells, texts or numbers, as of a CSV file.
+
+    Args:
+        columns: the columns by name, each with one cell for each row.
+        patterns: the names of the columns, or globs over them: as many as a row of the
+            input has values, in C order.
+        dtype: the dtype of the input.
+        shape: the shape of one row of it.
+        limits: the least and the greatest valid value, if there are any.
+        words: the numbers of the words of a column. This and the following are by the
+            name of a column, or by a glob, of which the first that matches applies.
+        unknown: the number of any other word.
+        missing: the number of a cell that is None, NaN or empty.
+
+    Raises:
+        ValueError: a column is missing, or a cell does not fit; it names the row.
+    """
+    names = select(columns, patterns)
+    parsed = []
+    for name in names:
+        vocabulary = first_match(words or {}, name)
+        other = first_match(unknown or {}, name)
+        filled = first_match(missing or {}, name)
+        numbers: list[float] = []
+        for row, cell in enumerate(columns[name]):
+            try:
+                if vocabulary is not None:
+                    numbers.append(word_number(cell, vocabulary, other))
+                else:
+                    numbers.append(cell_number(cell, filled, dtype))
+            except ValueError as error:
+                raise ValueError(f"column '{name}', row {row}: {error}") from None
+        is_whole = all(isinstance(number, int) for number in numbers)
+        array = np.array(numbers, np.int64 if is_whole else np.float64)
+        parsed.append(to_dtype(name, array, dtype))
+    array = reshape_rows(names, join(names, parsed), shape)
+    return check_limits(names, array, limits)
+
+
+def check_rows(arguments: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the inputs; ValueError if they do not have the same number of rows."""
+    sizes = [len(array) for array in arguments.values()]
+    if len({*sizes}) > 1:
+        listed = ", ".join(map(str, sizes))
+        raise ValueError(f"the inputs have different numbers of rows: {listed}")
+    return arguments
+
+
+def join(names: Sequence[str], arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return columns with one value for each row as one array, [rows, columns]."""
+    sizes = [len(array) for array in arrays]
+    if len({*sizes}) > 1:
+        listed = ", ".join(map(str, sizes))
+        raise ValueError(f"the columns {', '.join(names)} have {listed} rows")
+    return np.stack(arrays, axis=-1)
+
+
+def select(columns: Mapping[str, Any], patterns: Sequence[str]) -> list[str]:
+    """Return the names of columns that names and globs select, in order."""
+    names: list[str] = []
+    for pattern in patterns:
+        if pattern in columns:
+            names.append(pattern)
+            continue
+        found = [name for name in columns if fnmatchcase(name, pattern)]
+        if not found:
+            raise ValueError(f"there is no column '{pattern}'")
+        names += found
+    return names
+
+
+def first_match(patterns: Mapping[str, Any], name: str) -> Any:
+    """Return the value of the first name or glob that matches a column, or None."""
+    for pattern, value in patterns.items():
+        if name == pattern or fnmatchcase(name, pattern):
+            return value
+    return None
+
+
+def reshape_rows(
+    names: Sequence[str], array: np.ndarray, shape: tuple[int, ...]
+) -> np.ndarray:
+    """Return the values of columns, [rows, columns], as rows of another shape."""
+    if array.size != len(array) * int(np.prod(shape)):
+        raise ValueError(f"a row of shape {shape} does not have {len(names)} columns")
+    return array.reshape(len(array), *shape)
+
+
+def word_number(cell: Any, words: Mapping[str, int], unknown: int | None) -> int:
+    """Return the number of a word."""
+    text = "" if cell is None else str(cell).strip()
+    number = words.get(text, unknown)
+    if number is None:
+        raise ValueError(f"{text!r} is not in the vocabulary")
+    return number
+
+
+def cell_number(cell: Any, missing: float | None, dtype: str) -> float:
+    """Return the number in a cell, a text or a number."""
+    text = cell.strip() if isinstance(cell, str) else cell
+    is_nan = isinstance(text, float | np.floating) and isnan(text)
+    if text is None or is_nan or text in MISSING:
+        if missing is None:
+            raise ValueError("the value is missing")
+        return missing
+    if not isinstance(text, str):
+        return text.item() if isinstance(text, np.generic) else float(text)
+    if dtype == "bool" and text in BOOLS:
+        return BOOLS[text]
+    try:
+        return int(text) if "float" not in dtype else float(text)
+    except ValueError:
+        return float(text)
+
+
+def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
+    """Return an array in another dtype; ValueError for a value that does not fit."""
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"column '{name}' holds {array.dtype}, not numbers")
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = array.astype(dtype)
+    if cast.dtype.kind == "f":
+        is_misfit = np.isinf(cast) & np.isfinite(array)
+    else:
+        is_misfit = cast.astype(array.dtype) != array
+    if is_misfit.any():
+        value = array[is_misfit].flat[0]
+        raise ValueError(f"column '{name}': {value} does not fit {dtype}")
+    return cast
+
+
+def check_limits(
+    names: Sequence[str], array: np.ndarray, limits: tuple[int, int] | None
+) -> np.ndarray:
+    """Return the array; ValueError if a value is not within the limits."""
+    if limits is not None and array.size:
+        low, high = limits
+        outside = array[(array < low) | (array > high)]
+        if outside.size:
+            listed = ", ".join(names)
+            raise ValueError(f"column {listed}: {outside[0]} is outside {low}-{high}")
+    return array

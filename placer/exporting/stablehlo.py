@@ -1,0 +1,131 @@
+"""Lowers an exported model to StableHLO, in the format of `jax.export`."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from traceback import extract_tb
+from types import ModuleType
+from typing import Any
+
+import jax
+
+from placer.errors import PlacerError
+from placer.types import TensorType
+
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+"""The platforms that a file is lowered for; one is chosen when it is run."""
+
+
+class SymbolicBatchError(Exception):
+    """A model that cannot be lowered for a batch of any size: the op, and why."""
+
+    def __init__(self, op: str, cause: str) -> None:
+        super().__init__(op, cause)
+        self.op, self.cause = op, cause
+
+
+def lower(
+    model: Callable[..., Any],
+    parameters: Mapping[str, TensorType],
+    inputs: Mapping[str, TensorType],
+    batch: int | None,
+    *,
+    wide: bool,
+) -> bytes:
+    """Return a function `model(params, *inputs)` as the bytes of a file.
+
+    `batch` is the number of rows, None for any. It has no paths of source files.
+    Raises SymbolicBatchError if an op needs to know the number of rows, PlacerError if
+    a package is missing, and what the functions of the model raise.
+    """
+    import jax.export
+
+    _check_flatbuffers()
+    with jax.enable_x64(wide), _without_locations():
+        size = batch or jax.export.symbolic_shape("batch")[0]
+        params = {name: _struct(kind, size) for name, kind in parameters.items()}
+        arguments = [_struct(kind, size) for kind in inputs.values()]
+        function = jax.export.export(jax.jit(model), platforms=PLATFORMS)
+        try:
+            exported = function(params, *arguments)
+        except Exception as error:
+            op = _op_of(error, model)
+            if batch is not None or op is None:
+                raise
+            text = str(error).strip().partition("\n")[0]
+            cause = f"{type(error).__name__}: {text}"
+            raise SymbolicBatchError(op, cause) from error
+        return bytes(exported.serialize())
+
+
+def _struct(kind: TensorType, batch: Any) -> jax.ShapeDtypeStruct:
+    shape = [batch if size == "batch" else size for size in kind.shape]
+    return jax.ShapeDtypeStruct(shape, kind.dtype)
+
+
+def _check_flatbuffers() -> None:
+    if (
+        find_spec("flatbuffers") is None
+    ):  # which jax.export imports, but does not require
+        raise PlacerError(
+            "StableHLO files are written with the package flatbuffers",
+            hint="pip install 'placer[export]'",
+        )
+
+
+@contextmanager
+def _without_locations() -> Iterator[None]:
+    """Let JAX leave out the source files and lines of operations."""
+    option = "jax_traceback_in_locations_limit"
+    before = getattr(jax.config, option)
+    jax.config.update(option, 0)
+    try:
+        yield
+    finally:
+        jax.config.update(option, before)
+
+
+def _op_of(error: BaseException, model: Callable[..., Any]) -> str | None:
+    """Return the statement of the model that raised an error, or None."""
+    code = model.__code__
+    file = code.co_filename
+    lines = [
+        frame.lineno
+        for frame in extract_tb(error.__traceback__)
+        if frame.filename == file and frame.name == model.__name__
+    ]
+    if not lines or lines[-1] is None:
+        return None
+    for statement in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))):
+        match statement:
+            case ast.Assign(
+                targets=[target],
+                lineno=first,
+                end_lineno=int(last),
+                value=ast.Call(func=function),
+            ) if first <= lines[-1] <= last:
+                names = [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
+                return f"{', '.join(names)} = {ast.unparse(function)}(…)"
+    return None
+
+
+def load_model(text: str, file: Path, without: Sequence[str]) -> Callable[..., Any]:
+    """Run model.py, and return its function `model`.
+
+    Lines `without` which it runs are those that change the settings of this process.
+    """
+    for line in without:
+        text = text.replace(f"\n{line}\n", "\n\n")
+    module = ModuleType("placer_exported_model")
+    sys.modules[module.__name__] = module  # dataclasses look their module up there
+    try:
+        exec(compile(text, str(file), "exec", dont_inherit=True), module.__dict__)
+    finally:
+        del sys.modules[module.__name__]
+    function: Callable[..., Any] = module.model
+    return function

@@ -1,0 +1,133 @@
+"""The user's modules beside an exported model, without placer.
+
+A module is copied as it is, unless it imports placer, as a program with guards in a
+traced function does: then only the functions that the model needs are copied, with
+guards that have no effect.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+
+from placer.errors import PlacerError
+from placer.exporting.definitions import Copies, Module
+from placer.exporting.forward_only import Edit, Positions, apply
+from placer.exporting.imports import import_lines
+
+_GUARD = '''\
+def {name}(*_: object) -> AbstractContextManager[None]:
+    """Outside of placer, places have no effect."""
+    return nullcontext()'''
+_GUARDS = ("place_guard", "device_guard")
+
+
+def copy_modules(
+    functions: Iterable[str], known: Iterable[str], read: Callable[[str], str]
+) -> dict[str, str]:
+    """Return the text of the modules that functions need, by name.
+
+    Args:
+        functions: what is used of the modules, as MODULE:NAME.
+        known: the modules of the spec; those that no function needs are left out.
+        read: returns the text of one of them.
+
+    Raises:
+        PlacerError: a function needs more of placer than its guards.
+    """
+    modules = {*known}
+    pending: dict[str, dict[str, None]] = {}
+    for function in functions:
+        module, _, name = function.partition(":")
+        pending.setdefault(module, {})[name] = None
+    texts: dict[str, str] = {}
+    done: dict[str, dict[str, None]] = {}
+    while pending:
+        module, names = pending.popitem()
+        names = {**done.get(module, {}), **names}
+        if module in texts and names.keys() == done[module].keys():
+            continue
+        done[module], source = names, read(module)
+        texts[module] = source
+        if _imports(source, "placer"):
+            texts[module] = _without_placer(module, source, [*names])
+        for needed, used in _uses(texts[module], modules).items():
+            pending.setdefault(needed, {}).update(dict.fromkeys(used))
+    return {exported_name(name): _renamed(text, texts) for name, text in texts.items()}
+
+
+def exported_name(module: str) -> str:
+    """Return the name of a module beside an exported model, which has files itself."""
+    return f"user_{module}" if module in ("model", "prepare") else module
+
+
+def _renamed(text: str, modules: Iterable[str]) -> str:
+    """Return a module that imports others of `modules` by their exported names."""
+    new = {name: exported_name(name) for name in modules}
+    new = {name: other for name, other in new.items() if name != other}
+    at = Positions(text)
+    edits: list[Edit] = []
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.ImportFrom(module=str(module), level=0) if module in new:
+                whole = at.text(node)
+                edits.append(at.edit(node, whole.replace(module, new[module], 1)))
+            case ast.Import(names=names):
+                for alias in names:
+                    if alias.name in new:
+                        name = alias.asname or alias.name
+                        edits.append(at.edit(alias, f"{new[alias.name]} as {name}"))
+    return apply(text, edits) if edits else text
+
+
+def _imports(source: str, package: str) -> bool:
+    return any(
+        name.partition(".")[0] == package
+        for node in ast.walk(ast.parse(source))
+        for name in _imported_modules(node)
+    )
+
+
+def _imported_modules(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=names):
+            return [alias.name for alias in names]
+        case ast.ImportFrom(module=str(module), level=0):
+            return [module]
+    return []
+
+
+def _uses(source: str, modules: Iterable[str]) -> dict[str, list[str]]:
+    """Return what a module imports of others: names, and all names if it imports the
+    module itself."""
+    uses: dict[str, list[str]] = {}
+    for node in ast.walk(ast.parse(source)):
+        for module in _imported_modules(node):
+            if module in modules:
+                aliases = node.names if isinstance(node, ast.ImportFrom) else []
+                uses.setdefault(module, []).extend(alias.name for alias in aliases)
+    return uses
+
+
+def _without_placer(module: str, source: str, names: list[str]) -> str:
+    guards = {("placer", name): _GUARD.format(name=name) for name in _GUARDS}
+    copies = Copies({module: source}.get, set(), None, guards)
+    for name in names or Module(module, source).statements:
+        copies.add(module, name)
+    imports, definitions = copies.definitions()
+    for line in imports:
+        if line.split()[1].partition(".")[0] == "placer":
+            raise PlacerError(
+                f"{module}.py cannot be exported: what the model uses of it needs"
+                f" '{line}'",
+                hint="of placer, a function of an exported model may use guards only,"
+                " imported by their names: from placer import place_guard",
+            )
+    text = "\n\n\n".join(definitions)
+    if "nullcontext()" in text and any(_GUARD.format(name=n) in text for n in _GUARDS):
+        imports.append("from contextlib import AbstractContextManager, nullcontext")
+    tree = ast.parse(source)
+    head = [f"# What the model uses of {module}.py, without places."]
+    if any(_imported_modules(node) == ["__future__"] for node in tree.body):
+        head += ["", "from __future__ import annotations"]
+    return "\n".join([*head, "", *import_lines(imports), "", "", text]) + "\n"

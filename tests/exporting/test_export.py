@@ -1,0 +1,260 @@
+"""An exported model gives the outputs of placer predict, in a process without placer."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import load_file, save_file
+from support.marks import slow_but
+from support.spec_models import NAMES, SPECS, copy_spec, initial_parameters, read_rows
+
+import placer
+from placer.build.plan import read_plan
+from placer.errors import DataError, PlacerError
+
+RUN_EXPORTED = Path(__file__).parents[1] / "support" / "run_exported.py"
+TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
+
+
+def run_exported(folder, columns, tmp_path):
+    """Return what an exported model computes, in a process that has no placer."""
+    np.savez(tmp_path / "columns.npz", **columns)
+    outputs = tmp_path / "outputs.npz"
+    command = [sys.executable, "-I", str(RUN_EXPORTED)]
+    done = subprocess.run(
+        [*command, str(folder), str(tmp_path / "columns.npz"), str(outputs)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    with np.load(outputs) as opened:
+        return dict(opened)
+
+
+def check_exported(build, columns, precision, tmp_path, in_process=True):
+    """Export a build, and compare all that it computes with placer predict."""
+    plan = read_plan(build)
+    save_file(initial_parameters(plan), tmp_path / "params")
+    model = placer.export(build, tmp_path / "model", params=tmp_path / "params")
+    assert model.warnings == ()
+    used = {name for output in plan.outputs for name in output.inputs}
+    columns = {name: column for name, column in columns.items() if name in used}
+    wanted = placer.predict(
+        build, columns, params=tmp_path / "params", in_process=in_process
+    )
+    got = run_exported(model.folder, columns, tmp_path)
+    assert got.keys() == {*wanted, *(f"model.stablehlo:{name}" for name in wanted)}
+    for name, array in got.items():
+        expected = wanted[name.rpartition(":")[2]]
+        assert array.dtype == expected.dtype
+        bound = TOLERANCE[precision]
+        np.testing.assert_allclose(array, expected, rtol=bound, atol=bound * 1e-2)
+    content = (model.folder / "model.stablehlo").read_bytes()
+    for path in (str(tmp_path), str(SPECS.parent), "model.py", sys.prefix):
+        assert path.encode() not in content
+
+
+IN_EVERY_RUN = ("digits", "digits_cnn", "lstm", "wide_deep")
+
+
+@pytest.mark.parametrize("precision", TOLERANCE)
+@pytest.mark.parametrize("model", slow_but(IN_EVERY_RUN, NAMES))
+def test_an_exported_spec_gives_the_outputs_of_a_prediction(model, precision, tmp_path):
+    file = copy_spec(model, tmp_path, precision)
+    with jax.enable_x64(precision == "float64"):
+        placer.compile(file, tmp_path / "build")
+        rows = read_rows(yaml.safe_load(file.read_text()), tmp_path)["eval"]
+        rows = {name: column[:300] for name, column in rows.items()}
+        check_exported(tmp_path / "build", rows, precision, tmp_path)
+
+
+@pytest.mark.slow
+def test_an_exported_spec_with_emulated_devices_needs_one(tmp_path):
+    file = copy_spec("cnn_gpus", tmp_path, "float32")
+    placer.compile(file, tmp_path / "build")
+    rows = read_rows(yaml.safe_load(file.read_text()), tmp_path)["eval"]
+    check_exported(tmp_path / "build", rows, "float32", tmp_path, in_process=False)
+
+
+@pytest.mark.parametrize("model", slow_but(["digits"], ["flax_block", "digits"]))
+def test_an_exported_program_in_python_needs_no_placer(model, tmp_path):
+    for file in SPECS.glob("*.py"):
+        shutil.copy(file, tmp_path)
+    placer.compile(f"{tmp_path / model}.py:build", tmp_path / "build")
+    images = np.random.default_rng(0).uniform(0, 16, (37, 64)).astype("float32")
+    check_exported(tmp_path / "build", {"image": images}, "float32", tmp_path)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """A build of digits, and its parameters."""
+    folder = tmp_path_factory.mktemp("digits")
+    plan = placer.compile(SPECS / "digits.yaml", folder / "build")
+    save_file(initial_parameters(plan), folder / "params")
+    return folder
+
+
+def test_the_parameters_of_an_exported_model_are_those_that_outputs_need(
+    digits, tmp_path
+):
+    build = tmp_path / "build"
+    placer.compile(SPECS / "digits.yaml", build, outputs=["h1"])
+    model = placer.export(build, tmp_path / "model", params=digits / "params")
+    parameters = load_file(model.folder / "params.safetensors")
+    wanted = load_file(digits / "params")
+    assert parameters.keys() == {"h1.w", "h1.b"}
+    for name, array in parameters.items():
+        np.testing.assert_array_equal(array, wanted[name])
+    assert model.outputs == ("h1",)
+    assert "logits" not in (model.folder / "model.py").read_text()
+
+
+def test_outputs_of_a_build_can_be_chosen(digits, tmp_path):
+    build = tmp_path / "build"
+    placer.compile(SPECS / "digits.yaml", build, outputs=["h1", "logits"])
+    params = digits / "params"
+    model = placer.export(build, tmp_path / "model", params=params, outputs=["h1"])
+    assert model.outputs == ("h1",)
+    with pytest.raises(PlacerError, match="'probability' is not an output"):
+        placer.export(build, tmp_path / "no", params=params, outputs=["probability"])
+
+
+def test_stablehlo_files_for_fixed_batches(digits, tmp_path):
+    params = digits / "params"
+    model = placer.export(
+        digits / "build", tmp_path / "model", params=params, batch=[1, 32]
+    )
+    files = {name for name in model.files if name.endswith(".stablehlo")}
+    assert files == {"model_batch_1.stablehlo", "model_batch_32.stablehlo"}
+    images = np.random.default_rng(0).uniform(0, 16, (32, 64)).astype("float32")
+    got = run_exported(model.folder, {"image": images}, tmp_path)
+    for size in (1, 32):
+        lowered = got[f"model_batch_{size}.stablehlo:probability"]
+        np.testing.assert_allclose(lowered, got["probability"][:size], rtol=1e-5)
+
+
+WHOLE = """
+name: halves
+nodes: {worker: {count: 1}}
+inputs: {x: "float32[batch, 4]"}
+data: {train: {source: "npz:rows.npz", batch: 8}}
+graph:
+  - {name: y, op: call, fn: "halves:halves", in: x, out: "float32[batch, 4]",
+     params: {w: {shape: [4, 4], init: xavier_uniform}}}
+  - {name: loss, op: reduce_mean, in: y}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+predict: {outputs: [y]}
+"""
+HALVES = """
+import jax.numpy as jnp
+
+def halves(params, state, x, rng, training):
+    half = range(len(x) // 2)  # a Python loop over rows
+    first = sum(x[i] for i in half) if len(half) else 0.0
+    return (x + first) @ params["w"], state
+"""
+
+
+def test_an_op_that_needs_a_fixed_batch_is_named_and_exported_for_some(tmp_path):
+    (tmp_path / "halves.yaml").write_text(WHOLE)
+    (tmp_path / "halves.py").write_text(HALVES)
+    np.savez(tmp_path / "rows.npz", x=np.ones((16, 4), "float32"))
+    plan = placer.compile(tmp_path / "halves.yaml", tmp_path / "build")
+    save_file(initial_parameters(plan), tmp_path / "params")
+    model = placer.export(
+        tmp_path / "build", tmp_path / "model", params=tmp_path / "params"
+    )
+    assert {"model_batch_1.stablehlo", "model_batch_8.stablehlo"} < {*model.files}
+    (warning,) = model.warnings
+    assert warning.startswith("`y = outputs_of(…)` cannot be exported for a batch")
+    assert "1 and 8" in warning
+    assert warning in (model.folder / "README.md").read_text()
+
+
+def test_a_build_without_outputs_is_refused(digits, tmp_path):
+    text = (SPECS / "digits.yaml").read_text()
+    (tmp_path / "none.yaml").write_text(text[: text.index("predict:")])
+    placer.compile(tmp_path / "none.yaml", tmp_path / "build")
+    with pytest.raises(PlacerError, match="predicts nothing: it has no outputs"):
+        placer.export(tmp_path / "build", tmp_path / "model", params=digits / "params")
+    assert not (tmp_path / "model").exists()
+
+
+def test_parameters_of_another_model_are_refused_by_their_names(digits, tmp_path):
+    parameters = load_file(digits / "params")
+    parameters["h2.w"] = parameters.pop("h1.w")
+    save_file(parameters, tmp_path / "params")
+    with pytest.raises(DataError, match=r"h1\.w is missing; parameter h2\.w is not in"):
+        placer.export(digits / "build", tmp_path / "m", params=tmp_path / "params")
+    assert [path.name for path in tmp_path.iterdir()] == ["params"]
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("full", "contains files"),
+        ("file", "it is not a folder"),
+        ("no/folder", "does not exist"),
+    ],
+)
+def test_only_a_new_or_an_empty_folder_is_written(out, message, digits, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(PlacerError, match=message):
+        placer.export(digits / "build", tmp_path / out, params=digits / "params")
+    (tmp_path / "empty").mkdir()
+    model = placer.export(
+        digits / "build", tmp_path / "empty", params=digits / "params"
+    )
+    assert sorted(path.name for path in (tmp_path / "empty").iterdir()) == [
+        *model.files
+    ]
+
+
+def test_an_export_changes_no_settings_of_jax(tmp_path):
+    file = copy_spec("digits", tmp_path, "float64")
+    plan = placer.compile(file, tmp_path / "build")
+    save_file(initial_parameters(plan), tmp_path / "params")
+    before = jax.config.values.copy()
+    placer.export(tmp_path / "build", tmp_path / "model", params=tmp_path / "params")
+    assert jax.config.values == before
+
+
+def test_a_module_that_needs_more_of_placer_than_guards_is_refused(tmp_path):
+    (tmp_path / "halves.yaml").write_text(WHOLE)
+    (tmp_path / "halves.py").write_text(
+        "import placer\n\n"
+        "def halves(params, state, x, rng, training):\n"
+        "    with placer.place_guard(None):\n"
+        "        return x @ params['w'], state\n"
+    )
+    np.savez(tmp_path / "rows.npz", x=np.ones((16, 4), "float32"))
+    plan = placer.compile(tmp_path / "halves.yaml", tmp_path / "build")
+    save_file(initial_parameters(plan), tmp_path / "params")
+    with pytest.raises(PlacerError, match=r"halves\.py cannot be exported") as error:
+        placer.export(tmp_path / "build", tmp_path / "m", params=tmp_path / "params")
+    assert "from placer import place_guard" in str(error.value)
+
+
+def test_modules_with_the_names_of_exported_files_are_renamed(tmp_path):
+    (tmp_path / "halves.yaml").write_text(
+        WHOLE.replace("halves:halves", "model:halves")
+    )
+    (tmp_path / "model.py").write_text(
+        "import prepare\nfrom prepare import twice\n\n"
+        "def halves(params, state, x, rng, training):\n"
+        "    return prepare.twice(x) @ params['w'] + twice(0), state\n"
+    )
+    (tmp_path / "prepare.py").write_text("def twice(x):\n    return 2 * x\n")
+    x = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
+    np.savez(tmp_path / "rows.npz", x=x)
+    placer.compile(tmp_path / "halves.yaml", tmp_path / "build")
+    (tmp_path / "out").mkdir()
+    check_exported(tmp_path / "build", {"x": x}, "float32", tmp_path / "out")

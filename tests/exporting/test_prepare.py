@@ -1,0 +1,168 @@
+"""prepare.py reads columns as the readers of a prediction do, with numpy only."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from safetensors.numpy import save_file
+from support.spec_models import initial_parameters
+
+import placer
+
+SPEC = """
+name: people
+nodes: {worker: {count: 1}}
+inputs:
+  numbers: float32[batch, 3]
+  city: int32[batch]
+  bought: float32[batch]
+data:
+  train:
+    source: "csv:people.csv"
+    batch: 4
+    columns: {numbers: [age, "x*"], city: city, bought: bought}
+    csv:
+      vocabulary: {city: [Paris, Rome, "New York"]}
+      unknown: {city: 3}
+      missing: {"a*": -1.5}
+graph:
+  - {name: place, op: embedding, in: city, size: [4, 2]}
+  - {name: all, op: concat, in: [numbers, place]}
+  - {name: logit, op: fc, in: all, size: 1}
+  - {name: flat, op: reshape, in: logit, shape: [batch]}
+  - {name: loss, op: mean_squared_error, in: [flat, bought]}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+predict: {outputs: [logit]}
+"""
+TABLE = """\
+age,x1,x2,city,bought
+31,0.5,1,Paris,1
+,2,-3e2,Oslo,0
+NA,0.25,7, Rome ,0
+44,1,0,New York,1
+"""
+COLUMNS = {
+    "age": [31, None, float("nan"), "44"],
+    "x1": np.array([0.5, 2, 0.25, 1]),
+    "x2": ["1", "-3e2", 7, 0],
+    "city": ["Paris", "Oslo", " Rome ", "New York"],
+}
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory):
+    """A folder with a build of the spec, and `prepare` of its exported model."""
+    folder = tmp_path_factory.mktemp("people")
+    (folder / "people.yaml").write_text(SPEC)
+    (folder / "people.csv").write_text(TABLE)
+    plan = placer.compile(folder / "people.yaml", folder / "build")
+    save_file(initial_parameters(plan), folder / "params")
+    placer.export(folder / "build", folder / "model", params=folder / "params")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prepare(people):
+    return load(people / "model")
+
+
+def load(folder):
+    """Return the function `prepare` of an exported model."""
+    module = {"__name__": "prepare"}
+    exec((folder / "prepare.py").read_text(), module)
+    return module["prepare"]
+
+
+def test_columns_become_the_arguments_of_the_model(prepare):
+    arguments = prepare(COLUMNS)
+    assert [*arguments] == ["numbers", "city"]
+    assert arguments["numbers"].dtype == np.float32
+    assert arguments["numbers"].tolist() == [
+        [31, 0.5, 1], [-1.5, 2, -300], [-1.5, 0.25, 7], [44, 1, 0],
+    ]  # fmt: skip
+    assert arguments["city"].dtype == np.int32
+    assert arguments["city"].tolist() == [0, 3, 1, 2]
+
+
+def test_a_row_of_a_service_predicts_what_the_same_row_of_a_file_does(people, prepare):
+    sys.path.insert(0, str(people / "model"))
+    try:
+        model = __import__("model")
+    finally:
+        sys.path.pop(0)
+        sys.modules.pop("model", None)
+    params = model.load_params(people / "model" / "params.safetensors")
+    got = model.model(params, **prepare(COLUMNS))["logit"]
+    wanted = placer.predict(
+        people / "build",
+        people / "people.csv",
+        params=people / "params",
+        in_process=True,
+    )
+    np.testing.assert_allclose(got, wanted["logit"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "message"),
+    [
+        ("x1", ["a", 1, 2, 3], r"column 'x1', row 0: .*'a'"),
+        ("x2", [1, 2, None, 3], "column 'x2', row 2: the value is missing"),
+        ("x2", [1, 2, 1e300, 3], "column 'x2': 1e[+]300 does not fit float32"),
+        ("x1", [1, 2, 3], "the columns age, x1, x2 have 4, 3, 4 rows"),
+        ("city", ["Rome"] * 3, "the inputs have different numbers of rows: 4, 3"),
+    ],
+)
+def test_a_wrong_value_names_its_column(column, cells, message, prepare):
+    with pytest.raises(ValueError, match=message):
+        prepare(COLUMNS | {column: cells})
+
+
+def test_a_missing_column_is_named(prepare):
+    columns = {name: cells for name, cells in COLUMNS.items() if name != "city"}
+    with pytest.raises(ValueError, match="there is no column 'city'"):
+        prepare(columns)
+
+
+def test_without_unknown_a_word_must_be_in_the_vocabulary(people, tmp_path):
+    text = SPEC.replace("      unknown: {city: 3}\n", "")
+    (tmp_path / "people.yaml").write_text(text)
+    (tmp_path / "people.csv").write_text(TABLE)
+    placer.compile(tmp_path / "people.yaml", tmp_path / "build")
+    params = people / "params"
+    model = placer.export(tmp_path / "build", tmp_path / "model", params=params)
+    with pytest.raises(ValueError, match="row 1: 'Oslo' is not in the vocabulary"):
+        load(model.folder)(COLUMNS)
+
+
+def test_columns_of_a_parquet_file_are_arrays(people, tmp_path):
+    text = SPEC.replace("csv:people.csv", "parquet:people.parquet")
+    start, end = text.index("    csv:\n"), text.index("graph:")
+    (tmp_path / "people.yaml").write_text(text[:start] + text[end:])
+    table = {"age": [1.0], "x1": [2.0], "x2": [3.0], "city": [2], "bought": [0.0]}
+    parquet.write_table(pa.table(table), tmp_path / "people.parquet")
+    placer.compile(tmp_path / "people.yaml", tmp_path / "build")
+    params = people / "params"
+    prepare = load(
+        placer.export(tmp_path / "build", tmp_path / "model", params=params).folder
+    )
+    arguments = prepare(table)
+    assert arguments["numbers"].tolist() == [[1, 2, 3]]
+    assert arguments["city"].tolist() == [2]
+    with pytest.raises(ValueError, match="column city: 4 is outside 0-3"):
+        prepare(table | {"city": [4]})
+    with pytest.raises(ValueError, match=r"column 'city': 0\.5 does not fit int32"):
+        prepare(table | {"city": [0.5]})
+    with pytest.raises(ValueError, match="column 'city' holds <U5, not numbers"):
+        prepare(table | {"city": ["Paris"]})
+
+
+def test_prepare_needs_numpy_only(people):
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import prepare;"
+        "print({'jax', 'placer', 'pyarrow'} & {*sys.modules})"
+    )
+    command = [sys.executable, "-I", "-c", code, str(people / "model")]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == "set()\n"

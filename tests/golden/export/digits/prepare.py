@@ -1,0 +1,132 @@
+"""digits: from columns of rows to the arguments of the model. Exported by placer, which it does not need.
+
+    arguments = prepare(columns)
+    outputs = model(params, **arguments)
+
+It needs numpy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+
+def prepare(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return the arguments of `model` besides its parameters.
+
+    Args:
+        columns: a list or an array for each column, with a value for each row:
+            image.
+
+    Raises:
+        ValueError: a column is missing, or a value does not fit.
+    """
+    arguments = {
+        "image": stack_columns(columns, ["image"], "float32", (64,)),
+    }
+    return check_rows(arguments)
+
+
+def select(columns: Mapping[str, Any], patterns: Sequence[str]) -> list[str]:
+    """Return the names of columns that names and globs select, in order."""
+    names: list[str] = []
+    for pattern in patterns:
+        if pattern in columns:
+            names.append(pattern)
+            continue
+        found = [name for name in columns if fnmatchcase(name, pattern)]
+        if not found:
+            raise ValueError(f"there is no column '{pattern}'")
+        names += found
+    return names
+
+
+def check_limits(
+    names: Sequence[str], array: np.ndarray, limits: tuple[int, int] | None
+) -> np.ndarray:
+    """Return the array; ValueError if a value is not within the limits."""
+    if limits is not None and array.size:
+        low, high = limits
+        outside = array[(array < low) | (array > high)]
+        if outside.size:
+            listed = ", ".join(names)
+            raise ValueError(f"column {listed}: {outside[0]} is outside {low}-{high}")
+    return array
+
+
+def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
+    """Return an array in another dtype; ValueError for a value that does not fit."""
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"column '{name}' holds {array.dtype}, not numbers")
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = array.astype(dtype)
+    if cast.dtype.kind == "f":
+        is_misfit = np.isinf(cast) & np.isfinite(array)
+    else:
+        is_misfit = cast.astype(array.dtype) != array
+    if is_misfit.any():
+        value = array[is_misfit].flat[0]
+        raise ValueError(f"column '{name}': {value} does not fit {dtype}")
+    return cast
+
+
+def join(names: Sequence[str], arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return columns with one value for each row as one array, [rows, columns]."""
+    sizes = [len(array) for array in arrays]
+    if len({*sizes}) > 1:
+        listed = ", ".join(map(str, sizes))
+        raise ValueError(f"the columns {', '.join(names)} have {listed} rows")
+    return np.stack(arrays, axis=-1)
+
+
+def reshape_rows(
+    names: Sequence[str], array: np.ndarray, shape: tuple[int, ...]
+) -> np.ndarray:
+    """Return the values of columns, [rows, columns], as rows of another shape."""
+    if array.size != len(array) * int(np.prod(shape)):
+        raise ValueError(f"a row of shape {shape} does not have {len(names)} columns")
+    return array.reshape(len(array), *shape)
+
+
+def stack_columns(
+    columns: Mapping[str, Any],
+    patterns: Sequence[str],
+    dtype: str,
+    shape: tuple[int, ...],
+    limits: tuple[int, int] | None = None,
+) -> np.ndarray:
+    """Return an input from arrays, or from as many columns as a row of it has values.
+
+    Args:
+        columns: the columns by name.
+        patterns: the names of the columns, or globs over them, in C order.
+        dtype: the dtype of the input.
+        shape: the shape of one row of it.
+        limits: the least and the greatest valid value, if there are any.
+
+    Raises:
+        ValueError: a column is missing or has another shape, or a value does not fit.
+    """
+    names = select(columns, patterns)
+    arrays = [to_dtype(name, np.asarray(columns[name]), dtype) for name in names]
+    array = arrays[0] if len(arrays) == 1 else join(names, arrays)
+    if len(arrays) > 1 or array.shape[1:] == ():
+        array = reshape_rows(names, array, shape)
+    if array.shape[1:] != shape:
+        raise ValueError(
+            f"column '{names[0]}' has rows of shape {array.shape[1:]}, not {shape}"
+        )
+    return check_limits(names, array, limits)
+
+
+def check_rows(arguments: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the inputs; ValueError if they do not have the same number of rows."""
+    sizes = [len(array) for array in arguments.values()]
+    if len({*sizes}) > 1:
+        listed = ", ".join(map(str, sizes))
+        raise ValueError(f"the inputs have different numbers of rows: {listed}")
+    return arguments
