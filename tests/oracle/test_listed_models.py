@@ -114,7 +114,8 @@ def test_every_op_is_in_a_model():
     }
     declared = {kind for kind in ops.kinds() if not ops.find(kind).inserted}
     composites = {composite.kind for composite in COMPOSITES}
-    assert used == declared | composites | {"call", "parameter"}
+    elsewhere = {"metric"}  # a function of the user's: tests/spec/test_metric.py
+    assert used == (declared - elsewhere) | composites | {"call", "parameter"}
     assert used >= METRICS.keys()
 
 

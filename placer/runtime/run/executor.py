@@ -114,7 +114,9 @@ def execute(execution: Execution, hooks: Hooks) -> Result | None:
         if options.save_params is not None:
             execution.report_state("saving")
             parameters = gather_parameters(plan, channel, node.tables)
-        reports = barrier(plan, channel, {"bytes_sent": channel.bytes_sent}, DONE)
+        waited = checkpoints.seconds if checkpoints is not None else 0.0
+        own = {"bytes_sent": channel.bytes_sent, "checkpoint_seconds": waited}
+        reports = barrier(plan, channel, own, DONE)
         # From here on no node needs another, so losing one no longer fails the run.
         execution.on_settled()
         if not execution.is_control:
@@ -133,7 +135,7 @@ def execute(execution: Execution, hooks: Hooks) -> Result | None:
                 node_plan.name: report["bytes_sent"]
                 for node_plan, report in zip(plan.nodes, reports, strict=True)
             },
-            checkpoint_seconds=checkpoints.seconds if checkpoints is not None else 0.0,
+            checkpoint_seconds=max(each["checkpoint_seconds"] for each in reports),
         )
         execution.report(result)
         if checkpoints is not None and checkpoints.problem:

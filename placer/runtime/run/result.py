@@ -30,8 +30,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         eval: the metrics over all rows of the last evaluation.
         samples_per_second: rows of the global batch per second, without the first step.
         bytes_sent: the payload bytes that each node sent.
-        checkpoint_seconds: how long the steps of the control node have waited for
-            checkpoints.
+        checkpoint_seconds: how long the steps of a node have waited for checkpoints, of
+            the node that has waited longest.
         warnings: messages about processes that failed after the run had this result.
         history: for each step a dict with `step`, `epoch`, `seconds` since the first
             step began, `metrics` and, after an evaluation, `eval`, as `--history`
