@@ -216,9 +216,12 @@ class Training:
         return action
 
     def _request_in_time(self) -> None:
-        """Request a checkpoint if the interval of time has passed."""
+        """Request a checkpoint if the interval of time has passed, by the control
+        node's clock."""
         checkpoints = self.checkpoints
-        if checkpoints is not None and checkpoints.is_time():
+        if checkpoints is None or not self.execution.is_control:
+            return
+        if checkpoints.is_time():
             self.execution.common_step.request(Action.SAVE)
 
     def _act(self, step: int, action: Action) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -239,3 +241,22 @@ def test_early_stopping_and_the_best_checkpoint_are_decided_at_their_step(tmp_pa
     last, _ = list_checkpoints(tmp_path / "kept")[0]
     assert read_manifest(last).progress.step == result.steps
     assert read_manifest(last).progress.best.value == losses[best]
+
+
+def test_an_interval_of_time_is_that_of_one_clock(tmp_path, capsys):
+    """Between two checkpoints the interval passes on the control node."""
+    run(
+        build(tmp_path, spec(train={"epochs": 100})),
+        checkpoint=tmp_path / "kept",
+        checkpoint_every="0.2s",
+        checkpoint_keep=1000,
+        history=tmp_path / "history",
+    )
+    seconds = {
+        line["step"]: line["seconds"]
+        for line in map(json.loads, (tmp_path / "history").read_text().splitlines())
+    }
+    saved = [m.progress.step for _, m in list_checkpoints(tmp_path / "kept")][::-1]
+    assert saved[-1] == 600
+    times = [seconds[step] for step in saved[:-1]]
+    assert all(later - earlier > 0.1 for earlier, later in pairwise(times)), times
