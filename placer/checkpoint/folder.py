@@ -39,7 +39,7 @@ from placer.errors import CheckpointError
 BEST: Final = "best"
 """The name of the link to the checkpoint with the best evaluation."""
 
-_TEMPORARY = re.compile(r"\.step-[0-9-]+\.[0-9a-z]+\.tmp")
+_TEMPORARY = re.compile(r"\.step-[0-9-]+\.[0-9a-z]+\.tmp|\.run-[0-9a-f]+\.tmp")
 _NAME = re.compile(r"step-[0-9]+(-[0-9]+)?")
 
 
@@ -68,8 +68,12 @@ def locked(folder: Path) -> Iterator[None]:
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):
                 raise
         for entry in folder.iterdir():
-            if _TEMPORARY.fullmatch(entry.name):
+            if not _TEMPORARY.fullmatch(entry.name):
+                continue
+            if entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
         yield
     finally:
         os.close(descriptor)
@@ -168,16 +172,16 @@ def remove_old(folder: Path, keep: int) -> None:
     """Remove all checkpoints but the last `keep` and the one that is linked as best.
 
     A checkpoint loses its name before its files are removed, so that a crash leaves
-    none that is not complete.
+    none that is not complete. Raises OSError, and CheckpointError if the folder cannot
+    be read.
     """
     best = (folder / BEST).resolve()
     for path, _ in list_checkpoints(folder)[keep:]:
         if path.resolve() == best:
             continue
         hidden = path.with_name(f".{path.name}.old.tmp")
-        with suppress(OSError):
-            path.rename(hidden)
-            shutil.rmtree(hidden, ignore_errors=True)
+        path.rename(hidden)
+        shutil.rmtree(hidden)
 
 
 def list_checkpoints(folder: Path) -> list[tuple[Path, Manifest]]:

@@ -6,6 +6,7 @@ and `manifest.json`, which is written last: a folder without it is not a checkpo
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,9 +14,11 @@ import msgspec
 from msgspec import Struct
 
 from placer.config.data import Data
+from placer.config.fields import Count, Size
 from placer.errors import CheckpointError
 from placer.files.regular import read_regular
 from placer.readers.digests import Digests
+from placer.types import ITEM_BYTES
 
 VERSION: Final = 1
 FILE: Final = "manifest.json"
@@ -55,7 +58,7 @@ class StoredParameter(Struct, frozen=True):
     """
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     rule: str | None
     slots: tuple[str, ...]
     updates: int
@@ -66,7 +69,7 @@ class Statistic(Struct, frozen=True):
     """An array of a metric's sums; `data` are its bytes, so that it is exact."""
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     data: bytes
 
 
@@ -99,10 +102,10 @@ class Progress(Struct, frozen=True):
         stopping: the best evaluation for `train.early_stopping`.
     """
 
-    step: int
-    epoch: int
-    batches: int
-    rows: int
+    step: Count
+    epoch: Count
+    batches: Count
+    rows: Size
     seconds: float = 0.0
     statistics: dict[str, Statistic] = {}
     eval: dict[str, float | str] = {}
@@ -198,27 +201,37 @@ def read_manifest(folder: Path) -> Manifest:
                 hint="use the version of placer that wrote it, or a later one",
             )
         manifest = msgspec.convert(head, Manifest)
-        _check_blocks(manifest)
+        _check(manifest)
     except (ValueError, RecursionError) as error:  # msgspec raises ValueErrors
         raise CheckpointError(f"'{file}' is damaged: {error}") from error
     return manifest
 
 
-def _check_blocks(manifest: Manifest) -> None:
+def _check(manifest: Manifest) -> None:
     """Raise ValueError unless the blocks of each parameter are all of its elements, in
-    files of the checkpoint."""
+    files of the checkpoint, and the sums of metrics are arrays."""
+    for name, sums in manifest.progress.statistics.items():
+        size = _item_bytes(sums.dtype) * prod(sums.shape)
+        if len(sums.data) != size:
+            raise ValueError(f"the sums of '{name}' have {len(sums.data)} bytes")
     for name, file in manifest.files.items():
         if "/" in name or name in ("", ".", ".."):
             raise ValueError(f"'{name}' is not a name of a file")
         if file.nbytes < 0 or len(file.checksums) != -(-file.nbytes // CHUNK):
             raise ValueError(f"the checksums of '{name}' are not complete")
     for name, parameter in manifest.parameters.items():
-        at, numel = 0, 1
-        for size in parameter.shape:
-            numel *= size
+        _item_bytes(parameter.dtype)
+        at, numel = 0, prod(parameter.shape)
         for block in parameter.blocks:
             if block.start != at or block.stop < at or block.file not in manifest.files:
                 raise ValueError(f"the blocks of '{name}' do not fit together")
             at = block.stop
         if at != numel:
             raise ValueError(f"the blocks of '{name}' are not all of its elements")
+
+
+def _item_bytes(dtype: str) -> int:
+    """Return the bytes of an element; ValueError for a dtype that there is not."""
+    if dtype not in ITEM_BYTES or dtype == "key":
+        raise ValueError(f"'{dtype}' is not a dtype of arrays")
+    return ITEM_BYTES[dtype]

@@ -72,7 +72,8 @@ class Checkpoint:
                     tensor = self._tensors[block.file].get(_tensor(block.tensor, array))
                     numel = block.stop - block.start
                     nbytes = numel * np.dtype(parameter.dtype).itemsize
-                    if tensor is None or tensor.nbytes != nbytes:
+                    expected = parameter.dtype, nbytes
+                    if tensor is None or (tensor.dtype, tensor.nbytes) != expected:
                         raise self._damaged(
                             block.file, f"it does not have {array} of {name}"
                         )

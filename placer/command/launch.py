@@ -97,6 +97,7 @@ def run_build(
         launch_processes,
     )
     from placer.launcher.logs import log_folder
+    from placer.memory.cores import usable_cores
     from placer.report.outcome import (
         crowding_note,
         emulation_note,
@@ -118,7 +119,7 @@ def run_build(
             notes.append(f"logs in {folder.folder}{removed}")
         if chosen.emulate or plan.emulate:
             notes.append(emulation_note(plan))
-        if not in_process and (note := crowding_note(plan, _cores())):
+        if not in_process and (note := crowding_note(plan, usable_cores())):
             notes.append(note)
         for note in () if quiet else notes:
             echo(f"{plan.name}: {note}", file=stream)
@@ -160,10 +161,3 @@ def run_build(
         echo(f"warning: {text}", err=True)
     if as_json:
         echo(result_json(result))
-
-
-def _cores() -> int:
-    """Return the number of cores that this process and its children may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

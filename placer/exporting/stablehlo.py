@@ -6,7 +6,6 @@ import ast
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
@@ -14,7 +13,6 @@ from typing import Any
 
 import jax
 
-from placer.errors import PlacerError
 from placer.types import TensorType
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -40,12 +38,11 @@ def lower(
     """Return a function `model(params, *inputs)` as the bytes of a file.
 
     `batch` is the number of rows, None for any. It has no paths of source files.
-    Raises SymbolicBatchError if an op needs to know the number of rows, PlacerError if
-    a package is missing, and what the functions of the model raise.
+    Raises SymbolicBatchError if an op needs to know the number of rows, and what the
+    functions of the model raise.
     """
     import jax.export
 
-    _check_flatbuffers()
     with jax.enable_x64(wide), _without_locations():
         size = batch or jax.export.symbolic_shape("batch")[0]
         params = {name: _struct(kind, size) for name, kind in parameters.items()}
@@ -66,16 +63,6 @@ def lower(
 def _struct(kind: TensorType, batch: Any) -> jax.ShapeDtypeStruct:
     shape = [batch if size == "batch" else size for size in kind.shape]
     return jax.ShapeDtypeStruct(shape, kind.dtype)
-
-
-def _check_flatbuffers() -> None:
-    if (
-        find_spec("flatbuffers") is None
-    ):  # which jax.export imports, but does not require
-        raise PlacerError(
-            "StableHLO files are written with the package flatbuffers",
-            hint="pip install 'placer[export]'",
-        )
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from placer.channel.transport import TRANSPORTS, choose_transport, open_channel
 from placer.channel.types import Key
 from placer.errors import EXTRAS, PlacerError
 from placer.memory.caches import LIMIT, usable_folder, user_cache
+from placer.memory.cores import usable_cores
 from placer.readers.memory_limit import available_nbytes
 
 _PACKAGES: Final = ("jax", "jaxlib", "numpy", "pyarrow", "numba")
@@ -200,10 +201,7 @@ def _driver_version() -> str | None:
 
 
 def _cores() -> Cores:
-    machine = os.cpu_count() or 1
-    usable = machine
-    if hasattr(os, "sched_getaffinity"):
-        usable = len(os.sched_getaffinity(0))
+    machine, usable = os.cpu_count() or 1, usable_cores()
     limit = None
     with suppress(OSError, ValueError):
         quota, period = _OWN_CPU_LIMIT.read_text().split()

@@ -62,6 +62,7 @@ def test_the_next_run_removes_what_a_crash_has_left(tmp_path):
     for name in (".step-000020.0a1b.tmp", ".step-000010-2.old.tmp"):
         shutil.copytree(kept, tmp_path / name)
     assert names(tmp_path) == ["step-000010"]
+    (tmp_path / ".run-0a1b.tmp").write_text("0a1b")
     with locked(tmp_path):
         left = {path.name for path in tmp_path.iterdir()}
     assert left == {"step-000010", "notes"}

@@ -23,6 +23,7 @@ from support.real_runs import (
     placer_command,
     process_environment,
     running_launch,
+    wait_for_exit,
 )
 
 from placer.checkpoint.folder import list_checkpoints
@@ -50,9 +51,11 @@ def last_checkpoint(folder: Path) -> Manifest | None:
 
 def kill_all(built: Path, launcher: int) -> None:
     """Kill the processes of a run, its launcher first, so that it does not end them."""
-    for process in (launcher, *node_processes(built).values()):
+    nodes = node_processes(built).values()
+    for process in (launcher, *nodes):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
+    wait_for_exit(nodes)
 
 
 def check_killed(whole: Path, folder: Path, kills: int, seed: int) -> None:
@@ -71,8 +74,6 @@ def check_killed(whole: Path, folder: Path, kills: int, seed: int) -> None:
             time.sleep(draw.uniform(0, 0.1))
             kill_all(built, run.process.pid)
             run.wait()
-        while node_processes(built):
-            time.sleep(0.01)
         killed += 1
         after = last_checkpoint(kept)
         if after is not None and after.progress.step == 6 * EPOCHS:
@@ -175,6 +176,43 @@ def test_a_node_without_the_folder_sends_and_receives_its_file(whole, tmp_path):
     ended = launch(whole / "b", "--steps=60", f"--save-params={alone}")
     assert ended.status == 0, ended.err
     check_equal(params, alone)
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs to mount"
+)
+def test_a_run_whose_last_checkpoint_does_not_fit_the_disk_fails(whole, tmp_path):
+    """The folder is a file system of 64 KiB, and a checkpoint takes more than that."""
+    kept, params = tmp_path / "checkpoints", tmp_path / "params"
+    kept.mkdir()
+    wide = spec(nodes=NODES)
+    wide["graph"][0]["ops"][0]["size"] = 4096
+    built = build(tmp_path, wide)
+    command = placer_command("launch", built, f"--checkpoint={kept}")
+    mount = f'mount -t tmpfs -o size=64k none {kept} && exec "$@"'
+    ended = subprocess.run(
+        [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            mount,
+            "sh",
+            *command,
+            f"--save-params={params}",
+        ],
+        env=process_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 1
+    assert "warning: the checkpoint of step 6 could not be written: ps:0: No space" in (
+        ended.stderr
+    )
+    assert "the checkpoint of step 24 could not be written: " in ended.stderr
+    assert "its last complete checkpoint is none" in ended.stderr
+    assert params.exists()
 
 
 def run_hidden(built: Path, wrapper: Path, options: list[str]) -> None:

@@ -7,8 +7,8 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -286,6 +286,17 @@ def node_processes(build: Path) -> dict[str, int]:
             if str(build) in words and "--node" in words:
                 ids[words[words.index("--node") + 1]] = int(entry.name)
     return ids
+
+
+def wait_for_exit(processes: Iterable[int]) -> None:
+    """Wait until processes have ended."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            end = os.pidfd_open(process)
+            try:
+                assert select.select([end], [], [], TIMEOUT)[0], process
+            finally:
+                os.close(end)
 
 
 def _command_line(process: Path) -> list[str]:

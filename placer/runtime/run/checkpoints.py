@@ -203,7 +203,7 @@ class Checkpoints:
             try:
                 self._write(job)
             except Aborted:
-                return  # the compute thread gets it too
+                pass  # the compute thread gets it too, and ends the run
             except Exception as error:
                 self._fail(job.step, _describe(error))
             finally:
@@ -345,7 +345,12 @@ def _share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:
     plan, channel = execution.plan, execution.channel
     run = secrets.token_hex(8) if execution.is_control else ""
     if execution.is_control:
-        (folder / _sign(run)).write_text(run)
+        try:
+            (folder / _sign(run)).write_text(run)
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoints cannot be written to '{folder}': {error.strerror}"
+            ) from error
     run = barrier(plan, channel, {"run": run}, VISIBLE)[0]["run"]
     try:
         sees = (folder / _sign(run)).read_text() == run
@@ -358,7 +363,8 @@ def _share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:
 
 
 def _sign(run: str) -> str:
-    return f".run-{run}"
+    """Return the name of the file by which nodes find out what they see."""
+    return f".run-{run}.tmp"
 
 
 def _describe(error: Exception) -> str:

@@ -126,6 +126,12 @@ def execute(execution: Execution, hooks: Hooks) -> Result | None:
         if options.save_params is not None:
             save(options.save_params, parameters)
         history.close()
+        if checkpoints is not None and checkpoints.problem:
+            raise RunError(
+                checkpoints.problem,
+                hint="the run has ended; its last complete checkpoint is "
+                f"{checkpoints.saved or 'none'}",
+            )
         result = Result(
             steps=history.steps,
             metrics=history.metrics,
@@ -138,12 +144,6 @@ def execute(execution: Execution, hooks: Hooks) -> Result | None:
             checkpoint_seconds=max(each["checkpoint_seconds"] for each in reports),
         )
         execution.report(result)
-        if checkpoints is not None and checkpoints.problem:
-            raise RunError(
-                checkpoints.problem,
-                hint="the run has ended; its last complete checkpoint is "
-                f"{checkpoints.saved or 'none'}",
-            )
         execution.report_state("done")
         return result
 

@@ -144,11 +144,15 @@ def _load(
     Raises CheckpointError if it is damaged.
     """
     plan, channel = execution.plan, execution.channel
-    if checkpoint is None and _sees(choice):
-        checkpoint = Checkpoint(Path(choice.path))
-    report = {"remote": checkpoint is None}
-    reports = barrier(plan, channel, report, RESUME)
     problem = None
+    if is_seen := checkpoint is not None or _sees(choice):
+        try:
+            checkpoint = checkpoint or Checkpoint(Path(choice.path))
+        except CheckpointError as error:
+            problem = error
+    reports = barrier(plan, channel, {"remote": not is_seen}, RESUME)
+    if problem is not None:
+        raise problem
     if checkpoint is None:
         contents = receive_json(channel, plan.control, Key(RANGES, 0), Contents)
         loaded = _Loaded(tables, contents)

@@ -6,7 +6,6 @@ machine computes: the version of jaxlib, the processor and the number of threads
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -17,6 +16,7 @@ from placer.build.plan import Plan, sha256
 from placer.checkpoint.manifest import Machine, StoredData
 from placer.config.data import Data, RowSource
 from placer.memory.compilation import processor
+from placer.memory.cores import usable_cores
 from placer.readers import Digests
 from placer.runtime.program.devices import Devices
 from placer.runtime.run.barrier import MACHINES, barrier
@@ -114,11 +114,3 @@ def _this_machine(devices: Devices) -> Machine:
         for name, each in devices.sets.items()
     }
     return Machine(version("jaxlib"), processor(), usable_cores(), kinds)
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may run on, which is the number of
-    threads that XLA uses."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

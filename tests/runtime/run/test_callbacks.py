@@ -8,12 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.callback_runs import BATCH, ROWS, Recorder, compile_for_callbacks
-from support.real_runs import node_processes, process_environment
+from support.real_runs import node_processes, process_environment, wait_for_exit
 
 import placer
 from placer.errors import PlacerError, RunError
@@ -152,8 +153,7 @@ def test_a_callback_that_is_slower_than_the_end_of_the_run_gets_all_steps(
     steps: list[int] = []
 
     def wait_for_the_end(record: placer.Record) -> None:
-        while node_processes(build):
-            time.sleep(0.01)
+        wait_for_exit(node_processes(build).values())
         steps.append(record.step)
 
     placer.launch(build, steps=30, callbacks=[Calls("on_step", wait_for_the_end)])
@@ -191,7 +191,8 @@ def test_ctrl_c_that_ends_the_run_interrupts_a_callback_that_hangs(
         assert run.stdout.readline() == "hangs\n"
         run.send_signal(signal.SIGINT)
         while saves and run.poll() is None:  # of signals at once, one counts
-            time.sleep(0.4)
+            with suppress(subprocess.TimeoutExpired):
+                run.wait(0.4)
             run.send_signal(signal.SIGINT)
         text, _ = run.communicate(timeout=60)
     assert text.startswith("interrupted")
