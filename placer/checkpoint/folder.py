@@ -1,12 +1,7 @@
-"""A folder of checkpoints: writing one, listing them, removing old ones.
+"""A folder of checkpoints: locking it, listing them, removing old ones.
 
-A checkpoint is written to a hidden folder, `.step-000120.RUN.tmp`. Every node that stores
-parameters writes and syncs its own file there. Then the control node writes the manifest,
-syncs it and the folder, renames the folder to `step-000120`, and syncs the folder of
-checkpoints. So after a crash there is either a complete checkpoint or a hidden folder,
-which is never read, and which the next run removes.
-
-One run at a time writes to a folder: its control node holds a lock on it.
+One run at a time writes to a folder: its control node holds a lock on it. What a crash
+has left there is hidden, is never read, and the next run removes it.
 """
 
 from __future__ import annotations
@@ -16,24 +11,12 @@ import fcntl
 import os
 import re
 import shutil
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import numpy.typing as npt
-
-from placer.checkpoint.manifest import (
-    CHUNK,
-    FILE,
-    Manifest,
-    Stored,
-    encode_manifest,
-    read_manifest,
-)
-from placer.checkpoint.tensor_file import pieces_of_file, write_pieces
+from placer.checkpoint.manifest import Manifest, read_manifest
 from placer.errors import CheckpointError
 
 BEST: Final = "best"
@@ -77,84 +60,6 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def temporary_folder(folder: Path, step: int, run: str) -> Path:
-    """Return the folder to which a run writes the checkpoint of a step."""
-    return folder / f".step-{step:06d}.{run}.tmp"
-
-
-def write_tensors(
-    temporary: Path, name: str, tensors: Mapping[str, npt.NDArray[Any]]
-) -> Stored:
-    """Write a file of a checkpoint, so that it is on the disk when this returns.
-
-    Creates the temporary folder if no other node has. The checksums are computed while
-    the file is written. Raises OSError.
-    """
-    pieces = pieces_of_file(tensors)
-    with ThreadPoolExecutor(1, "placer checksums") as pool:
-        stored = pool.submit(describe_file, pieces)
-        write_file(temporary, name, pieces)
-        return stored.result()
-
-
-def write_file(temporary: Path, name: str, pieces: Iterable[memoryview]) -> None:
-    """Write a file of a checkpoint from its bytes, as `write_tensors`."""
-    temporary.mkdir(exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    descriptor = os.open(temporary / name, flags, 0o666)
-    try:
-        write_pieces(descriptor, pieces)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def describe_file(pieces: Sequence[memoryview]) -> Stored:
-    """Return the size and the checksums of a file that consists of these pieces."""
-    return Stored(sum(map(len, pieces)), compute_checksums(pieces))
-
-
-def compute_checksums(pieces: Sequence[memoryview]) -> tuple[int, ...]:
-    """Return the CRC-32 of each `CHUNK` bytes of the joined pieces."""
-    checksums, at, checksum = [], 0, 0
-    for piece in pieces:
-        while piece:
-            part = piece[: CHUNK - at]
-            checksum = zlib.crc32(part, checksum)
-            at += len(part)
-            piece = piece[len(part) :]
-            if at == CHUNK:
-                checksums.append(checksum)
-                at = checksum = 0
-    if at:
-        checksums.append(checksum)
-    return tuple(checksums)
-
-
-def commit(folder: Path, temporary: Path, manifest: Manifest) -> Path:
-    """Write the manifest, and give a checkpoint its name; return its folder.
-
-    All files of the checkpoint must be on the disk. Raises OSError.
-    """
-    content = encode_manifest(manifest)
-    write_file(temporary, FILE, [memoryview(content)])
-    _sync(temporary)
-    name, number = f"step-{manifest.progress.step:06d}", 1
-    target = folder / name
-    # A checkpoint of the same step may be that of another run from an earlier step.
-    while target.exists() or target.is_symlink():
-        number += 1
-        target = folder / f"{name}-{number}"
-    temporary.rename(target)
-    _sync(folder)
-    return target
-
-
-def discard(temporary: Path) -> None:
-    """Remove a checkpoint that is not complete."""
-    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def set_best(folder: Path, checkpoint: Path) -> None:
@@ -211,11 +116,3 @@ def _named_checkpoints(folder: Path) -> list[Path]:
         return sorted(e for e in folder.iterdir() if _NAME.fullmatch(e.name))
     except OSError as error:
         raise CheckpointError(f"cannot read '{folder}': {error.strerror}") from error
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from placer.config.data import Data
+from placer.config.digests import Digests
 from placer.config.fields import Count, Size
 from placer.errors import CheckpointError
 from placer.files.regular import read_regular
-from placer.readers.digests import Digests
 from placer.types import ITEM_BYTES
 
 VERSION: Final = 1

@@ -13,20 +13,20 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, pairwise
+from math import prod
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import BinaryIO, Final
 
 from placer.checkpoint.manifest import CHUNK, Manifest, Stored, read_manifest
 from placer.checkpoint.tensor_file import StoredTensor, read_header
+from placer.config.optimizers import VALUES
 from placer.errors import CheckpointError
 from placer.files.regular import open_regular
-from placer.tables.protocol import VALUES
+from placer.types import ITEM_BYTES
 
-Array = npt.NDArray[Any]
+_MAX_VIEWS: Final = 512
+"""The most views that one call reads into; Linux allows 1,024."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +71,27 @@ class Checkpoint:
                 for block in parameter.blocks:
                     tensor = self._tensors[block.file].get(_tensor(block.tensor, array))
                     numel = block.stop - block.start
-                    nbytes = numel * np.dtype(parameter.dtype).itemsize
+                    nbytes = numel * ITEM_BYTES[parameter.dtype]
                     expected = parameter.dtype, nbytes
                     if tensor is None or (tensor.dtype, tensor.nbytes) != expected:
                         raise self._damaged(
                             block.file, f"it does not have {array} of {name}"
                         )
 
-    def ranges(
-        self, parameter: str, array: str, start: int, stop: int
-    ) -> Iterator[tuple[ByteRange, slice]]:
-        """Yield where elements of an array of a parameter are.
+    def wanted(
+        self, parameter: str, array: str, start: int, out: memoryview
+    ) -> Iterator[Wanted]:
+        """Yield what to read to get elements of an array of a parameter.
 
         Args:
             parameter: the name of the parameter.
             array: VALUES, or the name of a slot.
-            start, stop: the range of elements, flattened in C order.
-
-        Yields:
-            The bytes in a file, and which of the wanted elements they are.
+            start: the first element, of all in C order.
+            out: where to write them, as bytes; its size is that of the elements.
         """
         stored = self.manifest.parameters[parameter]
-        size = np.dtype(stored.dtype).itemsize
+        size = ITEM_BYTES[stored.dtype]
+        stop = start + len(out) // size
         for block in stored.blocks:
             low, high = max(start, block.start), min(stop, block.stop)
             if low >= high:
@@ -100,15 +99,17 @@ class Checkpoint:
             tensor = self._tensors[block.file][_tensor(block.tensor, array)]
             first = tensor.offset + (low - block.start) * size
             span = ByteRange(block.file, first, first + (high - low) * size)
-            yield span, slice(low - start, high - start)
+            yield Wanted(span, out[(low - start) * size : (high - start) * size])
 
-    def wanted(
-        self, parameter: str, array: str, start: int, out: Array
-    ) -> Iterator[Wanted]:
-        """Yield what to read to fill a flat array with the elements from `start`."""
-        stop = start + out.size
-        for span, part in self.ranges(parameter, array, start, stop):
-            yield Wanted(span, out[part].view(np.uint8).data)
+    def read_whole(self, parameter: str) -> bytearray:
+        """Return the bytes of the values of a parameter, in C order.
+
+        Raises CheckpointError as `read`.
+        """
+        stored = self.manifest.parameters[parameter]
+        out = bytearray(ITEM_BYTES[stored.dtype] * prod(stored.shape))
+        self.read([*self.wanted(parameter, VALUES, 0, memoryview(out))])
+        return out
 
     def read(self, wanted: Sequence[Wanted]) -> None:
         """Read ranges of bytes, and check the checksums of all chunks that have them.
@@ -146,36 +147,35 @@ class Checkpoint:
 
     def _read_file(self, name: str, wanted: list[Wanted]) -> None:
         """Read ranges of one file, which are sorted. A second thread computes the
-        checksums of a chunk while the next one is read."""
+        checksum of a chunk while the next one is read."""
         stored = self._stored(name)
         with (
             open_regular(self.folder / name) as file,
             ThreadPoolExecutor(1, "placer checksums") as pool,
         ):
             pending: Future[None] | None = None
-            buffers = cycle((bytearray(CHUNK), bytearray(CHUNK)))
+            spares = cycle((bytearray(CHUNK), bytearray(CHUNK)))
             for index, parts in _by_chunk(wanted).items():
                 low = index * CHUNK
-                view = memoryview(next(buffers))[: stored.nbytes - low]
-                if os.preadv(file.fileno(), [view], low) != len(view):
+                spare = memoryview(next(spares))[: stored.nbytes - low]
+                views, copies = _scatter(parts, low, spare)
+                if _read_into(file, views, low) != len(spare):
                     raise self._damaged(name, "it is shorter than its manifest says")
+                for out, part in copies:
+                    out[:] = part
                 if pending is not None:
                     pending.result()
-                pending = pool.submit(self._take, name, index, view, parts)
+                pending = pool.submit(self._check, name, index, views)
             if pending is not None:
                 pending.result()
 
-    def _take(
-        self, name: str, index: int, chunk: memoryview, parts: list[Wanted]
-    ) -> None:
-        """Check the checksum of a chunk, and copy its bytes to where they are wanted."""
-        if zlib.crc32(chunk) != self._stored(name).checksums[index]:
+    def _check(self, name: str, index: int, views: Sequence[memoryview]) -> None:
+        """Check the checksum of a chunk."""
+        checksum = 0
+        for view in views:
+            checksum = zlib.crc32(view, checksum)
+        if checksum != self._stored(name).checksums[index]:
             raise self._damaged(name, f"chunk {index} does not have its checksum")
-        start, stop = index * CHUNK, index * CHUNK + len(chunk)
-        for each in parts:
-            low, high = max(each.range.start, start), min(each.range.stop, stop)
-            first = each.range.start
-            each.out[low - first : high - first] = chunk[low - start : high - start]
 
     def _read_header(self, name: str, stored: Stored) -> dict[str, StoredTensor]:
         path = self.folder / name
@@ -218,3 +218,38 @@ def _by_chunk(wanted: Sequence[Wanted]) -> dict[int, list[Wanted]]:
         for index in range(each.range.start // CHUNK, last + 1):
             chunks[index].append(each)
     return dict(sorted(chunks.items()))
+
+
+def _scatter(
+    parts: Sequence[Wanted], low: int, spare: memoryview
+) -> tuple[list[memoryview], list[tuple[memoryview, memoryview]]]:
+    """Return the views into which to read the chunk that starts at `low`, and what to
+    copy from where afterwards.
+
+    What is wanted is read to where it is wanted, and the rest into `spare`, which has
+    the size of the chunk. If bytes are wanted twice, all are read into `spare`.
+    """
+    inside = []
+    for each in parts:
+        first = each.range.start - low
+        start, stop = max(first, 0), min(each.range.stop - low, len(spare))
+        inside.append((start, stop, each.out[start - first : stop - first]))
+    if any(last[1] > following[0] for last, following in pairwise(inside)):
+        return [spare], [(out, spare[start:stop]) for start, stop, out in inside]
+    views, at = [], 0
+    for start, stop, out in inside:
+        views += [spare[at:start], out]
+        at = stop
+    return [view for view in (*views, spare[at:]) if view], []
+
+
+def _read_into(file: BinaryIO, views: Sequence[memoryview], offset: int) -> int:
+    """Fill views with the bytes from an offset on; return how many bytes there were."""
+    count = 0
+    for first in range(0, len(views), _MAX_VIEWS):
+        some = views[first : first + _MAX_VIEWS]
+        read = os.preadv(file.fileno(), some, offset + count)
+        count += read
+        if read != sum(map(len, some)):
+            break
+    return count

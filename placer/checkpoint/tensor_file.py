@@ -1,77 +1,60 @@
-"""Writing safetensors files, and the positions of the tensors in them.
+"""The headers of safetensors files: which tensors a file has, and where they are.
 
-The package `safetensors` writes whole files of arrays that are all in memory, and leaves
-a temporary file behind if the process is killed.
+The package `safetensors` reads and writes whole tensors, and its writer leaves a
+temporary file behind if the process is killed.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
-import numpy as np
-import numpy.typing as npt
-
 from placer.config.safetensors import DTYPES
 from placer.files.regular import open_regular
-
-Array = npt.NDArray[Any]
+from placer.types import ITEM_BYTES
 
 MAX_HEADER: Final = 100 << 20
 """The largest header that is read, in bytes: that of the format."""
-_WRITE: Final = 4 << 20
 _DTYPE_WORDS = {dtype: word for word, dtype in DTYPES.items()}
 
 
-def pieces_of_file(
-    tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None
-) -> list[memoryview]:
-    """Return the bytes of a safetensors file, as views of C-contiguous arrays.
+def make_header(
+    tensors: Mapping[str, tuple[str, tuple[int, ...]]],
+    metadata: Mapping[str, str] | None = None,
+) -> tuple[bytes, list[str]]:
+    """Return the header of a safetensors file, and the names of its tensors in the order
+    in which their bytes follow it.
 
-    The same tensors result in the same bytes: they are ordered by the size of their
-    dtype, then by name.
+    `tensors` has the dtype and the shape of each. The same tensors result in the same
+    header: they are ordered by the size of their dtype, then by name.
     """
 
     def order(name: str) -> tuple[int, str, str]:
-        dtype = tensors[name].dtype
-        return -dtype.itemsize, _DTYPE_WORDS[str(dtype)], name
+        dtype, _ = tensors[name]
+        return -ITEM_BYTES[dtype], _DTYPE_WORDS[dtype], name
 
     header: dict[str, Any] = {}
     if metadata:
         header["__metadata__"] = dict(metadata)
-    views, at = [], 0
-    for name in sorted(tensors, key=order):
-        array = tensors[name]
-        flat = np.ascontiguousarray(array).reshape(-1)
+    at = 0
+    names = sorted(tensors, key=order)
+    for name in names:
+        dtype, shape = tensors[name]
+        end = at + ITEM_BYTES[dtype] * prod(shape)
         header[name] = {
-            "dtype": _DTYPE_WORDS[str(array.dtype)],
-            "shape": array.shape,
-            "data_offsets": [at, at + flat.nbytes],
+            "dtype": _DTYPE_WORDS[dtype],
+            "shape": shape,
+            "data_offsets": [at, end],
         }
-        at += flat.nbytes
-        views.append(flat.view(np.uint8).data)
+        at = end
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return [memoryview(len(text).to_bytes(8, "little") + text), *views]
-
-
-def write_pieces(descriptor: int, pieces: Iterable[memoryview]) -> None:
-    """Write all bytes to an open file; raises OSError."""
-    for piece in pieces:
-        for part in cut(piece, _WRITE):
-            while part:
-                part = part[os.write(descriptor, part) :]
-
-
-def cut(piece: memoryview, size: int) -> Iterator[memoryview]:
-    """Yield a view in parts of `size` bytes; the last one may be shorter."""
-    for low in range(0, len(piece), size):
-        yield piece[low : low + size]
+    return len(text).to_bytes(8, "little") + text, names
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +96,7 @@ def _stored(name: str, entry: Any, data: int) -> StoredTensor:
         low, high = map(_size, entry["data_offsets"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"its entry of '{name}' is not valid") from error
-    nbytes = np.dtype(dtype).itemsize
-    for size in shape:
-        nbytes *= size
+    nbytes = ITEM_BYTES[dtype] * prod(shape)
     if high - low != nbytes:
         raise ValueError(f"its entry of '{name}' has the wrong number of bytes")
     return StoredTensor(dtype, shape, data + low, nbytes)

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from placer.config.checks import check_flag, check_real, describe_unknown
+
+VALUES: Final = "value"
+"""The name of the values of a table, beside those of its slots."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from placer.config.columns import Column as Column
 from placer.config.columns import Range as Range
 from placer.config.data import Data as Data
+from placer.config.digests import Digests as Digests
 from placer.readers.arguments import ReadOptions as ReadOptions
-from placer.readers.digests import Digests as Digests
 from placer.readers.order import Order as Order
 from placer.readers.rows import Rows as Rows
 from placer.readers.source import open_source as open_source

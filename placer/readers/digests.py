@@ -1,10 +1,9 @@
-"""Digests of a source's rows, by which nodes check that they read the same rows."""
+"""Computes the digests by which nodes check that they read the same rows."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,24 +12,6 @@ ROWS_AT_EACH_END = 64
 """The number of rows that are compared at each end of a source."""
 DRAWN_ROWS = 128
 """The number of random rows that are compared between the ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Digests:
-    """CRC-32 checksums of what a node reads from a source.
-
-    Attributes:
-        rows: the numbers of the rows that are compared one by one.
-        columns: for each input, the digest of each of these rows in the input's dtype.
-        whole: for each input, a digest of all rows. It can only be compared between
-            nodes that read the same kind of source.
-
-    An input may be in `columns`, in `whole`, in both or in none.
-    """
-
-    rows: tuple[int, ...]
-    columns: Mapping[str, tuple[int, ...]]
-    whole: Mapping[str, int] = field(default_factory=dict)
 
 
 def sample_rows(rows: int, seed: int) -> NDArray[np.int64]:

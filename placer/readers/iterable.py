@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from placer.config.digests import Digests
 from placer.errors import DataError, PlacerError
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import join_chunks
 from placer.readers.column import dtype_of
-from placer.readers.digests import Digests, digest, sample_rows
+from placer.readers.digests import digest, sample_rows
 from placer.readers.python_row import (
     check_is_mapping,
     check_ranges,

@@ -11,10 +11,11 @@ import numpy as np
 
 from placer.build.modules import Modules
 from placer.config.columns import Column
+from placer.config.digests import Digests
 from placer.memory import aligned
 from placer.readers.arguments import ReadRequest
 from placer.readers.column import dtype_of
-from placer.readers.digests import Digests, digest, sample_rows
+from placer.readers.digests import digest, sample_rows
 from placer.readers.python_row import (
     check_is_mapping,
     check_ranges,

@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from placer.build.plan import Table
 from placer.config import optimizers
+from placer.config.optimizers import VALUES
 from placer.config.slicing import Block
 from placer.errors import RunError
 from placer.memory import aligned
 from placer.tables.block_table import BlockTable, Snapshot
 from placer.tables.buffers import Allocate, ValueBuffers, allocate_private
-from placer.tables.protocol import VALUES
 from placer.tables.rules import Kernel, arrays_of, record_of_numbers
 from placer.tables.update_pass import Loop, UpdatePass, is_fused
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from placer.build.plan import Table
 from placer.config import optimizers
+from placer.config.optimizers import VALUES
 from placer.tables.block_table import BlockTable, Snapshot
-from placer.tables.protocol import VALUES
 from placer.tables.rules import Kernel, StepNumbers, arrays_of
 
 Arrays = tuple[jax.Array, ...]

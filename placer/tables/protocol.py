@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, Protocol
-
-VALUES: Final = "value"
-"""The name of the values of a table, beside those of its slots."""
+from typing import Any, Protocol
 
 
 class ProgramTable(Protocol):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from placer.checkpoint.tensor_file import pieces_of_file, read_header, write_pieces
+from placer.checkpoint.tensor_file import read_header
+from placer.checkpoint.writing import pieces_of_file, write_pieces
 
 TENSORS = {
     "h.w": np.arange(6, dtype=np.float32).reshape(2, 3),

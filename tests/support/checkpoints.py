@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from placer.checkpoint.folder import commit, temporary_folder, write_tensors
 from placer.checkpoint.manifest import (
     VERSION,
     Manifest,
@@ -16,6 +15,7 @@ from placer.checkpoint.manifest import (
     StoredData,
     StoredParameter,
 )
+from placer.checkpoint.writing import commit, temporary_folder, write_tensors
 from placer.config.data import Data
 
 ELEMENTS = 200

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from placer.build.plan import Plan
 from placer.channel.protocol import Array, Key
 from placer.config.columns import Column
+from placer.config.digests import Digests
 from placer.memory import aligned
 from placer.readers import Order
-from placer.readers.digests import Digests
 from placer.readers.rows import NO_DIGESTS
 from placer.runtime.program.exchange import Exchange, local_shape
 from placer.runtime.program.load import Hook

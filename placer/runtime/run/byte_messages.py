@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from placer.channel.protocol import Channel, Key
-from placer.checkpoint.tensor_file import cut
+from placer.checkpoint.writing import cut
 from placer.errors import RunError
 
 MAX_PART: Final = 64 << 20

@@ -25,25 +25,23 @@ import numpy as np
 
 import placer
 from placer.channel.protocol import Aborted, Key
-from placer.checkpoint.folder import (
-    commit,
-    describe_file,
-    discard,
-    list_checkpoints,
-    locked,
-    remove_old,
-    set_best,
-    temporary_folder,
-    write_file,
-    write_tensors,
-)
+from placer.checkpoint.folder import list_checkpoints, locked, remove_old, set_best
 from placer.checkpoint.manifest import (
     VERSION,
     Manifest,
     Progress,
     Stored,
 )
-from placer.checkpoint.tensor_file import pieces_of_file
+from placer.checkpoint.writing import (
+    commit,
+    describe_file,
+    discard,
+    pieces_of_file,
+    temporary_folder,
+    write_file,
+    write_tensors,
+)
+from placer.config.optimizers import VALUES
 from placer.errors import CheckpointError
 from placer.runtime.run.barrier import (
     FILE_PART,
@@ -64,7 +62,6 @@ from placer.runtime.run.stored_blocks import (
     stored_parameters,
 )
 from placer.tables.block_table import BlockTable, Snapshot
-from placer.tables.protocol import VALUES
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from placer.checkpoint.tensor_file import pieces_of_file
+from placer.checkpoint.writing import pieces_of_file
 from placer.config.safetensors import open_tensors
 from placer.errors import DataError, did_you_mean
 from placer.files.atomic import atomic_file, mode_of

@@ -18,6 +18,7 @@ from placer.channel.protocol import Array, Channel, Key
 from placer.checkpoint.choice import candidates, is_checkpoint
 from placer.checkpoint.manifest import FILE, Manifest, Progress
 from placer.checkpoint.reading import Checkpoint, Wanted
+from placer.config.optimizers import VALUES
 from placer.config.slicing import Block
 from placer.errors import CheckpointError, DataError
 from placer.runtime.run.barrier import (
@@ -40,7 +41,6 @@ from placer.runtime.run.start_facts import StartFacts
 from placer.runtime.run.state import Execution
 from placer.runtime.run.stored_blocks import slots_of
 from placer.tables.block_table import BlockTable
-from placer.tables.protocol import VALUES
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -256,7 +256,8 @@ class _Loaded:
 def _wanted(
     checkpoint: Checkpoint, block: Block, array: str, out: Array
 ) -> Iterator[Wanted]:
-    return checkpoint.wanted(block.parameter, array, block.start, out)
+    view = out.view(np.uint8).data
+    return checkpoint.wanted(block.parameter, array, block.start, view)
 
 
 def _serve(channel: Channel, node: NodePlan, checkpoint: Checkpoint) -> None:

@@ -18,10 +18,10 @@ from placer.checkpoint.choice import Warn, last_good
 from placer.checkpoint.manifest import FILE, StoredParameter
 from placer.checkpoint.reading import Checkpoint, Wanted
 from placer.checkpoint.tensor_file import StoredTensor, read_header
+from placer.config.optimizers import VALUES
 from placer.config.slicing import Block
 from placer.files.regular import open_regular
 from placer.runtime.run.parameter_files import errors_of_file
-from placer.tables.protocol import VALUES
 from placer.types import TensorType
 
 
@@ -88,6 +88,7 @@ def _read_checkpoint(checkpoint: Checkpoint, blocks: Sequence[Block]) -> list[Ar
     arrays = [np.empty(block.numel, stored[block.parameter].dtype) for block in blocks]
     wanted: list[Wanted] = []
     for block, out in zip(blocks, arrays, strict=True):
-        wanted += checkpoint.wanted(block.parameter, VALUES, block.start, out)
+        view = out.view(np.uint8).data
+        wanted += checkpoint.wanted(block.parameter, VALUES, block.start, view)
     checkpoint.read(wanted)
     return arrays
