@@ -150,9 +150,7 @@ def main() -> None:
     args.folder.mkdir(parents=True, exist_ok=True)
     size = int(args.gib * 2**30) // PARAMETERS // 4
     random = np.random.default_rng(0)
-    arrays = {
-        f"layer{i}.w": random.random(size, np.float32) for i in range(PARAMETERS)
-    }
+    arrays = {f"layer{i}.w": random.random(size, np.float32) for i in range(PARAMETERS)}
     out = {name: np.ones_like(array) for name, array in arrays.items()}
     rounds = [
         one_round(args.folder, arrays, out, first=i % 2 == 0)

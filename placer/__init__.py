@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from placer.config.slicing import slice_sizes as slice_sizes
     from placer.errors import BuildError as BuildError
     from placer.errors import CheckpointError as CheckpointError
+    from placer.errors import CheckpointWarning as CheckpointWarning
     from placer.errors import DataError as DataError
     from placer.errors import GraphError as GraphError
     from placer.errors import OpError as OpError
@@ -61,6 +62,7 @@ _HOMES = {
     "BuildError": "placer.errors",
     "Callback": "placer.runtime.run.callbacks",
     "CheckpointError": "placer.errors",
+    "CheckpointWarning": "placer.errors",
     "Cluster": "placer.place",
     "DataError": "placer.errors",
     "GraphError": "placer.errors",

@@ -32,13 +32,12 @@ from placer.build.plan import (
 from placer.build.plan_check import check_plan
 from placer.build.write import write_build
 from placer.config.data import RowSource
-from placer.config.initializers import file_of
 from placer.emit.plan import make_plan
 from placer.emit.programs import Programs, emit_programs
 from placer.emit.sources import make_sources
 from placer.emit.tables import plan_tables
 from placer.errors import BuildError, SpecError, SpecErrors
-from placer.files.regular import open_regular, read_regular
+from placer.files.regular import read_regular
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import OUTPUT
 from placer.graph.model import Model
@@ -47,6 +46,7 @@ from placer.passes import LoweredModel, PassObserver, lower
 from placer.passes.predict import predict
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.spec.single_process import to_single_process
+from placer.spec.weight_files import read_weight_files
 
 if TYPE_CHECKING:
     from placer.front.overrides import Overrides
@@ -231,26 +231,6 @@ def text_files(
     for module in model.modules:
         files[f"{module}.py"] = _read_module(model.folder / f"{module}.py")
     return files
-
-
-def read_weight_files(model: Model) -> dict[str, bytes]:
-    """Return the files of initial values: path in the build folder, and content.
-
-    Raises BuildError if one cannot be read.
-    """
-    names = (file_of(op.attrs["init"]) for op in model.graph.parameters)
-    files = {}
-    for name in filter(None, dict.fromkeys(names)):
-        try:
-            files[name] = model.files.get(name) or _read_weights(model.folder / name)
-        except OSError as error:
-            raise BuildError(f"'{name}' cannot be read: {error}") from error
-    return files
-
-
-def _read_weights(path: Path) -> bytes:
-    with open_regular(path) as file:
-        return file.read()
 
 
 def _read_module(path: Path) -> str:

@@ -143,6 +143,10 @@ class RunWarning(RuntimeWarning):
     """A node failed after the run had produced its result."""
 
 
+class CheckpointWarning(RuntimeWarning):
+    """A checkpoint of a folder cannot be read, and an earlier one was taken."""
+
+
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """Return the valid name closest to `name`, or None if none is close.
 

@@ -13,6 +13,7 @@ NAMES = [
     "BuildError",
     "Callback",
     "CheckpointError",
+    "CheckpointWarning",
     "Cluster",
     "DataError",
     "ExportedModel",

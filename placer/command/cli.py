@@ -6,9 +6,11 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
 from io import StringIO
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -29,7 +31,7 @@ from placer.command.run import run_command
 from placer.command.show import show_command
 from placer.command.to_yaml import to_yaml_command
 from placer.command.train import train_command
-from placer.errors import PlacerError
+from placer.errors import CheckpointWarning, PlacerError
 
 INTERRUPTED = 130
 
@@ -91,11 +93,26 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: the words of the command line, by default those of this process.
     """
+    warnings.showwarning = partial(_show_warning, warnings.showwarning)
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by the process that started this one
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115
     sys.exit(_run_command(words, debug=DEBUG in words))
+
+
+def _show_warning(
+    show: Callable[..., None],
+    message: Warning | str,
+    category: type[Warning],
+    *args: Any,
+    **kwargs: Any,
+) -> None:
+    """Print a warning of placer without its position in the source, others as `show`."""
+    if issubclass(category, CheckpointWarning):
+        echo(f"warning: {message}", err=True)
+    else:
+        show(message, category, *args, **kwargs)
 
 
 def _run_command(arguments: list[str], *, debug: bool) -> int:

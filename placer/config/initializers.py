@@ -56,7 +56,8 @@ WITH_ARGUMENT: dict[str, str] = {
     " truncated_normal}}: variance scale / fan",
     "orthogonal": "{orthogonal: gain}: gain times an orthogonal matrix",
     "identity": "{identity: gain}: gain on the diagonal of a matrix",
-    "file": "{file: weights.safetensors}: the tensor of that name in a file",
+    "file": "{file: weights.safetensors} or {file: checkpoints/best}: the tensor of that"
+    " name in a file or a checkpoint",
 }
 """The initializers with an argument, written as a mapping with one key."""
 
@@ -110,12 +111,30 @@ def check(init: object) -> str | None:
 
 
 def file_of(init: Any) -> str | None:
-    """Return the file of an initializer `{file: ...}`, and None for any other.
+    """Return the path of an initializer `{file: ...}`, and None for any other.
 
-    `init` has passed `check`.
+    `init` has passed `check`. The path is one of a safetensors file if it ends in
+    `.safetensors`, and otherwise one of a checkpoint or a folder of checkpoints.
     """
     file = init.get("file") if isinstance(init, Mapping) else None
     return file if isinstance(file, str) else None
+
+
+def is_checkpoint(file: str) -> bool:
+    """Whether the path of an initializer is one of a checkpoint."""
+    return not file.endswith(_SUFFIX)
+
+
+def file_in_build(file: str) -> str:
+    """Return the name that the file of an initializer has in a build folder."""
+    name = file.replace("/", "-")
+    return f"{name}{_SUFFIX}" if is_checkpoint(file) else name
+
+
+def in_build(init: Any) -> Any:
+    """Return an initializer as the plan has it: its file is one in the build folder."""
+    file = file_of(init)
+    return init if file is None else {"file": file_in_build(file)}
 
 
 def check_shape(init: Any, shape: tuple[int, ...]) -> str | None:
@@ -153,15 +172,16 @@ def _check_argument(name: str, argument: Any) -> str | None:
     return f"'{name}' {problem}" if problem else None
 
 
-_FILE = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")
+_SUFFIX = ".safetensors"
+_PATH = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
 def _check_file(argument: Any) -> str | None:
-    if isinstance(argument, str) and _FILE.fullmatch(argument):
+    if isinstance(argument, str) and _PATH.fullmatch(argument):
         return None
     return (
-        "'file' takes the name of a file beside the spec, such as weights.safetensors,"
-        f" not {describe_value(argument)}"
+        "'file' takes a safetensors file or a checkpoint in the folder of the spec, such"
+        f" as weights.safetensors or checkpoints/best, not {describe_value(argument)}"
     )
 
 

@@ -26,6 +26,7 @@ from placer.build.plan import (
     Table,
 )
 from placer.config.columns import Column
+from placer.config.initializers import in_build
 from placer.config.sources import POSITION
 from placer.emit.choices import explain_choices
 from placer.graph.graph import Graph
@@ -136,7 +137,7 @@ def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]
             name=name,
             dtype=kind.dtype,
             shape=op.attrs.get("shape", kind.sizes(1)),
-            init=op.attrs["init"],
+            init=in_build(op.attrs["init"]),
             trainable=name in trained,
             holders=tuple(at for _, at in sorted(holders[name].items())),
         )

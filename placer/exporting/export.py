@@ -18,7 +18,7 @@ from placer.build.folder import read_file
 from placer.build.modules import modules_in
 from placer.build.plan import MODEL, Plan, read_plan
 from placer.config.slicing import Block
-from placer.errors import PlacerError, missing_package_hint
+from placer.errors import CheckpointWarning, PlacerError, missing_package_hint
 from placer.graph.graph import Graph
 from placer.graph.text import parse_graph
 from placer.reentry import refuse_in_node
@@ -149,7 +149,10 @@ def _load_parameters(path: Path, plan: Plan, graph: Graph) -> dict[str, Any]:
     from placer.runtime.run import parameter_files
     from placer.runtime.run.start_parameters import open_parameters
 
-    stored = open_parameters(path, lambda text: warnings.warn(text, stacklevel=4))
+    def warn(text: str) -> None:
+        warnings.warn(text, CheckpointWarning, stacklevel=5)
+
+    stored = open_parameters(path, warn)
     needed = {op.name for op in graph.parameters}
     declared = {
         each.name: TensorType(each.dtype, each.shape)

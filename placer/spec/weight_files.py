@@ -1,19 +1,25 @@
-"""Checks the files of initial values: `init: {file: weights.safetensors}`."""
+"""The files of initial values: `init: {file: weights.safetensors}`, or a checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from placer.config.initializers import file_of
+from placer.checkpoint.choice import candidates, last_good
+from placer.checkpoint.tensor_file import make_header
+from placer.config.initializers import file_in_build, file_of, is_checkpoint
 from placer.config.safetensors import open_tensors, parse_types
-from placer.errors import did_you_mean
+from placer.errors import BuildError, CheckpointError, CheckpointWarning, did_you_mean
+from placer.files.regular import open_regular
+from placer.graph.model import Model
 from placer.types import TensorType
 
 
 class WeightFiles:
-    """The weight files in the folder of a spec, and those that a program has in memory.
+    """The files in the folder of a spec, and those that a program has in memory.
 
     `contents` has the latter by name. The header of each file is read once.
     """
@@ -57,11 +63,74 @@ class WeightFiles:
             try:
                 if file in self._contents:
                     self._headers[file] = parse_types(self._contents[file])
+                elif is_checkpoint(file):
+                    self._headers[file] = _checkpoint_types(self._folder / file)
                 else:
                     with open_tensors(self._folder / file) as (types, _):
                         self._headers[file] = types
             except FileNotFoundError:
                 self._headers[file] = f"there is no {file} beside the spec"
+            except CheckpointError as error:
+                self._headers[file] = error.message
             except (OSError, ValueError) as error:
                 self._headers[file] = f"{file} cannot be read as safetensors: {error}"
         return self._headers[file]
+
+
+def read_weight_files(model: Model) -> dict[str, bytes]:
+    """Return the files of initial values: path in the build folder, and content.
+
+    A checkpoint becomes one safetensors file, with the parameters that start from it.
+    Raises BuildError if one cannot be read.
+    """
+    parameters: dict[str, list[str]] = defaultdict(list)
+    for op in model.graph.parameters:
+        if (file := file_of(op.attrs["init"])) is not None:
+            parameters[file].append(op.name)
+    files: dict[str, bytes] = {}
+    for file, names in parameters.items():
+        try:
+            if file in model.files:
+                content = model.files[file]
+            elif is_checkpoint(file):
+                content = _read_checkpoint(model.folder / file, names)
+            else:
+                with open_regular(model.folder / file) as opened:
+                    content = opened.read()
+        except OSError as error:
+            raise BuildError(f"'{file}' cannot be read: {error}") from error
+        if files.setdefault(file_in_build(file), content) is not content:
+            raise BuildError(
+                f"two files of initial values are {file_in_build(file)} in the build",
+                hint=f"rename '{file}'",
+            )
+    return files
+
+
+def _checkpoint_types(path: Path) -> dict[str, TensorType]:
+    """Return the types of the parameters in the checkpoint that a path names.
+
+    Of a folder it is the last one whose manifest can be read. Raises CheckpointError.
+    """
+    checkpoint = next(candidates(path, warn=lambda _: None))
+    return {
+        name: TensorType(stored.dtype, stored.shape)
+        for name, stored in checkpoint.manifest.parameters.items()
+    }
+
+
+def _read_checkpoint(path: Path, names: Sequence[str]) -> bytes:
+    """Return a safetensors file with the values of parameters of a checkpoint.
+
+    Raises CheckpointError.
+    """
+
+    def warn(text: str) -> None:
+        warnings.warn(text, CheckpointWarning, stacklevel=7)
+
+    checkpoint = last_good(path, warn)
+    stored = checkpoint.manifest.parameters
+    if missing := [name for name in names if name not in stored]:
+        raise CheckpointError(f"'{checkpoint.folder}' has no parameter '{missing[0]}'")
+    header, order = make_header({n: (stored[n].dtype, stored[n].shape) for n in names})
+    return header + b"".join(map(checkpoint.read_whole, order))

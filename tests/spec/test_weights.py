@@ -13,7 +13,9 @@ from safetensors.numpy import load_file, save_file
 from support.initial import compute_values
 
 import placer
-from placer.errors import BuildError, DataError, SpecError
+from placer.checkpoint.folder import set_best
+from placer.command import main
+from placer.errors import BuildError, CheckpointError, DataError, SpecError
 from placer.runtime.run.options import Options
 from placer.runtime.run.threads import run_in_threads
 from placer.tables.initial.weight_file import read_flat_range
@@ -180,9 +182,102 @@ def test_a_wrong_file_is_reported_at_its_line(
     assert "begun.yaml:" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["weights.npz", "../w.safetensors", "3"])
-def test_a_file_must_be_beside_the_spec(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["../w.safetensors", "/w.safetensors", "kept/.hidden", "kept/", "3.5"]
+)
+def test_a_file_must_be_in_the_folder_of_the_spec(tmp_path: Path, name: str) -> None:
     with pytest.raises(
-        SpecError, match="'file' takes the name of a file beside the spec"
+        SpecError, match="'file' takes a safetensors file or a checkpoint in the folder"
     ):
         placer.compile(write(tmp_path, name), tmp_path / "build")
+
+
+def test_files_of_one_name_in_the_build_are_rejected(tmp_path: Path) -> None:
+    spec = write(tmp_path, "a/b.safetensors")
+    text = spec.read_text().replace("a/b.safetensors", "a-b.safetensors", 1)
+    spec.write_text(text)
+    (tmp_path / "a").mkdir()
+    for name in ("a/b.safetensors", "a-b.safetensors"):
+        shutil.copy(tmp_path / "begin.safetensors", tmp_path / name)
+    with pytest.raises(BuildError, match=r"two files .* are a-b.safetensors in the b"):
+        placer.compile(spec, tmp_path / "build")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the spec and checkpoints of steps 1 and 2, which have the values of
+    `WEIGHTS`: the learning rate is 0. The best one is that of step 1."""
+    folder = tmp_path_factory.mktemp("trained")
+    placer.compile(write(folder), folder / "build")
+    kept = folder / "kept"
+    run_in_threads(
+        folder / "build", Options(steps=2, checkpoint=kept, checkpoint_every="1")
+    )
+    set_best(kept, kept / "step-000001")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["kept", "kept/best", "kept/step-000002"])
+def test_parameters_are_initialized_from_a_checkpoint(
+    tmp_path: Path, trained: Path, name: str
+) -> None:
+    shutil.copytree(trained / "kept", tmp_path / "kept", symlinks=True)
+    plan = placer.compile(write(tmp_path, name), tmp_path / "build")
+    (copy,) = (file for file in plan.files if file.endswith(".safetensors"))
+    assert copy == name.replace("/", "-") + ".safetensors"
+    assert load_file(tmp_path / "build" / copy).keys() == {"h.w", "c"}
+    shutil.rmtree(tmp_path / "kept")  # the build has a copy
+    saved = tmp_path / "saved.safetensors"
+    run_in_threads(tmp_path / "build", Options(steps=1, save_params=saved))
+    tensors = load_file(saved)
+    np.testing.assert_array_equal(tensors["h.w"], WEIGHTS["h.w"].astype(np.float32))
+    assert tensors["c"] == 0.5
+
+
+@pytest.mark.filterwarnings("default::placer.errors.CheckpointWarning")
+def test_a_damaged_checkpoint_of_a_folder_is_passed_over(
+    tmp_path: Path, trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(trained / "kept", tmp_path / "kept", symlinks=True)
+    damage(tmp_path / "kept/step-000002")
+    command = ["compile", str(write(tmp_path, "kept")), "--out", str(tmp_path / "b")]
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    assert ended.value.code == 0
+    warning = capsys.readouterr().err
+    assert warning.startswith("warning: checkpoint '")
+    assert "an earlier one is taken" in warning
+    with pytest.raises(CheckpointError, match="does not have its checksum"):
+        placer.compile(write(tmp_path, "kept/step-000002"), tmp_path / "build")
+
+
+def damage(checkpoint: Path) -> None:
+    """Change the last byte of each file with tensors."""
+    for file in checkpoint.glob("*.safetensors"):
+        content = file.read_bytes()
+        file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+@pytest.mark.parametrize(
+    ("replace", "message"),
+    [
+        (("FILE", "missing"), r"parameter 'c': there is no folder '.*missing'"),
+        (("FILE", "weights.npz"), r"parameter 'c': there is no folder '.*weights.npz'"),
+        (("FILE", "kept/empty"), "'.*kept/empty' has no checkpoint that can be read"),
+        (("name: c,", "name: k,"), "kept has no tensor 'k'"),
+        (("size: 6", "size: 5"), r"kept has 'h.w' as float32\[4, 6\], and .*\[4, 5\]"),
+    ],
+)
+def test_a_wrong_checkpoint_is_reported_at_its_line(
+    tmp_path: Path, trained: Path, replace: tuple[str, str], message: str
+) -> None:
+    shutil.copytree(trained / "kept", tmp_path / "kept", symlinks=True)
+    (tmp_path / "kept/empty").mkdir()
+    text = SPEC.replace(*replace).replace("FILE", "kept")
+    if "name: k," in text:
+        text = text.replace("[h, c]", "[h, k]")
+    write(tmp_path).write_text(text)
+    with pytest.raises(SpecError) as caught:
+        placer.compile(tmp_path / "begun.yaml", tmp_path / "build")
+    assert re.search(message, str(caught.value))
+    assert "begun.yaml:" in str(caught.value)
