@@ -127,7 +127,7 @@ class Machine(Struct, frozen=True):
     Attributes:
         jaxlib: the version of jaxlib.
         processor: a digest of the processor's model and features.
-        threads: the number of cores that the process may use.
+        threads: the number of threads with which XLA computes on the CPU.
         devices: the kind of each device that computes, such as `cpu`.
     """
 

@@ -25,6 +25,7 @@ from placer.errors import PlacerError
 from placer.memory.allocator import keep_memory
 from placer.memory.caches import trim_caches
 from placer.memory.compilation import keep_compiled
+from placer.memory.cores import fix_threads
 from placer.reentry import node_in_process
 from placer.runtime.program.devices import reserve_cpu_devices
 from placer.runtime.program.load import Hook, load_program
@@ -104,6 +105,7 @@ def run(
     folder = Path(build)
     plan = read_plan(folder)
     me = plan.node(node)
+    fix_threads()
     keep_memory(me.table_bytes + me.activation_bytes)
     options = options or Options()
     addresses = default_endpoints(plan, options.base_port)

@@ -16,7 +16,7 @@ from placer.build.plan import Plan, sha256
 from placer.checkpoint.manifest import Machine, StoredData
 from placer.config.data import Data, RowSource
 from placer.memory.compilation import processor
-from placer.memory.cores import usable_cores
+from placer.memory.cores import xla_threads
 from placer.readers import Digests
 from placer.runtime.program.devices import Devices
 from placer.runtime.run.barrier import MACHINES, barrier
@@ -113,4 +113,4 @@ def _this_machine(devices: Devices) -> Machine:
         name: ", ".join(sorted({device.device_kind for device in each}))
         for name, each in devices.sets.items()
     }
-    return Machine(version("jaxlib"), processor(), usable_cores(), kinds)
+    return Machine(version("jaxlib"), processor(), xla_threads(), kinds)
