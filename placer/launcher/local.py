@@ -28,6 +28,7 @@ from placer.runtime.run.interruption import Interruption, interruption_of
 from placer.runtime.run.options import OPTIONS, Options, takes_options
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.result import Outcome, Result
+from placer.runtime.run.start_choice import choose_start
 
 AnyPath = str | Path
 
@@ -222,6 +223,7 @@ def run_processes(
     calls: CallbackQueue | None = None,
 ) -> Outcome:
     """Run the nodes of a build as processes, to train, or to predict some rows."""
+    options = choose_start(options, watch)
     nodes = [node.name for node in plan.nodes]
     if options.base_port is None:
         endpoints = free_endpoints(nodes)

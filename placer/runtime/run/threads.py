@@ -28,6 +28,7 @@ from placer.runtime.run.options import Options
 from placer.runtime.run.prediction import predict
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.result import Outcome
+from placer.runtime.run.start_choice import choose_start
 from placer.runtime.run.state import Execution
 
 INTERRUPT_TIMEOUT = 2.0
@@ -75,6 +76,7 @@ def run_in_threads(
     options = options or Options()
     interruption = interruption or interruption_of(plan, folder, options)
     calls = calls if calls is not None else CallbackQueue(())
+    options = choose_start(options, watch)
     names = [node.name for node in plan.nodes]
     channels = memory_channels(names, deadline=options.deadline)
     lock = threading.Lock()
