@@ -1,4 +1,5 @@
-"""placer's folder in the user's cache: compiled code, and the logs of failed runs."""
+"""placer's folder in the user's cache: compiled code, data sets of scikit-learn, and the
+logs of failed runs."""
 
 from __future__ import annotations
 

@@ -1,15 +1,32 @@
-"""The data sets that are part of scikit-learn, so nothing is downloaded."""
+"""The data sets that are part of scikit-learn, so nothing is downloaded.
+
+An import of scikit-learn takes longer than to read any of its sets, so their arrays are
+kept in the user's cache. Each node that reads one would import it at every start.
+"""
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from placer.config.sources import SKLEARN
+from placer.files.atomic import atomic_file
+from placer.files.regular import open_regular
+from placer.memory.caches import usable_folder, user_cache
 from placer.readers.arguments import ReadRequest
 from placer.readers.arrays import make_rows
 from placer.readers.digests import digest
 from placer.readers.rows import LoadedRows
 from placer.readers.split import split_rows
+
+Arrays = dict[str, npt.NDArray[Any]]
 
 
 def read(request: ReadRequest) -> LoadedRows:
@@ -17,11 +34,43 @@ def read(request: ReadRequest) -> LoadedRows:
 
     Raises DataError if it does not fit the inputs.
     """
-    import sklearn.datasets
-
-    bunch = getattr(sklearn.datasets, f"load_{request.source.path}")()
-    columns = {name: np.asarray(bunch[name]) for name in SKLEARN[request.source.path]}
+    name = request.source.path
+    columns = _load(name, SKLEARN[name])
     part = split_rows(len(columns["data"]), request.data.split)
     arrays = {name: column[part] for name, column in columns.items()}
     digests = {name: digest(array) for name, array in arrays.items()}
     return make_rows(request, arrays, digests)
+
+
+def _load(name: str, columns: Sequence[str]) -> Arrays:
+    """Return the arrays of a set, of the cache if it has them."""
+    file = _cache_file(name)
+    if file is not None:
+        # A file that cannot be read is written again.
+        with (
+            suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile),
+            open_regular(file) as opened,
+            np.load(opened) as stored,
+        ):
+            return {column: stored[column] for column in columns}
+    import sklearn.datasets
+
+    bunch = getattr(sklearn.datasets, f"load_{name}")()
+    arrays = {column: np.asarray(bunch[column]) for column in columns}
+    if file is not None:
+        # The cache only saves time: it may be full, or another process's turn.
+        with suppress(OSError), atomic_file(file, 0o600) as written:
+            np.savez(written, **arrays)  # type: ignore[arg-type]
+    return arrays
+
+
+def _cache_file(name: str) -> Path | None:
+    """Return the file of a set in the cache, or None where nothing can be kept.
+
+    Its name has the version of scikit-learn, which may change a set.
+    """
+    base = user_cache()
+    with suppress(PackageNotFoundError):
+        folder = usable_folder(base and base / f"sklearn-{version('scikit-learn')}")
+        return folder and folder / f"{name}.npz"
+    return None

@@ -93,6 +93,30 @@ def test_every_bundled_set_opens(name, shape, target, tmp_path):
     assert np.isfinite(arrays["x"]).all()
 
 
+def test_bundled_sets_are_kept_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("PLACER_CACHE", str(tmp_path))
+    first = take_all(opened("sklearn:digits", [IMAGE, LABEL], tmp_path))
+    (file,) = tmp_path.glob("sklearn-*/digits.npz")
+
+    def check_read():
+        read = take_all(opened("sklearn:digits", [IMAGE, LABEL], tmp_path))
+        for name, array in first.items():
+            np.testing.assert_array_equal(read[name], array)
+
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "sklearn.datasets", None)  # it cannot be imported
+        check_read()
+    content = file.read_bytes()
+    for damaged in (b"", content[:1000], content.replace(b"target", b"tarjet")):
+        file.write_bytes(damaged)
+        check_read()
+        assert file.read_bytes() == content
+    file.parent.chmod(0o777)  # another user could have written it
+    file.write_bytes(b"")
+    check_read()
+    assert file.read_bytes() == b""
+
+
 # npz:
 
 

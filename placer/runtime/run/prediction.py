@@ -13,7 +13,6 @@ from placer.config.data import RowSource
 from placer.config.sources import InputColumnError
 from placer.errors import DataError
 from placer.readers import Order, Rows
-from placer.readers.keys import read_keys
 from placer.runtime.program.devices import in_precision, open_devices
 from placer.runtime.program.exchange import Exchange
 from placer.runtime.program.load import Hooks
@@ -165,6 +164,8 @@ def _open_file(
     execution: Execution, request: PredictionRequest, data: RowSource, count: int
 ) -> AbstractContextManager[Write]:
     """Open the file of predictions, with the keys that the source has."""
+    from placer.readers.keys import read_keys  # it imports pyarrow
+
     spec_folder = (execution.folder / read_sources(execution.folder).spec).parent
     keys = read_keys(data, request.keys, spec_folder)
     for name, column in keys.items():
