@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import jax
@@ -60,11 +61,17 @@ def check_exported(build, columns, precision, tmp_path, in_process=True):
         assert path.encode() not in content
 
 
-IN_EVERY_RUN = ("digits", "digits_cnn", "lstm", "wide_deep")
+IN_EVERY_RUN = [
+    ("digits", "float32"),
+    ("digits_cnn", "float64"),
+    ("lstm", "float32"),
+    ("wide_deep", "float64"),
+]
 
 
-@pytest.mark.parametrize("precision", TOLERANCE)
-@pytest.mark.parametrize("model", slow_but(IN_EVERY_RUN, NAMES))
+@pytest.mark.parametrize(
+    ("model", "precision"), slow_but(IN_EVERY_RUN, product(NAMES, TOLERANCE))
+)
 def test_an_exported_spec_gives_the_outputs_of_a_prediction(model, precision, tmp_path):
     file = copy_spec(model, tmp_path, precision)
     with jax.enable_x64(precision == "float64"):

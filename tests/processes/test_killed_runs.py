@@ -29,7 +29,7 @@ from support.real_runs import (
 from placer.checkpoint.folder import list_checkpoints
 from placer.checkpoint.manifest import Manifest
 
-EPOCHS = 200  # of six steps
+EPOCHS = 80  # of six steps
 NODES = {"worker": {"count": 1}, "ps": {"count": 1}}
 
 
@@ -103,12 +103,14 @@ def test_a_signal_saves_a_checkpoint_after_the_same_step(whole, tmp_path, number
         run.wait_for_line("step ")
         run.process.send_signal(number)
         ended = run.wait()
-    assert ended.status == (130 if number == signal.SIGINT else 143)
+    assert ended.status == 128 + number
     match = re.search(r"stopped after step (\d+); the checkpoint is (.*)", ended.err)
     assert match, ended.err
     (only,) = list_checkpoints(kept)
     assert str(only[0]) == match[2]
     assert only[1].progress.step == int(match[1])
+    if number == signal.SIGTERM:
+        return
     options.append(f"--save-params={tmp_path / 'params'}")
     ended = launch(built, *options, f"--resume={kept}")
     assert f"continuing after step {match[1]} from {only[0]}, with the same bits" in (
@@ -164,7 +166,7 @@ def test_a_node_without_the_folder_sends_and_receives_its_file(whole, tmp_path):
     hidden.chmod(0o755)
     for steps, extra in (
         (30, []),
-        (60, [f"--resume={kept}", f"--save-params={params}"]),
+        (6 * EPOCHS, [f"--resume={kept}", f"--save-params={params}"]),
     ):
         options = [f"--steps={steps}", f"--checkpoint={kept}", *extra]
         run_hidden(whole / "b", hidden, options)
@@ -172,10 +174,7 @@ def test_a_node_without_the_folder_sends_and_receives_its_file(whole, tmp_path):
         assert manifest is not None
         assert manifest.progress.step == steps
         assert "ps-0.safetensors" in manifest.files
-    alone = tmp_path / "alone"
-    ended = launch(whole / "b", "--steps=60", f"--save-params={alone}")
-    assert ended.status == 0, ended.err
-    check_equal(params, alone)
+    check_equal(params, whole / "params")
 
 
 @pytest.mark.skipif(

@@ -81,8 +81,8 @@ def bundled(name: str) -> dict[str, list]:
     ("name", "metric", "low", "high"),
     [
         ("iris", "accuracy", 0.85, 1),
-        ("breast_cancer", "auc", 0.98, 1),
-        ("wine", "accuracy", 0.85, 1),
+        pytest.param("breast_cancer", "auc", 0.98, 1, marks=pytest.mark.slow),
+        pytest.param("wine", "accuracy", 0.85, 1, marks=pytest.mark.slow),
         ("diabetes", "rmse", 40, 65),
     ],
 )

@@ -105,8 +105,10 @@ def test_slices_on_several_tables_have_the_bits_of_one_table(case, dtype):
         assert parts == state.tobytes()
 
 
-@pytest.mark.parametrize("in_place", [True, False])
-@pytest.mark.parametrize("workers", [1, 2, 3, update_pass.MAX_FUSED + 1])
+@pytest.mark.parametrize(
+    ("workers", "in_place"),
+    [(1, True), (2, False), (3, True), (update_pass.MAX_FUSED + 1, False)],
+)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", ONE_PHASE, ids=case_id)
 def test_chunks_are_summed_in_the_order_of_the_workers(case, dtype, workers, in_place):

@@ -3,6 +3,7 @@ rows, and have the same bits for any number of nodes."""
 
 import json
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -97,20 +98,23 @@ def by_scikit_learn(rows):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """The result of a run and the lines of its history, by the number of workers."""
+    """A function that returns the result of a run and the lines of its history, for a
+    number of workers; 0 is one process."""
     folder = tmp_path_factory.mktemp("metrics")
     for which, rows, seed in (("train", TRAIN, 1), ("eval", EVAL, 2)):
         np.savez(folder / f"{which}.npz", **draw_rows(rows, seed))
-    runs_by_workers = {}
-    for workers in (0, 1, 2, 3):  # 0: as one process
+
+    @cache
+    def run(workers):
         file = folder / f"of_{workers}.yaml"
         file.write_text(yaml.safe_dump(spec_of(max(workers, 1))))
         build, history = folder / f"build{workers}", folder / f"history{workers}"
         compile(file, build, single_process=workers == 0)
         result = run_in_threads(build, Options(steps=STEPS, history=history))
         lines = [json.loads(line) for line in history.read_text().splitlines()]
-        runs_by_workers[workers] = result, lines
-    return runs_by_workers
+        return result, lines
+
+    return run
 
 
 def check_metrics(numbers, rows, where):
@@ -125,7 +129,7 @@ def select(rows, numbers):
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3])
 def test_every_metric_equals_that_of_scikit_learn(workers, runs):
-    result, lines = runs[workers]
+    result, lines = runs(workers)
     train, order = draw_rows(TRAIN, 1), Order(TRAIN, BATCH, False, 0, "keep")
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
     for number, line in enumerate(lines):
@@ -150,12 +154,12 @@ def test_counts_have_the_same_bits_as_one_process(workers, runs):
         reports += [line["eval"] for line in lines if "eval" in line]
         return [[numbers[name] for name in COUNTED] for numbers in reports]
 
-    assert counted(*runs[workers]) == counted(*runs[0])
+    assert counted(*runs(workers)) == counted(*runs(0))
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3])
 def test_a_plain_number_is_reported_and_averaged_by_rows(workers, runs):
-    result, lines = runs[workers]
+    result, lines = runs(workers)
     for name in PLAIN:
         numbers = [line["metrics"][name] for line in lines]
         rows = (12, 12)  # of the two steps of the last epoch that were made
@@ -173,7 +177,7 @@ def test_a_short_tail_counts_by_its_rows(workers, runs, tmp_path):
     (folder / "model.yaml").write_text(yaml.safe_dump(spec_of(workers)))
     compile(folder / "model.yaml", folder / "build")
     result = run_in_threads(folder / "build", Options(steps=3))
-    _, lines = runs[workers]
+    _, lines = runs(workers)
     numbers = [line["metrics"]["loss"] for line in lines[:3]]
     mean = math.fsum(n * v for n, v in zip((12, 12, 5), numbers, strict=True)) / TRAIN
     assert result.metrics["loss"] == pytest.approx(mean, rel=1e-15)

@@ -28,7 +28,7 @@ MASKED = """\
 
 
 @pytest.fixture
-def run(tmp_path, quick_compilation):
+def run(tmp_path):
     def launch(ops, x, rate=0.1):
         np.savez(tmp_path / "rows.npz", x=np.asarray(x, np.float32))
         text = SPEC.replace("OPS", ops).replace("RATE", str(rate))

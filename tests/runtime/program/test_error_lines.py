@@ -59,7 +59,7 @@ CASES = [  # the call of an op that fails: its node, function, op and statement
 
 
 @pytest.fixture
-def build(tmp_path, quick_compilation):
+def build(tmp_path):
     np.savez(tmp_path / "rows.npz", x=np.ones((8, 4), np.float32))
     (tmp_path / "model.yaml").write_text(SPEC)
     placer.compile(tmp_path / "model.yaml", tmp_path / "build")

@@ -9,11 +9,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.callback_runs import BATCH, ROWS, Recorder, compile_for_callbacks
+from support.marks import slow_but
 from support.real_runs import node_processes, process_environment, wait_for_exit
 
 import placer
@@ -178,8 +180,10 @@ except KeyboardInterrupt as interrupt:
 """
 
 
-@WAYS
-@pytest.mark.parametrize("saves", [False, True], ids=["", "saves"])
+@pytest.mark.parametrize(
+    ("in_process", "saves"),
+    slow_but([(True, True), (False, False)], product([True, False], repeat=2)),
+)
 def test_ctrl_c_that_ends_the_run_interrupts_a_callback_that_hangs(
     build: Path, tmp_path: Path, in_process: bool, saves: bool
 ) -> None:

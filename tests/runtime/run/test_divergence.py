@@ -37,7 +37,7 @@ STEPS = 12
 
 
 @pytest.fixture
-def build(tmp_path, quick_compilation):
+def build(tmp_path):
     def build_spec(
         *,
         first="/node:worker",

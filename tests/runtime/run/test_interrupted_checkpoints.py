@@ -22,8 +22,6 @@ from placer.errors import RunError
 
 OPTIONS = {"checkpoint_every": 2, "checkpoint_keep": 1, "steps": 8}
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @dataclass(frozen=True)
 class Copy:

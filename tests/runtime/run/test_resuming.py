@@ -15,8 +15,6 @@ from placer.checkpoint.folder import list_checkpoints
 from placer.checkpoint.manifest import read_manifest
 from placer.errors import CheckpointError, PlacerError
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
