@@ -1,4 +1,4 @@
-"""Checks that every shipped spec trains, and that the tutorial runs, with only the wheel
+"""Checks that every shipped spec trains, and that the tutorials run, with only the wheel
 installed.
 
 Run this with the Python of an environment that has the wheel and no test dependencies.
@@ -40,28 +40,29 @@ def main() -> None:
             check_says_what_to_install(specs / name, extra)
         else:
             train(specs / name)
-    run_tutorial()
+    run_tutorial("tutorial.md")
     extras = sorted(set(EXTRAS.values()))
     (archive,) = Path(sys.argv[1]).glob("placer-*.whl")
     pip = (sys.executable, "-m", "pip", "install", "--quiet")
     subprocess.run([*pip, f"{archive}[{','.join(extras)}]"], check=True)
     for name in EXTRAS:
         train(specs / name)
+    run_tutorial("tutorial-flax.md")
     print(f"{len(names)} specs trained from the wheel")
 
 
-def run_tutorial() -> None:
-    """Run every command of the tutorial in an empty folder."""
+def run_tutorial(name: str) -> None:
+    """Run every command of a tutorial in an empty folder."""
     checkout = Path(__file__).parents[1]
     sys.path.append(str(checkout / "tests"))
-    from support.tutorial import run_page
+    from support.tutorial import PAGES, run_page
 
     path = os.pathsep.join([str(PLACER.parent), os.environ["PATH"]])
-    page = checkout / "docs" / "tutorial.md"
+    page = checkout / "docs" / name
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PATH": path}
-        run_page(page, Path(folder), "customers.yaml", environment)
-    print("the tutorial runs", flush=True)
+        run_page(page, Path(folder), PAGES[name], environment)
+    print(f"{name} runs", flush=True)
 
 
 def find_module(name: str) -> str:

@@ -39,7 +39,12 @@ def quick_compilation():
     before, jit = jax.config.read("jax_disable_most_optimizations"), jax.jit
     jax.config.update("jax_disable_most_optimizations", True)
     if version("jaxlib").startswith("0.10."):
-        options = {"xla_cpu_use_fusion_emitters": False}
+        options = {
+            "xla_cpu_use_fusion_emitters": False,
+            "xla_cpu_parallel_codegen_split_count": 1,
+            "xla_cpu_max_isa": "AVX2",
+            "xla_cpu_prefer_vector_width": 128,
+        }
         jax.jit = functools.partial(jit, compiler_options=options)
     yield
     jax.jit = jit

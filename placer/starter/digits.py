@@ -48,6 +48,7 @@ graph:
       # largest is the prediction.
       - {{name: loss, op: softmax_cross_entropy, in: [logits, label]}}
       - {{name: accuracy, op: accuracy, in: [logits, label]}}
+      - {{name: probability, op: softmax, in: logits}}
 
 train:
   minimize: loss
@@ -56,6 +57,9 @@ train:
   # At this place, the server sums the gradients of the workers. At /node:worker/cpu, the
   # workers would exchange gradients (all-reduce) instead.
   optimizer: {{op: adam, learning_rate: 0.005, place: /node:ps/cpu}}
+
+# What `placer predict` and `placer export` compute; labels are not needed.
+predict: {{outputs: [probability]}}
 """
 
 

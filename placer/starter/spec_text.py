@@ -27,6 +27,7 @@ _OWN_NAMES = {
         "scaled_prediction",
     ),
     *("logit", "logits", "opposite", "both", "loss", "accuracy", "auc", "rmse"),
+    "probability",
     *("minimize", "batch"),
 }
 """The names of the spec's ops, which no input may have."""
@@ -63,6 +64,8 @@ class _Writer:
         yield from self._graph()
         yield ""
         yield from self._train()
+        yield ""
+        yield from self._predict()
 
     def _head(self) -> Iterator[str]:
         draft, table = self.draft, self.draft.table
@@ -340,6 +343,7 @@ class _Writer:
         yield "- {name: opposite, op: negative, in: out}"
         yield "- {name: both, op: concat, in: [opposite, out], axis: 1}"
         yield f"- {{name: accuracy, op: accuracy, in: [both, {self.label}]}}"
+        yield "- {name: probability, op: sigmoid, in: logit}"
 
     def _classes(self, label: Classes) -> Iterator[str]:
         yield f"- {{name: logits, op: fc, in: h2, size: {len(label.words)}}}"
@@ -354,6 +358,7 @@ class _Writer:
             f"- {{name: loss, op: softmax_cross_entropy, in: [logits, {self.label}]}}"
         )
         yield f"- {{name: accuracy, op: accuracy, in: [logits, {self.label}]}}"
+        yield "- {name: probability, op: softmax, in: logits}"
 
     def _train(self) -> Iterator[str]:
         label = self.draft.label
@@ -384,6 +389,12 @@ class _Writer:
         yield "    learning_rate: 0.005"
         yield "    weight_decay: 0.5"
         yield "    place: /node:ps/cpu"
+
+    def _predict(self) -> Iterator[str]:
+        is_number = isinstance(self.draft.label, Quantity)
+        output = "prediction" if is_number else "probability"
+        yield "# What `placer predict` and `placer export` compute; labels are not needed."
+        yield f"predict: {{outputs: [{output}]}}"
 
 
 def _most_frequent(label: Classes) -> str:

@@ -288,8 +288,9 @@ TABLE = ("nodes", 2, "tables", 0)
         (put("nodes", 1, "name", value="worker:0"), "node 'worker:0' is defined twice"),
         (
             put("parameters", 0, "init", value={"file": "/etc/passwd"}),
-            "parameter 'h.w': 'file' takes the name of a file beside the spec, such as"
-            " weights.safetensors, not the text '/etc/passwd'",
+            "parameter 'h.w': 'file' takes a safetensors file or a checkpoint in the"
+            " folder of the spec, such as weights.safetensors or checkpoints/best, not"
+            " the text '/etc/passwd'",
         ),
         (
             put("parameters", 0, "init", value={"file": "w.safetensors"}),

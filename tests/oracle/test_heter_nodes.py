@@ -5,6 +5,7 @@ dropout and a short batch.
 """
 
 import pytest
+from support.marks import slow_but
 from support.plain_jax_checks import check_against_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
@@ -38,8 +39,8 @@ SHAPES = {
 @pytest.mark.parametrize(
     ("workers", "heter", "servers"),
     [
-        (3, 2, 0),
         (1, 2, 2),
+        pytest.param(3, 2, 0, marks=pytest.mark.slow),
         pytest.param(1, 1, 1, marks=pytest.mark.slow),
         pytest.param(4, 2, 1, marks=pytest.mark.slow),
         pytest.param(2, 1, 1, marks=pytest.mark.slow),
@@ -79,7 +80,7 @@ def test_heter_nodes_without_rows_do_not_change_the_result(tmp_path):
     check_against_plain_jax(nodes, graph, shapes, train, tmp_path)
 
 
-@pytest.mark.parametrize("microbatches", [1, 2])
+@pytest.mark.parametrize("microbatches", slow_but([2], [1, 2]))
 def test_a_value_sent_once_is_used_for_every_batch_and_microbatch(
     microbatches, tmp_path
 ):

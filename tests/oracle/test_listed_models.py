@@ -22,7 +22,9 @@ from placer.config import optimizers, schedules
 from placer.ops.composites import COMPOSITES
 
 IN_EVERY_RUN = [
-    *((model, "split over workers") for model in MODELS),
+    ("activations", "split over workers"),
+    ("rows", "split over workers"),
+    ("sequences", "split over workers"),
     ("numbers", "op by op on two workers"),
     ("rows", "op by op on all and some, optimizers on all"),
 ]

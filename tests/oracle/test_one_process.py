@@ -15,11 +15,8 @@ from placer.runtime.run.threads import run_in_threads
 
 IN_EVERY_RUN = (
     "breast_cancer",
-    "diabetes",
-    "digits",
     "lamb",
     "mlp_pipeline",
-    "two_workers",
 )
 STEPS = 100
 FEWER = {"lamb": 20}

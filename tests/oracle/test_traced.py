@@ -50,7 +50,6 @@ PLACEMENTS = {
 }
 """The lines of the model file that each placement replaces."""
 IN_EVERY_RUN = [
-    ("plain", "two workers"),
     ("plain", "all workers"),
     ("plain", "recomputed"),
     ("flax", "two GPUs"),

@@ -10,9 +10,14 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+PAGES = {"tutorial.md": "customers.yaml", "tutorial-flax.md": "net.py"}
+"""The tutorials, and the file that each of them changes."""
 BLOCK = re.compile(r"^```(\w+)( fails)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-VARYING = re.compile(r"[0-9]+\.[0-9]+|[0-9,]+(?= samples)")
-"""Numbers that depend on the machine: those with fractions, and rates."""
+VARYING = re.compile(
+    r"[0-9]+\.[0-9]+|[0-9,]+(?= samples)|(?<=after step )[0-9]+|\S*/step-[0-9]+"
+)
+"""What depends on the machine: numbers with fractions, rates, and the step of an
+interruption."""
 
 
 def run_page(

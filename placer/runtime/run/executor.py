@@ -36,7 +36,7 @@ from placer.runtime.run.saving import gather_parameters
 from placer.runtime.run.start_facts import gather_facts
 from placer.runtime.run.state import Execution
 from placer.runtime.run.tables import make_tables
-from placer.runtime.run.training import Training, make_watches
+from placer.runtime.run.training import Training, count_steps, make_watches
 from placer.tables.block_table import BlockTable
 from placer.tables.learning_rate import build_schedule
 
@@ -75,7 +75,9 @@ def execute(execution: Execution, hooks: Hooks) -> Result | None:
             facts = gather_facts(execution, devices, batches, digests)
             if options.resume is not None:
                 execution.report_state(LOADING)
-                progress = resume(execution, tables, facts)
+                progress = resume(
+                    execution, tables, facts, count_steps(execution, node)
+                )
                 watches.restore(progress)
             if execution.checkpointing is not None:
                 checkpoints = contexts.enter_context(

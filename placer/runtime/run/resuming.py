@@ -33,6 +33,7 @@ from placer.runtime.run.byte_messages import send_parts
 from placer.runtime.run.events import NodeWarning, Resumed
 from placer.runtime.run.handshake import fingerprint
 from placer.runtime.run.same_model import (
+    check_not_ended,
     check_same_data,
     check_same_model,
     differences,
@@ -51,7 +52,10 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def resume(
-    execution: Execution, tables: Mapping[str, BlockTable], facts: StartFacts
+    execution: Execution,
+    tables: Mapping[str, BlockTable],
+    facts: StartFacts,
+    total_steps: int,
 ) -> Progress:
     """Load the tables of a node from the checkpoint that `--resume` names.
 
@@ -61,6 +65,7 @@ def resume(
         execution: the node's run.
         tables: the node's tables, by name.
         facts: the facts of this run, to compare with those of the checkpoint.
+        total_steps: the number of the last step of this run.
 
     Returns:
         The position from which the run continues.
@@ -85,6 +90,7 @@ def resume(
                 checkpoint.manifest, plan, execution.report, execution.options.partial
             )
             check_same_data(checkpoint.manifest, facts)
+            check_not_ended(checkpoint.manifest, total_steps)
             choice = Choice(
                 str(checkpoint.folder), fingerprint(checkpoint.folder / FILE)
             )

@@ -94,6 +94,17 @@ def check_same_data(manifest: Manifest, facts: StartFacts) -> None:
             )
 
 
+def check_not_ended(manifest: Manifest, total_steps: int) -> None:
+    """Raise CheckpointError if a run ends at the step of the checkpoint, or before."""
+    done = manifest.progress.step
+    if done >= total_steps:
+        raise CheckpointError(
+            f"the checkpoint is of step {done}, and the run ends after step"
+            f" {total_steps}",
+            hint="--steps sets a later one",
+        )
+
+
 def _difference(stored: StoredData, own: StoredData, *, ordered: bool) -> str:
     """Return what differs between the rows of two runs, or the order of batches."""
     if stored.rows != own.rows:

@@ -10,7 +10,6 @@ from msgspec import structs
 
 from placer.channel.protocol import Aborted, Key
 from placer.checkpoint.manifest import Progress
-from placer.errors import CheckpointError
 from placer.runtime.metrics.evaluation_watch import EvaluationWatch
 from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.stream import MetricsStream
@@ -76,6 +75,13 @@ def make_watches(execution: Execution) -> Watches:
     )  # fmt: skip
 
 
+def count_steps(execution: Execution, node: Node) -> int:
+    """Return the number of the last step of a run."""
+    if execution.options.steps is not None:
+        return execution.options.steps
+    return execution.plan.epochs * node.training.order.steps_per_epoch
+
+
 @dataclass(slots=True)
 class Training:
     """The steps of one node.
@@ -104,15 +110,10 @@ class Training:
     def run(self, progress: Progress | None) -> None:
         """Run the steps after the position of a checkpoint, or all steps.
 
-        Raises CheckpointError if there are none, `Aborted` once the run has failed.
+        Raises `Aborted` once the run has failed.
         """
         done = progress.step if progress is not None else 0
         total = self.total_steps
-        if done >= total:
-            raise CheckpointError(
-                f"the checkpoint is of step {done}, and the run ends after step {total}",
-                hint="--steps sets a later one",
-            )
         self._report_start(done + 1, total)
         self.execution.report_state("running")
         common_step = self.execution.common_step
@@ -136,10 +137,7 @@ class Training:
     @property
     def total_steps(self) -> int:
         """The number of the last step."""
-        steps = self.execution.options.steps
-        if steps is not None:
-            return steps
-        return self.execution.plan.epochs * self._steps_per_epoch
+        return count_steps(self.execution, self.node)
 
     @property
     def _steps_per_epoch(self) -> int:
