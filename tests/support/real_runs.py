@@ -101,9 +101,13 @@ def compile_small(
 
 def process_environment() -> dict[str, str]:
     """Return an environment in which a process imports this placer, installed or
-    not."""
+    not, and compiles with few optimizations."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)}
+    return {
+        **os.environ,
+        "PYTHONPATH": path.rstrip(os.pathsep),
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    }
 
 
 def placer_command(*arguments: object) -> list[str]:
