@@ -33,7 +33,7 @@ def locked(folder: Path) -> Iterator[None]:
     Raises CheckpointError if it cannot be created, or if another run has locked it.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        _create(folder)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise CheckpointError(
@@ -60,6 +60,18 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _create(folder: Path) -> None:
+    """Create a folder and its parents, so that they are on the disk. Raises OSError."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        descriptor = os.open(each.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def set_best(folder: Path, checkpoint: Path) -> None:

@@ -77,11 +77,14 @@ class Watched(Struct, frozen=True):
     """The best evaluation so far by one metric.
 
     Attributes:
+        metric, mode: the metric, and whether the best value is the `min` or the `max`.
         value: the best value.
         step: the step of this evaluation.
         since: how many evaluations there were after it.
     """
 
+    metric: str
+    mode: str
     value: float
     step: int
     since: int = 0
@@ -148,6 +151,7 @@ class Manifest(Struct, frozen=True):
             with the largest number is the last.
         build: the digest of the plan.
         placement: the digest of what decides the order of all sums.
+        computation: the digest of what the steps compute.
         seed: the seed of the model.
         train, evaluation: the sources.
         progress: the position of the run.
@@ -162,6 +166,7 @@ class Manifest(Struct, frozen=True):
     sequence: int
     build: str
     placement: str
+    computation: str
     seed: int
     train: StoredData
     evaluation: StoredData | None

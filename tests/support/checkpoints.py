@@ -53,6 +53,7 @@ def write_checkpoint(
         sequence=sequence,
         build="",
         placement="",
+        computation="",
         seed=0,
         train=StoredData(Data("npz:rows.npz", batch=8), 8, None),
         evaluation=None,

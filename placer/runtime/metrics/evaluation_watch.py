@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from placer.checkpoint.manifest import Watched
 from placer.config.checkpoint import Best
 
@@ -18,8 +20,7 @@ class EvaluationWatch:
         min_delta: how much better a value must be to count.
 
     Attributes:
-        found: the best evaluation so far, None before the first. It may be set, to
-            continue from a checkpoint.
+        found: the best evaluation so far, None before the first.
     """
 
     def __init__(
@@ -28,6 +29,13 @@ class EvaluationWatch:
         self._best, self._patience, self._min_delta = best, patience, min_delta
         self.found: Watched | None = None
 
+    def restore(self, found: Watched | None) -> None:
+        """Continue from the best evaluation of a checkpoint, if it is by the same
+        metric."""
+        best = self._best
+        if found is not None and (found.metric, found.mode) == (best.metric, best.mode):
+            self.found = found
+
     def add(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add the metrics of the evaluation after a step."""
         value = metrics[self._best.metric]
@@ -35,9 +43,9 @@ class EvaluationWatch:
         delta = self._min_delta if self._best.mode == "min" else -self._min_delta
         bound = None if before is None else before.value - delta
         if self._best.improves(value, bound):
-            self.found = Watched(value, step)
+            self.found = Watched(self._best.metric, self._best.mode, value, step)
         elif before is not None:
-            self.found = Watched(before.value, before.step, before.since + 1)
+            self.found = replace(before, since=before.since + 1)
 
     def is_best(self, step: int) -> bool:
         """Whether the evaluation after this step is the best one so far."""

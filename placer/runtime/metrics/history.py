@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -80,10 +81,15 @@ class HistoryWriter:
         Raises RunError if the file has no line for the last step of the position.
         """
         if progress is not None:
-            self._epoch, self._rows = progress.epoch, progress.rows
+            self._epoch = progress.epoch
             self.steps = progress.step
             self._seconds = self._seconds_before = progress.seconds
-            self._sums = {n: _decode(each) for n, each in progress.statistics.items()}
+            stored = progress.statistics
+            if (
+                stored.keys() == self._finalizers.keys()
+            ):  # else the metrics have changed
+                self._rows = progress.rows
+                self._sums = {name: _decode(each) for name, each in stored.items()}
             self.eval = {name: float(value) for name, value in progress.eval.items()}
         history = self._execution.options.history
         if history is None or not self._execution.is_control:
@@ -110,7 +116,9 @@ class HistoryWriter:
 
     def sync(self) -> None:
         """Let the system write the lines so far to the disk."""
-        if self._file is not None and self._file.seekable():
+        if self._file is None:
+            return
+        if stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
             with self._errors_reported():
                 os.fsync(self._file.fileno())
 

@@ -121,7 +121,7 @@ class Checkpoints:
         self._held = held_blocks(execution.plan, execution.me.name)
         self._queue: queue.Queue[_Job | None] = queue.Queue()
         self._idle = threading.Semaphore(1)
-        self._reuse: dict[str, Snapshot | None] = {}
+        self._reuse: dict[str, Snapshot] = {}
         self._exits = ExitStack()
         self._run = ""
         self._sees_folder = True
@@ -182,7 +182,8 @@ class Checkpoints:
             name: self._tables[name].snapshot(blocks, self._reuse.get(name))
             for name, blocks in self._held.items()
         }
-        self._reuse = dict(snapshots)
+        if self._sees_folder:  # else the channel may still have to send them
+            self._reuse = {n: s for n, s in snapshots.items() if _is_in_memory(s)}
         updates = {name: self._tables[name].step for name in self._held}
         self.last_step = step
         self._queue.put(_Job(step, snapshots, updates, progress))
@@ -196,7 +197,10 @@ class Checkpoints:
     # Run by the thread.
 
     def _write_all(self) -> None:
-        while (job := self._queue.get()) is not None:
+        while True:
+            job = self._queue.get()
+            if job is None:
+                return
             try:
                 self._write(job)
             except Aborted:
@@ -204,6 +208,7 @@ class Checkpoints:
             except Exception as error:
                 self._fail(job.step, _describe(error))
             finally:
+                del job  # a snapshot may take memory of a device
                 self._last_time = time.monotonic()
                 self._idle.release()
 
@@ -223,6 +228,18 @@ class Checkpoints:
                 key = Key(FILE_PART, job.step)
                 send_parts(execution.channel, execution.plan.control, key, pieces)
             return
+        try:
+            self._complete(temporary, job, report)
+        except BaseException:
+            discard(temporary)
+            raise
+
+    def _complete(self, temporary: Path, job: _Job, report: Report) -> None:
+        """Wait until all nodes have written their files, and commit the checkpoint.
+
+        Run by the control node, whose own report is `report`.
+        """
+        execution = self._execution
         reports = {execution.me.name: report}
         for node in holders(execution.plan):
             if node != execution.me.name:
@@ -241,34 +258,30 @@ class Checkpoints:
             if problems:
                 self._fail(job.step, "; ".join(problems))
             return
-        try:
-            self._commit(temporary, job.step, job.progress, reports)
-        except OSError:
-            discard(temporary)
-            raise
+        self._commit(temporary, job.step, job.progress, reports)
 
     def _write_own(
         self, temporary: Path, job: _Job
     ) -> tuple[Report, Sequence[memoryview]]:
         """Write this node's file, or return its bytes if it does not see the folder."""
-        tensors: dict[str, Any] = {}
-        for table, snapshot in job.snapshots.items():
-            for array, values in snapshot.items():
-                for index, value in zip(self._held[table], values, strict=True):
-                    block = self._tables[table].blocks[index].name
-                    name = block if array == VALUES else f"{block}/{array}"
-                    tensors[name] = np.asarray(value)
-        if not tensors:
-            return Report(), ()
         updates = dict(job.updates)
         try:
+            tensors: dict[str, Any] = {}
+            for table, snapshot in job.snapshots.items():
+                for array, values in snapshot.items():
+                    for index, value in zip(self._held[table], values, strict=True):
+                        block = self._tables[table].blocks[index].name
+                        name = block if array == VALUES else f"{block}/{array}"
+                        tensors[name] = np.asarray(value)
+            if not tensors:
+                return Report(), ()
             if self._sees_folder:
                 name = file_of(self._execution.me.name)
                 stored = write_tensors(temporary, name, tensors)
                 return Report(stored, updates), ()
             pieces = pieces_of_file(tensors)
             return Report(describe_file(pieces), updates, sent=True), pieces
-        except OSError as error:
+        except Exception as error:  # the control node waits for a report
             return Report(problem=_describe(error)), ()
 
     def _receive_file(
@@ -302,6 +315,7 @@ class Checkpoints:
             sequence=self._sequence,
             build=plan.digest,
             placement=self._facts.placement,
+            computation=self._facts.computation,
             seed=plan.seed,
             train=self._facts.train,
             evaluation=self._facts.evaluation,
@@ -322,8 +336,8 @@ class Checkpoints:
         is_best = progress.best is not None and progress.best.step == step
         self._execution.report(CheckpointSaved(step, str(self.saved), is_best))
         try:
-            if is_best:
-                set_best(folder, self.saved)
+            if progress.best is not None:
+                _link_best(folder, progress.best.step)
             remove_old(folder, self.settings.keep)
         except (OSError, CheckpointError) as error:
             self._execution.report(NodeWarning(f"'{folder}': {_describe(error)}"))
@@ -331,6 +345,22 @@ class Checkpoints:
     def _fail(self, step: int, problem: str) -> None:
         self.problem = f"the checkpoint of step {step} could not be written: {problem}"
         self._execution.report(NodeWarning(f"{self.problem}; the run continues"))
+
+
+def _is_in_memory(snapshot: Snapshot) -> bool:
+    """Whether the arrays of a snapshot are on the host, so that they can be reused."""
+    return all(
+        isinstance(a, np.ndarray) for arrays in snapshot.values() for a in arrays
+    )
+
+
+def _link_best(folder: Path, step: int) -> None:
+    """Let the link `best` name the checkpoint of the best evaluation, if there is one:
+    a crash may have come between its checkpoint and the link."""
+    for path, manifest in list_checkpoints(folder):
+        if manifest.progress.step == step:
+            set_best(folder, path)
+            return
 
 
 def _share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:

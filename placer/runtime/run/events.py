@@ -198,7 +198,7 @@ def format_output(event: Output | NodeWarning | Resumed) -> str:
     if isinstance(event, Resumed):
         exactly = "with the same bits as without an interruption"
         if event.differs:
-            exactly = f"with other rounding ({event.differs})"
+            exactly = f"with other bits than without an interruption: {event.differs}"
         return make_printable(
             f"continuing after step {event.step} from {event.path}, {exactly}"
         )

@@ -133,11 +133,13 @@ def _compare_digests(stored: Digests, own: Digests) -> str:
 
 
 def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
-    """Return why a resumed run may differ by rounding from one that was not interrupted;
-    empty if it has the same bits."""
+    """Return why a resumed run may not have the bits of one that was not interrupted;
+    empty if it has."""
     if manifest.placement != facts.placement:
         return ["another placement"]
     found = []
+    if manifest.computation != facts.computation:
+        found.append("another program or optimizer")
     if manifest.seed != plan.seed:
         found.append(f"seed {plan.seed} instead of {manifest.seed}")
     for node, now in facts.machines.items():

@@ -29,6 +29,7 @@ class StartFacts:
     """What is known once all nodes have started: the fields are those of `Manifest`."""
 
     placement: str
+    computation: str
     train: StoredData
     evaluation: StoredData | None
     machines: dict[str, Machine]
@@ -61,6 +62,7 @@ def gather_facts(
     assert stored[0] is not None
     return StartFacts(
         placement_digest(plan),
+        _computation_digest(plan),
         stored[0],
         stored[1],
         {
@@ -98,6 +100,16 @@ def placement_digest(plan: Plan) -> str:
         plan.step_edges,
         plan.evaluation_edges,
     )
+    return sha256(msgspec.json.encode(parts, order="deterministic"))
+
+
+def _computation_digest(plan: Plan) -> str:
+    """Return a digest of what the steps of a run compute: the programs of the nodes,
+    and how their tables are updated."""
+    parts = [
+        (node.name, plan.files[node.program], node.tables, node.step)
+        for node in plan.nodes
+    ]
     return sha256(msgspec.json.encode(parts, order="deterministic"))
 
 

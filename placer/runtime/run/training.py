@@ -41,9 +41,9 @@ class Watches:
     def restore(self, progress: Progress) -> None:
         """Continue from the position of a checkpoint."""
         if self.best is not None:
-            self.best.found = progress.best
+            self.best.restore(progress.best)
         if self.stopping is not None:
-            self.stopping.found = progress.stopping
+            self.stopping.restore(progress.stopping)
 
     def store(self, progress: Progress) -> Progress:
         """Return the position with the best evaluations so far."""
@@ -226,6 +226,8 @@ class Training:
         """Save a checkpoint of a step. When the run stops, one is saved too."""
         if self.checkpoints is None or not action:
             return
+        if action & Action.STOP:
+            self.execution.report_state("saving")  # it may wait for the one before
         progress = None
         if self.execution.is_control:
             self.metrics.flush()
