@@ -3,12 +3,10 @@
 import functools
 import os
 import signal
-import threading
 from importlib.metadata import version
 
 import jax
 import pytest
-from jax._src.interpreters import mlir
 
 # So that a failed `assert` in a shared check shows the values that it compares.
 pytest.register_assert_rewrite("support")
@@ -30,35 +28,13 @@ def pytest_collection_modifyitems(items):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-make_ir_context = mlir.make_ir_context
-unused_contexts = []
-of_thread = threading.local()
-
-
-class ContextLease:
-    """An MLIR context of one thread, which another one may use after its end."""
-
-    def __init__(self):
-        self.context = unused_contexts.pop() if unused_contexts else make_ir_context()
-
-    def __del__(self):
-        unused_contexts.append(self.context)
-
-
-def context_of_thread():
-    """Return the MLIR context of this thread."""
-    if not hasattr(of_thread, "lease"):
-        of_thread.lease = ContextLease()
-    return of_thread.lease.context
-
-
 @pytest.fixture(scope="module")
 def quick_compilation():
     """Turn off most optimizations of XLA for the tests of a module.
 
     Small programs compile for longer than they run, and most of that time is spent on
     optimization. Half of the rest is spent on the fusion emitters, which jaxlib 0.10
-    can do without, and on contexts of MLIR: JAX creates one for each program.
+    can do without.
     """
     before, jit = jax.config.read("jax_disable_most_optimizations"), jax.jit
     jax.config.update("jax_disable_most_optimizations", True)
@@ -70,7 +46,6 @@ def quick_compilation():
             "xla_cpu_prefer_vector_width": 128,
         }
         jax.jit = functools.partial(jit, compiler_options=options)
-        mlir.make_ir_context = context_of_thread
     yield
-    jax.jit, mlir.make_ir_context = jit, make_ir_context
+    jax.jit = jit
     jax.config.update("jax_disable_most_optimizations", before)

@@ -101,13 +101,9 @@ def compile_small(
 
 def process_environment() -> dict[str, str]:
     """Return an environment in which a process imports this placer, installed or
-    not, and compiles with few optimizations."""
+    not."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return {
-        **os.environ,
-        "PYTHONPATH": path.rstrip(os.pathsep),
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    }
+    return {**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)}
 
 
 def placer_command(*arguments: object) -> list[str]:
