@@ -53,6 +53,14 @@ def set_error(build: Path) -> BuildError:
     )
 
 
+def no_code_error(build: Path) -> BuildError:
+    """The error for `--no-code` with a build, whose programs are code."""
+    return BuildError(
+        f"'{build}' is a build, and cannot be used without running its code",
+        hint="--no-code is for specs",
+    )
+
+
 def load_build(
     path: Path,
     *,

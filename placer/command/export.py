@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from placer.command.build_or_spec import no_code_error
 from placer.command.console import echo
 from placer.command.options import (
     NameList,
@@ -93,6 +94,8 @@ def export_command(
             spec, folder = build, exits.enter_context(TemporaryDirectory())
             build = Path(folder) / "build"
             compile(spec, build, outputs=outputs or None, code=code)
+        elif not code:
+            raise no_code_error(build)
         model = export(build, out, params=params, outputs=outputs, batch=batch)
     for text in model.warnings:
         echo(f"warning: {text}", err=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from placer.command.build_or_spec import set_error
+from placer.command.build_or_spec import no_code_error, set_error
 from placer.command.console import echo
 from placer.command.options import (
     NameList,
@@ -139,6 +139,8 @@ def predict_command(
             )
         elif overrides:
             raise set_error(build)
+        elif not code:
+            raise no_code_error(build)
         if in_process and as_json:  # prints of the model's modules must not mix
             exits.enter_context(redirect_stdout(sys.stderr))
         result = predict_to_file(

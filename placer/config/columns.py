@@ -61,7 +61,7 @@ def select_columns(
     """
     name, count = column.name, prod(column.shape)
     patterns = [wanted] if isinstance(wanted, str) else list(wanted)
-    if names is None and any(map(_is_glob, patterns)):
+    if names is None and any(map(is_glob, patterns)):
         return tuple(patterns)
     columns = [c for each in patterns for c in _expand(each, names or patterns)]
     in_file, selected = Counter(names), Counter(columns)
@@ -90,10 +90,10 @@ def select_columns(
 
 def _expand(pattern: str, names: Sequence[str]) -> list[str]:
     """Return the columns that a name or glob selects; the pattern itself if none."""
-    if pattern in names or not _is_glob(pattern):
+    if pattern in names or not is_glob(pattern):
         return [pattern]
     return [name for name in names if fnmatchcase(name, pattern)] or [pattern]
 
 
-def _is_glob(text: str) -> bool:
+def is_glob(text: str) -> bool:
     return any(character in text for character in "*?[")

@@ -6,7 +6,6 @@ a trailing comma, which the formatter keeps.
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from math import isfinite
@@ -146,7 +145,8 @@ def literal(value: Any) -> str:
     dicts of them. Raises TypeError for any other type.
     """
     if isinstance(value, str):
-        return json.dumps(value)
+        escaped = value.encode("unicode_escape").decode()
+        return '"' + escaped.replace('"', '\\"') + '"'
     if isinstance(value, tuple | list):
         inner = ", ".join(map(literal, value))
         return f"({inner},)" if len(value) == 1 else f"({inner})"

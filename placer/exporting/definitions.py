@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from placer.errors import PlacerError
 from placer.exporting.forward_only import without_gradients, without_methods
 from placer.exporting.imports import join_imports
 from placer.graph.fresh_names import unique_name
@@ -44,6 +45,21 @@ class Module:
             for name in _defined(statement):
                 found[name] = statement
         return found
+
+    def check_complete(self, name: str) -> None:
+        """Check that a global name is defined by one statement that can be copied.
+
+        Raises PlacerError if others use it, such as `if` or `name[0] = 1`.
+        """
+        for statement in self.tree.body:
+            if _is_copied(statement) or _is_of_type_checkers(statement):
+                continue
+            if name in _all_names(statement):
+                raise PlacerError(
+                    f"'{self.name}.{name}' cannot be exported: line {statement.lineno} of"
+                    f" {self.name} uses it outside of a definition",
+                    hint=f"define {name} in one statement at the top level of the module",
+                )
 
     def text(self, statement: ast.stmt) -> str:
         """Return the source of a statement, with the comments directly before it and, of
@@ -132,6 +148,10 @@ class Copies:
         if self.source_of(module) is None:  # of a replacement
             return None
         statement = self._module(module).statements.get(name)
+        if self.words is None and not isinstance(
+            statement, ast.Import | ast.ImportFrom
+        ):
+            self._module(module).check_complete(name)
         match statement:
             case None:
                 return None
@@ -217,6 +237,41 @@ def _ordered(
 
     for key in roots:
         yield from visit(key)
+
+
+def _is_copied(statement: ast.stmt) -> bool:
+    """Whether a statement only defines names, or does nothing."""
+    match statement:
+        case ast.FunctionDef() | ast.ClassDef() | ast.Import() | ast.ImportFrom():
+            return True
+        case ast.Assign(targets=targets):
+            return all(
+                isinstance(each, ast.Name)
+                for target in targets
+                for each in (target.elts if isinstance(target, ast.Tuple) else [target])
+            )
+        case ast.AnnAssign(target=ast.Name()):
+            return True
+    return _is_string(statement)
+
+
+def _is_of_type_checkers(statement: ast.stmt) -> bool:
+    """Whether a statement is `if TYPE_CHECKING:`, or `if __name__ == "__main__":`."""
+    return isinstance(statement, ast.If) and any(
+        isinstance(node, ast.Name) and node.id in ("TYPE_CHECKING", "__name__")
+        for node in ast.walk(statement.test)
+    )
+
+
+def _all_names(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement uses, defines or imports."""
+    found: set[str] = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.stmt):
+            found.update(_defined(node))
+    return found
 
 
 def _defined(statement: ast.stmt) -> Iterator[str]:

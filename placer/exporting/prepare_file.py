@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from placer.config.columns import Column
-from placer.config.csv import Csv
+from placer.config.columns import Column, is_glob
 from placer.config.data import RowSource
 from placer.config.sources import assign_columns
 from placer.emit.code import Call, Expression, literal
@@ -38,13 +37,14 @@ def write_prepare(
     """
     feeds = feeds_of(data, columns, arguments)
     copies = copy_helpers({"prepare", "columns"})
-    is_csv = data.parsed.kind == "csv"
-    function = copies.add(_MODULE, "parse_columns" if is_csv else "stack_columns")
     check = copies.add(_MODULE, "check_rows")
     body = ["    arguments = {"]
     for column in columns:
         if column.name in arguments:
-            call = _call(function, column, feeds[column.name], data)
+            tables = _tables(feeds[column.name], data)
+            has_cells = data.parsed.kind == "csv" or tables
+            name = "parse_columns" if has_cells else "stack_columns"
+            call = _call(copies.add(_MODULE, name), column, feeds[column.name], data)
             lines = [line.text for line in call.lines(2)]
             lines[0] = f"        {literal(arguments[column.name])}: {lines[0].strip()}"
             body += [*lines[:-1], f"{lines[-1]},"]
@@ -69,7 +69,7 @@ def write_prepare(
         "",
         "    Args:",
         "        columns: a list or an array for each column, with a value for each row:",
-        f"            {', '.join(dict.fromkeys(read))}.",
+        f"            {', '.join(map(literal, dict.fromkeys(read)))}.",
         "",
         "    Raises:",
         "        ValueError: a column is missing, or a value does not fit.",
@@ -107,29 +107,40 @@ def _call(function: str, column: Column, feeds: Sequence[str], data: RowSource) 
     limits = data.ranges.get(column.name)
     if limits is not None:
         arguments.append(literal((limits.low, limits.high)))
-    form = data.csv or Csv()
-    if data.parsed.kind == "csv":
-        words = {
-            key: value
-            if isinstance(value, Mapping)
-            else {w: i for i, w in enumerate(value)}
-            for key, value in form.vocabulary.items()
-        }
-        for name, table in (
-            ("words", words),
-            ("unknown", form.unknown),
-            ("missing", form.missing),
-        ):
-            used = {k: v for k, v in table.items() if _applies(k, feeds)}
-            if used:
-                arguments.append(_table(name, used))
-    return Call(function, arguments)
+    return Call(function, [*arguments, *_tables(feeds, data)])
+
+
+def _tables(feeds: Sequence[str], data: RowSource) -> list[Expression]:
+    """Return the tables of an input's columns: words, unknown words, missing cells."""
+    form = data.csv if data.parsed.kind == "csv" else data.parquet
+    if form is None:
+        return []
+    words = {
+        key: value
+        if isinstance(value, Mapping)
+        else {w: i for i, w in enumerate(value)}
+        for key, value in form.vocabulary.items()
+    }
+    tables = []
+    for name, table in (
+        ("words", words),
+        ("unknown", form.unknown),
+        ("missing", form.missing),
+    ):
+        used = {k: v for k, v in table.items() if _applies(k, feeds)}
+        if used:
+            tables.append(_table(name, used))
+    return tables
 
 
 def _applies(key: str, feeds: Sequence[str]) -> bool:
-    """Whether a key of `csv`, a name or a glob, may match a column of an input."""
+    """Whether a key of `csv` or `parquet`, a name or a glob, may match a column of an
+    input."""
     return any(
-        key == feed or fnmatchcase(feed, key) or fnmatchcase(key, feed)
+        key == feed
+        or fnmatchcase(feed, key)
+        or fnmatchcase(key, feed)
+        or (is_glob(key) and is_glob(feed))
         for feed in feeds
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from math import isnan
+from math import isfinite, isnan
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ def parse_columns(
         ValueError: a column is missing, or a cell does not fit; it names the row.
     """
     names = select(columns, patterns)
-    parsed = []
+    parsed: list[np.ndarray] = []
     for name in names:
         vocabulary = first_match(words or {}, name)
         other = first_match(unknown or {}, name)
@@ -98,7 +98,12 @@ def parse_columns(
             except ValueError as error:
                 raise ValueError(f"column '{name}', row {row}: {error}") from None
         is_whole = all(isinstance(number, int) for number in numbers)
-        array = np.array(numbers, np.int64 if is_whole else np.float64)
+        is_large = is_whole and max(numbers, default=0) >= 2**63
+        whole = np.uint64 if is_large else np.int64
+        try:
+            array = np.array(numbers, whole if is_whole else np.float64)
+        except OverflowError:
+            raise ValueError(f"column '{name}': a number is too large") from None
         parsed.append(to_dtype(name, array, dtype))
     array = reshape_rows(names, join(names, parsed), shape)
     return check_limits(names, array, limits)
@@ -133,6 +138,9 @@ def select(columns: Mapping[str, Any], patterns: Sequence[str]) -> list[str]:
         if not found:
             raise ValueError(f"there is no column '{pattern}'")
         names += found
+    for name in names:
+        if isinstance(columns[name], str | bytes):
+            raise ValueError(f"column '{name}' is one text, not a list of cells")
     return names
 
 
@@ -155,7 +163,10 @@ def reshape_rows(
 
 def word_number(cell: Any, words: Mapping[str, int], unknown: int | None) -> int:
     """Return the number of a word."""
-    text = "" if cell is None else str(cell).strip()
+    is_nan = isinstance(cell, float | np.floating) and isnan(cell)
+    text = "" if cell is None or is_nan else str(cell).strip()
+    if isinstance(cell, bool | np.bool_):
+        text = text.lower()
     number = words.get(text, unknown)
     if number is None:
         raise ValueError(f"{text!r} is not in the vocabulary")
@@ -174,14 +185,28 @@ def cell_number(cell: Any, missing: float | None, dtype: str) -> float:
         return text.item() if isinstance(text, np.generic) else float(text)
     if dtype == "bool" and text in BOOLS:
         return BOOLS[text]
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text!r} is not a number")
     try:
-        return int(text) if "float" not in dtype else float(text)
+        return int(text) if "float" not in dtype else finite(text)
     except ValueError:
-        return float(text)
+        return finite(text)
+
+
+def finite(text: str) -> float:
+    """Return the number in a text; ValueError if it is not a finite one."""
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text!r} is not a finite number")
+    return number
 
 
 def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
-    """Return an array in another dtype; ValueError for a value that does not fit."""
+    """Return an array in another dtype; ValueError for a value that does not fit.
+
+    Numpy has no bfloat16: the model rounds to it.
+    """
+    dtype = "float32" if dtype == "bfloat16" else dtype
     if array.dtype.kind not in "biuf":
         raise ValueError(f"column '{name}' holds {array.dtype}, not numbers")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -189,7 +214,7 @@ def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     if cast.dtype.kind == "f":
         is_misfit = np.isinf(cast) & np.isfinite(array)
     else:
-        is_misfit = cast.astype(array.dtype) != array
+        is_misfit = (cast.astype(array.dtype) != array) | ((cast < 0) != (array < 0))
     if is_misfit.any():
         value = array[is_misfit].flat[0]
         raise ValueError(f"column '{name}': {value} does not fit {dtype}")

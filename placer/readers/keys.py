@@ -73,9 +73,27 @@ def _parquet(data: Data, names: Sequence[str], path: Path) -> dict[str, np.ndarr
     ):
         _check_names(data, names, table.schema_arrow.names)
         columns = table.read(columns=[*names], use_threads=False)
-        return {
-            name: columns.column(name).to_numpy(zero_copy_only=False) for name in names
-        }
+        return {name: _key(data.source, name, columns.column(name)) for name in names}
+
+
+def _key(source: str, name: str, column: pa.ChunkedArray) -> np.ndarray:
+    """Return a column of a file as an array: text, numbers, booleans or times."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return np.array(column.fill_null("").to_pylist(), np.str_)
+    is_float = pa.types.is_floating(kind)
+    if column.null_count and not is_float:
+        raise DataError(
+            f"{source}: column '{name}' has missing values, which a key of {kind} cannot"
+            " have",
+            hint="a key of text or of floats can",
+        )
+    array: np.ndarray = column.to_numpy(zero_copy_only=False)
+    if array.dtype.kind not in "biufM":
+        raise DataError(f"{source}: column '{name}' is {kind}, which a key cannot be")
+    return array
 
 
 def _npz(data: Data, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:

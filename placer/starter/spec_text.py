@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from math import floor, log10
 from pathlib import Path
 from shlex import quote
 from textwrap import wrap
@@ -288,7 +289,10 @@ class _Writer:
             yield from self._classes(label)
 
     def _regression(self, label: Quantity) -> Iterator[str]:
-        factor, bias = 1 / label.deviation, -label.mean / label.deviation
+        deviation = _rounded(label.deviation)
+        mean = round(label.mean, 4 - floor(log10(deviation)))
+        # Not rounded: `prediction` is the inverse of `scaled_label`.
+        factor, bias = one_line(1 / deviation), one_line(-mean / deviation)
         yield "- {name: out, op: fc, in: h2, size: 1}"
         yield ""
         yield from _comment(
@@ -300,11 +304,11 @@ class _Writer:
         yield "- {name: scaled_prediction, op: reshape, in: out, shape: [batch]}"
         yield (
             f"- {{name: scaled_label, op: scale, in: {self.label}, factor:"
-            f" {_number(factor)}, bias: {_number(bias)}}}"
+            f" {factor}, bias: {bias}}}"
         )
         yield (
             f"- {{name: prediction, op: scale, in:"
-            f" scaled_prediction, factor: {_number(label.deviation)}, bias: {_number(label.mean)}}}"
+            f" scaled_prediction, factor: {one_line(deviation)}, bias: {one_line(mean)}}}"
         )
         yield "- name: loss"
         yield "  op: mean_squared_error"
@@ -445,7 +449,11 @@ def _quoted(text: str) -> str:
 
 
 def _number(value: float) -> str:
-    return one_line(float(f"{value:.5g}"))
+    return one_line(_rounded(value))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")
 
 
 def _short(value: float) -> float | int:

@@ -113,6 +113,9 @@ def test_a_row_of_a_service_predicts_what_the_same_row_of_a_file_does(people, pr
         ("x2", [1, 2, 1e300, 3], "column 'x2': 1e[+]300 does not fit float32"),
         ("x1", [1, 2, 3], "the columns age, x1, x2 have 4, 3, 4 rows"),
         ("city", ["Rome"] * 3, "the inputs have different numbers of rows: 4, 3"),
+        ("x1", ["inf", 1, 2, 3], "column 'x1', row 0: 'inf' is not a finite number"),
+        ("x1", ["1_0", 1, 2, 3], "column 'x1', row 0: '1_0' is not a number"),
+        ("x1", "1234", "column 'x1' is one text, not a list of cells"),
     ],
 )
 def test_a_wrong_value_names_its_column(column, cells, message, prepare):
@@ -157,6 +160,47 @@ def test_columns_of_a_parquet_file_are_arrays(people, tmp_path):
         prepare(table | {"city": [0.5]})
     with pytest.raises(ValueError, match="column 'city' holds <U5, not numbers"):
         prepare(table | {"city": ["Paris"]})
+
+
+def test_words_and_missing_values_of_a_parquet_file(people, tmp_path):
+    text = SPEC.replace("csv:people.csv", "parquet:people.parquet")
+    text = text.replace("    csv:\n", "    parquet:\n")
+    text = text.replace('[Paris, Rome, "New York"]', "['10', 'true', \"😀\"]")
+    (tmp_path / "people.yaml").write_text(text)
+    table = {
+        "age": [31.0, None, 44.0],
+        "x1": [0.5, 2.0, 1.0],
+        "x2": [1.0, 2.0, 3.0],
+        "city": ["10", "😀", "20"],
+        "bought": [1.0, 0.0, 0.0],
+    }
+    parquet.write_table(pa.table(table), tmp_path / "people.parquet")
+    placer.compile(tmp_path / "people.yaml", tmp_path / "build")
+    params = people / "params"
+    folder = placer.export(tmp_path / "build", tmp_path / "model", params=params).folder
+    prepare = load(folder)
+    assert prepare(table)["numbers"][:, 0].tolist() == [31, -1.5, 44]
+    assert prepare(table)["city"].tolist() == [0, 2, 3]
+    words = table | {"city": [10, True, float("nan")]}
+    assert prepare(words)["city"].tolist() == [0, 1, 3]
+
+
+def test_names_of_columns_are_not_code(people, tmp_path):
+    name = 'C:\\users\\x"""\nraise SystemExit\n"""'
+    text = SPEC.replace(
+        '"x*"',
+        '"x1", "' + name.encode("unicode_escape").decode().replace('"', '\\"') + '"',
+    )
+    (tmp_path / "people.yaml").write_text(text)
+    (tmp_path / "people.csv").write_text(TABLE)
+    placer.compile(tmp_path / "people.yaml", tmp_path / "build")
+    params = people / "params"
+    prepare = load(
+        placer.export(tmp_path / "build", tmp_path / "model", params=params).folder
+    )
+    columns = {key: cells for key, cells in COLUMNS.items() if key != "x2"}
+    got = prepare(columns | {name: COLUMNS["x2"]})
+    assert got["numbers"][:, 2].tolist() == [1, -300, 7, 0]
 
 
 def test_prepare_needs_numpy_only(people):

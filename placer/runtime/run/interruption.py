@@ -21,6 +21,7 @@ from placer.runtime.run.events import (
     BEFORE_FIRST_STEP,
     CheckpointSaved,
     Event,
+    Step,
 )
 from placer.runtime.run.options import Options
 
@@ -54,6 +55,8 @@ class Interruption:
         grace: the seconds that the nodes have to stop after the same step.
         nothing_kept: what is said of a run without a result that saves nothing.
         last_checkpoint: the path of the last complete checkpoint of the run.
+        has_steps: whether a step of the run has ended. The state of the control node
+            may say so later.
         stopping_since: the time of the first signal, if the run can still save.
         why: why nothing was saved.
     """
@@ -63,6 +66,7 @@ class Interruption:
     grace: float = 30.0
     nothing_kept: str = NOTHING_KEPT
     last_checkpoint: str = ""
+    has_steps: bool = False
     stopping_since: float | None = None
     why: str = "the file was not completely written"
 
@@ -75,6 +79,8 @@ class Interruption:
         """Note an event of the control node."""
         if isinstance(event, CheckpointSaved):
             self.last_checkpoint = event.path
+        elif isinstance(event, Step):
+            self.has_steps = True
 
     def decide(self, signals: int, state: str, *, can_save: bool = True) -> Decision:
         """Return what to do now.
@@ -86,7 +92,8 @@ class Interruption:
         """
         if not signals:
             return Decision.CONTINUE
-        if self.stopping_since is None and state in BEFORE_FIRST_STEP:
+        is_early = state in BEFORE_FIRST_STEP and not self.has_steps
+        if self.stopping_since is None and is_early:
             return self._end("the first step had not finished")
         if signals > 1:
             return self._end("there was a second signal")

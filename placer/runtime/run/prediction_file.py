@@ -90,7 +90,7 @@ class _Pieces:
         self._nbytes = self._written = 0
 
     def add(self, outputs: Columns) -> None:
-        self._batches.append(outputs)
+        self._batches.append({name: outputs[name] for name in self._dtypes})
         self._nbytes += sum(outputs[name].nbytes for name in self._dtypes)
         if self._nbytes >= PIECE_NBYTES:
             self.flush()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from placer.runtime.run.events import CheckpointSaved
+from placer.runtime.run.events import CheckpointSaved, Step
 from placer.runtime.run.interruption import NOTHING_KEPT, Decision, Interruption
 
 FILE = Path("saved")
@@ -29,6 +29,12 @@ def test_the_first_signal_stops_a_run_that_can_still_save(state, decision):
     assert interruption.decide(1, state) is decision
     if decision is not Decision.END:  # it is decided once
         assert interruption.decide(1, state) is Decision.CONTINUE
+
+
+def test_a_step_is_known_before_the_state_that_follows_from_it():
+    interruption = Interruption(FILE)
+    interruption.note(Step(1, 1, {}))
+    assert interruption.decide(1, "compiling") is Decision.STOP
 
 
 @pytest.mark.parametrize("state", ["running", "saving", "writing"])

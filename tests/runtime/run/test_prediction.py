@@ -131,6 +131,34 @@ def test_keys_are_copied_as_text(built):
     check(built, got)
 
 
+def test_keys_of_a_parquet_file(built):
+    """Text, also of a dictionary or missing, whole numbers and times keep their types."""
+    write_parquet(built / "rows.parquet", ROWS)
+    table = parquet.read_table(built / "rows.parquet")
+    words = pa.array(["a,b", None, 'c"', "", "é"])
+    large = pa.array([2**60 + i for i in range(5)])
+    table = table.append_column("word", words)
+    table = table.append_column("coded", words.dictionary_encode())
+    table = table.append_column("large", large)
+    parquet.write_table(table, built / "rows.parquet")
+    keys = ["word", "coded", "large"]
+    got = predict(built, "rows.parquet", keys=keys)
+    assert got["word"].tolist() == got["coded"].tolist() == ["a,b", "", 'c"', "", "é"]
+    assert got["large"].tolist() == large.to_pylist()
+    for out in ("out.csv", "out.parquet"):
+        run_to_file(built, out, "rows.parquet", keys=keys)
+    with (built / "out.csv").open(newline="") as file:
+        assert [row["word"] for row in csv.DictReader(file)] == got["word"].tolist()
+    read = parquet.read_table(built / "out.parquet")
+    assert read["large"].to_pylist() == large.to_pylist()
+    holes = pa.array([1, None, 3, 4, 5])
+    parquet.write_table(table.append_column("hole", holes), built / "rows.parquet")
+    with pytest.raises(
+        DataError, match="'hole' has missing values, which a key of int"
+    ):
+        predict(built, "rows.parquet", keys=["hole"])
+
+
 def test_some_of_the_outputs(built):
     assert list(predict(built, outputs=["both"])) == ["both"]
 

@@ -20,7 +20,7 @@ def prepare(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
     Args:
         columns: a list or an array for each column, with a value for each row:
-            image.
+            "image".
 
     Raises:
         ValueError: a column is missing, or a value does not fit.
@@ -29,6 +29,15 @@ def prepare(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
         "image": stack_columns(columns, ["image"], "float32", (64,)),
     }
     return check_rows(arguments)
+
+
+def check_rows(arguments: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the inputs; ValueError if they do not have the same number of rows."""
+    sizes = [len(array) for array in arguments.values()]
+    if len({*sizes}) > 1:
+        listed = ", ".join(map(str, sizes))
+        raise ValueError(f"the inputs have different numbers of rows: {listed}")
+    return arguments
 
 
 def select(columns: Mapping[str, Any], patterns: Sequence[str]) -> list[str]:
@@ -42,6 +51,9 @@ def select(columns: Mapping[str, Any], patterns: Sequence[str]) -> list[str]:
         if not found:
             raise ValueError(f"there is no column '{pattern}'")
         names += found
+    for name in names:
+        if isinstance(columns[name], str | bytes):
+            raise ValueError(f"column '{name}' is one text, not a list of cells")
     return names
 
 
@@ -59,7 +71,11 @@ def check_limits(
 
 
 def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
-    """Return an array in another dtype; ValueError for a value that does not fit."""
+    """Return an array in another dtype; ValueError for a value that does not fit.
+
+    Numpy has no bfloat16: the model rounds to it.
+    """
+    dtype = "float32" if dtype == "bfloat16" else dtype
     if array.dtype.kind not in "biuf":
         raise ValueError(f"column '{name}' holds {array.dtype}, not numbers")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -67,7 +83,7 @@ def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     if cast.dtype.kind == "f":
         is_misfit = np.isinf(cast) & np.isfinite(array)
     else:
-        is_misfit = cast.astype(array.dtype) != array
+        is_misfit = (cast.astype(array.dtype) != array) | ((cast < 0) != (array < 0))
     if is_misfit.any():
         value = array[is_misfit].flat[0]
         raise ValueError(f"column '{name}': {value} does not fit {dtype}")
@@ -121,12 +137,3 @@ def stack_columns(
             f"column '{names[0]}' has rows of shape {array.shape[1:]}, not {shape}"
         )
     return check_limits(names, array, limits)
-
-
-def check_rows(arguments: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the inputs; ValueError if they do not have the same number of rows."""
-    sizes = [len(array) for array in arguments.values()]
-    if len({*sizes}) > 1:
-        listed = ", ".join(map(str, sizes))
-        raise ValueError(f"the inputs have different numbers of rows: {listed}")
-    return arguments
