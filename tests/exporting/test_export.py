@@ -63,8 +63,6 @@ def check_exported(build, columns, precision, tmp_path, in_process=True):
 
 IN_EVERY_RUN = [
     ("digits", "float32"),
-    ("digits_cnn", "float64"),
-    ("lstm", "float32"),
     ("wide_deep", "float64"),
 ]
 

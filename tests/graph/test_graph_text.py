@@ -5,6 +5,7 @@ import string
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.marks import slow_but
 
 from placer.compiler import lower_model
 from placer.errors import GraphError, Span
@@ -24,7 +25,7 @@ def round_trip(text):
     return print_graph(parse_graph(text))
 
 
-@pytest.mark.parametrize("nodes", [None, {"worker": 4}])
+@pytest.mark.parametrize("nodes", slow_but([None], [None, {"worker": 4}]))
 @pytest.mark.parametrize("spec", SPECS)
 def test_every_graph_of_every_spec_round_trips(spec, nodes):
     model = load(find_file(f"specs/{spec}.yaml"), nodes=nodes)

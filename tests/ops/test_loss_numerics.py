@@ -1,10 +1,13 @@
 """Losses compared with those of optax, at extremes and at kinks."""
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from support.marks import slow_but
 from support.op_gradient import result_and_gradients
 
 from placer import ops
@@ -164,8 +167,13 @@ def test_cosine_similarity_of_zeros_in_float16_is_0_by_default():
     assert ops.cosine_similarity(zeros, zeros)[0] == 0
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
-@pytest.mark.parametrize("classes", [4, 300, 70_000])
+@pytest.mark.parametrize(
+    ("dtype", "classes"),
+    slow_but(
+        [("int8", 300), ("uint8", 300), ("int16", 70_000), ("uint16", 70_000)],
+        product(["int8", "uint8", "int16", "uint16"], [4, 300, 70_000]),
+    ),
+)
 def test_there_may_be_more_classes_than_the_dtype_of_the_label(dtype, classes):
     logits = RNG.normal(size=(3, classes)).astype(np.float32)
     label = np.array([0, 1, 3])

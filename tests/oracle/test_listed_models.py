@@ -74,7 +74,7 @@ def _run_reference(model: str, folder: Path) -> Reference:
     )
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", slow_but({*MODELS} - {"images", "calls"}, MODELS))
 def test_one_process_trains_like_plain_jax(model, reference):
     check_same(reference(model).alone, reference(model).plain, "one process")
 
@@ -92,7 +92,7 @@ def test_a_placement_does_not_change_the_result(model, placement, reference, tmp
     check_same(placed, unplaced.alone, f"{placement} against one process")
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", slow_but({*MODELS} - {"images", "calls"}, MODELS))
 def test_parameters_with_zero_gradients_are_listed(model, reference):
     """All other parameters learn, and no update depends on rounding errors."""
     spec, gradients = spec_of(MODELS[model]), reference(model).plain.gradients

@@ -7,6 +7,7 @@ only some results of an op.
 import numpy as np
 import pytest
 import yaml
+from support.marks import slow_but
 from support.plain_jax_checks import check_against_plain_jax, op
 from support.run_ways import check_all_same, run_three_ways
 
@@ -90,7 +91,7 @@ def columns(rows: int, seed: int) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_but([*MODELS][:3], MODELS))
 def test_a_model_trains_like_plain_jax(name, tmp_path):
     spec = yaml.safe_load(SPEC) | {"graph": [yaml.safe_load(op) for op in MODELS[name]]}
     random = np.random.default_rng(3)

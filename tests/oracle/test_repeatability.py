@@ -105,7 +105,7 @@ EVERY_SPEC = [*sorted(file.stem for file in SPECS.glob("*.yaml")), "digits_py"]
 @pytest.mark.parametrize(
     "names",
     [
-        ["digits", "wide_deep", "flax_block_py"],
+        ["digits", "flax_block_py"],
         pytest.param(EVERY_SPEC, marks=pytest.mark.slow),
     ],
     ids=["some", "all"],

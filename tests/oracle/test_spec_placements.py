@@ -17,7 +17,7 @@ TOLERANCE = {"digits": 1e-6}
 digits falls to 0.005, but it is computed from terms of about 10; their rounding errors
 alone make this difference between plain JAX and one process. test_one_process.py checks
 the bounds of R1, and test_spec_in_float64.py checks 1e-9."""
-IN_EVERY_RUN = ("diabetes", "two_workers")
+IN_EVERY_RUN = ("two_workers",)
 
 
 @pytest.fixture(scope="module")
