@@ -11,9 +11,9 @@ import os
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import cycle, pairwise
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -25,6 +25,7 @@ from placer.errors import CheckpointError
 from placer.files.regular import open_regular
 from placer.types import ITEM_BYTES
 
+_THREADS: Final = 3
 _MAX_VIEWS: Final = 512
 """The most views that one call reads into; Linux allows 1,024."""
 
@@ -146,28 +147,31 @@ class Checkpoint:
                 ) from error
 
     def _read_file(self, name: str, wanted: list[Wanted]) -> None:
-        """Read ranges of one file, which are sorted. A second thread computes the
-        checksum of a chunk while the next one is read."""
-        stored = self._stored(name)
+        """Read ranges of one file, which are sorted, by several threads: while one
+        computes the checksum of a chunk, another reads the next."""
         with (
             open_regular(self.folder / name) as file,
-            ThreadPoolExecutor(1, "placer checksums") as pool,
+            ThreadPoolExecutor(_THREADS, "placer checkpoint") as pool,
         ):
-            pending: Future[None] | None = None
-            spares = cycle((bytearray(CHUNK), bytearray(CHUNK)))
-            for index, parts in _by_chunk(wanted).items():
-                low = index * CHUNK
-                spare = memoryview(next(spares))[: stored.nbytes - low]
-                views, copies = _scatter(parts, low, spare)
-                if _read_into(file, views, low) != len(spare):
-                    raise self._damaged(name, "it is shorter than its manifest says")
-                for out, part in copies:
-                    out[:] = part
-                if pending is not None:
-                    pending.result()
-                pending = pool.submit(self._check, name, index, views)
-            if pending is not None:
-                pending.result()
+            chunks = [
+                pool.submit(self._read_chunk, name, file, index, parts)
+                for index, parts in _by_chunk(wanted).items()
+            ]
+            for chunk in chunks:
+                chunk.result()
+
+    def _read_chunk(
+        self, name: str, file: BinaryIO, index: int, parts: Sequence[Wanted]
+    ) -> None:
+        """Read the wanted ranges of a chunk, and check its checksum."""
+        low = index * CHUNK
+        spare = memoryview(bytearray(min(CHUNK, self._stored(name).nbytes - low)))
+        views, copies = _scatter(parts, low, spare)
+        if _read_into(file, views, low) != len(spare):
+            raise self._damaged(name, "it is shorter than its manifest says")
+        for out, part in copies:
+            out[:] = part
+        self._check(name, index, views)
 
     def _check(self, name: str, index: int, views: Sequence[memoryview]) -> None:
         """Check the checksum of a chunk."""
