@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.free_addresses import eventually, free_addresses
+from support.marks import slow_but
 
 from placer.channel.protocol import Key
 from placer.channel.shared import rendezvous
@@ -108,7 +109,9 @@ def test_every_node_reports_the_killed_node(transport, lost):
             assert last_line(nodes[node]).startswith(f"{lost}: seen from ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    "number", slow_but([signal.SIGKILL], [signal.SIGKILL, signal.SIGSTOP])
+)
 @pytest.mark.parametrize(
     ("roles", "lost", "word"),
     [

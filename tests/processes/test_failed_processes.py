@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from support.marks import slow_but
 from support.real_runs import (
     INDEXED_READER,
     MANY_STEPS,
@@ -82,7 +83,7 @@ def test_a_reader_that_raises_in_a_step_is_named_with_its_row(tmp_path: Path) ->
     check_failed(ended, build, f"{first}\n{hint}\n{where}", match[1])
 
 
-@pytest.mark.parametrize("transport", ["shared", "zeromq"])
+@pytest.mark.parametrize("transport", slow_but(["zeromq"], ["shared", "zeromq"]))
 def test_every_node_started_by_hand_reports_the_error_of_a_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
 ) -> None:
@@ -324,7 +325,7 @@ def test_a_failed_op_is_reported_with_its_position_in_the_spec(
 # The run as a whole.
 
 
-@pytest.mark.parametrize("transport", ["shared", "zeromq"])
+@pytest.mark.parametrize("transport", slow_but(["shared"], ["shared", "zeromq"]))
 def test_a_loss_that_diverges_stops_all_nodes(tmp_path: Path, transport: str) -> None:
     build = compile_small(tmp_path, workers=2, rate=1e20)
     saved = tmp_path / "saved.safetensors"
