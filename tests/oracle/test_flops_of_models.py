@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.listed_models import MODELS, PLACEMENTS, spec_of
+from support.marks import slow_but
 from support.run_ways import write_spec
 
 from placer.compiler import compile
@@ -29,7 +30,7 @@ def without_remat(spec):
     return {**spec, "graph": graph}
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", slow_but(["numbers", "rows"], MODELS))
 def test_the_programs_add_up_to_one_process(model, tmp_path):
     spec = spec_of(MODELS[model])
     alone, _ = flops(spec, tmp_path / "alone", single_process=True)
@@ -39,7 +40,7 @@ def test_the_programs_add_up_to_one_process(model, tmp_path):
     assert alone > 0
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", slow_but(["numbers", "rows"], MODELS))
 def test_flops_of_recomputation_are_counted_separately(model, tmp_path):
     spec = spec_of(MODELS[model])
     assert ("remat" in yaml.dump(spec)) == (without_remat(spec) != spec)

@@ -81,6 +81,7 @@ def test_a_pipeline_trains_like_plain_jax(first, last, schedule, servers, tmp_pa
     )
 
 
+@pytest.mark.slow
 def test_the_devices_of_one_node_can_be_a_pipeline(tmp_path):
     nodes = {"worker": {"count": 1, "devices": {"gpu": 2}}}
     train = {

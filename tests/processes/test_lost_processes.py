@@ -77,7 +77,7 @@ def test_a_frozen_node_ends_the_launch_and_is_named(tmp_path: Path) -> None:
     ("number", "message"),
     [
         (signal.SIGKILL, "lost: its process has ended"),
-        (signal.SIGINT, "it was interrupted"),
+        pytest.param(signal.SIGINT, "it was interrupted", marks=pytest.mark.slow),
     ],
 )
 def test_nodes_started_by_hand_name_the_one_that_ended(

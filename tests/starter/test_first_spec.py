@@ -80,7 +80,7 @@ def bundled(name: str) -> dict[str, list]:
 @pytest.mark.parametrize(
     ("name", "metric", "low", "high"),
     [
-        ("iris", "accuracy", 0.85, 1),
+        pytest.param("iris", "accuracy", 0.85, 1, marks=pytest.mark.slow),
         pytest.param("breast_cancer", "auc", 0.98, 1, marks=pytest.mark.slow),
         pytest.param("wine", "accuracy", 0.85, 1, marks=pytest.mark.slow),
         ("diabetes", "rmse", 40, 65),

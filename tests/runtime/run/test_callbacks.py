@@ -122,7 +122,7 @@ def test_an_exception_of_a_callback_ends_the_run(build: Path, in_process: bool) 
     assert not [t for t in threading.enumerate() if t.name.startswith("placer worker")]
 
 
-@WAYS
+@pytest.mark.parametrize("in_process", slow_but([True], [True, False]))
 def test_a_slow_callback_delays_the_run_and_gets_every_step(
     build: Path, in_process: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
