@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from pathlib import Path
+from queue import SimpleQueue
 from typing import BinaryIO, Final
 
 from placer.checkpoint.manifest import CHUNK, Manifest, Stored, read_manifest
@@ -153,19 +154,39 @@ class Checkpoint:
             open_regular(self.folder / name) as file,
             ThreadPoolExecutor(_THREADS, "placer checkpoint") as pool,
         ):
+            spares: SimpleQueue[bytearray] = SimpleQueue()
+            for _ in range(_THREADS):
+                spares.put(bytearray(CHUNK))
+
+            def read_chunk(index: int, parts: Sequence[Wanted]) -> None:
+                spare = spares.get()
+                try:
+                    self._read_chunk(name, file, index, parts, memoryview(spare))
+                finally:
+                    spares.put(spare)
+
             chunks = [
-                pool.submit(self._read_chunk, name, file, index, parts)
+                pool.submit(read_chunk, index, parts)
                 for index, parts in _by_chunk(wanted).items()
             ]
-            for chunk in chunks:
-                chunk.result()
+            try:
+                for chunk in chunks:
+                    chunk.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
 
     def _read_chunk(
-        self, name: str, file: BinaryIO, index: int, parts: Sequence[Wanted]
+        self,
+        name: str,
+        file: BinaryIO,
+        index: int,
+        parts: Sequence[Wanted],
+        spare: memoryview,
     ) -> None:
-        """Read the wanted ranges of a chunk, and check its checksum."""
+        """Read the wanted ranges of a chunk, and check its checksum; what is not wanted
+        is read into `spare`."""
         low = index * CHUNK
-        spare = memoryview(bytearray(min(CHUNK, self._stored(name).nbytes - low)))
+        spare = spare[: self._stored(name).nbytes - low]
         views, copies = _scatter(parts, low, spare)
         if _read_into(file, views, low) != len(spare):
             raise self._damaged(name, "it is shorter than its manifest says")

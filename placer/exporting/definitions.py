@@ -49,15 +49,24 @@ class Module:
     def check_complete(self, name: str) -> None:
         """Check that a global name is defined by one statement that can be copied.
 
-        Raises PlacerError if others use it, such as `if` or `name[0] = 1`.
+        Raises PlacerError if others change it, such as `if`, `name[0] = 1`, or a second
+        assignment.
         """
+        is_defined = False
         for statement in self.tree.body:
-            if _is_copied(statement) or _is_of_type_checkers(statement):
+            if _is_of_type_checkers(statement):
                 continue
-            if name in _all_names(statement):
+            defines = name in _defined(statement)
+            if _is_copied(statement):
+                assigns = isinstance(statement, ast.Assign | ast.AnnAssign)
+                is_changed = is_defined and defines and assigns
+            else:
+                is_changed = name in _all_names(statement)
+            is_defined |= defines
+            if is_changed:
                 raise PlacerError(
                     f"'{self.name}.{name}' cannot be exported: line {statement.lineno} of"
-                    f" {self.name} uses it outside of a definition",
+                    f" {self.name} changes it, or defines it under a condition",
                     hint=f"define {name} in one statement at the top level of the module",
                 )
 

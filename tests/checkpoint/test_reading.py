@@ -91,6 +91,26 @@ def test_a_changed_byte_is_found_by_whoever_reads_its_chunk(tmp_path):
         checkpoint.read([other])
 
 
+def test_a_file_with_many_damaged_chunks_is_refused(tmp_path):
+    """The threads that read it end, whatever each of them finds."""
+    path = write_checkpoint(tmp_path, 1, 1)
+    file = path / "ps-0.safetensors"
+    content = bytearray(file.read_bytes())
+    assert len(content) > 6 * reading.CHUNK
+    for position in range(reading.CHUNK, len(content), reading.CHUNK):
+        content[position] ^= 1
+    file.write_bytes(content)
+    checkpoint = Checkpoint(path)
+    outs = {name: np.empty(ELEMENTS, np.float32) for name in ("value", "mu")}
+    wanted = [
+        each
+        for name, out in outs.items()
+        for each in checkpoint.wanted("w", name, 0, view_of(out))
+    ]
+    with pytest.raises(CheckpointError, match=r"ps-0.safetensors: chunk \d+ does not"):
+        checkpoint.read(wanted)
+
+
 @pytest.mark.parametrize("how", ["missing", "shorter", "longer", "a folder"])
 def test_a_file_that_is_not_complete_is_found_at_once(how, tmp_path):
     path = write_checkpoint(tmp_path, 1, 1)
