@@ -66,8 +66,10 @@ class StoredParameter(Struct, frozen=True):
 
 
 class Statistic(Struct, frozen=True):
-    """An array of a metric's sums; `data` are its bytes, so that it is exact."""
+    """An array of a metric's sums, of which `finalizer` computes the metric; `data` are
+    its bytes, so that it is exact."""
 
+    finalizer: str
     dtype: str
     shape: tuple[Size, ...]
     data: bytes

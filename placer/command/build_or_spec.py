@@ -1,11 +1,13 @@
-"""Loads a build: reads a build folder, or compiles a spec in memory."""
+"""Loads a build: reads a build folder, or compiles a spec."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from placer.build.folder import read_file
 from placer.build.plan import SOURCES, Plan, decode_sources, read_plan
@@ -45,22 +47,6 @@ class LoadedBuild:
         }
 
 
-def set_error(build: Path) -> BuildError:
-    """The error for keys that are set of a build."""
-    return BuildError(
-        f"'{build}' is a build, whose keys cannot be set",
-        hint="--set is for specs: compile the spec again",
-    )
-
-
-def no_code_error(build: Path) -> BuildError:
-    """The error for `--no-code` with a build, whose programs are code."""
-    return BuildError(
-        f"'{build}' is a build, and cannot be used without running its code",
-        hint="--no-code is for specs",
-    )
-
-
 def load_build(
     path: Path,
     *,
@@ -78,7 +64,7 @@ def load_build(
     """
     if path.is_dir():
         if overrides:
-            raise set_error(path)
+            raise _set_error(path)
         return LoadedBuild(path, read_plan(path), partial(read_file, path))
     from placer.compiler import compile_in_memory
 
@@ -91,3 +77,55 @@ def load_build(
         code=code,
     )
     return LoadedBuild(path, build.plan, build.files_in(Path()).__getitem__)
+
+
+@contextmanager
+def build_folder(
+    path: Path,
+    *,
+    overrides: Sequence[str] = (),
+    single_process: bool = False,
+    outputs: Sequence[str] | None = None,
+    code: bool = True,
+) -> Iterator[Path]:
+    """Yield a build folder to run: `path`, or a temporary one with a compiled spec.
+
+    The other arguments are those of `placer.compile`. Raises BuildError if any but
+    `outputs` is given for a build folder, SpecError if the spec is wrong.
+    """
+    if path.is_dir():
+        if single_process:
+            raise BuildError(
+                "--single-process is for a spec: a build has its nodes",
+                hint="compile one with: placer compile SPEC --single-process",
+            )
+        if overrides:
+            raise _set_error(path)
+        if not code:
+            raise BuildError(
+                f"'{path}' is a build, and cannot be used without running its code",
+                hint="--no-code is for specs",
+            )
+        yield path
+        return
+    from placer.compiler import compile
+
+    with TemporaryDirectory() as folder:
+        build = Path(folder) / "build"
+        compile(
+            path,
+            build,
+            overrides=overrides,
+            single_process=single_process,
+            outputs=outputs,
+            code=code,
+        )
+        yield build
+
+
+def _set_error(build: Path) -> BuildError:
+    """The error for keys that are set of a build."""
+    return BuildError(
+        f"'{build}' is a build, whose keys cannot be set",
+        hint="--set is for specs: compile the spec again",
+    )

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
-from placer.command.build_or_spec import no_code_error
 from placer.command.console import echo
 from placer.command.options import (
     NameList,
     build_or_spec_argument,
     code_option,
+    set_option,
 )
 
 
@@ -67,6 +65,7 @@ class Batches(click.ParamType[tuple[int, ...]]):
     help="Write StableHLO files for these numbers of rows, such as 1,32, instead of "
     "one for any number.",
 )
+@set_option
 @code_option
 def export_command(
     build: Path,
@@ -74,6 +73,7 @@ def export_command(
     out: Path,
     outputs: tuple[str, ...],
     batch: tuple[int, ...],
+    overrides: tuple[str, ...],
     code: bool,
 ) -> None:
     """Write the model of BUILD, with trained parameters, to a folder.
@@ -83,20 +83,15 @@ def export_command(
     parameters, and model.stablehlo is the model in the format of jax.export.
 
     The build needs outputs: `predict` in the spec, or `placer compile --outputs`. A
-    SPEC is compiled first, into a temporary folder; --no-code is for a SPEC.
+    SPEC is compiled first, into a temporary folder; --set and --no-code are for a SPEC.
     """
+    from placer.command.build_or_spec import build_folder
     from placer.exporting.export import export
 
-    with ExitStack() as exits:
-        if not build.is_dir():
-            from placer.compiler import compile
-
-            spec, folder = build, exits.enter_context(TemporaryDirectory())
-            build = Path(folder) / "build"
-            compile(spec, build, outputs=outputs or None, code=code)
-        elif not code:
-            raise no_code_error(build)
-        model = export(build, out, params=params, outputs=outputs, batch=batch)
+    with build_folder(
+        build, overrides=overrides, outputs=outputs or None, code=code
+    ) as folder:
+        model = export(folder, out, params=params, outputs=outputs, batch=batch)
     for text in model.warnings:
         echo(f"warning: {text}", err=True)
     arguments = ", ".join(("params", *model.arguments))

@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
-from placer.command.build_or_spec import no_code_error, set_error
 from placer.command.console import echo
 from placer.command.options import (
     NameList,
@@ -111,7 +109,7 @@ def predict_command(
     """
     import msgspec
 
-    from placer.errors import PlacerError
+    from placer.command.build_or_spec import build_folder
     from placer.launcher.predict import make_request, predict_to_file
     from placer.report.outcome import prediction_line
     from placer.runtime.run.options import Options
@@ -119,32 +117,19 @@ def predict_command(
     request = make_request(out, rows, outputs=outputs, keys=keys, columns=columns)
     chosen = Options(init_params=params, **options)
     with ExitStack() as exits:
-        if not build.is_dir():
-            from placer.compiler import compile
-
-            spec, folder = build, exits.enter_context(TemporaryDirectory())
-            build = Path(folder) / "build"
-            compile(
-                spec,
+        folder = exits.enter_context(
+            build_folder(
                 build,
                 overrides=overrides,
                 single_process=single_process,
                 outputs=outputs or None,
                 code=code,
             )
-        elif single_process:
-            raise PlacerError(
-                "--single-process is for a spec: a build has its nodes",
-                hint="compile one with: placer compile SPEC --single-process",
-            )
-        elif overrides:
-            raise set_error(build)
-        elif not code:
-            raise no_code_error(build)
+        )
         if in_process and as_json:  # prints of the model's modules must not mix
             exits.enter_context(redirect_stdout(sys.stderr))
         result = predict_to_file(
-            build, request, chosen, in_process=in_process, logs=logs
+            folder, request, chosen, in_process=in_process, logs=logs
         )
     for text in result.warnings:
         echo(f"warning: {text}", err=True)

@@ -128,7 +128,8 @@ def join(names: Sequence[str], arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def select(columns: Mapping[str, Any], patterns: Sequence[str]) -> list[str]:
-    """Return the names of columns that names and globs select, in order."""
+    """Return the names of columns that names and globs select; those of a glob in the
+    order of `columns`."""
     names: list[str] = []
     for pattern in patterns:
         if pattern in columns:

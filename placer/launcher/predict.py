@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,7 @@ def predict(
         if isinstance(rows, Mapping):
             arrays = {key: np.asarray(value) for key, value in rows.items()}
             rows = folder / "rows.npz"
-            np.savez(rows, **arrays)  # type: ignore[arg-type]
+            _write_arrays(rows, arrays)
             used = {
                 n for output in read_plan(Path(build)).outputs for n in output.inputs
             }
@@ -115,6 +116,21 @@ def predict(
             warnings.warn(text, RunWarning, stacklevel=2)
         with np.load(folder / "outputs.npz", allow_pickle=False) as file:
             return dict(file)
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays of any names; `numpy.savez` has names of its own, such as `file`."""
+    import numpy as np
+
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            if array.dtype.hasobject:
+                raise PlacerError(
+                    f"the rows of '{name}' are Python objects, not numbers or text",
+                    hint="fill in what is missing, and make all rows of the same length",
+                )
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array)
 
 
 def make_request(

@@ -133,7 +133,6 @@ def test_a_signal_does_not_interrupt_writing_the_file(tmp_path, number):
             "there was a second signal",
         ),
         ("state=running await_order state=saving wait", True, 0.2, "a second signal"),
-        ("state=running await_order fail=broken wait", False, TIMEOUT, "broken"),
     ],
 )
 def test_nodes_that_do_not_save_are_ended(tmp_path, script, again, grace, why):
@@ -145,3 +144,10 @@ def test_nodes_that_do_not_save_are_ended(tmp_path, script, again, grace, why):
     assert saved.startswith("nothing was saved: ")
     assert saved.endswith(why)
     assert last == "ended by SIGTERM"
+
+
+def test_a_failure_while_all_nodes_stop_is_reported(tmp_path):
+    script = "state=running await_order fail=broken wait"
+    status, err = interrupt_launcher(tmp_path, script, signal.SIGTERM)
+    assert status == 128 + signal.SIGTERM
+    assert "the run had failed: worker:0 failed: step 1: broken\n" in err

@@ -6,7 +6,7 @@ import math
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
 
@@ -16,7 +16,6 @@ import numpy as np
 from placer.channel.types import Array
 from placer.checkpoint.manifest import Progress, Statistic
 from placer.errors import RunError
-from placer.runtime.metrics.evaluation_watch import EvaluationWatch
 from placer.runtime.metrics.learning_rates import rate_schedules
 from placer.runtime.metrics.statistics import (
     Statistics,
@@ -36,8 +35,8 @@ class _Line(msgspec.Struct):
     step: int
 
 
-def _encode(sums: Array) -> Statistic:
-    return Statistic(str(sums.dtype), sums.shape, sums.tobytes())
+def _encode(sums: Array, finalizer: str) -> Statistic:
+    return Statistic(finalizer, str(sums.dtype), sums.shape, sums.tobytes())
 
 
 def _decode(stored: Statistic) -> Array:
@@ -50,7 +49,6 @@ class HistoryWriter:
     Args:
         execution: the run of the node. The control node writes a line of JSON per step
             to the file of `--history`, if any, and reports an event per step.
-        watches: receive the metrics of each evaluation.
 
     Attributes:
         steps: the number of the last step.
@@ -60,9 +58,7 @@ class HistoryWriter:
         RunError: if the file cannot be written.
     """
 
-    def __init__(
-        self, execution: Execution, watches: Sequence[EvaluationWatch] = ()
-    ) -> None:
+    def __init__(self, execution: Execution) -> None:
         by_name = finalizers_of(execution.plan)
         self._finalizers = {name: by_name[name] for name in execution.plan.metrics}
         self._rates = rate_schedules(execution.plan)
@@ -72,7 +68,6 @@ class HistoryWriter:
         self._file: FileIO | None = None
         self.steps = 0
         self.eval: dict[str, float] = {}
-        self._watches = watches
         self._seconds = self._seconds_before = 0.0
 
     def open(self, progress: Progress | None = None) -> None:
@@ -85,9 +80,8 @@ class HistoryWriter:
             self.steps = progress.step
             self._seconds = self._seconds_before = progress.seconds
             stored = progress.statistics
-            if (
-                stored.keys() == self._finalizers.keys()
-            ):  # else the metrics have changed
+            finalizers = {name: each.finalizer for name, each in stored.items()}
+            if finalizers == self._finalizers:  # else the metrics have changed
                 self._rows = progress.rows
                 self._sums = {name: _decode(each) for name, each in stored.items()}
             self.eval = {name: float(value) for name, value in progress.eval.items()}
@@ -110,7 +104,10 @@ class HistoryWriter:
             batches=batches,
             rows=self._rows,
             seconds=self._seconds,
-            statistics={name: _encode(each) for name, each in self._sums.items()},
+            statistics={
+                name: _encode(each, self._finalizers[name])
+                for name, each in self._sums.items()
+            },
             eval={n: v if math.isfinite(v) else str(v) for n, v in self.eval.items()},
         )
 
@@ -159,8 +156,6 @@ class HistoryWriter:
         )
         if line.eval is not None:
             self.eval = line.eval
-            for watch in self._watches:
-                watch.add(line.step, line.eval)
         self._seconds = self._seconds_before + line.seconds
         step = Step(
             line.step,

@@ -57,7 +57,7 @@ def execute(execution: Execution, hooks: Hooks) -> Result | None:
         devices = contexts.enter_context(open_devices(execution.me, execution.emulates))
         contexts.enter_context(in_precision(plan, execution.me))
         watches = make_watches(execution)
-        history = HistoryWriter(execution, tuple(watches))
+        history = HistoryWriter(execution)
         contexts.callback(history.close)
         loss = LossWatch(
             plan, partial(execution.common_step.request, Action.STOP), execution.report

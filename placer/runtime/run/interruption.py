@@ -119,14 +119,16 @@ class Interruption:
                 without a result.
             failure: what has failed, if anything.
         """
-        if not self.saves:
-            if failure is not None and steps is None:
-                return f"the run had failed: {failure}"
-            return "" if steps is not None else self.nothing_kept
         if steps is None:
             last = self.last_checkpoint
             before = f"; the last checkpoint is {last}" if last else ""
-            return f"nothing was saved: {failure or self.why}{before}"
+            if failure is not None:
+                return f"the run had failed: {failure}{before}"
+            if not self.saves:
+                return self.nothing_kept
+            return f"nothing was saved: {self.why}{before}"
+        if not self.saves:
+            return ""
         saved = []
         if self.params_file is not None:
             saved.append(f"the parameters are in {self.params_file}")

@@ -52,7 +52,8 @@ def prediction_file(
         rows: the number of all rows.
 
     Raises:
-        DataError: if the file cannot be written.
+        DataError: if the file cannot be written, or two columns of a `.csv` have the
+            same name.
     """
     path = path.resolve()
     dtypes = {each.name: _storable(np.dtype(each.dtype)) for each in outputs}
@@ -141,6 +142,11 @@ def _as_cells(columns: Columns) -> pa.Table:
             array = array.astype(np.float32)
         for index in np.ndindex(array.shape[1:]):
             column = ".".join([name, *map(str, index)])
+            if column in cells:
+                raise DataError(
+                    f"two columns of the predictions would be named '{column}'",
+                    hint="write .parquet or .npz, where an output is one column",
+                )
             cells[column] = pa.array(np.ascontiguousarray(array[:, *index]))
     return pa.table(cells)
 

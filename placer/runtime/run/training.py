@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -35,8 +35,8 @@ class Watches:
     best: EvaluationWatch | None = None
     stopping: EvaluationWatch | None = None
 
-    def __iter__(self) -> Iterator[EvaluationWatch]:
-        return iter(w for w in (self.best, self.stopping) if w is not None)
+    def __bool__(self) -> bool:
+        return self.best is not None or self.stopping is not None
 
     def restore(self, progress: Progress) -> None:
         """Continue from the position of a checkpoint."""
@@ -53,8 +53,17 @@ class Watches:
             stopping=self.stopping and self.stopping.found,
         )
 
-    def action(self, step: int) -> Action:
-        """Return what to do after the evaluation that followed a step."""
+    def add(self, step: int, metrics: Mapping[str, float], *, is_due: bool) -> Action:
+        """Add the evaluation after a step; return what follows from it.
+
+        An evaluation that is made only because the run ends does not count for
+        `train.early_stopping`: a run that continues later stops where it would have
+        stopped without the break.
+        """
+        if self.best is not None:
+            self.best.add(step, metrics)
+        if self.stopping is not None and is_due:
+            self.stopping.add(step, metrics)
         action = Action.NONE
         if self.best is not None and self.best.is_best(step):
             action |= Action.SAVE
@@ -176,8 +185,8 @@ class Training:
         self.step(node)
         execution.timing.add(time.perf_counter() - start, node.count)
         ends_epoch = index + 1 == self._steps_per_epoch
-        evaluated = number % self._evaluation_every == 0 or number == total
-        evaluated = evaluated and self.evaluate is not None
+        is_due = number % self._evaluation_every == 0
+        evaluated = self.evaluate is not None and (is_due or number == total)
         self.metrics.end_step(number, epoch + 1, node.count, evaluated=evaluated)
         action = Action.NONE
         if evaluated:
@@ -188,26 +197,23 @@ class Training:
             self.evaluate(node)
             self.metrics.end_evaluation(number, node.evaluating.epoch_rows)
             execution.report_state("running")
-            action = self._verdict(number)
+            action = self._verdict(number, is_due)
         checkpoints = self.checkpoints
         if checkpoints is not None and checkpoints.is_due(number, ends_epoch):
             action |= Action.SAVE
         return action
 
-    def _verdict(self, step: int) -> Action:
+    def _verdict(self, step: int, is_due: bool) -> Action:
         """Return what follows from an evaluation, which the control node decides before
         any node begins the next step."""
-        if not [*self.watches]:
+        if not self.watches:
             return Action.NONE
-        plan, channel, key = (
-            self.execution.plan,
-            self.execution.channel,
-            Key(VERDICT, step),
-        )
+        plan, channel = self.execution.plan, self.execution.channel
+        key = Key(VERDICT, step)
         if not self.execution.is_control:
             return Action(receive_json(channel, plan.control, key, int))
         self.metrics.flush()
-        action = self.watches.action(step)
+        action = self.watches.add(step, self.history.eval, is_due=is_due)
         for node in plan.nodes:
             if node.name != plan.control:
                 send_json(channel, node.name, key, action)

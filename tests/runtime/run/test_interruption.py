@@ -68,7 +68,7 @@ def test_a_signal_ends_a_run_that_cannot_save(file, can_save):
     [
         (FILE, 3, None, "stopped after step 3; the parameters are in saved"),
         (FILE, 3, "boom", "stopped after step 3; the parameters are in saved"),
-        (FILE, None, "boom", "nothing was saved: boom"),
+        (FILE, None, "boom", "the run had failed: boom"),
         (None, None, "boom", "the run had failed: boom"),
         (None, None, None, NOTHING_KEPT),
         (None, 3, "boom", ""),
@@ -85,5 +85,5 @@ def test_the_outcome_names_the_last_checkpoint():
         "stopped after step 2; the checkpoint is saved/step-000002"
     )
     assert interruption.outcome(None, "boom") == (
-        "nothing was saved: boom; the last checkpoint is saved/step-000002"
+        "the run had failed: boom; the last checkpoint is saved/step-000002"
     )

@@ -175,6 +175,10 @@ def test_rows_as_arrays(built):
     )
     check(built, got)
     assert got["sort"].tolist() == [0, 1, 1, 0, 1]
+    got = predict(built, {"x": x, "kind": got["sort"], "file": [7] * 5}, keys=["file"])
+    assert got["file"].tolist() == [7] * 5
+    with pytest.raises(PlacerError, match="the rows of 'x' are Python objects"):
+        predict(built, {"x": [[1, 2, None]], "kind": [0]})
 
 
 @pytest.mark.parametrize("nodes", [{"worker": 3}, {"worker": 1, "ps": 1}])
@@ -232,6 +236,14 @@ def test_a_csv_file(built):
     assert [row["id"] for row in rows] == [row[0] for row in ROWS]
     both = [[float(row[f"both.{i}"]) for i in range(3)] for row in rows]
     check(built, {"score": [float(row["score"]) for row in rows], "both": both})
+
+
+def test_columns_of_a_csv_file_have_different_names(built):
+    rows = (built / "rows.csv").read_text()
+    (built / "rows.csv").write_text(rows.replace("id,", "both.1,", 1))
+    with pytest.raises(DataError, match=r"predictions would be named 'both\.1'"):
+        run_to_file(built, "out.csv", keys=["both.1"])
+    run_to_file(built, "out.npz", keys=["both.1"])
 
 
 def test_an_npy_file_has_one_output(built):

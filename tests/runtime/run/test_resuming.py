@@ -241,6 +241,25 @@ def test_early_stopping_and_the_best_checkpoint_are_decided_at_their_step(tmp_pa
     assert read_manifest(last).progress.best.value == losses[best]
 
 
+def test_breaks_do_not_bring_early_stopping_forward(tmp_path):
+    """The evaluations at the ends of parts of the run do not count."""
+    optimizer = {"op": "sgd", "learning_rate": 30.0, "place": "/node:ps"}
+    train = {
+        "optimizer": optimizer,
+        "nan": "warn",
+        "eval": {"every": "2 steps"},
+        "early_stopping": {"metric": "loss", "mode": "min", "patience": 3},
+    }
+    built = build(tmp_path, spec(train=train))
+    whole = run(built).steps
+    assert 8 <= whole < 24
+    options = {"checkpoint": tmp_path / "kept"}
+    for steps in (3, 5, 7):
+        assert run(built, steps=steps, **options).steps == steps
+        options["resume"] = tmp_path / "kept"
+    assert run(built, **options).steps == whole
+
+
 def test_an_interval_of_time_is_that_of_one_clock(tmp_path, capsys):
     """Between two checkpoints the interval passes on the control node."""
     run(
