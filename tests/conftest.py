@@ -8,6 +8,8 @@ from importlib.metadata import version
 import jax
 import pytest
 
+from placer.memory.compilation import keep_compiled
+
 # So that a failed `assert` in a shared check shows the values that it compares.
 pytest.register_assert_rewrite("support")
 
@@ -16,6 +18,16 @@ os.environ["PLACER_VERIFY"] = "all"
 
 # Two of these emulate other devices; more devices would make all tests slower.
 jax.config.update("jax_num_cpu_devices", 3)
+
+# Many tests compile the same small programs, in several processes.
+keep_compiled()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist, for `-n auto`
+def pytest_xdist_auto_num_workers():
+    """One more than there are cores: some tests wait for processes that they start."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_collection_modifyitems(items):

@@ -44,8 +44,8 @@ def run_command(
 
     `placer launch` does this for all nodes. To start them by hand, run this command
     once for each node, in any order and with the same options. The first node of the
-    build prints the result; with --checkpoint or --save-params, Ctrl-C on it stops all nodes after the
-    same step and saves. So does Ctrl-C on any other node.
+    build prints the result. With --checkpoint or --save-params, Ctrl-C on any node
+    stops all nodes after the same step, and they save.
     """
     from placer.build.plan import read_plan
     from placer.launcher.local import check_output_files
@@ -65,16 +65,21 @@ def run_command(
     interruption = interruption_of(plan, build, chosen)
     alone = report_fd is None and interruption.saves
     with catch_signals(first_only=True) if alone else nullcontext() as signals:
-        result = run(
-            build,
-            node,
-            endpoints=endpoints,
-            options=chosen,
-            report_fd=report_fd,
-            order_fd=signals.wake if signals is not None else order_fd,
-            job=job,
-            prediction=read_request(prediction) if prediction else None,
-        )
+        try:
+            result = run(
+                build,
+                node,
+                endpoints=endpoints,
+                options=chosen,
+                report_fd=report_fd,
+                order_fd=signals.wake if signals is not None else order_fd,
+                job=job,
+                prediction=read_request(prediction) if prediction else None,
+            )
+        except KeyboardInterrupt:
+            if signals is not None:
+                signals.raise_first()
+            raise
     if isinstance(result, PredictionResult):  # only a launcher asks for predictions
         return
     if result is not None and report_fd is None:  # else the launcher prints it

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 from pathlib import Path
 
 import pytest
 from support.real_runs import (
     MANY_STEPS,
+    TIMEOUT,
     compile_small,
     first_step_waiter,
     node_processes,
@@ -19,6 +21,7 @@ from support.real_runs import (
 from support.real_runs import placer_command as command
 
 import placer
+from placer.channel.ports import free_endpoints
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +83,23 @@ def test_nodes_started_by_hand_save_when_the_first_is_interrupted(build, tmp_pat
     status = {node: each.status for node, each in ended.items()}
     assert status == {"worker:0": 130, "worker:1": 0, "ps:0": 0}
     check_saved(build, ended["worker:0"].err, saved)
+
+
+@pytest.mark.slow  # it waits for nodes that have not joined, to say why it ends
+def test_a_node_that_waits_for_the_others_ends_at_once(build, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        first.settimeout(TIMEOUT)
+        endpoints = free_endpoints(["worker:1", "ps:0"])
+        endpoints["worker:0"] = f"127.0.0.1:{first.getsockname()[1]}"
+        listed = ",".join(f"{node}={address}" for node, address in endpoints.items())
+        options = "--transport=zeromq", f"--save-params={tmp_path / 'saved'}"
+        words = ["run", build, "--node=worker:1", "--endpoints", listed, *options]
+        with running_command(command(*words)) as run:
+            first.accept()[0].close()
+            run.process.send_signal(signal.SIGTERM)
+            ended = run.wait()
+    assert ended.status == 128 + signal.SIGTERM
+    assert ended.err.splitlines() == [
+        "warning: nothing was saved: the first step had not finished",
+        "ended by SIGTERM",
+    ]

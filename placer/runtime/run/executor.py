@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import partial
 
+from placer.checkpoint.manifest import Progress
 from placer.errors import RunError
 from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.stream import MetricsStream
@@ -51,106 +52,119 @@ def execute(execution: Execution, hooks: Hooks) -> Result | None:
     Returns:
         The result of the run on the control node, None on the others.
     """
-    plan, channel, options = execution.plan, execution.channel, execution.options
-    step, evaluate = hooks.step, hooks.evaluate
     with ExitStack() as contexts:
-        devices = contexts.enter_context(open_devices(execution.me, execution.emulates))
-        contexts.enter_context(in_precision(plan, execution.me))
-        watches = make_watches(execution)
-        history = HistoryWriter(execution)
-        contexts.callback(history.close)
-        loss = LossWatch(
-            plan, partial(execution.common_step.request, Action.STOP), execution.report
-        )
-        metrics = MetricsStream(plan, channel, history, loss)
-        execution.report_state(CONNECTING)
-        channel.join()
-        node, tables = _prepare(execution, metrics, devices)
-        execution.node = node
-        execution.report_state(COMPARING)
-        digests = run_handshake(execution, node)
-        checkpoints, progress = None, None
-        if execution.keeps_digests:
-            batches = node.training, node.evaluating
-            facts = gather_facts(execution, devices, batches, digests)
-            if options.resume is not None:
-                execution.report_state(LOADING)
-                progress = resume(
-                    execution, tables, facts, count_steps(execution, node)
-                )
-                watches.restore(progress)
-            if execution.checkpointing is not None:
-                checkpoints = contexts.enter_context(
-                    Checkpoints(execution, tables, facts, history.sync)
-                )
-        history.open(progress)
-        execution.report_state(COMPILING)
-        node.where = "compiling"
-        if not options.debug_nans:  # nothing is compiled with debug_nans
-            run_warm_up(plan, node, step, evaluate)
-        node.where = ""
-        execution.report_state(PREPARED)
-        barrier(plan, channel, {}, READY)
-        if options.debug_nans:
-            step = _with_nan_check(execution, node, step)
-        with metrics:
-            training = Training(
-                execution,
-                node,
-                metrics,
-                history,
-                watches,
-                checkpoints,
-                loss,
-                step,
-                evaluate,
-            )
+        training, progress = _start(execution, hooks, contexts)
+        with training.metrics:
             training.run(progress)
-        node.where = "after the last step"
-        execution.common_step.end()
-        if checkpoints is not None:
-            execution.report_state("saving")
-            checkpoints.wait()
-        loss.check(execution.step, saves=options.save_params is not None)
-        parameters = {}
-        if options.save_params is not None:
-            execution.report_state("saving")
-            parameters = gather_parameters(plan, channel, node.tables)
-        waited = checkpoints.seconds if checkpoints is not None else 0.0
-        own = {"bytes_sent": channel.bytes_sent, "checkpoint_seconds": waited}
-        reports = barrier(plan, channel, own, DONE)
-        # From here on no node needs another, so losing one no longer fails the run.
-        execution.on_settled()
-        if not execution.is_control:
-            execution.report_state("done")
-            return None
-        execution.report_state("writing")
-        if options.save_params is not None:
-            save(options.save_params, parameters)
-        history.close()
-        if checkpoints is not None and checkpoints.problem:
-            raise RunError(
-                checkpoints.problem,
-                hint="the run has ended; its last complete checkpoint is "
-                f"{checkpoints.saved or 'none'}",
+        return _finish(training)
+
+
+def _start(
+    execution: Execution, hooks: Hooks, contexts: ExitStack
+) -> tuple[Training, Progress | None]:
+    """Prepare a run up to its first step, on all nodes.
+
+    Returns:
+        The steps, and the position of the checkpoint that the run continues from.
+    """
+    plan, channel, options = execution.plan, execution.channel, execution.options
+    devices = contexts.enter_context(open_devices(execution.me, execution.emulates))
+    contexts.enter_context(in_precision(plan, execution.me))
+    watches = make_watches(execution)
+    history = HistoryWriter(execution)
+    contexts.callback(history.close)
+    loss = LossWatch(
+        plan, partial(execution.common_step.request, Action.STOP), execution.report
+    )
+    metrics = MetricsStream(plan, channel, history, loss)
+    execution.report_state(CONNECTING)
+    channel.join()
+    node, tables = _make_node(execution, metrics, devices)
+    execution.node = node
+    execution.report_state(COMPARING)
+    digests = run_handshake(execution, node)
+    checkpoints, progress = None, None
+    if execution.keeps_digests:
+        batches = node.training, node.evaluating
+        facts = gather_facts(execution, devices, batches, digests)
+        if options.resume is not None:
+            execution.report_state(LOADING)
+            progress = resume(execution, tables, facts, count_steps(execution, node))
+            watches.restore(progress)
+        if execution.checkpointing is not None:
+            checkpoints = contexts.enter_context(
+                Checkpoints(execution, tables, facts, history.sync)
             )
-        result = Result(
-            steps=history.steps,
-            metrics=history.metrics,
-            eval=history.eval,
-            samples_per_second=execution.timing.rate,
-            bytes_sent={
-                node_plan.name: report["bytes_sent"]
-                for node_plan, report in zip(plan.nodes, reports, strict=True)
-            },
-            checkpoint_seconds=max(each["checkpoint_seconds"] for each in reports),
-        )
-        execution.report(result)
+    history.open(progress)
+    step, evaluate = hooks.step, hooks.evaluate
+    execution.report_state(COMPILING)
+    node.where = "compiling"
+    if options.debug_nans:  # nothing is compiled
+        step = _with_nan_check(execution, node, step)
+    else:
+        run_warm_up(plan, node, step, evaluate)
+    node.where = ""
+    execution.report_state(PREPARED)
+    barrier(plan, channel, {}, READY)
+    return Training(
+        execution, node, metrics, history, watches, checkpoints, loss, step, evaluate
+    ), progress
+
+
+def _finish(training: Training) -> Result | None:
+    """Save what the run has to save, and wait for all nodes.
+
+    Returns:
+        The result of the run on the control node, None on the others.
+    """
+    execution, checkpoints = training.execution, training.checkpoints
+    plan, channel, options = execution.plan, execution.channel, execution.options
+    training.node.where = "after the last step"
+    execution.common_step.end()
+    if checkpoints is not None:
+        execution.report_state("saving")
+        checkpoints.wait()
+    training.loss.check(execution.step, saves=options.save_params is not None)
+    parameters = {}
+    if options.save_params is not None:
+        execution.report_state("saving")
+        parameters = gather_parameters(plan, channel, training.node.tables)
+    waited = checkpoints.seconds if checkpoints is not None else 0.0
+    own = {"bytes_sent": channel.bytes_sent, "checkpoint_seconds": waited}
+    reports = barrier(plan, channel, own, DONE)
+    # From here on no node needs another, so losing one no longer fails the run.
+    execution.on_settled()
+    if not execution.is_control:
         execution.report_state("done")
-        return result
+        return None
+    execution.report_state("writing")
+    if options.save_params is not None:
+        save(options.save_params, parameters)
+    history = training.history
+    history.close()
+    if checkpoints is not None and checkpoints.problem:
+        raise RunError(
+            checkpoints.problem,
+            hint="the run has ended; its last complete checkpoint is "
+            f"{checkpoints.saved or 'none'}",
+        )
+    result = Result(
+        steps=history.steps,
+        metrics=history.metrics,
+        eval=history.eval,
+        samples_per_second=execution.timing.rate,
+        bytes_sent={
+            node.name: report["bytes_sent"]
+            for node, report in zip(plan.nodes, reports, strict=True)
+        },
+        checkpoint_seconds=max(each["checkpoint_seconds"] for each in reports),
+    )
+    execution.report(result)
+    execution.report_state("done")
+    return result
 
 
-def _prepare(
+def _make_node(
     execution: Execution, metrics: MetricsStream, devices: Devices
 ) -> tuple[Node, dict[str, BlockTable]]:
     """Create everything that a program needs, except for what the handshake decides;

@@ -33,6 +33,7 @@ STOPPING: Final = (
 NOTHING_KEPT: Final = (
     "nothing was saved: with --checkpoint DIR, an interrupted run can be continued"
 )
+TOO_EARLY: Final = "the first step had not finished"
 NOTHING_PREDICTED: Final = "the predictions were not written"
 """What is said of a prediction that a signal has ended."""
 
@@ -94,7 +95,7 @@ class Interruption:
             return Decision.CONTINUE
         is_early = state in BEFORE_FIRST_STEP and not self.has_steps
         if self.stopping_since is None and is_early:
-            return self._end("the first step had not finished")
+            return self._end(TOO_EARLY)
         if signals > 1:
             return self._end("there was a second signal")
         is_saving = state in ("saving", *AFTER_LAST_BARRIER)

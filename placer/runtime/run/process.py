@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -31,10 +32,15 @@ from placer.runtime.program.devices import reserve_cpu_devices
 from placer.runtime.program.load import Hook, load_program
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.event_pipe import EventPipe
-from placer.runtime.run.events import NodeWarning, Output, show_output
+from placer.runtime.run.events import (
+    BEFORE_FIRST_STEP,
+    NodeWarning,
+    Output,
+    show_output,
+)
 from placer.runtime.run.executor import execute
 from placer.runtime.run.failure import failure_event, root_cause_reported
-from placer.runtime.run.interruption import STOPPING
+from placer.runtime.run.interruption import STOPPING, TOO_EARLY
 from placer.runtime.run.options import Options
 from placer.runtime.run.output import report_output
 from placer.runtime.run.prediction import predict
@@ -84,7 +90,8 @@ def run(
             Without it, warnings go to standard error.
         order_fd: a file descriptor; one byte that can be read from it asks the control
             node to stop the run, after the same step on all nodes and without a last
-            evaluation. The caller closes it.
+            evaluation. Without `report_fd`, a node that has not begun its first step
+            is interrupted instead. The caller closes it.
         job: a name that distinguishes runs on the same addresses; by default the
             build's hash.
         prediction: predict these rows instead of training.
@@ -147,7 +154,7 @@ def run(
             plan, folder, me, channel, options, report, on_settled=forced_exit.cancel
         )
         if order_fd is not None:
-            _start_order_thread(order_fd, execution, announce=pipe is None)
+            _start_order_thread(order_fd, execution, alone=pipe is None)
         with ExitStack() as contexts:
             contexts.enter_context(node_in_process(node))
             if pipe is not None:
@@ -180,15 +187,24 @@ def run(
             pipe.close(EXIT_TIMEOUT)
 
 
-def _start_order_thread(fd: int, execution: Execution, *, announce: bool) -> None:
+def _start_order_thread(fd: int, execution: Execution, *, alone: bool) -> None:
     """Start a thread that requests a stop once a byte can be read from `fd`. The end of
-    the file is not a request: the launcher may have ended."""
+    the file is not a request: the launcher may have ended.
+
+    Without a launcher (`alone`), it also says what happens, and interrupts a node
+    before its first step: there is nothing to save.
+    """
 
     def read() -> None:
-        if os.read(fd, 1):
-            execution.common_step.request(Action.STOP)
-            if announce:  # otherwise the launcher does
-                execution.report(NodeWarning(STOPPING))
+        if not os.read(fd, 1):
+            return
+        if alone and execution.state in BEFORE_FIRST_STEP:
+            execution.report(NodeWarning(f"nothing was saved: {TOO_EARLY}"))
+            os.kill(os.getpid(), signal.SIGINT)
+            return
+        execution.common_step.request(Action.STOP)
+        if alone:
+            execution.report(NodeWarning(STOPPING))
 
     threading.Thread(target=read, name="placer orders", daemon=True).start()
 
