@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from placer.errors import PlacerError
 from placer.exporting.forward_only import without_gradients, without_methods
 from placer.exporting.imports import join_imports
+from placer.exporting.scopes import global_references
 from placer.graph.fresh_names import unique_name
 
 Key = tuple[str, str]
@@ -144,8 +145,7 @@ class Copies:
     def _needs(self, key: Key) -> dict[str, Key | str]:
         """Return what a definition takes from its module: definitions and imports."""
         found = {
-            used: self._resolve(key[0], used)
-            for used in _global_names(ast.parse(self._texts[key]))
+            used: self._resolve(key[0], used) for used in _used_names(self._texts[key])
         }
         return {n: need for n, need in found.items() if need not in (None, key)}
 
@@ -318,42 +318,9 @@ def _is_string(statement: ast.stmt) -> bool:
     )
 
 
-def _global_names(tree: ast.AST) -> Sequence[str]:
+def _used_names(text: str) -> Iterable[str]:
     """Return the names that a definition takes from its module, in order."""
-    local = _local_names(tree)
-    annotated = {
-        name.id
-        for node in ast.walk(tree)
-        for annotation in (
-            getattr(node, "annotation", None),
-            getattr(node, "returns", None),
-        )
-        if isinstance(annotation, ast.AST)
-        for name in ast.walk(annotation)
-        if isinstance(name, ast.Name)
-    }
-    names = {
-        node.id: None
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and (node.id not in local or node.id in annotated)
-    }
-    return [*names]
-
-
-def _local_names(tree: ast.AST) -> set[str]:
-    """Return the names of the arguments, variables and functions inside of functions."""
-    local: set[str] = set()
-    for function in ast.walk(tree):
-        if not isinstance(function, ast.FunctionDef | ast.Lambda):
-            continue
-        for node in ast.walk(function):
-            if isinstance(node, ast.arg):
-                local.add(node.arg)
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                local.add(node.id)
-            elif isinstance(node, ast.FunctionDef) and node is not function:
-                local.add(node.name)
-    return local
+    return dict.fromkeys(name.id for name in global_references(ast.parse(text)))
 
 
 def rename(text: str, names: dict[str, str]) -> str:
@@ -363,11 +330,11 @@ def rename(text: str, names: dict[str, str]) -> str:
         return text
     tree = ast.parse(text)
     lines = text.encode().split(b"\n")
-    local = _local_names(tree)
-    places: list[tuple[int, int, str]] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in names and node.id not in local:
-            places.append((node.lineno, node.col_offset, node.id))
+    places = [
+        (node.lineno, node.col_offset, node.id)
+        for node in global_references(tree)
+        if node.id in names
+    ]
     for statement in tree.body:
         match statement:
             case ast.FunctionDef(name=name, lineno=line) if name in names:

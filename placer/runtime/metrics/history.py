@@ -147,13 +147,15 @@ class HistoryWriter:
 
     def __call__(self, line: StepMetrics) -> None:
         """Add the metrics of the next step."""
-        if line.epoch != self._epoch:
+        values = weight_by_rows(line.statistics, self._finalizers, line.rows)
+        shapes = {name: value.shape for name, value in values.items()}
+        # Those of a checkpoint have other shapes if a metric has changed.
+        changed = any(sums.shape != shapes[name] for name, sums in self._sums.items())
+        if line.epoch != self._epoch or changed:
             self._epoch, self._rows, self._sums = line.epoch, 0, {}
         self._rows += line.rows
         self.steps = line.step
-        add_statistics(
-            self._sums, weight_by_rows(line.statistics, self._finalizers, line.rows)
-        )
+        add_statistics(self._sums, values)
         if line.eval is not None:
             self.eval = line.eval
         self._seconds = self._seconds_before + line.seconds

@@ -123,6 +123,20 @@ def test_another_learning_rate_continues_a_run(whole, tmp_path):
     np.testing.assert_array_equal(saved["o.b"], stored["o.b"])
 
 
+def test_a_metric_with_other_statistics_starts_over(whole, tmp_path):
+    """The metrics of the epoch are then those of its later steps."""
+    folder, _ = whole
+    changed = spec()
+    auc = changed["graph"][0]["ops"][-1]
+    changed["graph"][0]["ops"][-1] = {**auc, "bins": 7}
+    start = folder / "checkpoints" / "step-000008"
+    history = tmp_path / "history"
+    result = run(build(tmp_path, changed), resume=start, steps=12, history=history)
+    later = [line["metrics"]["loss"] for line in lines(history)]
+    rows = [4, 4, 4, 2]
+    assert result.metrics["loss"] == pytest.approx(np.average(later, weights=rows))
+
+
 def test_the_last_good_checkpoint_of_a_folder_is_taken(whole, tmp_path, capsys):
     folder, _ = whole
     kept = tmp_path / "checkpoints"

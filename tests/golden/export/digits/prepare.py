@@ -58,19 +58,6 @@ def select(columns: Mapping[str, Any], patterns: Sequence[str]) -> list[str]:
     return names
 
 
-def check_limits(
-    names: Sequence[str], array: np.ndarray, limits: tuple[int, int] | None
-) -> np.ndarray:
-    """Return the array; ValueError if a value is not within the limits."""
-    if limits is not None and array.size:
-        low, high = limits
-        outside = array[(array < low) | (array > high)]
-        if outside.size:
-            listed = ", ".join(names)
-            raise ValueError(f"column {listed}: {outside[0]} is outside {low}-{high}")
-    return array
-
-
 def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     """Return an array in another dtype; ValueError for a value that does not fit.
 
@@ -107,6 +94,19 @@ def reshape_rows(
     if array.size != len(array) * int(np.prod(shape)):
         raise ValueError(f"a row of shape {shape} does not have {len(names)} columns")
     return array.reshape(len(array), *shape)
+
+
+def check_limits(
+    names: Sequence[str], array: np.ndarray, limits: tuple[int, int] | None
+) -> np.ndarray:
+    """Return the array; ValueError if a value is not within the limits."""
+    if limits is not None and array.size:
+        low, high = limits
+        outside = array[(array < low) | (array > high)]
+        if outside.size:
+            listed = ", ".join(names)
+            raise ValueError(f"column {listed}: {outside[0]} is outside {low}-{high}")
+    return array
 
 
 def stack_columns(

@@ -1,0 +1,122 @@
+"""Finds where the source of a definition refers to names of its module."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+NewScope = Function | ast.ClassDef | Comprehension
+NO_NAMES: frozenset[str] = frozenset()
+
+
+def global_references(
+    node: ast.AST,
+    local: frozenset[str] = NO_NAMES,
+    enclosing: frozenset[str] = NO_NAMES,
+) -> Iterator[ast.Name]:
+    """Yield the names in `node` that are those of the module, in no fixed order.
+
+    Args:
+        node: a module, or a part of it.
+        local: the names that mean something else where `node` stands.
+        enclosing: those of them that functions in `node` see, too: they do not see the
+            names of a class that they are methods of.
+    """
+    match node:
+        case ast.Name():
+            if node.id not in local:
+                yield node
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+            body = node.body if isinstance(node.body, list) else [node.body]
+            inside = (enclosing - _global_statements(body)) | _bound_by_function(node)
+            yield from _in_all(_evaluated_outside(node), local, enclosing)
+            yield from _in_all(body, inside, inside)
+        case ast.ClassDef():
+            inside = (local | _bound(node.body)) - _global_statements(node.body)
+            yield from _in_all(_evaluated_outside(node), local, enclosing)
+            yield from _in_all(node.body, inside, enclosing)
+        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            first = node.generators[0].iter  # evaluated outside
+            inside = enclosing | _bound(each.target for each in node.generators)
+            yield from global_references(first, local, enclosing)
+            for child in ast.iter_child_nodes(node):
+                parts = ast.iter_child_nodes(child)
+                within = parts if isinstance(child, ast.comprehension) else [child]
+                yield from _in_all(
+                    (part for part in within if part is not first), inside, inside
+                )
+        case _:
+            yield from _in_all(ast.iter_child_nodes(node), local, enclosing)
+
+
+def _in_all(
+    nodes: Iterable[ast.AST], local: frozenset[str], enclosing: frozenset[str]
+) -> Iterator[ast.Name]:
+    for node in nodes:
+        yield from global_references(node, local, enclosing)
+
+
+def _evaluated_outside(node: Function | ast.ClassDef) -> Iterator[ast.AST]:
+    """Yield the parts of a definition that do not see its own names: decorators,
+    defaults, annotations and base classes."""
+    for name, value in ast.iter_fields(node):
+        if name == "args":
+            for part in ast.walk(value):
+                if isinstance(part, ast.arg) and part.annotation is not None:
+                    yield part.annotation
+            yield from (d for d in [*value.defaults, *value.kw_defaults] if d)
+        elif name != "body":
+            yield from value if isinstance(value, list) else []
+            yield from [value] if isinstance(value, ast.AST) else []
+
+
+def _bound_by_function(node: Function) -> frozenset[str]:
+    """Return the arguments and variables of a function."""
+    body = node.body if isinstance(node.body, list) else [node.body]
+    parts = node.args
+    arguments = [*parts.posonlyargs, *parts.args, *parts.kwonlyargs]
+    arguments += [each for each in (parts.vararg, parts.kwarg) if each]
+    names = frozenset(argument.arg for argument in arguments)
+    return names | (_bound(body) - _global_statements(body))
+
+
+def _bound(nodes: Iterable[ast.AST]) -> frozenset[str]:
+    """Return the names that statements or targets bind in the scope they stand in."""
+    return frozenset(name for node in _same_scope(nodes) for name in _binds(node))
+
+
+def _global_statements(nodes: Iterable[ast.AST]) -> frozenset[str]:
+    """Return the names of `global` statements of a scope."""
+    found = (node for node in _same_scope(nodes) if isinstance(node, ast.Global))
+    return frozenset(name for node in found for name in node.names)
+
+
+def _same_scope(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the nodes of a scope, without what is inside of functions and classes. A
+    walrus in a comprehension binds a name of the scope around it."""
+    for node in nodes:
+        yield node
+        if isinstance(node, Comprehension):
+            inner = (part for part in ast.walk(node) if isinstance(part, ast.NamedExpr))
+            yield from (part.target for part in inner)
+        elif not isinstance(node, NewScope):
+            yield from _same_scope(ast.iter_child_nodes(node))
+
+
+def _binds(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            return [name]
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            return [name]
+        case ast.ClassDef(name=name) | ast.MatchStar(name=str(name)):
+            return [name]
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+            return [name]
+        case ast.MatchMapping(rest=str(name)):
+            return [name]
+        case ast.alias():
+            return [node.asname or node.name.partition(".")[0]]
+    return []
