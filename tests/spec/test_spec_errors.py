@@ -115,9 +115,9 @@ def test_more_than_a_million_values(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("opener", ["[", "{a: ", "- ", "? "])
 def test_deep_nesting_is_rejected_without_a_crash(opener, tmp_path):
-    with pytest.raises(
-        SpecError, match=r"nested deeper|a key must be a name|',' or '}'"
-    ):
+    of_libyaml = "',' or '}'|exceeded maximum nesting depth"
+    of_placer = "nested deeper|a key must be a name"
+    with pytest.raises(SpecError, match=f"{of_placer}|{of_libyaml}"):
         load_text(opener * 100_000, "model.yaml", tmp_path)
 
 
