@@ -74,6 +74,22 @@ def _create(folder: Path) -> None:
             os.close(descriptor)
 
 
+def check_continues(folder: Path, resumed: Path | None) -> None:
+    """Raise CheckpointError if a folder has checkpoints of a run other than the one that
+    is resumed: they would be removed as old ones of this run.
+
+    `resumed` is the checkpoint, or the folder of them, that the run continues from.
+    """
+    if not folder.is_dir() or not _named_checkpoints(folder):
+        return
+    if resumed is not None and folder in (resumed.resolve(), resumed.resolve().parent):
+        return
+    raise CheckpointError(
+        f"'{folder}' has the checkpoints of another run",
+        hint="name another folder, or continue that run with --resume",
+    )
+
+
 def set_best(folder: Path, checkpoint: Path) -> None:
     """Let the link `best` name a checkpoint. Raises OSError."""
     link = folder / BEST

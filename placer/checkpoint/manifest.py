@@ -130,13 +130,13 @@ class Machine(Struct, frozen=True):
     """What the bits of a node's results depend on, besides its program.
 
     Attributes:
-        jaxlib: the version of jaxlib.
+        versions: the versions of placer and of the packages that compute.
         processor: a digest of the processor's model and features.
         threads: the number of threads with which XLA computes on the CPU.
         devices: the kind of each device that computes, such as `cpu`.
     """
 
-    jaxlib: str
+    versions: dict[str, str]
     processor: str
     threads: int
     devices: dict[str, str]
@@ -153,7 +153,8 @@ class Manifest(Struct, frozen=True):
             with the largest number is the last.
         build: the digest of the plan.
         placement: the digest of what decides the order of all sums.
-        computation: the digest of what the steps compute.
+        computation: the digest of what the steps compute, with the code of the spec's
+            modules.
         seed: the seed of the model.
         train, evaluation: the sources.
         progress: the position of the run.

@@ -13,6 +13,7 @@ from typing import Any
 
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.channel.ports import free_endpoints
+from placer.checkpoint.folder import check_continues
 from placer.errors import PlacerError, RunError, RunWarning
 from placer.launcher.kept import StepHistory, params_keeper
 from placer.launcher.logs import LogFolder, log_folder
@@ -380,6 +381,8 @@ def _check_checkpoints(plan: Plan, build: Path, options: Options) -> None:
             f"cannot write checkpoints to '{settings.folder}': it is inside the build"
             " folder"
         )
+    if settings is not None:
+        check_continues(settings.folder, options.resume)
     if options.resume is not None and not options.resume.is_dir():
         raise PlacerError(f"cannot resume: there is no folder '{options.resume}'")
     if options.resume is not None and options.init_params is not None:

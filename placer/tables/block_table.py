@@ -48,11 +48,7 @@ class BlockTable(ProgramTable, ABC):
         self.dtype = np.dtype(dtype)
         self.compute_dtype = np.dtype("float32") if is_half_float(dtype) else self.dtype
         self.kernels = kernels_of(self.rule, self.hyper)
-        self.step = 0
-        self._constants = {
-            decays: constant_numbers(self.hyper, decays=decays)
-            for decays in {block.decays for block in self.blocks}
-        }
+        self.load_updates([0] * len(self.blocks))
 
     @abstractmethod
     def slots(self) -> dict[str, tuple[Array, ...]]:
@@ -126,15 +122,35 @@ class BlockTable(ProgramTable, ABC):
         assert len(scale) == len(self.blocks), (self.name, len(scale))
         return scale
 
-    def next_numbers(self, rate: float) -> dict[bool, Array]:
-        """Return the `StepNumbers` of the next update as an array of the compute dtype:
-        for blocks without weight decay, and for those with it, if there are any."""
-        step = self.step + 1
-        changing = changing_numbers(self.hyper, step, rate, self.compute_dtype)
-        return {
-            decays: np.array(constants._replace(**changing), self.compute_dtype)
-            for decays, constants in self._constants.items()
-        }
+    @property
+    def updates(self) -> tuple[int, ...]:
+        """How many updates of each block there were."""
+        return tuple(self.step - begun for begun in self._begun)
+
+    def load_updates(self, updates: Sequence[int]) -> None:
+        """Set how many updates of each block there were: fewer for a block whose slots
+        started later than those of others."""
+        assert len(updates) == len(self.blocks), (self.name, updates)
+        self.step = max(updates, default=0)
+        self._begun = tuple(self.step - count for count in updates)
+        # Blocks of the same kind have the same numbers in an update.
+        kinds = [(b.decays, at) for b, at in zip(self.blocks, self._begun, strict=True)]
+        index_of = {kind: i for i, kind in enumerate(dict.fromkeys(kinds))}
+        self._kinds = [
+            (constant_numbers(self.hyper, decays=decays), begun)
+            for decays, begun in index_of
+        ]
+        self._kind_of_block = tuple(index_of[kind] for kind in kinds)
+
+    def next_numbers(self, rate: float) -> tuple[tuple[Array, ...], tuple[int, ...]]:
+        """Return the `StepNumbers` of the next update, as arrays of the compute dtype,
+        and for each block the index of its own: they depend on the number of its
+        updates, and on whether it has weight decay."""
+        dtype, numbers = self.compute_dtype, []
+        for constants, begun in self._kinds:
+            changing = changing_numbers(self.hyper, self.step + 1 - begun, rate, dtype)
+            numbers.append(np.array(constants._replace(**changing), dtype))
+        return tuple(numbers), self._kind_of_block
 
 
 def _list_slots(slots: Mapping[str, object]) -> str:

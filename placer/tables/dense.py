@@ -223,15 +223,11 @@ class DenseTable(BlockTable):
 
     def _coefficients(self, rate: float, scale: Any) -> list[tuple[Any, Array]]:
         """Return the scale of the gradients and the record of numbers of each block."""
-        numbers = {
-            decays: each.view(self._record)
-            for decays, each in self.next_numbers(rate).items()
-        }
+        numbers, indices = self.next_numbers(rate)
+        records = [each.view(self._record) for each in numbers]
         return [
-            (self.compute_dtype.type(each), numbers[block.decays])
-            for each, block in zip(
-                self.scale_per_block(scale), self.blocks, strict=True
-            )
+            (self.compute_dtype.type(each), records[index])
+            for each, index in zip(self.scale_per_block(scale), indices, strict=True)
         ]
 
     def _loop(self, kernel: Kernel, in_place: bool, sources: int) -> Loop:

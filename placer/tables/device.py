@@ -104,32 +104,33 @@ class DeviceTable(BlockTable):
         """Run a kernel over all blocks; store the slots that it writes, and return what
         it writes in place of the values."""
         names, arrays = arrays_of(kernel), {"value": self._values, **self._slots}
+        numbers, indices = self.next_numbers(rate)
         results: tuple[Arrays, ...] = _run(
             kernel,
             [arrays[name] for name in names],
             gradients,
             list(self.scale_per_block(scale)),
-            self.next_numbers(rate),
-            decays=tuple(block.decays for block in self.blocks),
+            numbers,
+            indices=indices,
         )
         self._slots.update(zip(names[1:], results[1:], strict=True))
         return results[0]
 
 
-@partial(jax.jit, static_argnums=0, static_argnames="decays")
+@partial(jax.jit, static_argnums=0, static_argnames="indices")
 def _run(
     kernel: Kernel,
     arrays: list[Arrays],
     gradients: list[jax.Array],
     scales: list[Any],
-    numbers: Mapping[bool, jax.Array],
+    numbers: tuple[jax.Array, ...],
     *,
-    decays: tuple[bool, ...],
+    indices: tuple[int, ...],
 ) -> tuple[Arrays, ...]:
     """What a kernel writes, by array and block, in the dtype of the table."""
     blocks = []
     for i, gradient in enumerate(gradients):
-        mine = numbers[decays[i]]
+        mine = numbers[indices[i]]
         reads = [each[i].astype(mine.dtype) for each in arrays]
         scaled = jax.numpy.asarray(scales[i], mine.dtype) * gradient.astype(mine.dtype)
         results = kernel(*reads, scaled, StepNumbers(*mine))

@@ -87,3 +87,26 @@ def test_the_keys_of_a_build_cannot_be_set(
     assert run_command("compile", str(DIGITS), "--out", "build") == 0
     assert run_command("show", "build", "--set", "train.epochs=3") == 2
     assert "'build' is a build, whose keys cannot be set" in capsys.readouterr().err
+
+
+def test_checkpoints_of_a_spec_are_in_the_folder_that_it_names(
+    run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder is relative to that of the spec, and `--resume` continues there."""
+    text = DIGITS.read_text().replace(
+        "  epochs: 20\n",
+        "  epochs: 20\n"
+        "  checkpoint: {to: kept, every: 2, best: {metric: accuracy, mode: max}}\n",
+    )
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "digits.yaml").write_text(text)
+    command = ["train", "mine/digits.yaml", "--in-process"]
+    assert run_command(*command, "--steps", "3") == 0
+    kept = tmp_path / "mine" / "kept"
+    names = sorted(path.name for path in kept.iterdir())
+    assert names == ["best", "step-000002", "step-000003"]
+    assert run_command(*command, "--steps", "4") == 2
+    assert "has the checkpoints of another run" in capsys.readouterr().err
+    assert run_command(*command, "--steps", "4", "--resume", str(kept)) == 0
+    assert "after step 3" in capsys.readouterr().err
+    assert (kept / "step-000004").is_dir()

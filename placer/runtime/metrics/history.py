@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -25,7 +26,8 @@ from placer.runtime.metrics.statistics import (
     weight_by_rows,
 )
 from placer.runtime.metrics.stream import StepMetrics
-from placer.runtime.run.events import Step
+from placer.runtime.run.common_step import Action
+from placer.runtime.run.events import NodeWarning, Step
 from placer.runtime.run.state import Execution
 
 
@@ -43,6 +45,12 @@ def _decode(stored: Statistic) -> Array:
     return np.frombuffer(stored.data, stored.dtype).reshape(stored.shape)
 
 
+OTHER_METRICS: Final = (
+    "train.metrics are not those of the checkpoint: the metrics of the epoch that it"
+    " interrupted are those of its other steps only"
+)
+
+
 class HistoryWriter:
     """Receives the metrics of every step, in order, from `MetricsStream`.
 
@@ -54,8 +62,8 @@ class HistoryWriter:
         steps: the number of the last step.
         eval: the metrics of the last evaluation.
 
-    Raises:
-        RunError: if the file cannot be written.
+    If a line cannot be written, such as to a full disk, the run stops as after a signal,
+    so that it keeps what it saves, and `close` raises the error.
     """
 
     def __init__(self, execution: Execution) -> None:
@@ -66,6 +74,7 @@ class HistoryWriter:
         self._epoch = self._rows = 0
         self._sums: Statistics = {}
         self._file: FileIO | None = None
+        self._problem: RunError | None = None
         self.steps = 0
         self.eval: dict[str, float] = {}
         self._seconds = self._seconds_before = 0.0
@@ -81,9 +90,11 @@ class HistoryWriter:
             self._seconds = self._seconds_before = progress.seconds
             stored = progress.statistics
             finalizers = {name: each.finalizer for name, each in stored.items()}
-            if finalizers == self._finalizers:  # else the metrics have changed
+            if finalizers == self._finalizers:
                 self._rows = progress.rows
                 self._sums = {name: _decode(each) for name, each in stored.items()}
+            elif stored and self._execution.is_control:
+                self._execution.report(NodeWarning(OTHER_METRICS))
             self.eval = {name: float(value) for name, value in progress.eval.items()}
         history = self._execution.options.history
         if history is None or not self._execution.is_control:
@@ -113,11 +124,12 @@ class HistoryWriter:
 
     def sync(self) -> None:
         """Let the system write the lines so far to the disk."""
-        if self._file is None:
+        file = self._file
+        if file is None or self._problem is not None:
             return
-        if stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
-            with self._errors_reported():
-                os.fsync(self._file.fileno())
+        with self._errors_stop():
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                os.fsync(file.fileno())
 
     def _cut(self, file: FileIO, step: int) -> None:
         """Remove the lines of an existing file after that of a step."""
@@ -140,10 +152,13 @@ class HistoryWriter:
         file.truncate()
 
     def close(self) -> None:
-        """Close the history; RunError if the system could not store its last lines."""
+        """Close the history; RunError if the system could not store all lines."""
         if self._file is not None:
             with self._errors_reported():
                 self._file.close()
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            raise problem
 
     def __call__(self, line: StepMetrics) -> None:
         """Add the metrics of the next step."""
@@ -187,13 +202,24 @@ class HistoryWriter:
         )
 
     def _write(self, step: Step) -> None:
-        if self._file is None:
+        if self._file is None or self._problem is not None:
             return
         # NaN and infinity, which JSON does not have, become null.
         line = msgspec.json.encode(step.history_line()) + b"\n"
-        with self._errors_reported():
+        with self._errors_stop():
             while line:
                 line = line[self._file.write(line) :]
+
+    @contextmanager
+    def _errors_stop(self) -> Iterator[None]:
+        """Stop the run because of an OSError within the context."""
+        try:
+            with self._errors_reported():
+                yield
+        except RunError as error:
+            self._problem = error
+            self._execution.report(NodeWarning(f"{error.message}; the run stops"))
+            self._execution.common_step.request(Action.STOP)
 
     @contextmanager
     def _errors_reported(self) -> Iterator[None]:

@@ -63,7 +63,7 @@ def checkpoint_settings(
         every = Interval.parse(options.checkpoint_every)
     keep = DEFAULT_KEEP if planned is None else planned.keep
     return CheckpointSettings(
-        folder.absolute(),
+        folder.resolve(),
         every,
         options.checkpoint_keep or keep,
         planned.best if planned is not None else None,

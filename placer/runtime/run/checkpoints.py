@@ -18,14 +18,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 import placer
 from placer.channel.protocol import Aborted, Key
-from placer.checkpoint.folder import list_checkpoints, locked, remove_old, set_best
+from placer.checkpoint.folder import (
+    check_continues,
+    list_checkpoints,
+    locked,
+    remove_old,
+    set_best,
+)
 from placer.checkpoint.manifest import (
     VERSION,
     Manifest,
@@ -63,12 +69,15 @@ from placer.runtime.run.stored_blocks import (
 )
 from placer.tables.block_table import BlockTable, Snapshot
 
+FINITE_CHUNK: Final = 1 << 16
+"""The number of elements that are compared at a time, so that they stay in the cache."""
+
 
 class Report(msgspec.Struct, frozen=True):
     """What a node tells the control node about its file of a checkpoint."""
 
     stored: Stored | None = None
-    updates: dict[str, int] = {}
+    updates: dict[str, tuple[int, ...]] = {}
     sent: bool = False
     problem: str = ""
 
@@ -79,7 +88,7 @@ class _Job:
 
     step: int
     snapshots: Mapping[str, Snapshot]
-    updates: Mapping[str, int]
+    updates: Mapping[str, tuple[int, ...]]
     progress: Progress | None
 
 
@@ -136,7 +145,9 @@ class Checkpoints:
     def __enter__(self) -> Checkpoints:
         with ExitStack() as exits:
             if self._execution.is_control:
-                exits.enter_context(locked(self.settings.folder))
+                folder, resumed = self.settings.folder, self._execution.options.resume
+                exits.enter_context(locked(folder))
+                check_continues(folder, resumed)
                 listed = list_checkpoints(self.settings.folder)
                 self._sequence = listed[0][1].sequence if listed else 0
             self._run, self._sees_folder = _share_folder(
@@ -184,7 +195,7 @@ class Checkpoints:
         }
         if self._sees_folder:  # else the channel may still have to send them
             self._reuse = {n: s for n, s in snapshots.items() if _is_in_memory(s)}
-        updates = {name: self._tables[name].step for name in self._held}
+        updates = {name: self._tables[name].updates for name in self._held}
         self.last_step = step
         self._queue.put(_Job(step, snapshots, updates, progress))
         self.seconds += time.perf_counter() - start
@@ -264,7 +275,7 @@ class Checkpoints:
         self, temporary: Path, job: _Job
     ) -> tuple[Report, Sequence[memoryview]]:
         """Write this node's file, or return its bytes if it does not see the folder."""
-        updates = dict(job.updates)
+        execution, updates = self._execution, dict(job.updates)
         try:
             tensors: dict[str, Any] = {}
             for table, snapshot in job.snapshots.items():
@@ -275,8 +286,10 @@ class Checkpoints:
                         tensors[name] = np.asarray(value)
             if not tensors:
                 return Report(), ()
+            if execution.plan.nan == "stop" and (name := _not_finite(tensors)):
+                return Report(problem=f"'{name}' is not finite"), ()
             if self._sees_folder:
-                name = file_of(self._execution.me.name)
+                name = file_of(execution.me.name)
                 stored = write_tensors(temporary, name, tensors)
                 return Report(stored, updates), ()
             pieces = pieces_of_file(tensors)
@@ -345,6 +358,17 @@ class Checkpoints:
     def _fail(self, step: int, problem: str) -> None:
         self.problem = f"the checkpoint of step {step} could not be written: {problem}"
         self._execution.report(NodeWarning(f"{self.problem}; the run continues"))
+
+
+def _not_finite(tensors: Mapping[str, Any]) -> str:
+    """Return the first array with a value that is not finite, or nothing: a run that
+    continued from it would diverge at once."""
+    for name, array in tensors.items():
+        flat = array.reshape(-1)
+        for at in range(0, flat.size, FINITE_CHUNK):
+            if not np.isfinite(flat[at : at + FINITE_CHUNK]).all():
+                return name
+    return ""
 
 
 def _is_in_memory(snapshot: Snapshot) -> bool:

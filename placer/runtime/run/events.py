@@ -198,7 +198,10 @@ def format_output(event: Output | NodeWarning | Resumed) -> str:
     if isinstance(event, Resumed):
         exactly = "with the same bits as without an interruption"
         if event.differs:
-            exactly = f"with other bits than without an interruption: {event.differs}"
+            exactly = (
+                "not necessarily with the same bits as without an interruption: "
+                f"{event.differs}"
+            )
         return make_printable(
             f"continuing after step {event.step} from {event.path}, {exactly}"
         )

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import numpy as np
 
-from placer.build.plan import NodePlan, Plan
+from placer.build.plan import NodePlan, Plan, Table
 from placer.channel.protocol import Array, Channel, Key
 from placer.checkpoint.choice import candidates, is_checkpoint
 from placer.checkpoint.manifest import FILE, Manifest, Progress
 from placer.checkpoint.reading import Checkpoint, Wanted
+from placer.config import optimizers
 from placer.config.optimizers import VALUES
 from placer.config.slicing import Block
 from placer.errors import CheckpointError, DataError
@@ -33,7 +35,7 @@ from placer.runtime.run.byte_messages import send_parts
 from placer.runtime.run.events import NodeWarning, Resumed
 from placer.runtime.run.handshake import fingerprint
 from placer.runtime.run.same_model import (
-    check_not_ended,
+    check_not_later,
     check_same_data,
     check_same_model,
     differences,
@@ -42,6 +44,11 @@ from placer.runtime.run.start_facts import StartFacts
 from placer.runtime.run.state import Execution
 from placer.runtime.run.stored_blocks import slots_of
 from placer.tables.block_table import BlockTable
+
+NOT_KEPT: Final = "this run saves no checkpoints; --checkpoint DIR saves them"
+"""The warning of a run that continues from a checkpoint and saves none itself."""
+SERVED_BYTES: Final = 64 << 20
+"""The bytes that are read at a time for a node that does not see the checkpoint."""
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -90,7 +97,7 @@ def resume(
                 checkpoint.manifest, plan, execution.report, execution.options.partial
             )
             check_same_data(checkpoint.manifest, facts)
-            check_not_ended(checkpoint.manifest, total_steps)
+            check_not_later(checkpoint.manifest, total_steps)
             choice = Choice(
                 str(checkpoint.folder), fingerprint(checkpoint.folder / FILE)
             )
@@ -112,6 +119,8 @@ def resume(
     if checkpoint is not None:
         differs = "; ".join(differences(checkpoint.manifest, plan, facts))
         execution.report(Resumed(progress.step, choice.path, differs))
+        if execution.checkpointing is None:
+            execution.report(NodeWarning(NOT_KEPT))
     return progress
 
 
@@ -130,12 +139,12 @@ class Contents(msgspec.Struct, frozen=True):
         progress: the position of the run.
         arrays: the arrays that the checkpoint has, in the order in which they are read:
             the table, VALUES or the name of a slot, and the number of the block.
-        updates: the number of updates of each table.
+        updates: the number of updates of each block, by table.
     """
 
     progress: Progress
     arrays: tuple[tuple[str, str, int], ...]
-    updates: dict[str, int]
+    updates: dict[str, tuple[int, ...]]
 
 
 def _load(
@@ -192,9 +201,10 @@ def _sees(choice: Choice) -> bool:
 def _contents(node: NodePlan, manifest: Manifest) -> Contents:
     """Return what a node loads from a checkpoint."""
     arrays: list[tuple[str, str, int]] = []
-    updates: dict[str, int] = {}
+    updates: dict[str, tuple[int, ...]] = {}
     for table in node.tables:
         slots = slots_of(table)
+        counts = [0] * len(table.blocks)
         for index, block in enumerate(table.blocks):
             stored = manifest.parameters.get(block.parameter)
             if stored is None:
@@ -202,8 +212,8 @@ def _contents(node: NodePlan, manifest: Manifest) -> Contents:
             arrays.append((table.name, VALUES, index))
             if (stored.rule, stored.slots) == (table.rule, slots):
                 arrays += [(table.name, slot, index) for slot in slots]
-                known = updates.get(table.name, 0)
-                updates[table.name] = max(known, stored.updates)
+                counts[index] = stored.updates
+        updates[table.name] = tuple(counts)
     return Contents(manifest.progress, tuple(arrays), updates)
 
 
@@ -244,19 +254,19 @@ class _Loaded:
     def store(self) -> None:
         """Load the tables. What the checkpoint does not have keeps its value."""
         for name, table in self._tables.items():
-            before = {VALUES: table.values(), **table.slots()}
-            now = {
-                array: [
-                    self._arrays[name, array, index].reshape(block.shape)
-                    if (name, array, index) in self._arrays
-                    else np.array(values[index])
-                    for index, block in enumerate(table.blocks)
-                ]
-                for array, values in before.items()
-            }
+            now: dict[str, list[Array]] = {}
+            initial = None
+            for array in (VALUES, *optimizers.slots(table.rule, table.hyper)):
+                now[array] = []
+                for index, block in enumerate(table.blocks):
+                    loaded = self._arrays.pop((name, array, index), None)
+                    if loaded is None:
+                        initial = initial or {VALUES: table.values(), **table.slots()}
+                        loaded = np.array(initial[array][index])
+                    now[array].append(loaded.reshape(block.shape))
             table.load(now.pop(VALUES))
             table.load_slots(now)
-            table.step = self._contents.updates.get(name, 0)
+            table.load_updates(self._contents.updates[name])
 
 
 def _wanted(
@@ -272,13 +282,36 @@ def _serve(channel: Channel, node: NodePlan, checkpoint: Checkpoint) -> None:
     contents = _contents(node, checkpoint.manifest)
     tables = {table.name: table for table in node.tables}
     send_json(channel, node.name, Key(RANGES, 0), msgspec.to_builtins(contents))
-    for name, array, index in contents.arrays:
-        block = tables[name].blocks[index]
-        dtype = checkpoint.manifest.parameters[block.parameter].dtype
-        out = np.empty(block.numel, dtype)
+    for group in _groups(contents, tables, checkpoint.manifest):
         try:
-            checkpoint.read(list(_wanted(checkpoint, block, array, out)))
+            checkpoint.read([
+                wanted
+                for block, array, out in group
+                for wanted in _wanted(checkpoint, block, array, out)
+            ])  # fmt: skip
         except CheckpointError:
             channel.send(node.name, Key(RANGE_PART, 0), [])
             return
-        send_parts(channel, node.name, Key(RANGE_PART, 0), [out.view(np.uint8).data])
+        for _, _, out in group:
+            view = out.view(np.uint8).data
+            send_parts(channel, node.name, Key(RANGE_PART, 0), [view])
+
+
+def _groups(
+    contents: Contents, tables: Mapping[str, Table], manifest: Manifest
+) -> Iterator[list[tuple[Block, str, Array]]]:
+    """Yield blocks, the names of their arrays, and empty arrays for them, in the order
+    of the contents: as many at a time as are read together, so that a chunk of a file
+    with many small arrays is read once."""
+    group: list[tuple[Block, str, Array]] = []
+    nbytes = 0
+    for name, array, index in contents.arrays:
+        block = tables[name].blocks[index]
+        out = np.empty(block.numel, manifest.parameters[block.parameter].dtype)
+        group.append((block, array, out))
+        nbytes += out.nbytes
+        if nbytes >= SERVED_BYTES:
+            yield group
+            group, nbytes = [], 0
+    if group:
+        yield group

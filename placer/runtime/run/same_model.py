@@ -13,7 +13,7 @@ from placer.runtime.run.start_facts import StartFacts
 from placer.runtime.run.stored_blocks import slots_of
 
 _SHOWN = 8
-"""The most names in a message."""
+"""The most names in an error."""
 
 
 def rules_of(plan: Plan) -> dict[str, tuple[str | None, tuple[str, ...]]]:
@@ -53,14 +53,15 @@ def check_same_model(
         if slots and (stored.rule, stored.slots) != (rule, slots):
             without_state.append(f"{parameter.name} ({stored.rule}, not {rule})")
     extra = sorted(manifest.parameters.keys() - {each.name for each in plan.parameters})
+    shown = len(rules) + len(extra) if partial else _SHOWN
     parts = [
-        *([f"not in the checkpoint: {_list(missing)}"] if missing else []),
-        *([f"not in the model: {_list(extra)}"] if extra else []),
-        *(
-            [f"state of another optimizer: {_list(without_state)}"]
-            if without_state
-            else []
-        ),
+        f"{what}: {_list(names, shown)}"
+        for what, names in (
+            ("not in the checkpoint", missing),
+            ("not in the model", extra),
+            ("state of another optimizer", without_state),
+        )
+        if names
     ]
     if changed:
         raise CheckpointError(
@@ -94,10 +95,10 @@ def check_same_data(manifest: Manifest, facts: StartFacts) -> None:
             )
 
 
-def check_not_ended(manifest: Manifest, total_steps: int) -> None:
-    """Raise CheckpointError if a run ends at the step of the checkpoint, or before."""
+def check_not_later(manifest: Manifest, total_steps: int) -> None:
+    """Raise CheckpointError if a run ends before the step of the checkpoint."""
     done = manifest.progress.step
-    if done >= total_steps:
+    if done > total_steps:
         raise CheckpointError(
             f"the checkpoint is of step {done}, and the run ends after step"
             f" {total_steps}",
@@ -115,48 +116,81 @@ def _difference(stored: StoredData, own: StoredData, *, ordered: bool) -> str:
             if before != now:
                 return f"{key} is {_yaml(now)}, and was {_yaml(before)}"
     if stored.digests is not None and own.digests is not None:
-        return _compare_digests(stored.digests, own.digests)
+        return _compare_digests(
+            stored.digests, own.digests, whole=_is_same_kind(stored, own)
+        )
     return ""
 
 
-def _compare_digests(stored: Digests, own: Digests) -> str:
+def _is_same_kind(stored: StoredData, own: StoredData) -> bool:
+    """Whether digests of all rows can be compared: see `Digests.whole`."""
+    return stored.settings.parsed.kind == own.settings.parsed.kind
+
+
+def _compare_digests(stored: Digests, own: Digests, *, whole: bool) -> str:
     positions = {row: i for i, row in enumerate(own.rows)}
     for name in sorted(stored.columns.keys() & own.columns.keys()):
         for i, row in enumerate(stored.rows):
             j = positions.get(row)
             if j is not None and stored.columns[name][i] != own.columns[name][j]:
                 return f"'{name}' of row {row} has changed"
-    for name in sorted(stored.whole.keys() & own.whole.keys()):
+    for name in sorted(stored.whole.keys() & own.whole.keys()) if whole else ():
         if stored.whole[name] != own.whole[name]:
             return f"some row of '{name}' has changed"
     return ""
+
+
+def _is_compared_whole(stored: StoredData, own: StoredData) -> bool:
+    """Whether every row was compared with that of the checkpoint."""
+    before, now = stored.digests, own.digests
+    if before is None or now is None:
+        return False
+    compared: set[str] = set()
+    if len(now.rows) == own.rows and before.rows == now.rows:
+        compared |= before.columns.keys() & now.columns.keys()
+    if _is_same_kind(stored, own):
+        compared |= before.whole.keys() & now.whole.keys()
+    return compared >= now.columns.keys() | now.whole.keys()
 
 
 def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
     """Return why a resumed run may not have the bits of one that was not interrupted;
     empty if it has."""
     if manifest.placement != facts.placement:
-        return ["another placement"]
+        return ["another placement or model"]
     found = []
     if manifest.computation != facts.computation:
-        found.append("another program or optimizer")
+        found.append("another program, module or optimizer")
+    if not _is_compared_whole(manifest.train, facts.train):
+        found.append("only some rows of data.train were compared")
     if manifest.seed != plan.seed:
         found.append(f"seed {plan.seed} instead of {manifest.seed}")
     for node, now in facts.machines.items():
         before = manifest.machines.get(node)
         if before is None:
-            return ["another placement"]
+            return ["another placement or model"]
         for key in Machine.__struct_fields__:
             was, is_now = getattr(before, key), getattr(now, key)
             if was != is_now:
-                found.append(f"{node}: {key} {is_now} instead of {was}")
+                found.append(f"{node}: {_changed(key, was, is_now)}")
     return found
+
+
+def _changed(key: str, was: object, now: object) -> str:
+    """Return which part of a fact about a machine has changed."""
+    if not (isinstance(was, dict) and isinstance(now, dict)):
+        return f"{key} {now} instead of {was}"
+    names = sorted(name for name in was | now if was.get(name) != now.get(name))
+    return ", ".join(
+        f"{name} {now.get(name, 'none')} instead of {was.get(name, 'none')}"
+        for name in names
+    )
 
 
 def _yaml(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _list(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def _list(names: Sequence[str], shown: int) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more

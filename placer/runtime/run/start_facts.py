@@ -1,17 +1,19 @@
 """What a checkpoint stores of the start of its run, to compare when another one resumes.
 
 The bits of a result depend on the order of all sums, so on the placement, and on how the
-machine computes: the version of jaxlib, the processor and the number of threads.
+machine computes: the versions of its packages, the processor and the number of threads.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Final
 
 import msgspec
 from msgspec import structs
 
+import placer
 from placer.build.plan import Plan, sha256
 from placer.checkpoint.manifest import Machine, StoredData
 from placer.config.data import Data, RowSource
@@ -22,6 +24,9 @@ from placer.runtime.program.devices import Devices
 from placer.runtime.run.barrier import MACHINES, barrier
 from placer.runtime.run.batches import Batches
 from placer.runtime.run.state import Execution
+
+_COMPUTING: Final = ("jax", "jaxlib", "numpy", "numba")
+"""The packages whose versions the bits of a result may depend on, besides placer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +109,14 @@ def placement_digest(plan: Plan) -> str:
 
 
 def _computation_digest(plan: Plan) -> str:
-    """Return a digest of what the steps of a run compute: the programs of the nodes,
-    and how their tables are updated."""
-    parts = [
+    """Return a digest of what the steps of a run compute: the programs of the nodes, the
+    modules that these call, and how their tables are updated."""
+    nodes = [
         (node.name, plan.files[node.program], node.tables, node.step)
         for node in plan.nodes
     ]
+    modules = [(module, plan.files[f"{module}.py"]) for module in plan.modules]
+    parts = (nodes, modules)
     return sha256(msgspec.json.encode(parts, order="deterministic"))
 
 
@@ -125,4 +132,5 @@ def _this_machine(devices: Devices) -> Machine:
         name: ", ".join(sorted({device.device_kind for device in each}))
         for name, each in devices.sets.items()
     }
-    return Machine(version("jaxlib"), processor(), xla_threads(), kinds)
+    versions = {"placer": placer.__version__} | {n: version(n) for n in _COMPUTING}
+    return Machine(versions, processor(), xla_threads(), kinds)

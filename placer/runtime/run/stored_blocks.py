@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from placer.build.plan import Plan, Table
 from placer.checkpoint.manifest import StoredBlock, StoredParameter
@@ -32,11 +32,11 @@ def file_of(node: str) -> str:
 
 
 def stored_parameters(
-    plan: Plan, updates: Mapping[str, Mapping[str, int]]
+    plan: Plan, updates: Mapping[str, Mapping[str, Sequence[int]]]
 ) -> dict[str, StoredParameter]:
     """Return how the parameters of a plan are stored in a checkpoint.
 
-    `updates` has the number of updates of each table of each node.
+    `updates` has the number of updates of each block, by node and table.
     """
     stored = {}
     tables = {
@@ -49,14 +49,14 @@ def stored_parameters(
             blocks.append(
                 StoredBlock(file_of(node), block.name, block.start, block.stop)
             )
-        node, table, _ = parameter.holders[0]
+        node, table, index = parameter.holders[0]
         rule = tables[node, table].rule
         stored[parameter.name] = StoredParameter(
             dtype=parameter.dtype,
             shape=parameter.shape,
             rule=rule,
             slots=slots_of(tables[node, table]),
-            updates=updates[node][table],
+            updates=updates[node][table][index],
             blocks=tuple(blocks),
         )
     return stored

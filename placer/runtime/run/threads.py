@@ -10,6 +10,7 @@ from pathlib import Path
 
 from placer.build.plan import NodePlan, read_plan
 from placer.channel.protocol import Aborted, Cause
+from placer.memory.cores import fix_threads
 from placer.reentry import node_in_thread
 from placer.runtime.program.devices import reserve_cpu_devices
 from placer.runtime.program.load import Hooks, load_program
@@ -73,6 +74,7 @@ def run_in_threads(
 
     folder = Path(build)
     plan = read_plan(folder)
+    fix_threads()
     options = options or Options()
     interruption = interruption or interruption_of(plan, folder, options)
     calls = calls if calls is not None else CallbackQueue(())

@@ -19,7 +19,7 @@ from placer.runtime.run.barrier import VERDICT, receive_json, send_json
 from placer.runtime.run.checkpoints import Checkpoints
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.divergence import LossWatch
-from placer.runtime.run.events import Start
+from placer.runtime.run.events import NodeWarning, Start
 from placer.runtime.run.state import Execution
 
 
@@ -67,9 +67,14 @@ class Watches:
         action = Action.NONE
         if self.best is not None and self.best.is_best(step):
             action |= Action.SAVE
-        if self.stopping is not None and self.stopping.is_exhausted:
+        if self.is_exhausted:
             action |= Action.STOP
         return action
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether early stopping ends the run."""
+        return self.stopping is not None and self.stopping.is_exhausted
 
 
 def make_watches(execution: Execution) -> Watches:
@@ -123,6 +128,9 @@ class Training:
         """
         done = progress.step if progress is not None else 0
         total = self.total_steps
+        if why := self._why_nothing_is_left(done, total):
+            self._warn(f"nothing is left to train after step {done}: {why}")
+            return
         self._report_start(done + 1, total)
         self.execution.report_state("running")
         common_step = self.execution.common_step
@@ -142,6 +150,18 @@ class Training:
             self._act(done, action)
             if action & Action.STOP:
                 return
+
+    def _why_nothing_is_left(self, done: int, total: int) -> str:
+        """Return why a run that continues after a step has no other, or nothing."""
+        if done == total:
+            return "it was the last step; --steps sets a later one"
+        if self.watches.is_exhausted:
+            return "train.early_stopping has ended the run there"
+        return ""
+
+    def _warn(self, message: str) -> None:
+        if self.execution.is_control:
+            self.execution.report(NodeWarning(message))
 
     @property
     def total_steps(self) -> int:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 from support.checkpointed import build, check_equal, lines, run, spec
 
 from placer.checkpoint.folder import list_checkpoints
 from placer.checkpoint.manifest import read_manifest
-from placer.errors import CheckpointError, PlacerError
+from placer.errors import CheckpointError, PlacerError, RunError
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +72,29 @@ def test_a_run_can_be_continued_beyond_its_end(whole, tmp_path):
     assert steps == [24, 18, 12]
 
 
-def test_nothing_is_left_to_do(whole):
+def test_a_run_that_had_ended_has_the_same_result(whole, tmp_path, capsys):
+    """It may have been killed between its last checkpoint and its result."""
+    folder, expected = whole
+    shutil.copy(folder / "history", tmp_path / "history")
+    result = run(
+        folder / "b",
+        resume=folder / "checkpoints",
+        history=tmp_path / "history",
+        save_params=tmp_path / "params",
+    )
+    check_equal(tmp_path / "params", folder / "params")
+    assert lines(tmp_path / "history") == lines(folder / "history")
+    assert repr(result.metrics) == repr(expected.metrics)  # some are NaN
+    assert repr(result.eval) == repr(expected.eval)
+    assert "nothing is left to train after step 24" in capsys.readouterr().err
+
+
+def test_a_run_cannot_end_before_its_checkpoint(whole):
     folder, _ = whole
     with pytest.raises(
-        CheckpointError, match="of step 24, and the run ends after step"
+        CheckpointError, match="of step 24, and the run ends after step 23"
     ):
-        run(folder / "b", resume=folder / "checkpoints")
+        run(folder / "b", resume=folder / "checkpoints", steps=23)
 
 
 PLACEMENTS = {
@@ -272,6 +292,8 @@ def test_breaks_do_not_bring_early_stopping_forward(tmp_path):
         assert run(built, steps=steps, **options).steps == steps
         options["resume"] = tmp_path / "kept"
     assert run(built, **options).steps == whole
+    options["checkpoint"] = None
+    assert run(built, **options).steps == whole  # also if it had ended there
 
 
 def test_an_interval_of_time_is_that_of_one_clock(tmp_path, capsys):
@@ -291,3 +313,152 @@ def test_an_interval_of_time_is_that_of_one_clock(tmp_path, capsys):
     assert saved[-1] == 600
     times = [seconds[step] for step in saved[:-1]]
     assert all(later - earlier > 0.1 for earlier, later in pairwise(times)), times
+
+
+def test_a_run_that_keeps_nothing_more_says_so(whole, tmp_path, capsys):
+    folder, _ = whole
+    start = folder / "checkpoints" / "step-000022"
+    run(folder / "b", resume=start)
+    assert "warning: this run saves no checkpoints" in capsys.readouterr().err
+    run(folder / "b", resume=start, checkpoint=tmp_path / "checkpoints")
+    assert "saves no checkpoints" not in capsys.readouterr().err
+
+
+def test_the_checkpoints_of_another_run_are_not_overwritten(whole, tmp_path):
+    folder, _ = whole
+    kept = tmp_path / "checkpoints"
+    step = kept / "step-000022"
+    shutil.copytree(folder / "checkpoints" / "step-000022", step)
+    with pytest.raises(CheckpointError, match="has the checkpoints of another run"):
+        run(folder / "b", checkpoint=kept, steps=1)
+    assert [each.name for each in kept.iterdir()] == ["step-000022"]
+    for start in (kept, step):
+        run(folder / "b", checkpoint=kept, resume=start)
+        shutil.rmtree(kept / "step-000024")
+
+
+def test_parameters_that_start_later_are_corrected_by_their_own_updates(
+    whole, tmp_path
+):
+    """Adam divides by `1 - beta ** updates`: a new parameter would else be moved by
+    three times the learning rate at once."""
+    folder, _ = whole
+    model = spec(train={"optimizer": dict(OPTIMIZER)})
+    del model["train"]["clip"]
+    ops = model["graph"][0]["ops"]
+    ops[3]["name"], ops[4]["in"] = "out", "out"
+    checkpoints = tmp_path / "checkpoints"
+    options = {"checkpoint": checkpoints, "checkpoint_every": 1, "partial": True}
+    other = build(tmp_path, model)
+    run(other, resume=folder / "checkpoints" / "step-000020", steps=21, **options)
+    manifest = read_manifest(checkpoints / "step-000021")
+    updates = {name: each.updates for name, each in manifest.parameters.items()}
+    assert (updates["h.w"], updates["out.w"], updates["out.b"]) == (21, 1, 1)
+    bias = load_block(checkpoints / "step-000021", "out.b")
+    np.testing.assert_allclose(abs(bias), OPTIMIZER["learning_rate"], rtol=1e-3)
+    del options["partial"]
+    run(other, resume=checkpoints, steps=22, **options)
+    manifest = read_manifest(checkpoints / "step-000022")
+    assert manifest.parameters["out.w"].updates == 2
+
+
+OPTIMIZER = {"op": "adam", "learning_rate": 0.01, "place": "/node:ps"}
+
+
+def load_block(checkpoint, name):
+    """Return a block of a checkpoint by its name."""
+    for file in checkpoint.glob("*.safetensors"):
+        blocks = load_file(file)
+        if name in blocks:
+            return blocks[name]
+    raise AssertionError(name)
+
+
+def test_another_function_in_a_module_is_said(tmp_path, capsys):
+    module = tmp_path / "scaled.py"
+    module.write_text(
+        "def scale(params, state, h, *, rng, training):\n    return 2.0 * h, state\n"
+    )
+    model = spec()
+    ops = model["graph"][0]["ops"]
+    scaled = {"op": "call", "fn": "scaled:scale", "in": "h", "out": "float32[batch, 8]"}
+    ops.insert(1, {"name": "s", **scaled})
+    ops[2]["in"] = "s"
+    checkpoints = tmp_path / "checkpoints"
+    run(build(tmp_path, model), checkpoint=checkpoints, checkpoint_every=1, steps=1)
+    run(tmp_path / "b", resume=checkpoints, steps=2)
+    assert "with the same bits as" in capsys.readouterr().err
+    module.write_text(
+        "def scale(params, state, h, *, rng, training):\n    return 5.0 * h, state\n"
+    )
+    run(build(tmp_path, model), resume=checkpoints, steps=2)
+    assert (
+        "not necessarily with the same bits as without an interruption: another"
+        " program, module or optimizer"
+    ) in capsys.readouterr().err
+
+
+def test_the_same_rows_in_a_file_of_another_kind_continue_a_run(
+    whole, tmp_path, capsys
+):
+    folder, _ = whole
+    rows = np.load(folder / "rows.npz")
+    columns = {f"x{i}": rows["x"][:, i] for i in range(6)} | {"y": rows["y"]}
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    model = spec()
+    for data in model["data"].values():
+        data["source"] = "parquet:rows.parquet"
+        data["columns"] = {"x": [f"x{i}" for i in range(6)], "y": "y"}
+    start = folder / "checkpoints" / "step-000020"
+    run(build(tmp_path, model), resume=start)
+    assert "continuing after step 20" in capsys.readouterr().err
+
+
+def test_rows_that_were_not_all_compared_are_said(tmp_path, capsys):
+    (tmp_path / "drawn.py").write_text(MAP_STYLE)
+    model = spec()
+    for data in model["data"].values():
+        data["source"] = "python:drawn:rows"
+    checkpoints = tmp_path / "checkpoints"
+    run(build(tmp_path, model), checkpoint=checkpoints, checkpoint_every=1, steps=1)
+    run(tmp_path / "b", resume=checkpoints, steps=2)
+    assert "only some rows of data.train were compared" in capsys.readouterr().err
+
+
+MAP_STYLE = """
+import numpy as np
+
+
+class Rows:
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, index):
+        return {"x": np.full(6, index, np.float32), "y": np.int32(index % 2)}
+
+
+def rows():
+    return Rows()
+"""
+
+
+def test_a_full_disk_for_the_history_stops_the_run_and_saves(tmp_path, capsys):
+    checkpoints = tmp_path / "checkpoints"
+    with pytest.raises(RunError, match="the history cannot be written to /dev/full"):
+        run(build(tmp_path), checkpoint=checkpoints, history=Path("/dev/full"))
+    assert "No space left on device; the run stops" in capsys.readouterr().err
+    (_, manifest), *_ = list_checkpoints(checkpoints)
+    assert 1 <= manifest.progress.step < 24
+
+
+def test_parameters_that_are_not_finite_are_no_checkpoint(tmp_path, capsys):
+    """The loss of the step is finite: its update is what diverges."""
+    optimizer = {"op": "sgd", "learning_rate": 1e38, "place": "/node:ps"}
+    model = spec(train={"optimizer": optimizer})
+    del model["train"]["clip"]
+    checkpoints = tmp_path / "checkpoints"
+    with pytest.raises(RunError):
+        run(build(tmp_path, model), checkpoint=checkpoints, checkpoint_every=1)
+    assert "is not finite; the run continues" in capsys.readouterr().err
+    for _, manifest in list_checkpoints(checkpoints):
+        assert manifest.progress.step == 1
