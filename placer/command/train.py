@@ -49,7 +49,7 @@ def train_command(
     from placer.command.run_folder import create_run_folder
     from placer.compiler import compile_in_memory
     from placer.errors import PlacerError
-    from placer.launcher.local import check_output_files
+    from placer.launcher.local import check_output_files, check_resumed
     from placer.report.outcome import plan_line
     from placer.report.tensorboard import check_installed
     from placer.runtime.run.options import Options
@@ -60,6 +60,7 @@ def train_command(
         if key not in ("logs", "in_process", "quiet", "tensorboard")
     }
     chosen = Options(**run_options)  # mistakes in options are reported before compiling
+    check_resumed(chosen)
     if options["tensorboard"] is not None:
         check_installed()
     compiled = compile_in_memory(

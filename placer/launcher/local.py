@@ -191,6 +191,7 @@ def check_launch(build: Path, options: Options) -> Plan:
     spec = build / read_sources(build).spec
     refuse_at_import("placer.launch", spec.parent, plan.modules)
     check_output_files(build, options)
+    check_resumed(options)
     _check_checkpoints(plan, build, options)
     return plan
 
@@ -373,6 +374,16 @@ def check_output_files(build: Path, options: Options) -> None:
         targets.add(path.resolve())
 
 
+def check_resumed(options: Options) -> None:
+    """Raise PlacerError if a run cannot continue as its options say."""
+    if options.resume is not None and not options.resume.is_dir():
+        raise PlacerError(f"cannot resume: there is no folder '{options.resume}'")
+    if options.resume is not None and options.init_params is not None:
+        raise PlacerError("'resume' and 'init_params' cannot be combined")
+    if options.partial and options.resume is None:
+        raise PlacerError("'partial' needs 'resume'")
+
+
 def _check_checkpoints(plan: Plan, build: Path, options: Options) -> None:
     """Raise PlacerError if a folder of checkpoints cannot be used."""
     settings = checkpoint_settings(plan, build, options)
@@ -383,12 +394,6 @@ def _check_checkpoints(plan: Plan, build: Path, options: Options) -> None:
         )
     if settings is not None:
         check_continues(settings.folder, options.resume)
-    if options.resume is not None and not options.resume.is_dir():
-        raise PlacerError(f"cannot resume: there is no folder '{options.resume}'")
-    if options.resume is not None and options.init_params is not None:
-        raise PlacerError("'resume' and 'init_params' cannot be combined")
-    if options.partial and options.resume is None:
-        raise PlacerError("'partial' needs 'resume'")
 
 
 def check_thread_options(options: Options) -> None:

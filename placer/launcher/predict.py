@@ -24,7 +24,11 @@ from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.run.events import show_output
 from placer.runtime.run.interruption import NOTHING_PREDICTED, Interruption
 from placer.runtime.run.options import Options
-from placer.runtime.run.prediction_request import PredictionRequest, check_request
+from placer.runtime.run.prediction_request import (
+    PredictionRequest,
+    check_request,
+    rows_of,
+)
 from placer.runtime.run.result import Outcome, PredictionResult
 
 if TYPE_CHECKING:
@@ -174,7 +178,9 @@ def _source_of(rows: str) -> str:
     return f"{kind}:{path}"
 
 
-def check_predict(build: Path, request: PredictionRequest) -> Plan:
+def check_predict(
+    build: Path, request: PredictionRequest, params: Path | None = None
+) -> Plan:
     """Return the plan of a build; PlacerError if it cannot predict what is asked."""
     refuse_in_node("placer.predict")
     plan = read_plan(build)
@@ -190,6 +196,10 @@ def check_predict(build: Path, request: PredictionRequest) -> Plan:
         raise PlacerError(f"cannot write '{out}': it is not a regular file")
     if out.resolve().is_relative_to(build.resolve()):
         raise PlacerError(f"cannot write '{out}': it is inside the build folder")
+    rows = spec.parent / rows_of(plan, request).parsed.path
+    for read in (params, rows):
+        if read is not None and out.resolve().is_relative_to(read.resolve()):
+            raise PlacerError(f"cannot write '{out}': the prediction reads '{read}'")
     return plan
 
 
@@ -203,7 +213,7 @@ def predict_to_file(
     watch: Watch | None = None,
 ) -> PredictionResult:
     """Run a prediction, which writes its file; see `predict` for the arguments."""
-    plan = check_predict(build, request)
+    plan = check_predict(build, request, options.init_params)
     interruption = Interruption(nothing_kept=NOTHING_PREDICTED)
     result: Outcome
     if in_process:

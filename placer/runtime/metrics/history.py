@@ -95,12 +95,17 @@ class HistoryWriter:
                 self._sums = {name: _decode(each) for name, each in stored.items()}
             elif stored and self._execution.is_control:
                 self._execution.report(NodeWarning(OTHER_METRICS))
-            self.eval = {name: float(value) for name, value in progress.eval.items()}
+            if self._execution.plan.evaluation is not None:
+                self.eval = {
+                    name: float(value)
+                    for name, value in progress.eval.items()
+                    if name in self._finalizers
+                }
         history = self._execution.options.history
         if history is None or not self._execution.is_control:
             return
         with self._errors_reported():
-            continues = progress is not None and history.exists()
+            continues = progress is not None and history.is_file()
             # Without a buffer, a line that cannot be written fails once, and not again
             # when the file is closed after the failure.
             self._file = history.open("r+b" if continues else "wb", buffering=0)

@@ -10,6 +10,7 @@ If a checkpoint cannot be written, the run continues without it, and says so.
 
 from __future__ import annotations
 
+import errno
 import queue
 import secrets
 import threading
@@ -22,6 +23,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 import placer
 from placer.channel.protocol import Aborted, Key
@@ -37,6 +39,7 @@ from placer.checkpoint.manifest import (
     Manifest,
     Progress,
     Stored,
+    Watched,
 )
 from placer.checkpoint.writing import (
     commit,
@@ -69,17 +72,21 @@ from placer.runtime.run.stored_blocks import (
 )
 from placer.tables.block_table import BlockTable, Snapshot
 
+FAILED_WAIT: Final = 5.0
+"""Seconds that a run that has failed waits for the thread that writes checkpoints."""
 FINITE_CHUNK: Final = 1 << 16
 """The number of elements that are compared at a time, so that they stay in the cache."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a node tells the control node about its file of a checkpoint."""
+    """What a node tells the control node about its file of a checkpoint; `is_full` says
+    that the disk is."""
 
     stored: Stored | None = None
     updates: dict[str, tuple[int, ...]] = {}
     sent: bool = False
     problem: str = ""
+    is_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,7 @@ class Checkpoints:
         self._idle = threading.Semaphore(1)
         self._reuse: dict[str, Snapshot] = {}
         self._exits = ExitStack()
+        self._is_failed = False
         self._run = ""
         self._sees_folder = True
         self._sequence = 0
@@ -158,9 +166,11 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # After a failure nothing is committed any more, so that the folder can belong to
+        # another run of this process. The thread may wait for a node or the disk.
+        self._is_failed = kind is not None
         self._queue.put(None)
-        if kind is None:
-            self._thread.join()
+        self._thread.join(None if kind is None else FAILED_WAIT)
         self._exits.close()
 
     def is_due(self, step: int, ends_epoch: bool) -> bool:
@@ -217,7 +227,7 @@ class Checkpoints:
             except Aborted:
                 pass  # the compute thread gets it too, and ends the run
             except Exception as error:
-                self._fail(job.step, _describe(error))
+                self._fail(job.step, _describe(error), _is_full(error))
             finally:
                 del job  # a snapshot may take memory of a device
                 self._last_time = time.monotonic()
@@ -267,7 +277,8 @@ class Checkpoints:
         if problems or job.progress is None:
             discard(temporary)
             if problems:
-                self._fail(job.step, "; ".join(problems))
+                is_full = any(each.is_full for each in reports.values())
+                self._fail(job.step, "; ".join(problems), is_full)
             return
         self._commit(temporary, job.step, job.progress, reports)
 
@@ -295,7 +306,7 @@ class Checkpoints:
             pieces = pieces_of_file(tensors)
             return Report(describe_file(pieces), updates, sent=True), pieces
         except Exception as error:  # the control node waits for a report
-            return Report(problem=_describe(error)), ()
+            return _failed(error), ()
 
     def _receive_file(
         self, temporary: Path, node: str, report: Report, step: int
@@ -309,7 +320,7 @@ class Checkpoints:
         except OSError as error:
             for _ in parts:
                 pass  # the sender waits until they are received
-            return Report(problem=_describe(error))
+            return _failed(error)
         return report
 
     def _commit(
@@ -344,20 +355,34 @@ class Checkpoints:
             machines=self._facts.machines,
         )
         self._before_commit()
+        if self._is_failed:
+            raise CheckpointError("the run has failed")
         self.saved = commit(folder, temporary, manifest)
         self.problem = ""
         is_best = progress.best is not None and progress.best.step == step
         self._execution.report(CheckpointSaved(step, str(self.saved), is_best))
         try:
             if progress.best is not None:
-                _link_best(folder, progress.best.step)
-            remove_old(folder, self.settings.keep)
+                _link_best(folder, progress.best)
+        except (OSError, CheckpointError) as error:
+            self._execution.report(NodeWarning(f"'{folder}': {_describe(error)}"))
+        self._remove_old(self.settings.keep)
+
+    def _remove_old(self, keep: int) -> None:
+        folder = self.settings.folder
+        try:
+            remove_old(folder, keep)
         except (OSError, CheckpointError) as error:
             self._execution.report(NodeWarning(f"'{folder}': {_describe(error)}"))
 
-    def _fail(self, step: int, problem: str) -> None:
+    def _fail(self, step: int, problem: str, is_full: bool) -> None:
+        if self._is_failed:
+            return
         self.problem = f"the checkpoint of step {step} could not be written: {problem}"
         self._execution.report(NodeWarning(f"{self.problem}; the run continues"))
+        if is_full and self._execution.is_control:
+            # The next one would have taken the place of the oldest one.
+            self._remove_old(max(1, self.settings.keep - 1))
 
 
 def _not_finite(tensors: Mapping[str, Any]) -> str:
@@ -378,11 +403,12 @@ def _is_in_memory(snapshot: Snapshot) -> bool:
     )
 
 
-def _link_best(folder: Path, step: int) -> None:
+def _link_best(folder: Path, best: Watched) -> None:
     """Let the link `best` name the checkpoint of the best evaluation, if there is one:
     a crash may have come between its checkpoint and the link."""
     for path, manifest in list_checkpoints(folder):
-        if manifest.progress.step == step:
+        found = manifest.progress.best
+        if manifest.progress.step == best.step and found == replace(best, since=0):
             set_best(folder, path)
             return
 
@@ -416,6 +442,17 @@ def _share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:
 def _sign(run: str) -> str:
     """Return the name of the file by which nodes find out what they see."""
     return f".run-{run}.tmp"
+
+
+def _failed(error: Exception) -> Report:
+    """Return the report of a node that cannot write its file."""
+    return Report(problem=_describe(error), is_full=_is_full(error))
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether an error says that a disk is full."""
+    full = (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, OSError) and error.errno in full
 
 
 def _describe(error: Exception) -> str:

@@ -148,7 +148,13 @@ def _is_compared_whole(stored: StoredData, own: StoredData) -> bool:
     compared: set[str] = set()
     if len(now.rows) == own.rows and before.rows == now.rows:
         compared |= before.columns.keys() & now.columns.keys()
-    if _is_same_kind(stored, own):
+    # Digests of all rows are those of the source, before these options apply.
+    options = ("columns", "csv", "parquet")
+    is_read_alike = all(
+        getattr(stored.settings, option) == getattr(own.settings, option)
+        for option in options
+    )
+    if is_read_alike and _is_same_kind(stored, own):
         compared |= before.whole.keys() & now.whole.keys()
     return compared >= now.columns.keys() | now.whole.keys()
 
@@ -163,6 +169,8 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
         found.append("another program, module or optimizer")
     if not _is_compared_whole(manifest.train, facts.train):
         found.append("only some rows of data.train were compared")
+    if _batch(manifest.evaluation) != _batch(facts.evaluation):
+        found.append("another data.eval.batch")
     if manifest.seed != plan.seed:
         found.append(f"seed {plan.seed} instead of {manifest.seed}")
     for node, now in facts.machines.items():
@@ -174,6 +182,10 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
             if was != is_now:
                 found.append(f"{node}: {_changed(key, was, is_now)}")
     return found
+
+
+def _batch(data: StoredData | None) -> int | None:
+    return None if data is None else data.settings.batch
 
 
 def _changed(key: str, was: object, now: object) -> str:

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,3 +155,21 @@ def test_a_checkpoint_is_not_written_for_a_loss_that_is_not_finite(tmp_path):
     with pytest.raises(RunError, match="the loss 'loss' is nan after step 1"):
         run(tmp_path / "b", checkpoint=kept, **{**OPTIONS, "checkpoint_every": 1})
     assert not list(kept.iterdir())
+
+
+def test_a_disk_with_room_for_one_less_than_is_kept_loses_old_ones(tmp_path, capsys):
+    build(tmp_path)
+    kept = tmp_path / "checkpoints"
+
+    def fail(name: str, path: Path) -> None:
+        if name == "write" and len([*kept.glob("step-*")]) >= 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    options = {"checkpoint_every": 2, "checkpoint_keep": 2, "steps": 20}
+    # The last one fails if the nodes begin to write it before the old one is removed.
+    with before_operations(kept, fail), suppress(RunError):
+        run(tmp_path / "b", checkpoint=kept, **options)
+    assert "the checkpoint of step 6 could not be written" in capsys.readouterr().err
+    steps = [manifest.progress.step for _, manifest in list_checkpoints(kept)]
+    assert 1 <= len(steps) <= 2
+    assert steps[0] > 6

@@ -375,3 +375,15 @@ def test_a_failure_names_the_prediction(built):
     build(built, text)
     with pytest.raises(RunError, match="oh"):
         predict(built, None)
+
+
+@pytest.mark.parametrize("out", ["rows.csv", "params/out.csv"])
+def test_what_a_prediction_reads_is_not_overwritten(built, out):
+    (built / "params").unlink(missing_ok=True)
+    (built / "params").mkdir()
+    before = (built / "rows.csv").read_text()
+    with pytest.raises(
+        PlacerError, match=r"the prediction reads '.*(rows.csv|params)'"
+    ):
+        run_to_file(built, out)
+    assert (built / "rows.csv").read_text() == before

@@ -462,3 +462,37 @@ def test_parameters_that_are_not_finite_are_no_checkpoint(tmp_path, capsys):
     assert "is not finite; the run continues" in capsys.readouterr().err
     for _, manifest in list_checkpoints(checkpoints):
         assert manifest.progress.step == 1
+
+
+def test_an_evaluation_of_another_model_is_not_reported(whole, tmp_path):
+    folder, _ = whole
+    model = spec(train={"metrics": ["loss"]})
+    del model["data"]["eval"]
+    result = run(
+        build(tmp_path, model), resume=folder / "checkpoints" / "step-000008", steps=9
+    )
+    assert result.eval == {}
+
+
+def test_a_history_that_is_no_file_is_not_cut(whole):
+    folder, _ = whole
+    start = folder / "checkpoints" / "step-000022"
+    assert run(folder / "b", resume=start, history=Path("/dev/null")).steps == 24
+
+
+def test_other_options_of_the_rows_may_change_bits(whole, tmp_path, capsys):
+    """Digests of all rows are of the cells, before a vocabulary gives them numbers."""
+    words = ["a"] * 64 + ["a", "b"] * 500 + ["a"] * 64
+    rows = "".join(f"{i % 7},{word},{i % 2}\n" for i, word in enumerate(words))
+    (tmp_path / "rows.csv").write_text("v,w,y\n" + rows)
+    model = spec()
+    model["inputs"] = {"v": "float32[batch]", "w": "int32[batch]", "y": "int32[batch]"}
+    csv = {"vocabulary": {"w": ["a", "b"]}}
+    model["data"] = {"train": {"source": "csv:rows.csv", "batch": 4, "csv": csv}}
+    ops = model["graph"][0]["ops"]
+    ops[:4] = [{"name": "o", "op": "embedding", "in": "w", "size": [2, 1]}]
+    checkpoints = tmp_path / "checkpoints"
+    run(build(tmp_path, model), checkpoint=checkpoints, checkpoint_every=1, steps=1)
+    csv["vocabulary"]["w"] = ["a", "b", "c"]
+    run(build(tmp_path, model), resume=checkpoints, steps=2)
+    assert "only some rows of data.train were compared" in capsys.readouterr().err
