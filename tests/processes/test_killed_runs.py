@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,10 @@ from support.real_runs import (
     MANY_STEPS,
     first_step_waiter,
     launch,
-    node_processes,
     nodes_by_hand,
     placer_command,
     process_environment,
+    processes_of,
     running_launch,
     wait_for_exit,
 )
@@ -29,19 +30,40 @@ from support.real_runs import (
 from placer.checkpoint.folder import list_checkpoints
 from placer.checkpoint.manifest import Manifest
 
-EPOCHS = 80  # of six steps
+EPOCHS, EPOCH = 80, 6  # an epoch is six steps
 NODES = {"worker": {"count": 1}, "ps": {"count": 1}}
+MOMENTS = ("while it starts", "while it runs", "when it ends")
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A run that is left alone.
+
+    Attributes:
+        build: its build.
+        history, params: its files.
+        start: the seconds from its start to its first step.
+    """
+
+    build: Path
+    history: Path
+    params: Path
+    start: float
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run that is left alone."""
     folder = tmp_path_factory.mktemp("whole")
     built = build(folder, spec(nodes=NODES, train={"epochs": EPOCHS}))
-    options = [f"--history={folder / 'history'}", f"--save-params={folder / 'params'}"]
-    ended = launch(built, *options)
+    history, params = folder / "history", folder / "params"
+    options = [f"--history={history}", f"--save-params={params}"]
+    begin = time.monotonic()
+    with running_launch(built, *options) as run:
+        run.wait_for_line("step ")
+        start = time.monotonic() - begin
+        ended = run.wait()
     assert ended.status == 0, ended.err
-    return folder
+    return Whole(built, history, params, start)
 
 
 def last_checkpoint(folder: Path) -> Manifest | None:
@@ -49,41 +71,93 @@ def last_checkpoint(folder: Path) -> Manifest | None:
     return listed[0][1] if listed else None
 
 
+def last_step(folder: Path) -> int:
+    """Return the step of the last checkpoint of a folder; 0 if it has none."""
+    last = last_checkpoint(folder)
+    return last.progress.step if last is not None else 0
+
+
 def kill_all(built: Path, launcher: int) -> None:
     """Kill the processes of a run, its launcher first, so that it does not end them."""
-    nodes = node_processes(built).values()
-    for process in (launcher, *nodes):
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-    wait_for_exit(nodes)
+    with suppress(ProcessLookupError):
+        os.kill(launcher, signal.SIGKILL)
+    while processes := processes_of(built) - {launcher}:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        wait_for_exit(processes)
 
 
-def check_killed(whole: Path, folder: Path, kills: int, seed: int) -> None:
-    """Kill a run at random moments after its first step, continue it each time, and
-    compare it with one that was left alone."""
-    draw = random.Random(seed)
-    kept, built = folder / "checkpoints", whole / "b"
-    options = [f"--checkpoint={kept}", "--checkpoint-every=3"]
-    options += [f"--history={folder / 'history'}", f"--save-params={folder / 'params'}"]
-    killed = 0
-    while killed < kills:
-        before = last_checkpoint(kept)
-        resume = [f"--resume={kept}"] if before is not None else []
-        with running_launch(built, *options, *resume) as run:
-            run.wait_for_line("step ")
-            time.sleep(draw.uniform(0, 0.1))
-            kill_all(built, run.process.pid)
-            run.wait()
-        killed += 1
-        after = last_checkpoint(kept)
-        if after is not None and after.progress.step == 6 * EPOCHS:
-            break
-    resume = [f"--resume={kept}"] if last_checkpoint(kept) is not None else []
-    if not (folder / "params").exists():
-        ended = launch(built, *options, "--steps", 6 * EPOCHS, *resume)
+class KilledRun:
+    """A run that is killed and continued, in a folder of its own."""
+
+    def __init__(self, whole: Whole, folder: Path) -> None:
+        folder.mkdir()
+        self._whole, self.kept = whole, folder / "checkpoints"
+        self._history, self._params = folder / "history", folder / "params"
+        self._options = [
+            f"--checkpoint={self.kept}",
+            "--checkpoint-every=3",
+            f"--history={self._history}",
+            f"--save-params={self._params}",
+        ]
+
+    @property
+    def is_near_end(self) -> bool:
+        """Whether only the last epoch is left, which is not killed: a run cannot be
+        continued after its last step."""
+        return last_step(self.kept) >= EPOCH * (EPOCHS - 1)
+
+    def kill(self, moment: str, draw: random.Random) -> bool:
+        """Continue the run, and kill it at such a moment; return whether it was killed
+        before it ended."""
+        steps = EPOCH * (EPOCHS - 1)
+        if moment == MOMENTS[2]:
+            steps = min(steps, last_step(self.kept) // EPOCH * EPOCH + 2 * EPOCH)
+        with running_launch(
+            self._whole.build, *self._options, f"--steps={steps}", *self._resume()
+        ) as run:
+            if moment == MOMENTS[0]:
+                time.sleep(draw.uniform(0, self._whole.start))
+            elif moment == MOMENTS[1]:
+                run.wait_for_line("step ")
+                time.sleep(draw.uniform(0, 0.1))
+            else:
+                run.wait_for_line(f"evaluation after step {steps} ")
+                time.sleep(draw.uniform(0, 0.05))
+            kill_all(self._whole.build, run.process.pid)
+            return run.wait().status == -signal.SIGKILL
+
+    def finish(self) -> None:
+        """Continue the run to its end, and compare it with one that was left alone."""
+        ended = launch(self._whole.build, *self._options, *self._resume())
         assert ended.status == 0, ended.err
-    check_equal(folder / "params", whole / "params")
-    assert lines(folder / "history") == lines(whole / "history")
+        check_equal(self._params, self._whole.params)
+        assert lines(self._history) == lines(self._whole.history)
+
+    def _resume(self) -> list[str]:
+        return [f"--resume={self.kept}"] if last_step(self.kept) else []
+
+
+def check_killed(whole: Whole, folder: Path, kills: int, seed: int) -> None:
+    """Kill runs so often, at random moments, and continue each to its end.
+
+    A third of the kills come before the first step, some of them while a checkpoint is
+    loaded; a third during the first steps; a third after the last step, some of them
+    while the last checkpoint or the parameters are written.
+    """
+    draw = random.Random(seed)
+    moments = [MOMENTS[i % 3] for i in range(kills)]
+    draw.shuffle(moments)
+    killed = 0
+    while moments:
+        run = KilledRun(whole, folder / f"after {killed} kills")
+        while moments and not run.is_near_end:
+            if run.kill(moments[-1], draw):
+                moments.pop()
+                killed += 1
+        run.finish()
+    assert killed == kills
 
 
 def test_a_run_that_is_killed_at_random_moments_has_the_same_bits(whole, tmp_path):
@@ -97,7 +171,7 @@ def test_a_run_that_is_killed_often_has_the_same_bits(whole, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_a_checkpoint_after_the_same_step(whole, tmp_path, number):
-    kept, built = tmp_path / "checkpoints", whole / "b"
+    kept, built = tmp_path / "checkpoints", whole.build
     options = [f"--checkpoint={kept}", f"--history={tmp_path / 'history'}"]
     with running_launch(built, *options, "--checkpoint-every=1h") as run:
         run.wait_for_line("step ")
@@ -116,13 +190,13 @@ def test_a_signal_saves_a_checkpoint_after_the_same_step(whole, tmp_path, number
     assert f"continuing after step {match[1]} from {only[0]}, with the same bits" in (
         ended.err
     )
-    check_equal(tmp_path / "params", whole / "params")
-    assert lines(tmp_path / "history") == lines(whole / "history")
+    check_equal(tmp_path / "params", whole.params)
+    assert lines(tmp_path / "history") == lines(whole.history)
 
 
 @pytest.mark.slow  # tests/runtime/run/test_interruption.py has the text
 def test_without_a_folder_a_signal_says_that_nothing_is_kept(whole):
-    with running_launch(whole / "b", MANY_STEPS) as run:
+    with running_launch(whole.build, MANY_STEPS) as run:
         run.wait_for_line("step ")
         run.process.send_signal(signal.SIGINT)
         ended = run.wait()
@@ -137,7 +211,7 @@ def test_a_signal_to_any_node_saves_a_checkpoint(whole, tmp_path):
     options = MANY_STEPS, f"--checkpoint={kept}", f"--history={history}"
     with (
         first_step_waiter(history) as wait_for_first_step,
-        nodes_by_hand(whole / "b", *options) as runs,
+        nodes_by_hand(whole.build, *options) as runs,
     ):
         wait_for_first_step()
         runs["ps:0"].process.send_signal(signal.SIGTERM)
@@ -167,15 +241,15 @@ def test_a_node_without_the_folder_sends_and_receives_its_file(whole, tmp_path):
     hidden.chmod(0o755)
     for steps, extra in (
         (30, []),
-        (6 * EPOCHS, [f"--resume={kept}", f"--save-params={params}"]),
+        (EPOCH * EPOCHS, [f"--resume={kept}", f"--save-params={params}"]),
     ):
         options = [f"--steps={steps}", f"--checkpoint={kept}", *extra]
-        run_hidden(whole / "b", hidden, options)
+        run_hidden(whole.build, hidden, options)
         manifest = last_checkpoint(kept)
         assert manifest is not None
         assert manifest.progress.step == steps
         assert "ps-0.safetensors" in manifest.files
-    check_equal(params, whole / "params")
+    check_equal(params, whole.params)
 
 
 @pytest.mark.skipif(

@@ -288,6 +288,16 @@ def node_processes(build: Path) -> dict[str, int]:
     return ids
 
 
+def processes_of(build: Path) -> set[int]:
+    """Return the ids of all processes of runs of a build: launchers, nodes, and those
+    that are about to become nodes."""
+    return {
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and str(build) in _command_line(entry)
+    }
+
+
 def wait_for_exit(processes: Iterable[int]) -> None:
     """Wait until processes have ended."""
     for process in processes:
