@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from placer.checkpoint.folder import broken_checkpoints, list_checkpoints
+from placer.checkpoint.folder import (
+    broken_checkpoints,
+    incomplete_checkpoint,
+    list_checkpoints,
+)
 from placer.checkpoint.manifest import FILE
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
@@ -29,6 +33,8 @@ def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
     if is_checkpoint(named):
         yield Checkpoint(named.resolve())
         return
+    if (incomplete := incomplete_checkpoint(named)) is not None:
+        raise incomplete
     for _, error in broken_checkpoints(named):
         warn(error.message)
     for path, _ in list_checkpoints(named):

@@ -16,14 +16,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from placer.checkpoint.manifest import Manifest, read_manifest
+from placer.checkpoint.manifest import FILE, Manifest, read_manifest
 from placer.errors import CheckpointError
 
 BEST: Final = "best"
 """The name of the link to the checkpoint with the best evaluation."""
 
-_TEMPORARY = re.compile(r"\.step-[0-9-]+\.[0-9a-z]+\.tmp|\.run-[0-9a-f]+\.tmp")
+_BEST_TEMPORARY = f".{BEST}.tmp"
+_TEMPORARY = re.compile(
+    r"\.step-[0-9-]+\.[0-9a-z]+\.tmp|\.run-[0-9a-f]+\.tmp|" + re.escape(_BEST_TEMPORARY)
+)
 _NAME = re.compile(r"step-[0-9]+(-[0-9]+)?")
+_FILE_OF_NODE = re.compile(r"[a-z][a-z0-9_]*-[0-9]+\.safetensors")
 
 
 @contextmanager
@@ -53,7 +57,7 @@ def locked(folder: Path) -> Iterator[None]:
         for entry in folder.iterdir():
             if not _TEMPORARY.fullmatch(entry.name):
                 continue
-            if entry.is_dir():
+            if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
             else:
                 entry.unlink(missing_ok=True)
@@ -95,7 +99,7 @@ def set_best(folder: Path, checkpoint: Path) -> None:
     link = folder / BEST
     if link.exists() and not link.is_symlink():
         return  # a file or folder of the user's
-    temporary = folder / f".{BEST}.tmp"
+    temporary = folder / _BEST_TEMPORARY
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(checkpoint.name)
     temporary.replace(link)
@@ -138,9 +142,32 @@ def broken_checkpoints(folder: Path) -> Iterator[tuple[Path, CheckpointError]]:
             yield path, error
 
 
+def incomplete_checkpoint(folder: Path) -> CheckpointError | None:
+    """Return the error for a folder that is a checkpoint without its manifest; None for
+    any other folder.
+
+    Raises CheckpointError if the folder cannot be read.
+    """
+    if _named_checkpoints(folder) or (folder / FILE).exists():
+        return None
+    is_named = _NAME.fullmatch(folder.name) or _TEMPORARY.fullmatch(folder.name)
+    if not is_named and not any(_FILE_OF_NODE.fullmatch(e.name) for e in _list(folder)):
+        return None
+    return CheckpointError(
+        f"'{folder}' is an incomplete checkpoint: it has no {FILE}, which is written"
+        " last",
+        hint="name another one, or the folder of checkpoints, of which the last"
+        " complete one is taken",
+    )
+
+
 def _named_checkpoints(folder: Path) -> list[Path]:
     """Return the paths in a folder that have the name of a checkpoint, sorted."""
+    return sorted(e for e in _list(folder) if _NAME.fullmatch(e.name))
+
+
+def _list(folder: Path) -> list[Path]:
     try:
-        return sorted(e for e in folder.iterdir() if _NAME.fullmatch(e.name))
+        return [*folder.iterdir()]
     except OSError as error:
         raise CheckpointError(f"cannot read '{folder}': {error.strerror}") from error

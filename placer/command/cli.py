@@ -32,6 +32,7 @@ from placer.command.show import show_command
 from placer.command.to_yaml import to_yaml_command
 from placer.command.train import train_command
 from placer.errors import CheckpointWarning, PlacerError
+from placer.launcher.signals import end_shown
 
 INTERRUPTED = 130
 
@@ -98,7 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by the process that started this one
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115
-    sys.exit(_run_command(words, debug=DEBUG in words))
+    with end_shown():
+        sys.exit(_run_command(words, debug=DEBUG in words))
 
 
 def _show_warning(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.build.folder import read_file
 from placer.build.modules import modules_in
-from placer.build.plan import MODEL, Plan, read_plan
+from placer.build.plan import MODEL, Plan, read_plan, read_sources
 from placer.config.slicing import Block
 from placer.errors import CheckpointWarning, PlacerError, missing_package_hint
 from placer.graph.graph import Graph
@@ -177,8 +177,9 @@ def _write(
     batch: Sequence[int],
 ) -> tuple[tuple[str, ...], ...]:
     """Write all files to a folder; return the fields of `ExportedModel` after it."""
+    from placer.exporting.input_columns import input_columns
     from placer.exporting.model_file import has_wide_numbers, write_model
-    from placer.exporting.prepare_file import feeds_of, write_prepare
+    from placer.exporting.prepare_file import write_prepare
     from placer.exporting.readme import Described, write_readme
     from placer.runtime.run import parameter_files
 
@@ -192,8 +193,10 @@ def _write(
         (work / f"{name}.py").write_text(text, encoding="utf-8")
     (work / "model.py").write_text(model.text, encoding="utf-8")
     what = "from columns of rows to the arguments of the model"
+    spec_folder = (build / read_sources(build).spec).parent
+    columns = input_columns(plan, model.arguments, spec_folder)
     prepare = write_prepare(
-        title % what, plan.prediction, plan.columns, model.arguments
+        title % what, plan.prediction, plan.columns, model.arguments, columns
     )
     (work / "prepare.py").write_text(prepare, encoding="utf-8")
     parameter_files.save(work / "params.safetensors", parameters)
@@ -203,7 +206,6 @@ def _write(
         op.attrs["output"]: graph.tensor_type(op.operands[0])
         for op in graph.of_kind("output")
     }
-    columns = feeds_of(plan.prediction, plan.columns, model.arguments)
     readme = write_readme(
         Described(
             plan.name,

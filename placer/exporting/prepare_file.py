@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from placer.config.columns import Column, is_glob
+from placer.config.columns import Column
 from placer.config.data import RowSource
-from placer.config.sources import assign_columns
 from placer.emit.code import Call, Expression, literal
 from placer.exporting.imports import import_lines
 from placer.exporting.op_functions import copy_helpers
@@ -26,6 +25,7 @@ def write_prepare(
     data: RowSource,
     columns: Sequence[Column],
     arguments: Mapping[str, str],
+    feeds: Mapping[str, Sequence[str]],
 ) -> str:
     """Return prepare.py.
 
@@ -34,8 +34,8 @@ def write_prepare(
         data: how the rows of a prediction are read.
         columns: all inputs of the spec.
         arguments: the arguments of `model`, by the names of the inputs.
+        feeds: the columns that each input reads, in order.
     """
-    feeds = feeds_of(data, columns, arguments)
     copies = copy_helpers({"prepare", "columns"})
     check = copies.add(_MODULE, "check_rows")
     body = ["    arguments = {"]
@@ -81,22 +81,6 @@ def write_prepare(
     return f"{text}\n"
 
 
-def feeds_of(
-    data: RowSource, columns: Sequence[Column], arguments: Mapping[str, str]
-) -> dict[str, list[str]]:
-    """Return the columns that each input of the model reads: names or globs.
-
-    Those of a `sklearn:` data set have the names of the inputs instead: few users have
-    a column that is called `data`.
-    """
-    if data.parsed.kind == "sklearn":
-        return {name: [name] for name in arguments}
-    dtypes = {column.name: column.dtype for column in columns}
-    feeds = assign_columns(data.parsed, dtypes, data.columns)
-    listed = {n: [feed] if isinstance(feed, str) else feed for n, feed in feeds.items()}
-    return {name: listed[name] for name in arguments}
-
-
 def _call(function: str, column: Column, feeds: Sequence[str], data: RowSource) -> Call:
     arguments: list[str | Expression] = [
         Expression("columns"),
@@ -134,15 +118,9 @@ def _tables(feeds: Sequence[str], data: RowSource) -> list[Expression]:
 
 
 def _applies(key: str, feeds: Sequence[str]) -> bool:
-    """Whether a key of `csv` or `parquet`, a name or a glob, may match a column of an
+    """Whether a key of `csv` or `parquet`, a name or a glob, matches a column of an
     input."""
-    return any(
-        key == feed
-        or fnmatchcase(feed, key)
-        or fnmatchcase(key, feed)
-        or (is_glob(key) and is_glob(feed))
-        for feed in feeds
-    )
+    return any(key == feed or fnmatchcase(feed, key) for feed in feeds)
 
 
 def _table(name: str, table: Mapping[str, Any]) -> Expression:

@@ -25,7 +25,7 @@ BOOLS = {
 
 def stack_columns(
     columns: Mapping[str, Any],
-    patterns: Sequence[str],
+    names: Sequence[str],
     dtype: str,
     shape: tuple[int, ...],
     limits: tuple[int, int] | None = None,
@@ -34,7 +34,7 @@ def stack_columns(
 
     Args:
         columns: the columns by name.
-        patterns: the names of the columns, or globs over them, in C order.
+        names: the columns that the input reads, in C order.
         dtype: the dtype of the input.
         shape: the shape of one row of it.
         limits: the least and the greatest valid value, if there are any.
@@ -42,7 +42,7 @@ def stack_columns(
     Raises:
         ValueError: a column is missing or has another shape, or a value does not fit.
     """
-    names = select(columns, patterns)
+    check_names(columns, names)
     arrays = [to_dtype(name, np.asarray(columns[name]), dtype) for name in names]
     array = arrays[0] if len(arrays) == 1 else join(names, arrays)
     if len(arrays) > 1 or array.shape[1:] == ():
@@ -56,7 +56,7 @@ def stack_columns(
 
 def parse_columns(
     columns: Mapping[str, Any],
-    patterns: Sequence[str],
+    names: Sequence[str],
     dtype: str,
     shape: tuple[int, ...],
     limits: tuple[int, int] | None = None,
@@ -69,8 +69,8 @@ def parse_columns(
 
     Args:
         columns: the columns by name, each with one cell for each row.
-        patterns: the names of the columns, or globs over them: as many as a row of the
-            input has values, in C order.
+        names: the columns that the input reads: as many as a row of it has values, in
+            C order.
         dtype: the dtype of the input.
         shape: the shape of one row of it.
         limits: the least and the greatest valid value, if there are any.
@@ -82,7 +82,7 @@ def parse_columns(
     Raises:
         ValueError: a column is missing, or a cell does not fit; it names the row.
     """
-    names = select(columns, patterns)
+    check_names(columns, names)
     parsed: list[np.ndarray] = []
     for name in names:
         vocabulary = first_match(words or {}, name)
@@ -127,22 +127,13 @@ def join(names: Sequence[str], arrays: Sequence[np.ndarray]) -> np.ndarray:
     return np.stack(arrays, axis=-1)
 
 
-def select(columns: Mapping[str, Any], patterns: Sequence[str]) -> list[str]:
-    """Return the names of columns that names and globs select; those of a glob in the
-    order of `columns`."""
-    names: list[str] = []
-    for pattern in patterns:
-        if pattern in columns:
-            names.append(pattern)
-            continue
-        found = [name for name in columns if fnmatchcase(name, pattern)]
-        if not found:
-            raise ValueError(f"there is no column '{pattern}'")
-        names += found
+def check_names(columns: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise ValueError unless these columns are there, with several cells each."""
     for name in names:
+        if name not in columns:
+            raise ValueError(f"there is no column '{name}'")
         if isinstance(columns[name], str | bytes):
             raise ValueError(f"column '{name}' is one text, not a list of cells")
-    return names
 
 
 def first_match(patterns: Mapping[str, Any], name: str) -> Any:

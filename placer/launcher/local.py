@@ -19,7 +19,7 @@ from placer.launcher.kept import StepHistory, params_keeper
 from placer.launcher.logs import LogFolder, log_folder
 from placer.launcher.node_command import node_command, node_environment
 from placer.launcher.node_process import NodeProcess, start_node
-from placer.launcher.signals import catch_signals
+from placer.launcher.signals import catch_signals, end_shown
 from placer.launcher.supervise import Watch, supervise
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.run.callbacks import CallbackQueue, check_callbacks
@@ -100,6 +100,7 @@ def launch(
     history = StepHistory()
     interruption = interruption_of(plan, folder, chosen)
     with (
+        end_shown(),
         callback_queue(plan, folder, chosen, callbacks, tensorboard) as calls,
         params_keeper(plan, chosen, return_params) as params,
     ):

@@ -19,6 +19,7 @@ from placer.launcher.local import (
     threads_error,
 )
 from placer.launcher.logs import log_folder
+from placer.launcher.signals import end_shown
 from placer.launcher.supervise import Watch
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.run.events import show_output
@@ -94,7 +95,7 @@ def predict(
     """
     import numpy as np
 
-    with tempfile.TemporaryDirectory(prefix="placer-") as name:
+    with end_shown(), tempfile.TemporaryDirectory(prefix="placer-") as name:
         folder = Path(name)
         if isinstance(rows, Mapping):
             arrays = {key: np.asarray(value) for key, value in rows.items()}

@@ -21,6 +21,32 @@ DUPLICATE_WINDOW = 0.3
 """Seconds in which several signals count as one."""
 
 
+class EndedBySignal(SystemExit):
+    """A signal other than SIGINT has ended a run; the status is 128 + N.
+
+    Python prints nothing of a SystemExit: see `end_shown`.
+    """
+
+    def __init__(self, number: signal.Signals, outcome: str) -> None:
+        super().__init__(128 + number)
+        self._lines = [*filter(None, [outcome]), f"ended by {number.name}"]
+
+    def show(self) -> None:
+        """Print on standard error what the run has saved, and the signal, once."""
+        while self._lines:
+            print(make_printable(self._lines.pop(0)), file=sys.stderr)
+
+
+@contextmanager
+def end_shown() -> Iterator[None]:
+    """Print what a signal has ended, after all that is printed within the context."""
+    try:
+        yield
+    except EndedBySignal as ended:
+        ended.show()
+        raise
+
+
 @dataclass(slots=True)
 class Signals:
     """The signals received so far; each makes the descriptor `wake` readable.
@@ -56,17 +82,14 @@ class Signals:
     def raise_first(self, outcome: str = "") -> None:
         """Raise the exception of the first signal, if any; call it after all has ended.
 
-        Raises KeyboardInterrupt with the text `outcome` for SIGINT, SystemExit with
-        status 128 + N for other signals.
+        Raises KeyboardInterrupt with the text `outcome` for SIGINT, EndedBySignal for
+        other signals.
         """
         if not self.received:
             return
         if self.received[0] == signal.SIGINT:
             raise KeyboardInterrupt(*filter(None, [outcome]))
-        if outcome:
-            print(make_printable(outcome), file=sys.stderr)
-        print(f"ended by {self.received[0].name}", file=sys.stderr)
-        raise SystemExit(128 + self.received[0])
+        raise EndedBySignal(self.received[0], outcome)
 
 
 @contextmanager

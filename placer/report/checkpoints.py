@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from placer.checkpoint.folder import BEST, broken_checkpoints, list_checkpoints
+from placer.checkpoint.folder import (
+    BEST,
+    broken_checkpoints,
+    incomplete_checkpoint,
+    list_checkpoints,
+)
 from placer.checkpoint.manifest import FILE, Manifest, read_manifest
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
@@ -41,6 +46,8 @@ def find_checkpoints(folder: Path, *, verify: bool) -> Iterator[Listed]:
     if (folder / FILE).exists():
         yield _listed(folder, read_manifest(folder), verify, is_best=False)
         return
+    if (incomplete := incomplete_checkpoint(folder)) is not None:
+        raise incomplete
     best = (folder / BEST).resolve()
     found = list_checkpoints(folder)
     broken = list(broken_checkpoints(folder))

@@ -6,7 +6,7 @@ Nested structs are returned as nodes, which their own readers decode.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Any
 
@@ -44,6 +44,7 @@ def decode(
     where: str,
     problems: Problems,
     others: Iterable[str] = (),
+    skipped: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the valid fields of a mapping: values, defaults, and nodes if nested.
 
@@ -52,7 +53,8 @@ def decode(
         struct: The struct whose fields the mapping has.
         where: The name of the mapping in messages, such as `data.train`.
         problems: Where errors are reported. Their fields are not in the result.
-        others: Keys that the caller reads itself.
+        others: Keys that are not in the struct, which the caller reads itself.
+        skipped: Keys of the struct that the caller reads itself.
     """
     fields = _fields_of(struct)
     hint = missing_blank_hint(node.text) if isinstance(node, ScalarNode) else None
@@ -62,6 +64,8 @@ def decode(
     meant = report_unknown_keys(node, (*fields, *others), where, problems)
     result: dict[str, Any] = {}
     for key, (field, is_nested) in fields.items():
+        if key in skipped:
+            continue
         value = node.get(key)
         # A nested field may have a factory instead of a default.
         default = None if field.default is msgspec.NODEFAULT else field.default

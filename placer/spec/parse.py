@@ -121,7 +121,7 @@ def load_tree(
         problems.raise_any()
     assert isinstance(root, MappingNode)
     root = apply_overrides(root, overrides, problems)
-    good = decode(root, Spec, "the spec", problems)
+    good = decode(root, Spec, "the spec", problems, skipped=("name",))
     context = Context(good, folder, files, problems, nodes)
     name_node = root.get("name")
     name = (

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.checkpoints import write_checkpoint
 
+from placer.checkpoint.choice import last_good
 from placer.checkpoint.folder import (
     broken_checkpoints,
     list_checkpoints,
@@ -17,6 +18,7 @@ from placer.checkpoint.folder import (
 )
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
+from placer.report.checkpoints import find_checkpoints
 
 
 def names(folder: Path) -> list[str]:
@@ -63,9 +65,26 @@ def test_the_next_run_removes_what_a_crash_has_left(tmp_path):
         shutil.copytree(kept, tmp_path / name)
     assert names(tmp_path) == ["step-000010"]
     (tmp_path / ".run-0a1b.tmp").write_text("0a1b")
+    (tmp_path / ".best.tmp").symlink_to("step-000010")
     with locked(tmp_path):
         left = {path.name for path in tmp_path.iterdir()}
     assert left == {"step-000010", "notes"}
+
+
+@pytest.mark.parametrize("name", ["step-000010", "copied"])
+def test_a_checkpoint_without_its_manifest_is_said_to_be_incomplete(name, tmp_path):
+    path = write_checkpoint(tmp_path, 10, 1).rename(tmp_path / name)
+    (path / "manifest.json").unlink()
+    for find in (
+        lambda: last_good(path, print),
+        lambda: list(find_checkpoints(path, verify=True)),
+    ):
+        with pytest.raises(CheckpointError, match="is an incomplete checkpoint"):
+            find()
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "model.safetensors").write_text("")
+    with pytest.raises(CheckpointError, match="has no checkpoint that can be read"):
+        last_good(tmp_path / "others", print)
 
 
 def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):

@@ -36,8 +36,9 @@ def watch(event):
     if isinstance(event, (State, NodeWarning)):
         text = event.message if isinstance(event, NodeWarning) else event.state
         print(getattr(event, "node", ""), text, flush=True)
-launch_nodes(list(scripts), command, Path(logs), os.environ, watch,
-    Interruption(Path(params_file) if params_file else None, grace=float(grace)))
+with signals.end_shown():
+    launch_nodes(list(scripts), command, Path(logs), os.environ, watch,
+        Interruption(Path(params_file) if params_file else None, grace=float(grace)))
 """
 SAVING = "await_order state=saving state=done result"
 

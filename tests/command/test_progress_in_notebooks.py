@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 from placer.report.progress.notebook import NotebookOutput, in_notebook
 from placer.report.progress.view import RunView
 from placer.resources import find_file
-from placer.runtime.run.events import Start, State, Step
+from placer.runtime.run.events import CheckpointSaved, Start, State, Step
 
 
 def run_cells(folder: Path, *cells: str) -> list[list[Any]]:
@@ -57,12 +57,16 @@ def test_an_output_has_what_each_node_does_as_html_and_as_text() -> None:
     output.run.update(State("worker:0", "running", 3, ("ps:0",), 2_000_000))
     for number in range(1, 61):
         output.run.update(Step(number, 1, {"loss": 0.5}, {"accuracy": number / 100}))
+    output.run.update(CheckpointSaved(60, "<kept>/step-000060", best=True))
     content = output._content(ended=False)
+    line = "checkpoint of step 60, the best so far: &lt;kept&gt;/step-000060"
+    assert f"{line}</div>" in content["text/html"]
     assert "&lt;b&gt;" in content["text/html"]
     assert "<td>worker:0</td><td>running</td><td>3</td>" in content["text/html"]
     text = content["text/plain"].splitlines()
     assert "node      state     step  sent    waits for" in text
     assert "worker:0  running   3     2.0 MB  ps:0" in text
+    assert "checkpoint of step 60, the best so far: <kept>/step-000060" in text
     assert "10 before" in text
     assert text[-1].split() == ["60", "1", "0.6"]
 

@@ -1,8 +1,8 @@
-"""The service on the page about exported models answers requests."""
+"""The service on the page about exported models runs under uvicorn, and answers requests."""
 
-import asyncio
+import os
 import re
-import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,37 +17,54 @@ import placer
 PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
 
 
+def program_of_page():
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return program
+
+
+def test_the_service_has_at_most_40_lines():
+    assert len(program_of_page().splitlines()) <= 40
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    """A function that asks the service, and the folder with the build that it serves."""
+    """A client of the service, which runs in a process, and its folder, with the build
+    and the parameters of the model."""
     folder = tmp_path_factory.mktemp("service")
     plan = placer.compile(SPECS / "digits.yaml", folder / "build")
     save_file(initial_parameters(plan), folder / "params")
     placer.export(folder / "build", folder / "model", params=folder / "params")
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (folder / "serve.py").write_text(program)
-    modules, path = {*sys.modules}, [*sys.path]
-    try:
-        app = runpy.run_path(str(folder / "serve.py"))["app"]
-    finally:
-        sys.path[:] = path
-        for name in {"model", "prepare"} - modules:
-            sys.modules.pop(name, None)
-
-    async def post(body):
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(
-            transport=transport, base_url="http://m"
-        ) as client:
-            return await client.post("/predict", json=body)
-
-    return lambda body: asyncio.run(post(body)), folder
+    (folder / "serve.py").write_text(program_of_page())
+    command = [sys.executable, "-m", "uvicorn", "serve:app", "--port", "0"]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            said = ""
+            for line in process.stderr:
+                said += line
+                if found := re.search(r"running on (http://[0-9.:]+)", line):
+                    break
+            else:
+                pytest.fail(f"uvicorn has ended:\n{said}")
+            with httpx.Client(base_url=found[1], timeout=60, trust_env=False) as client:
+                yield client, folder
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
 
 
 def test_the_service_predicts_rows(service):
-    ask, folder = service
+    client, folder = service
     images = np.random.default_rng(0).uniform(0, 16, (5, 64)).astype("float32")
-    answer = ask({"image": images.tolist()})
+    answer = client.post("/predict", json={"image": images.tolist()})
     assert answer.status_code == 200
     wanted = placer.predict(
         folder / "build", {"image": images}, params=folder / "params", in_process=True
@@ -66,7 +83,7 @@ def test_the_service_predicts_rows(service):
     ],
 )
 def test_the_service_says_what_is_wrong_with_rows(service, body, message):
-    ask, _ = service
-    answer = ask(body)
+    client, _ = service
+    answer = client.post("/predict", json=body)
     assert answer.status_code == 400
     assert message in answer.json()["error"]

@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 from support.spec_models import initial_parameters
 
 import placer
+from placer.errors import PlacerError
 
 SPEC = """
 name: people
@@ -121,6 +122,24 @@ def test_a_row_of_a_service_predicts_what_the_same_row_of_a_file_does(people, pr
 def test_a_wrong_value_names_its_column(column, cells, message, prepare):
     with pytest.raises(ValueError, match=message):
         prepare(COLUMNS | {column: cells})
+
+
+def test_a_glob_selects_columns_in_the_order_of_the_file(prepare):
+    reordered = {name: COLUMNS[name] for name in ("x2", "city", "x1", "age")}
+    np.testing.assert_array_equal(
+        prepare(reordered | {"x0": [0, 0, 0, 0]})["numbers"],
+        prepare(COLUMNS)["numbers"],
+    )
+
+
+def test_a_glob_whose_file_is_not_there_cannot_be_exported(people, tmp_path):
+    (tmp_path / "people.yaml").write_text(SPEC)
+    placer.compile(tmp_path / "people.yaml", tmp_path / "build")
+    with pytest.raises(
+        PlacerError, match=r"columns that prepare\.py takes are not known"
+    ):
+        placer.export(tmp_path / "build", tmp_path / "model", params=people / "params")
+    assert not (tmp_path / "model").exists()
 
 
 def test_a_missing_column_is_named(prepare):

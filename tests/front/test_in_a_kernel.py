@@ -20,23 +20,24 @@ CELLS = {
 import placer
 from placer import Program, layers, optimizer
 
-def make(source):
-    with Program(
-        nodes={"worker": {"count": 2}},
-        data={"train": {"source": source, "batch": 4}},
-    ) as program:
+def make(source, evaluated=None):
+    data = {"train": {"source": source, "batch": 4}}
+    if evaluated:
+        data["eval"] = {"source": evaluated}
+    with Program(nodes={"worker": {"count": 2}}, data=data) as program:
         x = layers.data("x", "float32[batch, 1]")
         loss = layers.mean(layers.fc(x, 1), name="loss")
         optimizer.SGD(0.1).minimize(loss)
     return program
 
-def train(source, **options):
-    plan = placer.compile(make(source), "build")
+def train(*sources, **options):
+    plan = placer.compile(make(*sources), "build")
     return plan.name, placer.launch("build", **options).steps
 """,
-    "npz": 'train("npz:rows.npz")',
+    "npz": 'train("npz:rows.npz", in_process=True)',
     "csv": 'train("csv:data/rows.csv", in_process=True)',
     "parquet": 'train("parquet:rows.parquet", in_process=True)',
+    "processes": 'train("csv:data/rows.csv", "parquet:rows.parquet")',
     "write a reader": """\
 %%writefile reader.py
 import placer
@@ -137,7 +138,7 @@ def value_of(output: str) -> str:
     return output.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("kind", ["npz", "csv", "parquet", "reader"])
+@pytest.mark.parametrize("kind", ["npz", "csv", "parquet", "processes", "reader"])
 def test_sources_are_in_the_folder_of_the_notebook(outputs, kind):
     assert value_of(outputs[kind]) == "('churn_2', 2)"
 
@@ -152,7 +153,7 @@ def test_a_changed_module_is_read_again(outputs):
 
 def test_a_reader_in_a_cell_is_refused_with_what_to_do(outputs):
     text = outputs["reader in a cell"]
-    assert text.startswith("SpecError: Cell In[1]:5:10: there is no __main__.py beside")
+    assert text.startswith("SpecError: Cell In[1]:8:10: there is no __main__.py beside")
     assert "put %%writefile functions.py at the top of its cell" in text
 
 
@@ -170,7 +171,7 @@ def test_a_function_in_a_cell_is_refused_with_what_to_do(outputs):
 
 def test_an_error_is_shown_with_its_cell_and_without_calls_inside_placer(outputs):
     assert outputs["mistake"].strip() == (
-        "SpecError: Cell In[14]:1:1: a program has no section 'epoch'\n"
+        "SpecError: Cell In[15]:1:1: a program has no section 'epoch'\n"
         '  1 | make("npz:rows.npz").update(\n'
         "    | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
         "  hint: did you mean 'epochs'?"

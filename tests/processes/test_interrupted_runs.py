@@ -53,6 +53,9 @@ def test_processes_save_after_the_same_step(build, tmp_path, transport, number, 
     assert (ended.status, ended.out) == (status, "")
     check_saved(build, ended.err, saved)
     assert not node_processes(build)
+    *_, last_step, outcome, _ = filter(None, ended.err.splitlines())
+    assert last_step.startswith("step ")
+    assert outcome.startswith("stopped after step")
 
 
 def test_threads_save_after_the_same_step(build, tmp_path):

@@ -11,7 +11,7 @@ from typing import Any
 
 from placer.printable import make_printable
 from placer.report.numbers import format_count, format_size
-from placer.report.progress.view import RunView, node_rows
+from placer.report.progress.view import RunView, checkpoint_text, node_rows
 from placer.runtime.run.events import Event, show_output
 
 UPDATE_EVERY = 0.5
@@ -62,6 +62,8 @@ class NotebookOutput:
             tables.append(_evaluation_table(self.run))
         lines = [f"{self.run.title}  {self.run.position()}"]
         lines += ["  ".join(self.run.times()), "  ".join(self.run.metrics())]
+        if self.run.checkpoint is not None:
+            lines.append(checkpoint_text(self.run.checkpoint))
         return {
             "text/html": make_printable("".join(_html(self.run, lines, tables))),
             "text/plain": "\n".join(map(make_printable, _text(lines, tables))),

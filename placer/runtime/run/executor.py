@@ -143,8 +143,10 @@ def _finish(training: Training) -> Result | None:
     history = training.history
     history.close()
     if checkpoints is not None and checkpoints.problem:
+        file = options.save_params
+        saved = f"; the parameters are in {file}" if file is not None else ""
         raise RunError(
-            checkpoints.problem,
+            f"{checkpoints.problem}{saved}",
             hint="the run has ended; its last complete checkpoint is "
             f"{checkpoints.saved or 'none'}",
         )

@@ -185,7 +185,10 @@ def test_a_disk_that_stays_full_is_an_error_at_the_end(tmp_path):
         if (kept / "step-000002").exists():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    message = r"the checkpoint of step 8 could not be written: .*No space left"
+    message = (
+        r"the checkpoint of step 8 could not be written: .*No space left on device; "
+        rf"the parameters are in {tmp_path}/params"
+    )
     with before_operations(kept, fail), pytest.raises(RunError, match=message) as error:
         run(tmp_path / "b", checkpoint=kept, save_params=tmp_path / "params", **OPTIONS)
     assert "its last complete checkpoint is" in str(error.value.hint)

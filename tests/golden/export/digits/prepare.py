@@ -9,7 +9,6 @@ It needs numpy only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -40,22 +39,13 @@ def check_rows(arguments: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return arguments
 
 
-def select(columns: Mapping[str, Any], patterns: Sequence[str]) -> list[str]:
-    """Return the names of columns that names and globs select; those of a glob in the
-    order of `columns`."""
-    names: list[str] = []
-    for pattern in patterns:
-        if pattern in columns:
-            names.append(pattern)
-            continue
-        found = [name for name in columns if fnmatchcase(name, pattern)]
-        if not found:
-            raise ValueError(f"there is no column '{pattern}'")
-        names += found
+def check_names(columns: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise ValueError unless these columns are there, with several cells each."""
     for name in names:
+        if name not in columns:
+            raise ValueError(f"there is no column '{name}'")
         if isinstance(columns[name], str | bytes):
             raise ValueError(f"column '{name}' is one text, not a list of cells")
-    return names
 
 
 def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
@@ -111,7 +101,7 @@ def check_limits(
 
 def stack_columns(
     columns: Mapping[str, Any],
-    patterns: Sequence[str],
+    names: Sequence[str],
     dtype: str,
     shape: tuple[int, ...],
     limits: tuple[int, int] | None = None,
@@ -120,7 +110,7 @@ def stack_columns(
 
     Args:
         columns: the columns by name.
-        patterns: the names of the columns, or globs over them, in C order.
+        names: the columns that the input reads, in C order.
         dtype: the dtype of the input.
         shape: the shape of one row of it.
         limits: the least and the greatest valid value, if there are any.
@@ -128,7 +118,7 @@ def stack_columns(
     Raises:
         ValueError: a column is missing or has another shape, or a value does not fit.
     """
-    names = select(columns, patterns)
+    check_names(columns, names)
     arrays = [to_dtype(name, np.asarray(columns[name]), dtype) for name in names]
     array = arrays[0] if len(arrays) == 1 else join(names, arrays)
     if len(arrays) > 1 or array.shape[1:] == ():

@@ -1,0 +1,38 @@
+"""The names of the columns of a file, without its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow.parquet import ParquetFile
+
+from placer.config.csv import Csv
+from placer.config.data import Data
+from placer.files.regular import open_regular
+from placer.readers.csv_text import open_table
+from placer.readers.file_errors import file_errors
+
+
+def read_column_names(data: Data, folder: Path) -> tuple[str, ...]:
+    """Return the columns of a `csv:` or `parquet:` source, in their order.
+
+    `folder` is the one that the path is relative to. Raises DataError if the file cannot
+    be read.
+    """
+    source = data.parsed
+    path = folder / source.path
+    if data.csv is not None and data.csv.header is not None:
+        return tuple(data.csv.header)
+    if source.kind == "csv":
+        with open_table(source.text, path, data.csv or Csv()) as table:
+            return tuple(table.names)
+    assert source.kind == "parquet"
+    hint = "a parquet: source is a file in the Apache Parquet format"
+    kinds = OSError, ValueError, pa.ArrowException
+    with (
+        file_errors(source.text, hint, *kinds),
+        open_regular(path) as file,
+        ParquetFile(file, pre_buffer=False) as parquet,
+    ):
+        return tuple(parquet.schema_arrow.names)
