@@ -157,8 +157,10 @@ def word_number(cell: Any, words: Mapping[str, int], unknown: int | None) -> int
     """Return the number of a word."""
     is_nan = isinstance(cell, float | np.floating) and isnan(cell)
     text = "" if cell is None or is_nan else str(cell).strip()
-    if isinstance(cell, bool | np.bool_):
+    if text not in words and isinstance(cell, bool | np.bool_):
         text = text.lower()
+    if text not in words and isinstance(cell, float | np.floating):
+        text = text.removesuffix(".0")
     number = words.get(text, unknown)
     if number is None:
         raise ValueError(f"{text!r} is not in the vocabulary")

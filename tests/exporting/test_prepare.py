@@ -12,6 +12,7 @@ from support.spec_models import initial_parameters
 
 import placer
 from placer.errors import PlacerError
+from placer.exporting.prepare_functions import word_number
 
 SPEC = """
 name: people
@@ -229,3 +230,13 @@ def test_prepare_needs_numpy_only(people):
     )
     command = [sys.executable, "-I", "-c", code, str(people / "model")]
     assert subprocess.run(command, capture_output=True, text=True).stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("cell", "number"),
+    [(True, 0), (False, 1), (2.0, 2), (2, 2), (np.float32(2), 2), ("2.0", 9), (2.5, 9)],
+)
+def test_words_may_come_as_booleans_and_numbers(cell, number):
+    """As services send them that read JSON."""
+    words = {"True": 0, "false": 1, "2": 2}
+    assert word_number(cell, words, 9) == number
