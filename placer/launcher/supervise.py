@@ -152,7 +152,9 @@ class _Supervisor:
             calls = self.phase in (Phase.RUNNING, Phase.FINISHING)
             if calls:
                 self.calls.call_next()
-            self._read_control(pause=calls and self.calls.is_full)
+            # The steps until all nodes have stopped are few, and saving waits for them.
+            stops = self.interruption.stopping_since is not None
+            self._read_control(pause=calls and self.calls.is_full and not stops)
 
     def call_remaining(self) -> None:
         """Pass the last steps of a run with a result to the callbacks; after another

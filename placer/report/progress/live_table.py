@@ -11,6 +11,8 @@ from placer.report.numbers import format_count, format_size
 from placer.report.progress.view import STARTING, RunView, checkpoint_text, node_rows
 from placer.runtime.run.events import (
     BEFORE_FIRST_STEP,
+    SAVING,
+    STILL_WRITING,
     Event,
     NodeWarning,
     Output,
@@ -181,6 +183,6 @@ _STYLES = {
     STARTING: "dim",
     **dict.fromkeys(BEFORE_FIRST_STEP, "yellow"),
     "running": "green",
-    **dict.fromkeys(("evaluating", "saving", "writing"), "cyan"),
+    **dict.fromkeys(("evaluating", SAVING, STILL_WRITING, "writing"), "cyan"),
     "done": "dim",
 }

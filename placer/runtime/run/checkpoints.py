@@ -113,7 +113,7 @@ class Checkpoints:
     Attributes:
         last_step: the step of the last checkpoint, of which all nodes have a part.
         saved: the last complete checkpoint, on the control node.
-        seconds: how long the steps have waited for checkpoints.
+        seconds: how long the steps have waited for checkpoints; the caller adds it up.
 
     Raises:
         CheckpointError: on the control node, for a folder that cannot be written.
@@ -173,6 +173,14 @@ class Checkpoints:
         self._thread.join(None if kind is None else FAILED_WAIT)
         self._exits.close()
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether the last checkpoint is still being written."""
+        if self._idle.acquire(blocking=False):
+            self._idle.release()
+            return False
+        return True
+
     def is_due(self, step: int, ends_epoch: bool) -> bool:
         """Whether the spec or the options fix that one is saved after this step."""
         return self.settings.is_due(step, ends_epoch=ends_epoch)
@@ -183,9 +191,8 @@ class Checkpoints:
         every = self.settings.every
         if every.unit != "seconds" or time.monotonic() - self._last_time < every.number:
             return False
-        if not self._idle.acquire(blocking=False):
+        if self.is_writing:
             return False
-        self._idle.release()
         self._last_time = time.monotonic()
         return True
 
@@ -197,7 +204,6 @@ class Checkpoints:
         """
         if step == self.last_step:
             return
-        start = time.perf_counter()
         self._idle.acquire()  # released when the checkpoint is written
         snapshots = {
             name: self._tables[name].snapshot(blocks, self._reuse.get(name))
@@ -208,7 +214,6 @@ class Checkpoints:
         updates = {name: self._tables[name].updates for name in self._held}
         self.last_step = step
         self._queue.put(_Job(step, snapshots, updates, progress))
-        self.seconds += time.perf_counter() - start
 
     def wait(self) -> None:
         """Wait until the last checkpoint is written, or has failed."""

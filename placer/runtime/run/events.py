@@ -41,6 +41,10 @@ BEFORE_FIRST_STEP: Final = (
     PREPARED,
 )
 """The states of a node before its first step, in their order."""
+SAVING: Final = "saving"
+"""The state of a node that stops and saves."""
+STILL_WRITING: Final = "writing a checkpoint"
+"""The state of a node whose next checkpoint is due while the last one is being written."""
 AFTER_LAST_BARRIER: Final = ("writing", "done")
 """The states of a node that has passed the last barrier."""
 

@@ -27,6 +27,7 @@ from placer.runtime.run.events import (
     LOADING,
     PREPARED,
     READING,
+    SAVING,
 )
 from placer.runtime.run.handshake import run_handshake
 from placer.runtime.run.opened_sources import open_batches
@@ -122,12 +123,12 @@ def _finish(training: Training) -> Result | None:
     training.node.where = "after the last step"
     execution.common_step.end()
     if checkpoints is not None:
-        execution.report_state("saving")
+        execution.report_state(SAVING)
         checkpoints.wait()
     training.loss.check(execution.step, saves=options.save_params is not None)
     parameters = {}
     if options.save_params is not None:
-        execution.report_state("saving")
+        execution.report_state(SAVING)
         parameters = gather_parameters(plan, channel, training.node.tables)
     waited = checkpoints.seconds if checkpoints is not None else 0.0
     own = {"bytes_sent": channel.bytes_sent, "checkpoint_seconds": waited}

@@ -19,6 +19,8 @@ from placer.runtime.run.checkpoint_settings import checkpoint_settings
 from placer.runtime.run.events import (
     AFTER_LAST_BARRIER,
     BEFORE_FIRST_STEP,
+    SAVING,
+    STILL_WRITING,
     CheckpointSaved,
     Event,
     Step,
@@ -98,12 +100,14 @@ class Interruption:
             return self._end(TOO_EARLY)
         if signals > 1:
             return self._end("there was a second signal")
-        is_saving = state in ("saving", *AFTER_LAST_BARRIER)
+        is_saving = state in (SAVING, *AFTER_LAST_BARRIER)
         if self.stopping_since is None:
             if not self.saves or not can_save:
                 return Decision.END
             self.stopping_since = time.monotonic()
             return Decision.CONTINUE if is_saving else Decision.STOP
+        if state == STILL_WRITING:  # the time for the step begins after it
+            self.stopping_since = time.monotonic()
         if is_saving or time.monotonic() - self.stopping_since <= self.grace:
             return Decision.CONTINUE
         return self._end(f"the nodes did not stop within {self.grace:g} s")

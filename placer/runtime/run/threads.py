@@ -87,7 +87,8 @@ def run_in_threads(
     def report(event: Event) -> None:
         interruption.note(event)
         watch(event)
-        calls.add(event, waits=True)
+        # A run that stops has few steps left, and saving waits for them.
+        calls.add(event, waits=interruption.stopping_since is None)
 
     executions = [
         Execution(plan, folder, node, channels[node.name], options, report)

@@ -19,7 +19,7 @@ from placer.runtime.run.barrier import VERDICT, receive_json, send_json
 from placer.runtime.run.checkpoints import Checkpoints
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.divergence import LossWatch
-from placer.runtime.run.events import NodeWarning, Start
+from placer.runtime.run.events import SAVING, STILL_WRITING, NodeWarning, Start
 from placer.runtime.run.state import Execution
 
 
@@ -133,13 +133,12 @@ class Training:
             return
         self._report_start(done + 1, total)
         self.execution.report_state("running")
-        common_step = self.execution.common_step
-        common_step.first = done + 1
+        self.execution.common_step.first = done + 1
         while True:
             if self.execution.channel.aborted is not None:
                 raise Aborted(self.execution.channel.aborted)
             self._request_in_time()
-            while action := common_step.next_action(done):
+            while action := self._next_action(done):
                 self._act(done, action)
                 if action & Action.STOP:
                     return
@@ -150,6 +149,14 @@ class Training:
             self._act(done, action)
             if action & Action.STOP:
                 return
+
+    def _next_action(self, done: int) -> Action:
+        """Return what all nodes do after step `done`, once they have agreed on it."""
+        start = time.perf_counter()
+        action = self.execution.common_step.next_action(done)
+        if self.checkpoints is not None:
+            self.checkpoints.seconds += time.perf_counter() - start
+        return action
 
     def _why_nothing_is_left(self, done: int, total: int) -> str:
         """Return why a run that continues after a step has no other, or nothing."""
@@ -250,14 +257,22 @@ class Training:
 
     def _act(self, step: int, action: Action) -> None:
         """Save a checkpoint of a step. When the run stops, one is saved too."""
-        if self.checkpoints is None or not action:
+        checkpoints, execution = self.checkpoints, self.execution
+        if checkpoints is None or not action:
             return
+        start = time.perf_counter()
+        waits = checkpoints.is_writing and not action & Action.STOP
         if action & Action.STOP:
-            self.execution.report_state("saving")  # it may wait for the one before
+            execution.report_state(SAVING)
+        elif waits:
+            execution.report_state(STILL_WRITING)
         progress = None
-        if self.execution.is_control:
+        if execution.is_control:
             self.metrics.flush()
             batches = (step - 1) % self._steps_per_epoch + 1
             if not self.loss.stops:  # otherwise the checkpoint is discarded
                 progress = self.watches.store(self.history.progress(batches))
-        self.checkpoints.save(step, progress)
+        checkpoints.save(step, progress)
+        checkpoints.seconds += time.perf_counter() - start
+        if waits:
+            execution.report_state("running")

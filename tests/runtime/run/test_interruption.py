@@ -55,6 +55,17 @@ def test_nodes_have_a_limited_time_to_stop_and_any_time_to_save():
     assert interruption.outcome(None).endswith("the nodes did not stop within -1 s")
 
 
+def test_the_time_to_stop_begins_when_the_last_checkpoint_is_written():
+    interruption = Interruption(FILE, grace=0.0)
+    assert interruption.decide(1, "writing a checkpoint") is Decision.STOP
+    begun = interruption.stopping_since
+    interruption.grace = 60.0
+    assert interruption.decide(1, "writing a checkpoint") is Decision.CONTINUE
+    assert interruption.stopping_since > begun
+    interruption.grace = -1.0
+    assert interruption.decide(1, "running") is Decision.END
+
+
 @pytest.mark.parametrize(
     ("file", "can_save"), [(None, True), (FILE, False), (None, False)]
 )
