@@ -160,6 +160,7 @@ class Manifest(Struct, frozen=True):
         parameters: the parameters by name.
         files: the files by name.
         machines: what the results of each node depend on.
+        written: when it was written, in seconds since 1970.
     """
 
     version: int
@@ -176,6 +177,7 @@ class Manifest(Struct, frozen=True):
     parameters: dict[str, StoredParameter]
     files: dict[str, Stored]
     machines: dict[str, Machine]
+    written: float = 0.0
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

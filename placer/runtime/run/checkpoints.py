@@ -329,6 +329,7 @@ class Checkpoints:
                 if report.stored is not None
             },
             machines=self._facts.machines,
+            written=time.time(),
         )
         self._before_commit()
         self.saved = commit(folder, temporary, manifest)
