@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,8 @@ from placer.build.plan import (
     SOURCES,
     Plan,
     Sources,
+    read_plan,
+    read_sources,
     sha256,
     to_json,
     with_digest,
@@ -33,6 +35,7 @@ from placer.build.plan_check import check_plan
 from placer.build.write import write_build
 from placer.config.data import RowSource
 from placer.emit.plan import make_plan
+from placer.emit.predicting import predicting_model
 from placer.emit.programs import Programs, emit_programs
 from placer.emit.sources import make_sources
 from placer.emit.tables import plan_tables
@@ -42,7 +45,7 @@ from placer.graph.graph import Graph, Op
 from placer.graph.kinds import OUTPUT
 from placer.graph.model import Model
 from placer.graph.text import print_graph
-from placer.passes import LoweredModel, PassObserver, lower
+from placer.passes import LoweredModel, PassObserver, lower, lower_prediction
 from placer.passes.predict import predict
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.spec.single_process import to_single_process
@@ -158,21 +161,53 @@ def compile_in_memory(
             spec = complete_calls(spec)
         spec = limit_inputs(spec)
         lowered = lower_model(spec, after_pass)
-        step = lowered.step
-        tables = plan_tables(spec, step, lowered.evaluation)
-        schedule = make_schedule(step, spec.schedule)
-        graphs = lowered_graphs(spec, lowered)
-        programs = emit_programs(step, graphs, tables, schedule)
-        texts = text_files(spec, graphs, schedule, programs)
-        files = {path: text.encode() for path, text in texts.items()}
-        files |= read_weight_files(spec)
-        hashes = {path: sha256(content) for path, content in files.items()}
-        plan = make_plan(spec, graphs, tables, schedule, programs.of_node, hashes)
-        plan = with_digest(plan)
-        check_memory(plan, spec)
-        check_plan(plan, FILE)
-        files[FILE] = to_json(plan).encode()
-    return CompiledBuild(plan, files, partial(make_sources, spec, graphs, programs))
+        return _emit(spec, lowered, read_weight_files(spec))
+
+
+def compile_prediction(build: Path) -> CompiledBuild:
+    """Compile a build that predicts what `build` does, in one process.
+
+    It is made of the graph that the build has for that (`model.txt`), so the spec is
+    not needed. It can only predict.
+
+    Args:
+        build: a build folder whose spec has outputs.
+
+    Raises:
+        BuildError: the folder is not a build, or was edited.
+    """
+    with _garbage_collection_off():
+        plan, sources = read_plan(build), read_sources(build)
+        model = predicting_model(build, plan, sources)
+        compiled = _emit(model, lower_prediction(model.graph), {})
+
+    def make_sources(out: Path) -> Sources:
+        """Return the sources, with the spec of the first build: paths of rows are
+        relative to its folder."""
+        spec = str(build.absolute() / sources.spec)
+        return msgspec.structs.replace(compiled.make_sources(out), spec=spec)
+
+    return replace(compiled, make_sources=make_sources)
+
+
+def _emit(
+    model: Model, lowered: LoweredModel, weights: Mapping[str, bytes]
+) -> CompiledBuild:
+    """Return the build of a lowered model; `weights` are its files of initial values."""
+    step = lowered.step
+    tables = plan_tables(model, step, lowered.evaluation)
+    schedule = make_schedule(step, model.schedule)
+    graphs = lowered_graphs(model, lowered)
+    programs = emit_programs(step, graphs, tables, schedule)
+    texts = text_files(model, graphs, schedule, programs)
+    files = {path: text.encode() for path, text in texts.items()} | dict(weights)
+    hashes = {path: sha256(content) for path, content in files.items()}
+    plan = make_plan(model, graphs, tables, schedule, programs.of_node, hashes)
+    plan = with_digest(plan)
+    check_memory(plan, model)
+    check_plan(plan, FILE)
+    files[FILE] = to_json(plan).encode()
+    return CompiledBuild(plan, files, partial(make_sources, model, graphs, programs))
 
 
 def _code_needed(calls: Sequence[Op]) -> SpecErrors:

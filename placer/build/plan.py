@@ -215,6 +215,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     seed: Seed
     epochs: Count
     minimize: str
+    """The name of the loss; empty in a build that only predicts."""
     nan: Literal["stop", "warn"]
     evaluate_every: Interval
     checkpoint: Checkpointing | None = None

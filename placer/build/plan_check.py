@@ -85,7 +85,7 @@ def _check_all(plan: Plan) -> Problems:
     yield from _check_holders(plan)
     recorded = {name for node in plan.nodes for name in node.step.metrics}
     for name in (*plan.metrics, plan.minimize):
-        if name not in recorded:
+        if name and name not in recorded:
             yield f"no node records '{name}'"
     edges = (*plan.step_edges, *plan.evaluation_edges, *plan.prediction_edges)
     yield from _check_unique("edge", (edge.id for edge in edges))

@@ -161,6 +161,7 @@ class Manifest(Struct, frozen=True):
         parameters: the parameters by name.
         files: the files by name.
         machines: what the results of each node depend on.
+        written: when it was written, in seconds since 1970.
     """
 
     version: int
@@ -177,6 +178,7 @@ class Manifest(Struct, frozen=True):
     parameters: dict[str, StoredParameter]
     files: dict[str, Stored]
     machines: dict[str, Machine]
+    written: float = 0.0
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

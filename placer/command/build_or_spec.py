@@ -90,15 +90,11 @@ def build_folder(
 ) -> Iterator[Path]:
     """Yield a build folder to run: `path`, or a temporary one with a compiled spec.
 
-    The other arguments are those of `placer.compile`. Raises BuildError if any but
-    `outputs` is given for a build folder, SpecError if the spec is wrong.
+    The other arguments are those of `placer.compile`. Of a build folder, the caller
+    chooses outputs and processes itself. Raises BuildError if `overrides` or `code` are
+    given for one, SpecError if the spec is wrong.
     """
     if path.is_dir():
-        if single_process:
-            raise BuildError(
-                "--single-process is for a spec: a build has its nodes",
-                hint="compile one with: placer compile SPEC --single-process",
-            )
         if overrides:
             raise _set_error(path)
         if not code:

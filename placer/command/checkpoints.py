@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
-from placer.command.console import echo
+from placer.command.console import echo, echo_views
 
 
 @click.command("checkpoints", short_help="List and verify the checkpoints of a folder.")
@@ -22,17 +24,31 @@ from placer.command.console import echo
     default=True,
     help="Do not read the files to check their checksums.",
 )
-def checkpoints_command(folder: Path, verify: bool) -> None:
-    """List the checkpoints in DIR, or the checkpoint DIR, and verify their files.
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def checkpoints_command(folder: Path, verify: bool, as_json: bool) -> None:
+    """List the checkpoints in DIR, or show all that the checkpoint DIR has, and verify
+    their files.
 
-    The status is 1 if one of them is damaged.
+    The list has the last checkpoint first, with the nodes that have stored parameters
+    in it. The status is 1 if a checkpoint is damaged.
     """
-    from placer.report.checkpoints import checkpoint_lines, find_checkpoints
+    from placer.checkpoint.choice import is_checkpoint
+    from placer.report.checkpoint_details import details_view
+    from placer.report.checkpoints import checkpoint_facts, find_checkpoints, list_view
+    from placer.report.console import console
 
-    is_damaged = False
-    for listed in find_checkpoints(folder, verify=verify):
-        is_damaged = is_damaged or listed.problem is not None
-        for line in checkpoint_lines(listed):
-            echo(line)
-    if is_damaged:
+    with console(sys.stderr).status("verifying") if verify else nullcontext():
+        listed = list(find_checkpoints(folder, verify=verify))
+    if as_json:
+        import msgspec
+
+        facts = {"checkpoints": [*map(checkpoint_facts, listed)]}
+        echo(msgspec.json.format(msgspec.json.encode(facts)).decode())
+    else:
+        screen = console(sys.stdout)
+        is_one = is_checkpoint(folder)
+        echo_views(
+            details_view(*listed) if is_one else list_view(listed, screen), screen
+        )
+    if any(each.problem is not None for each in listed):
         raise click.exceptions.Exit(1)

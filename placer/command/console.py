@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TextIO
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from placer.printable import make_printable
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
 
 
 def echo(
@@ -14,3 +18,19 @@ def echo(
 ) -> None:
     """Print text, by default on standard output, with control characters replaced."""
     click.echo(make_printable(text), file=file, err=err, nl=nl)
+
+
+def echo_views(
+    views: Iterable[RenderableType], screen: Console, *, comment: str = ""
+) -> None:
+    """Print tables and texts; without a terminal, as plain lines that begin with
+    `comment`."""
+    if screen.is_terminal:
+        for view in views:
+            screen.print(view)
+        return
+    with screen.capture() as text:
+        for view in views:
+            screen.print(view, soft_wrap=True)
+    for line in text.get().splitlines():
+        echo(f"{comment}{line}".rstrip())

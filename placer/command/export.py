@@ -8,12 +8,7 @@ from typing import Any
 import click
 
 from placer.command.console import echo
-from placer.command.options import (
-    NameList,
-    build_or_spec_argument,
-    code_option,
-    set_option,
-)
+from placer.command.options import trained_model_options
 
 
 class Batches(click.ParamType[tuple[int, ...]]):
@@ -35,15 +30,7 @@ class Batches(click.ParamType[tuple[int, ...]]):
 @click.command(
     "export", short_help="Write a trained model that needs no placer: JAX, StableHLO."
 )
-@build_or_spec_argument
-@click.option(
-    "--params",
-    required=True,
-    metavar="FILE",
-    type=click.Path(exists=True, path_type=Path),
-    help="The parameters: a file that --save-params has written, a checkpoint, or a "
-    "folder of checkpoints.",
-)
+@trained_model_options
 @click.option(
     "--out",
     required=True,
@@ -52,21 +39,12 @@ class Batches(click.ParamType[tuple[int, ...]]):
     help="The folder to write: a new or an empty one.",
 )
 @click.option(
-    "--outputs",
-    type=NameList(),
-    default=(),
-    help="Which outputs to export, such as probability,logits. By default all of the "
-    "build. With a SPEC, they need not be in it.",
-)
-@click.option(
     "--batch",
     type=Batches(),
     default=(),
     help="Write StableHLO files for these numbers of rows, such as 1,32, instead of "
     "one for any number.",
 )
-@set_option
-@code_option
 def export_command(
     build: Path,
     params: Path,

@@ -203,6 +203,29 @@ outputs_option = click.option(
 )
 
 
+def trained_model_options(command: Function) -> Function:
+    """Add what names a trained model: a build or a spec, its parameters, and some of its
+    outputs."""
+    params = click.option(
+        "--params",
+        required=True,
+        metavar="PATH",
+        type=click.Path(exists=True, path_type=Path),
+        help="The parameters: a file, as --save-params writes it, a checkpoint, or a "
+        "folder of checkpoints, of which the last good one is taken.",
+    )
+    outputs = click.option(
+        "--outputs",
+        type=NameList(),
+        default=(),
+        help="Only these outputs, such as probability,logits. By default all of the "
+        "build. With a SPEC, they need not be in it.",
+    )
+    for option in (code_option, set_option, outputs, params, build_or_spec_argument):
+        command = option(command)
+    return command
+
+
 def compile_options(command: Function) -> Function:
     """Add the options that are arguments of `placer.compile`, by their names there."""
     for option in (

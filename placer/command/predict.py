@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,24 +13,16 @@ from placer.command.console import echo
 from placer.command.options import (
     NameList,
     Pairs,
-    build_or_spec_argument,
-    code_option,
-    set_option,
-    single_process_option,
     some_run_options,
+    trained_model_options,
 )
+
+if TYPE_CHECKING:
+    from placer.launcher.supervise import Watch
 
 
 @click.command("predict", short_help="Predict rows with the parameters of a run.")
-@build_or_spec_argument
-@click.option(
-    "--params",
-    required=True,
-    metavar="PATH",
-    type=click.Path(exists=True, path_type=Path),
-    help="The parameters: a file, as --save-params writes it, a checkpoint, or a folder "
-    "of checkpoints, of which the last good one is taken.",
-)
+@trained_model_options
 @click.option(
     "--out",
     required=True,
@@ -46,13 +38,6 @@ from placer.command.options import (
     "sklearn:digits. By default those of data.eval, or else of data.train.",
 )
 @click.option(
-    "--outputs",
-    type=NameList(),
-    default=(),
-    help="Which outputs to write, such as probability,logits. By default all of the "
-    "build. With a SPEC, they need not be in it.",
-)
-@click.option(
     "--keys",
     type=NameList(),
     default=(),
@@ -64,9 +49,11 @@ from placer.command.options import (
     help="The columns that inputs read, as a name or a glob, where they are not as in "
     "the spec.",
 )
-@set_option
-@single_process_option
-@code_option
+@click.option(
+    "--single-process",
+    is_flag=True,
+    help="Predict in one process, whatever the nodes of the build are.",
+)
 @some_run_options("transport", "emulate", "deadline", "join_timeout", "base_port")
 @click.option(
     "--logs",
@@ -78,6 +65,11 @@ from placer.command.options import (
     "--in-process",
     is_flag=True,
     help="Run the nodes as threads of this process.",
+)
+@click.option(
+    "--quiet",
+    is_flag=True,
+    help="Print nothing but warnings, errors and the result.",
 )
 @click.option(
     "--json",
@@ -98,20 +90,24 @@ def predict_command(
     code: bool,
     logs: Path | None,
     in_process: bool,
+    quiet: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Predict rows with all nodes of BUILD, and write the outputs in their order.
+    """Predict rows with all nodes of BUILD, or in one process, and write the outputs in
+    the order of the rows.
 
     The outputs are those of `predict` in the spec, or of `placer compile --outputs`.
     Only what they depend on is computed, so labels may be absent. A SPEC is compiled
-    first, into a temporary folder; --set, --single-process and --no-code are for a SPEC.
+    first, into a temporary folder; --set and --no-code are for a SPEC.
     """
     import msgspec
 
     from placer.command.build_or_spec import build_folder
-    from placer.launcher.predict import make_request, predict_to_file
+    from placer.launcher.one_process import one_process_build
+    from placer.launcher.predict import check_predict, make_request, predict_to_file
     from placer.report.outcome import prediction_line
+    from placer.report.progress.show import show_progress, show_warnings
     from placer.runtime.run.options import Options
 
     request = make_request(out, rows, outputs=outputs, keys=keys, columns=columns)
@@ -128,8 +124,20 @@ def predict_command(
         )
         if in_process and as_json:  # prints of the model's modules must not mix
             exits.enter_context(redirect_stdout(sys.stderr))
+        if single_process and build.is_dir():
+            check_predict(folder, request)  # the temporary build is not the user's
+            folder = exits.enter_context(one_process_build(folder))
+        watch: Watch | None = None  # threads have none
+        if not in_process and quiet:
+            watch = show_warnings
+        elif not in_process:
+            plan = check_predict(folder, request)
+            nodes = [node.name for node in plan.nodes]
+            stream = sys.stderr if as_json else sys.stdout
+            shown = show_progress(plan.name, nodes, stream, "row")
+            watch = exits.enter_context(shown)
         result = predict_to_file(
-            folder, request, chosen, in_process=in_process, logs=logs
+            folder, request, chosen, in_process=in_process, logs=logs, watch=watch
         )
     for text in result.warnings:
         echo(f"warning: {text}", err=True)

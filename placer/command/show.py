@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from placer.command.console import echo
+from placer.command.console import echo, echo_views
 from placer.command.options import build_or_spec_argument, code_option, set_option
 
 if TYPE_CHECKING:
@@ -73,19 +73,9 @@ def show_command(
 
 
 def _summary(build: LoadedBuild, screen: Console, comment: str = "") -> None:
-    """Print the summary; without a terminal, each line begins with `comment`."""
     from placer.report.summary import summarize
 
-    views = summarize(build.plan, build.graphs[0])
-    if screen.is_terminal:
-        for view in views:
-            screen.print(view)
-        return
-    with screen.capture() as text:
-        for view in views:
-            screen.print(view, soft_wrap=True)
-    for line in text.get().splitlines():
-        echo(f"{comment}{line}".rstrip())
+    echo_views(summarize(build.plan, build.graphs[0]), screen, comment=comment)
 
 
 def _graphs(build: LoadedBuild, screen: Console) -> None:

@@ -145,12 +145,10 @@ def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]
 
 
 def _loss(step: Graph) -> str:
-    """Return the name of the loss, which is recorded so that the run can watch it."""
-    return next(
-        str(op.attrs["metric"])
-        for op in step.of_kind("record")
-        if op.attrs.get("minimized")
-    )
+    """Return the name of the loss, which is recorded so that the run can watch it; empty
+    for a build that only predicts."""
+    records = (op for op in step.of_kind("record") if op.attrs.get("minimized"))
+    return next((str(op.attrs["metric"]) for op in records), "")
 
 
 def _class_of(graphs: Sequence[LoweredGraph], node: str) -> tuple[str, ...]:
@@ -323,9 +321,12 @@ def _count_crossing(
 
 
 def _columns(model: Model, graphs: Sequence[LoweredGraph]) -> tuple[Column, ...]:
+    """Return the inputs that a graph reads; of a build that only predicts all inputs of
+    the spec, because which column an input reads depends on the others."""
+    only_predicts = not _loss(graphs[0].graph)
     used = {op.attrs["input"] for each in graphs for op in each.graph.of_kind("read")}
     return tuple(
         Column(name=name, dtype=kind.dtype, shape=kind.sizes(1)[1:])
         for name, kind in model.inputs.items()
-        if name in used
+        if only_predicts or name in used
     )

@@ -189,6 +189,8 @@ def check_launch(build: Path, options: Options) -> Plan:
     """Return the plan of a build; PlacerError if it must not be launched like this."""
     refuse_in_node("placer.launch")
     plan = read_plan(build)
+    if not plan.minimize:
+        raise PlacerError(f"the build '{build}' can only predict")
     spec = build / read_sources(build).spec
     refuse_at_import("placer.launch", spec.parent, plan.modules)
     check_output_files(build, options)

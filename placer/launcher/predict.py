@@ -6,6 +6,7 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from placer.launcher.local import (
     threads_error,
 )
 from placer.launcher.logs import log_folder
+from placer.launcher.one_process import one_process_build
 from placer.launcher.signals import end_shown
 from placer.launcher.supervise import Watch
 from placer.reentry import refuse_at_import, refuse_in_node
@@ -51,12 +53,14 @@ def predict(
     outputs: Sequence[str] = (),
     keys: Sequence[str] = (),
     columns: Mapping[str, str | Sequence[str]] | None = None,
+    single_process: bool = False,
     in_process: bool = False,
     logs: AnyPath | None = None,
     watch: Watch | None = None,
     **options: Any,
 ) -> dict[str, np.ndarray]:
-    """Predict rows with all nodes of a build, and return the outputs by name.
+    """Predict rows with all nodes of a build, or in one process, and return the outputs
+    by name.
 
     Only what the outputs depend on is computed, so that inputs such as labels may be
     absent. The outputs have the same values as in an evaluation: there is no dropout,
@@ -74,6 +78,7 @@ def predict(
         keys: columns of the rows to return, too.
         columns: the column that an input reads, or several, where it is not as in the
             spec.
+        single_process: predict in one process, whatever the nodes of the build are.
         in_process: run the nodes as threads of this process instead of as processes.
         logs: as in `launch`.
         watch: as in `launch`.
@@ -95,8 +100,10 @@ def predict(
     """
     import numpy as np
 
-    with end_shown(), tempfile.TemporaryDirectory(prefix="placer-") as name:
-        folder = Path(name)
+    with ExitStack() as exits:
+        exits.enter_context(end_shown())
+        temporary = tempfile.TemporaryDirectory(prefix="placer-")
+        folder = Path(exits.enter_context(temporary))
         if isinstance(rows, Mapping):
             arrays = {key: np.asarray(value) for key, value in rows.items()}
             rows = folder / "rows.npz"
@@ -109,8 +116,12 @@ def predict(
             folder / "outputs.npz", rows, outputs=outputs, keys=keys, columns=columns
         )
         chosen = Options(init_params=Path(params), **options)
+        used_build = Path(build)
+        if single_process:
+            check_predict(used_build, request)
+            used_build = exits.enter_context(one_process_build(used_build))
         result = predict_to_file(
-            Path(build),
+            used_build,
             request,
             chosen,
             in_process=in_process,

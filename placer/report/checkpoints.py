@@ -1,11 +1,19 @@
-"""What `placer checkpoints` prints: the checkpoints of a folder, and what each holds."""
+"""What `placer checkpoints` prints of a folder: its checkpoints, and what is wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
 
 from placer.checkpoint.folder import (
     BEST,
@@ -16,7 +24,17 @@ from placer.checkpoint.folder import (
 from placer.checkpoint.manifest import FILE, Manifest, read_manifest
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
-from placer.report.numbers import format_count, format_metrics, format_size, plural
+from placer.place.ids import format_nodes
+from placer.report.console import grid
+from placer.report.numbers import (
+    format_count,
+    format_metrics,
+    format_size,
+    format_time,
+)
+
+SUFFIX = ".safetensors"
+"""The end of the name of a node's file, which begins with the node's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +62,10 @@ def find_checkpoints(folder: Path, *, verify: bool) -> Iterator[Listed]:
     Raises CheckpointError if there is none.
     """
     if (folder / FILE).exists():
-        yield _listed(folder, read_manifest(folder), verify, is_best=False)
+        yield _listed(folder, read_manifest(folder), verify)
         return
     if (incomplete := incomplete_checkpoint(folder)) is not None:
         raise incomplete
-    best = (folder / BEST).resolve()
     found = list_checkpoints(folder)
     broken = list(broken_checkpoints(folder))
     if not found and not broken:
@@ -57,12 +74,14 @@ def find_checkpoints(folder: Path, *, verify: bool) -> Iterator[Listed]:
             hint="placer train SPEC --checkpoint DIR saves some",
         )
     for path, manifest in found:
-        yield _listed(path, manifest, verify, is_best=path.resolve() == best)
+        yield _listed(path, manifest, verify)
     for path, problem in broken:
         yield Listed(path, None, problem, verify)
 
 
-def _listed(path: Path, manifest: Manifest, verify: bool, *, is_best: bool) -> Listed:
+def _listed(path: Path, manifest: Manifest, verify: bool) -> Listed:
+    path = path.resolve() if path.is_symlink() else path
+    is_best = (path.parent / BEST).resolve() == path.resolve()
     problem = None
     try:
         checkpoint = Checkpoint(path)
@@ -73,34 +92,114 @@ def _listed(path: Path, manifest: Manifest, verify: bool, *, is_best: bool) -> L
     return Listed(path, manifest, problem, verify, is_best)
 
 
-def checkpoint_lines(listed: Listed) -> Iterator[str]:
-    """Yield a checkpoint as lines of text."""
-    manifest = listed.manifest
-    if manifest is None:
-        assert listed.problem is not None
-        yield f"{listed.path.name}  {listed.problem.message}"
-        return
-    progress = manifest.progress
+def list_view(listed: Sequence[Listed], screen: Console) -> Iterator[RenderableType]:
+    """Yield a table of checkpoints, a line for each, and what is wrong with some.
+
+    If the screen is too narrow, the nodes, the sizes and then metrics are left out.
+    """
+    columns = list(_columns(listed))
+    options = screen.options.update(max_width=_ANY_WIDTH)
+    table = _table(columns)
+    while Measurement.get(screen, options, table).maximum > screen.width:
+        droppable = [column for column in columns if column.drop]
+        if not droppable:
+            break
+        columns.remove(max(droppable, key=lambda column: column.drop))
+        table = _table(columns)
+    yield table
+    for each in listed:
+        if each.problem is not None:
+            yield Text(f"{each.path.name}: {each.problem.message}", "red")
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the list: that with the largest number `drop` is left out first, and
+    never one without."""
+
+    name: str
+    cells: Sequence[str]
+    is_number: bool = False
+    drop: int = 0
+
+
+def _columns(listed: Sequence[Listed]) -> Iterator[_Column]:
+    """Yield the columns; the cells of a checkpoint without a manifest are empty."""
+
+    def cells(text: Callable[[Manifest], str]) -> list[str]:
+        return [text(each.manifest) if each.manifest else "" for each in listed]
+
+    yield _Column("checkpoint", [each.path.name for each in listed])
+    epochs = cells(lambda each: format_count(each.progress.epoch))
+    yield _Column("epoch", epochs, is_number=True)
+    yield _Column("written", cells(lambda each: format_time(each.written)))
+    sizes = cells(
+        lambda each: format_size(sum(file.nbytes for file in each.files.values()))
+    )
+    yield _Column("size", sizes, is_number=True, drop=_FIRST)
+    yield _Column("on", cells(lambda each: holders(each.files)), drop=_FIRST + 1)
+    found = (each.manifest.progress.eval for each in listed if each.manifest)
+    for i, name in enumerate(dict.fromkeys(chain.from_iterable(found)), start=1):
+        values = cells(partial(_metric, name))
+        yield _Column(name, values, is_number=True, drop=i)
+    yield _Column("", [state_of(each) for each in listed])
+
+
+_FIRST = 1 << 20
+"""Above the number of any metric."""
+_ANY_WIDTH = 10_000
+
+
+def _metric(name: str, manifest: Manifest) -> str:
+    """Return a metric of the last evaluation."""
+    value = manifest.progress.eval.get(name)
+    return "" if value is None else f"{float(value):.4g}"
+
+
+def _table(columns: Sequence[_Column]) -> Table:
+    table = grid(*(column.name for column in columns), numbers=())
+    for shown, column in zip(table.columns, columns, strict=True):
+        shown.no_wrap = True
+        shown.justify = "right" if column.is_number else "left"
+    for row in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*map(Text, row))
+    return table
+
+
+def state_of(listed: Listed) -> str:
+    """Return whether a checkpoint is whole, and the best one, in words."""
     state = "verified" if listed.verified else "not verified"
     if listed.problem is not None:
-        state = listed.problem.message
-    best = "  best" if listed.is_best else ""
-    yield f"{listed.path.name}{best}  {state}"
-    yield (
-        f"  {manifest.name}  step {format_count(progress.step)}"
-        f"  epoch {format_count(progress.epoch)}"
-        f" (after {format_count(progress.batches)} of its batches)"
+        state = "damaged"
+    return f"{state}, best" if listed.is_best else state
+
+
+def evaluation_text(manifest: Manifest) -> str:
+    """Return the metrics of the last evaluation before a checkpoint."""
+    metrics = manifest.progress.eval
+    return format_metrics({name: float(value) for name, value in metrics.items()})
+
+
+def holders(files: Iterable[str]) -> str:
+    """Return the nodes that have written some files of a checkpoint."""
+    return format_nodes(
+        ":".join(name.removesuffix(SUFFIX).rpartition("-")[::2])
+        for name in dict.fromkeys(files)
     )
-    numbers = sum(prod(each.shape) for each in manifest.parameters.values())
-    slots = sorted(
-        {slot for each in manifest.parameters.values() for slot in each.slots}
-    )
-    nbytes = sum(file.nbytes for file in manifest.files.values())
-    yield (
-        f"  {plural(len(manifest.parameters), 'parameter')} with"
-        f" {plural(numbers, 'value')}{', slots ' + ', '.join(slots) if slots else ''};"
-        f" {plural(len(manifest.files), 'file')}, {format_size(nbytes)}"
-    )
-    if progress.eval:
-        metrics = {name: float(value) for name, value in progress.eval.items()}
-        yield f"  last evaluation  {format_metrics(metrics)}"
+
+
+def checkpoint_facts(listed: Listed) -> dict[str, Any]:
+    """Return all that is known of a checkpoint but the checksums and the sums of its
+    metrics, as for JSON."""
+    facts: dict[str, Any] = {
+        "path": str(listed.path),
+        "problem": listed.problem.message if listed.problem is not None else None,
+        "verified": listed.verified and listed.problem is None,
+        "best": listed.is_best,
+    }
+    if (manifest := listed.manifest) is not None:
+        stored = msgspec.to_builtins(manifest)
+        del stored["progress"]["statistics"]
+        stored["files"] = {n: file.nbytes for n, file in manifest.files.items()}
+        facts["manifest"] = stored
+    return facts

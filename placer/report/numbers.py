@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 
 def format_count(number: float) -> str:
@@ -48,13 +49,14 @@ def format_metrics(metrics: Mapping[str, float]) -> str:
     return "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())
 
 
-def plural(number: int, noun: str) -> str:
-    """Format a number and the noun that it counts.
+def plural(number: int, noun: str, several: str | None = None) -> str:
+    """Format a number and the noun that it counts; `several` is an irregular plural.
 
-    >>> plural(1, "edge"), plural(1200, "edge")
-    ('1 edge', '1,200 edges')
+    >>> plural(1, "edge"), plural(1200, "edge"), plural(2, "batch", "batches")
+    ('1 edge', '1,200 edges', '2 batches')
     """
-    return f"{format_count(number)} {noun}{'' if number == 1 else 's'}"
+    several = f"{noun}s" if several is None else several
+    return f"{format_count(number)} {noun if number == 1 else several}"
 
 
 def format_duration(seconds: float) -> str:
@@ -66,6 +68,14 @@ def format_duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def format_time(seconds: float) -> str:
+    """Format a time in seconds since 1970 as a date and a time of the local clock; empty
+    if it is not known."""
+    if not seconds:
+        return ""
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
 
 
 def format_rate(per_second: float, noun: str) -> str:

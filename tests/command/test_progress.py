@@ -21,7 +21,14 @@ from placer.report.progress.show import (
 )
 from placer.report.progress.time_left import TimeLeft
 from placer.report.progress.view import RunView
-from placer.runtime.run.events import NodeWarning, Output, Start, State, Step
+from placer.runtime.run.events import (
+    NodeWarning,
+    Output,
+    Predicted,
+    Start,
+    State,
+    Step,
+)
 
 NODES = ("worker:0", "ps:0")
 
@@ -95,6 +102,20 @@ def test_one_learning_rate_has_no_name() -> None:
     run = view()
     run.update(Step(1, 1, {}, learning_rates={"adam": 0.01}))
     assert list(run.metrics()) == ["learning rate 0.01"]
+
+
+def test_the_rows_of_a_prediction_are_counted() -> None:
+    out, clock = io.StringIO(), Clock()
+    with PlainLines(RunView("digits", NODES, clock, "row"), out) as show:
+        assert show.run.position() == "no row yet"
+        for rows in range(1000, 5001, 1000):
+            show(Predicted(rows, 5000))
+            clock.now += 0.8
+    assert lines_of(out) == [
+        "3,000 of 5,000 rows  0:01 elapsed  0:01 left  1,250 rows/s",
+        "5,000 of 5,000 rows  0:03 elapsed  1,250 rows/s",
+    ]
+    assert show.run.share == 1
 
 
 def test_plain_lines_show_the_nodes_waited_for_when_there_is_no_step() -> None:

@@ -45,18 +45,19 @@ def check_predictions(drawn: DrawnModel) -> None:
         save_file(initial, folder / "params")
         spec = yaml.safe_load(file.read_text())
         wanted = plain.predict(spec, rows["eval"], initial, outputs, folder)
+        try:
+            placer.compile(file, folder / "build", outputs=outputs)
+        except GraphError as error:
+            if "trains nothing" not in error.message:
+                raise
+            return
         for single_process in (False, True):
-            build = folder / f"build{single_process}"
-            try:
-                placer.compile(
-                    file, build, single_process=single_process, outputs=outputs
-                )
-            except GraphError as error:
-                if "trains nothing" not in error.message:
-                    raise
-                return
             got = placer.predict(
-                build, params=folder / "params", in_process=True, deadline=300.0
+                folder / "build",
+                params=folder / "params",
+                single_process=single_process,
+                in_process=True,
+                deadline=300.0,
             )
             assert list(got) == outputs
             for name in outputs:
@@ -109,7 +110,7 @@ def test_a_spec_predicts_like_plain_jax_without_labels(model, tmp_path):
     options = {"params": tmp_path / "params", "in_process": True}
     for got in (
         placer.predict(tmp_path / "build", **options),
-        placer.predict(tmp_path / "build", rows, **options),
+        placer.predict(tmp_path / "build", rows, single_process=True, **options),
     ):
         assert list(got) == outputs
         for name in outputs:

@@ -18,6 +18,8 @@ from support.spec_models import SPECS, initial_parameters
 
 import placer
 from placer.build.plan import read_plan
+from placer.errors import PlacerError
+from placer.launcher.one_process import one_process_build
 
 
 def test_processes_predict_the_rows_of_a_file_in_their_order(tmp_path):
@@ -44,9 +46,10 @@ def test_processes_predict_the_rows_of_a_file_in_their_order(tmp_path):
     assert json.loads(done.out)["rows"] == 300
     table = parquet.read_table(tmp_path / "out.parquet")
     assert table["id"].to_pylist() == rows["id"].tolist()
-    placer.compile(SPECS / "wide_deep.yaml", build, single_process=True)
     del rows["id"]
-    wanted = placer.predict(build, rows, params=params, in_process=True)["chance"]
+    wanted = placer.predict(
+        build, rows, params=params, in_process=True, single_process=True
+    )["chance"]
     got = np.array(table["chance"].to_pylist())
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
@@ -66,6 +69,35 @@ def test_a_spec_is_compiled_for_a_prediction(tmp_path):
         *(f"probability.{i}" for i in range(3)),
     ]
     assert f"{table.num_rows} rows, " in done.out
+
+
+def test_a_build_predicts_in_one_process_without_its_spec(tmp_path):
+    """The paths of its rows are still relative to the folder of the spec."""
+    spec, build, out = tmp_path / "small.yaml", tmp_path / "b" / "build", "out.npz"
+    text = (SPECS / "two_workers.yaml").read_text()
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "rows.npz", features=random.uniform(0, 5, (9, 4)))
+    for split in ("train", "test"):
+        text = text.replace(f'"sklearn:iris", split: {split}', '"npz:rows.npz"')
+    spec.write_text(text)
+    plan = placer.compile(spec, build)
+    save_file(initial_parameters(plan), tmp_path / "params")
+    spec.unlink()
+    words = "--params", tmp_path / "params", "--single-process", "--out"
+    done = run_command("predict", build, *words, tmp_path / out)
+    assert done.status == 0, done.err
+    wanted = placer.predict(build, params=tmp_path / "params", in_process=True)
+    with np.load(tmp_path / out) as got:
+        assert got["probability"].shape == (9, 3)
+        for name in wanted:
+            np.testing.assert_allclose(got[name], wanted[name], rtol=1e-5)
+    done = run_command("predict", build, *words, build / out)
+    assert "it is inside the build folder" in done.err
+    with (
+        one_process_build(build) as other,
+        pytest.raises(PlacerError, match="can only predict"),
+    ):
+        placer.launch(other)
 
 
 def test_a_spec_predicts_from_the_checkpoints_of_its_training(tmp_path):

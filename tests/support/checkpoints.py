@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from placer.checkpoint.manifest import (
     VERSION,
+    Machine,
     Manifest,
     Progress,
     StoredBlock,
@@ -19,6 +21,9 @@ from placer.checkpoint.writing import commit, temporary_folder, write_tensors
 from placer.config.data import Data
 
 ELEMENTS = 200
+NODES = ("worker:0", "ps:0", "ps:1")
+WRITTEN = 1_700_000_000
+"""The time of step 0, in seconds since 1970."""
 
 
 def value_of(array: str) -> np.ndarray:
@@ -31,9 +36,10 @@ def write_checkpoint(
     step: int,
     sequence: int,
     blocks: Sequence[tuple[int, int]] = ((0, ELEMENTS),),
+    **progress: Any,
 ) -> Path:
     """Write a checkpoint of a parameter `w` with a slot `mu`; a block is in the file of
-    server 0 or 1 in turn."""
+    server 0 or 1 in turn. `progress` are more fields of `Progress`."""
     temporary = temporary_folder(folder, step, "0a")
     tensors: dict[str, dict[str, np.ndarray]] = {}
     stored = []
@@ -57,9 +63,10 @@ def write_checkpoint(
         seed=0,
         train=StoredData(Data("npz:rows.npz", batch=8), 8, None),
         evaluation=None,
-        progress=Progress(step, 1, step, 8 * step),
+        progress=Progress(step, 1, step, 8 * step, **progress),
         parameters={"w": parameter},
         files={f: write_tensors(temporary, f, each) for f, each in tensors.items()},
-        machines={},
+        machines={n: Machine("0.9", "0a1b", 2, {"cpu:0": "cpu"}) for n in NODES},
+        written=WRITTEN + step,
     )
     return commit(folder, temporary, manifest)

@@ -13,7 +13,14 @@ from placer.report.progress.view import (
     checkpoint_text,
     node_rows,
 )
-from placer.runtime.run.events import CheckpointSaved, Event, State, Step, show_output
+from placer.runtime.run.events import (
+    CheckpointSaved,
+    Event,
+    Predicted,
+    State,
+    Step,
+    show_output,
+)
 
 LINE_EVERY = 1.0
 """The shortest time between two lines of steps, in seconds."""
@@ -46,6 +53,9 @@ class PlainLines:
                 self._write(_evaluation_line(event), now)
         elif isinstance(event, CheckpointSaved):
             self._write(checkpoint_text(event), now)
+        elif isinstance(event, Predicted):
+            if now - self._last >= LINE_EVERY:
+                self._write_position(now)
         elif isinstance(event, State) and now - self._last >= STATES_EVERY:
             rows = node_rows(self.run, MOST_NODES)
             self._write("  ".join(map(_state_text, rows)), now)
@@ -59,6 +69,9 @@ class PlainLines:
 
     def _write_step(self, now: float) -> None:
         self._written = self.run.last_step
+        self._write_position(now)
+
+    def _write_position(self, now: float) -> None:
         fields = (self.run.position(), *self.run.metrics(), *self.run.times())
         self._write("  ".join(fields), now)
 

@@ -24,9 +24,14 @@ Progress: TypeAlias = AbstractContextManager[Report]
 """A context manager that shows a run; its value is called with each event."""
 
 
-def show_progress(title: str, nodes: Sequence[str], stream: TextIO) -> Progress:
-    """Return a live table on a terminal, and lines of text elsewhere."""
-    run = RunView(title, nodes)
+def show_progress(
+    title: str, nodes: Sequence[str], stream: TextIO, noun: str = "step"
+) -> Progress:
+    """Return a live table on a terminal, and lines of text elsewhere.
+
+    `noun` is what the run does one after the other: `step` or `row`.
+    """
+    run = RunView(title, nodes, noun=noun)
     if is_terminal(stream):
         return LiveTable(run, console(stream))
     return PlainLines(run, stream)

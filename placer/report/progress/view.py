@@ -14,7 +14,14 @@ from placer.report.numbers import (
     format_rate,
 )
 from placer.report.progress.time_left import TimeLeft
-from placer.runtime.run.events import CheckpointSaved, Event, Start, State, Step
+from placer.runtime.run.events import (
+    CheckpointSaved,
+    Event,
+    Predicted,
+    Start,
+    State,
+    Step,
+)
 
 STARTING = "starting"
 """The state of a node that has not reported one."""
@@ -28,23 +35,29 @@ class RunView:
         title: the name of the model.
         nodes: the names of the nodes.
         clock: returns the time in seconds.
+        noun: what the run does one after the other: `step`, or `row` in a prediction.
         begin: the time at which the run was started.
         states: the last state of each node that has reported one.
         start: the steps of the run, once they are known.
         last_step: the last step.
         evaluations: the steps with an evaluation, in order.
         checkpoint: the last checkpoint.
+        predicted: how many rows are predicted.
     """
 
     title: str
     nodes: Sequence[str]
     clock: Callable[[], float] = time.monotonic
+    noun: str = "step"
     begin: float = field(init=False)
     states: dict[str, State] = field(default_factory=dict)
     start: Start | None = None
     last_step: Step | None = None
     evaluations: list[Step] = field(default_factory=list)
     checkpoint: CheckpointSaved | None = None
+    predicted: Predicted | None = None
+    _first_rows: tuple[float, int] = (0.0, 0)
+    _rows_at: float = 0.0
     _time_left: TimeLeft | None = None
 
     def __post_init__(self) -> None:
@@ -57,6 +70,11 @@ class RunView:
             self.start, self._time_left = event, TimeLeft(event)
         elif isinstance(event, CheckpointSaved):
             self.checkpoint = event
+        elif isinstance(event, Predicted):
+            self._rows_at = self.clock()
+            if self.predicted is None:
+                self._first_rows = self._rows_at, event.rows
+            self.predicted = event
         elif isinstance(event, Step):
             self.last_step = event
             if event.eval is not None:
@@ -66,16 +84,20 @@ class RunView:
 
     @property
     def share(self) -> float:
-        """The part of the steps that is done, from 0 to 1."""
+        """The part of the steps, or of the rows, that is done, from 0 to 1."""
+        if self.predicted is not None:
+            return self.predicted.rows / max(1, self.predicted.total)
         if self.start is None or self.last_step is None:
             return 0.0
         return min(1.0, self.last_step.step / self.start.last_step)
 
     def position(self) -> str:
-        """Return the number of the last step and of its epoch."""
+        """Return the number of the last step and of its epoch, or of the rows."""
+        if (rows := self.predicted) is not None:
+            return f"{format_count(rows.rows)} of {format_count(rows.total)} rows"
         start, step = self.start, self.last_step
         if step is None and start is None:
-            return "no step yet"
+            return f"no {self.noun} yet"
         number = 0 if step is None else step.step
         text = f"step {format_count(number)}"
         if start is not None:
@@ -110,6 +132,14 @@ class RunView:
                 yield format_rate(1 / seconds, "step")
         if self.last_step is not None and (rate := self.last_step.samples_per_second):
             yield f"{format_count(rate)} samples/s"
+        if (rows := self.predicted) is not None:
+            since, first = self._first_rows
+            seconds = self._rows_at - since
+            rate = (rows.rows - first) / seconds if seconds else 0.0
+            if rate and rows.rows < rows.total:
+                yield f"{format_duration((rows.total - rows.rows) / rate)} left"
+            if rate:
+                yield f"{format_count(rate)} rows/s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -358,6 +358,7 @@ class Checkpoints:
                 if report.stored is not None
             },
             machines=self._facts.machines,
+            written=time.time(),
         )
         self._before_commit()
         if self._is_failed:

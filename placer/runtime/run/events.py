@@ -115,6 +115,14 @@ class Step(
         return line if self.eval is None else {**line, "eval": self.eval}
 
 
+class Predicted(msgspec.Struct, frozen=True, tag_field="event", tag="predicted"):
+    """The first `rows` of all `total` rows are predicted; reported a few times a
+    second."""
+
+    rows: int
+    total: int
+
+
 class CheckpointSaved(msgspec.Struct, frozen=True, tag_field="event", tag="checkpoint"):
     """A checkpoint is complete: that of `step`, in the folder `path`.
 
@@ -163,6 +171,7 @@ Event: TypeAlias = (
     State
     | Start
     | Step
+    | Predicted
     | CheckpointSaved
     | Resumed
     | NodeWarning

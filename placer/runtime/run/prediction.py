@@ -27,6 +27,7 @@ from placer.runtime.run.events import (
     INITIALIZING,
     PREPARED,
     READING,
+    Predicted,
 )
 from placer.runtime.run.handshake import agree, start_fingerprint
 from placer.runtime.run.opened_sources import open_rows
@@ -83,6 +84,7 @@ def predict(
         write: Write = _ignore
         if execution.is_control:
             write = contexts.enter_context(_open_file(execution, request, data, count))
+            write = _reporting(execution, write, count)
         seconds = 0.0
         if count:
             order = Order(count, data.batch, shuffle=False, seed=0, remainder="keep")
@@ -158,6 +160,26 @@ def _without_optimizers(me: NodePlan) -> NodePlan:
 
 def _ignore(outputs: Columns) -> None:
     """Do nothing with outputs, on a node that has only its own rows."""
+
+
+REPORT_EVERY = 0.25
+"""The shortest time between two reports of how many rows are predicted, in seconds."""
+
+
+def _reporting(execution: Execution, write: Write, total: int) -> Write:
+    """Return a function that writes the next rows, and reports how many there are."""
+    rows, last = 0, -REPORT_EVERY
+
+    def write_and_report(outputs: Columns) -> None:
+        nonlocal rows, last
+        write(outputs)
+        rows += len(next(iter(outputs.values())))
+        now = time.monotonic()
+        if now - last >= REPORT_EVERY or rows == total:
+            last = now
+            execution.report(Predicted(rows, total))
+
+    return write_and_report
 
 
 def _open_file(

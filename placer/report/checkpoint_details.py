@@ -1,0 +1,171 @@
+"""What `placer checkpoints` prints of one checkpoint: all that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from placer.checkpoint.manifest import (
+    Machine,
+    Manifest,
+    StoredData,
+    StoredParameter,
+    Watched,
+)
+from placer.place.ids import format_nodes
+from placer.report.checkpoints import (
+    Listed,
+    evaluation_text,
+    holders,
+    state_of,
+)
+from placer.report.console import grid
+from placer.report.numbers import (
+    format_count,
+    format_duration,
+    format_size,
+    format_time,
+    plural,
+)
+from placer.types import ITEM_BYTES, TensorType
+
+
+def details_view(listed: Listed) -> Iterator[RenderableType]:
+    """Yield what one checkpoint has: its run, its parameters and its files."""
+    yield Text(f"{listed.path}: {state_of(listed)}", "bold")
+    if listed.problem is not None:
+        yield Text(listed.problem.message, "red")
+    if (manifest := listed.manifest) is None:
+        return
+    yield Text()
+    yield _facts_table(manifest)
+    yield Text()
+    yield _parameter_table(manifest)
+    yield Text()
+    yield _file_table(manifest)
+
+
+def _facts_table(manifest: Manifest) -> Table:
+    table = grid("", "", numbers=())
+    table.show_header = False
+    table.columns[0].style = "dim"
+    table.columns[0].no_wrap = True
+    for topic, text in _facts(manifest):
+        if text:
+            table.add_row(topic, Text(text))
+    return table
+
+
+def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Yield what is known of the run, each with its topic; a text may be empty."""
+    progress = manifest.progress
+    yield "model", f"{manifest.name}, seed {manifest.seed}"
+    written = format_time(manifest.written)
+    yield "written", f"{written} by placer {manifest.placer}".strip()
+    batches = plural(progress.batches, "batch", "batches")
+    yield (
+        "position",
+        f"step {format_count(progress.step)}: {batches} ({plural(progress.rows, 'row')})"
+        f" of epoch {format_count(progress.epoch)}",
+    )
+    yield "trained for", format_duration(progress.seconds)
+    yield "evaluation", evaluation_text(manifest)
+    yield "best", _watched(progress.best)
+    yield "early stopping", _watched(progress.stopping)
+    yield "rows", _data(manifest.train)
+    yield "evaluated", _data(manifest.evaluation)
+    for i, (machine, nodes) in enumerate(_by_machine(manifest).items()):
+        yield "" if i else "machines", f"{format_nodes(nodes)}: {machine}"
+
+
+def _watched(watched: Watched | None) -> str:
+    """Return the best evaluation so far by a metric, and how many came after it."""
+    if watched is None:
+        return ""
+    text = (
+        f"{watched.metric} {watched.value:.4g} after step {format_count(watched.step)}"
+        f" (mode {watched.mode})"
+    )
+    since = plural(watched.since, "evaluation")
+    return f"{text}, {since} since" if watched.since else text
+
+
+def _data(data: StoredData | None) -> str:
+    """Return a source of rows: what is read, how many rows, and their order."""
+    if data is None:
+        return ""
+    settings = data.settings
+    split = f" {settings.split}" if settings.split else ""
+    order = f"; shuffle seed {settings.seed}" if settings.shuffle else ""
+    batch = f", batch {settings.batch}" if settings.batch else ""
+    return f"{settings.source}{split}, {plural(data.rows, 'row')}{batch}{order}"
+
+
+def _by_machine(manifest: Manifest) -> dict[str, list[str]]:
+    """Return the nodes by the facts of their machines, as text."""
+    nodes: dict[str, list[str]] = {}
+    for node, machine in manifest.machines.items():
+        nodes.setdefault(_machine(machine), []).append(node)
+    return nodes
+
+
+def _machine(machine: Machine) -> str:
+    devices = ", ".join(f"{name} ({kind})" for name, kind in machine.devices.items())
+    parts = (
+        devices,
+        plural(machine.threads, "thread"),
+        f"processor {machine.processor}",
+        f"jaxlib {machine.jaxlib}",
+    )
+    return ", ".join(filter(None, parts))
+
+
+def _parameter_table(manifest: Manifest) -> Table:
+    """Return the parameters: what is stored of each, and on which nodes."""
+    numbers = ("updates", "size")
+    names = ("parameter", "type", "optimizer", *numbers, "on")
+    table = grid(*names, numbers=numbers)
+    for column in table.columns:
+        column.overflow = "fold"
+        column.no_wrap = column.header in numbers
+    for name, each in manifest.parameters.items():
+        cells = (
+            name,
+            str(TensorType(each.dtype, each.shape)),
+            _optimizer(each),
+            format_count(each.updates) if each.rule is not None else "",
+            format_size(_nbytes(each)),
+            holders(block.file for block in each.blocks),
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _optimizer(parameter: StoredParameter) -> str:
+    if parameter.rule is None:
+        return "not trained"
+    slots = ", ".join(parameter.slots)
+    return f"{parameter.rule} ({slots})" if slots else parameter.rule
+
+
+def _nbytes(parameter: StoredParameter) -> int:
+    """Return the bytes of the values of a parameter and its slots."""
+    arrays = 1 + len(parameter.slots)
+    return arrays * prod(parameter.shape) * ITEM_BYTES[parameter.dtype]
+
+
+def _file_table(manifest: Manifest) -> Table:
+    """Return the files, with what each has."""
+    numbers = ("size", "blocks", "values")
+    table = grid("file", *numbers, numbers=numbers)
+    blocks = [b for each in manifest.parameters.values() for b in each.blocks]
+    for name, file in manifest.files.items():
+        own = [block for block in blocks if block.file == name]
+        values = sum(block.stop - block.start for block in own)
+        cells = format_size(file.nbytes), format_count(len(own)), format_count(values)
+        table.add_row(*map(Text, (name, *cells)))
+    return table
