@@ -36,6 +36,8 @@ MACHINES, RESUME, RANGES, RANGE_PART = -16, -17, -18, -19
 which bytes of its files a node needs, and these bytes."""
 OUTPUT_ROWS = -20
 """The edge of the outputs of a prediction."""
+STOPPED = -21
+"""The edge of the barrier after the step after which all nodes stop."""
 
 
 def barrier(

@@ -15,7 +15,13 @@ from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.program.load import Hook
 from placer.runtime.program.node import Node
-from placer.runtime.run.barrier import VERDICT, receive_json, send_json
+from placer.runtime.run.barrier import (
+    STOPPED,
+    VERDICT,
+    barrier,
+    receive_json,
+    send_json,
+)
 from placer.runtime.run.checkpoints import Checkpoints
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.divergence import LossWatch
@@ -132,6 +138,10 @@ class Training:
                 raise Aborted(self.execution.channel.aborted)
             self._request_in_time()
             while action := common_step.next_action(done):
+                if action & Action.STOP:
+                    # A node that saves has no limit of time for this step any more, so
+                    # that all must have ended it.
+                    barrier(self.execution.plan, self.execution.channel, {}, STOPPED)
                 self._act(done, action)
                 if action & Action.STOP:
                     return

@@ -1,11 +1,17 @@
 """What signals do to a run that saves, by the state of the control node."""
 
 from pathlib import Path
+from threading import Event
 
 import pytest
+from support.real_runs import compile_small
 
-from placer.runtime.run.events import CheckpointSaved, Step
+from placer.runtime.run import threads
+from placer.runtime.run.events import CheckpointSaved, NodeWarning, Step
 from placer.runtime.run.interruption import NOTHING_KEPT, Decision, Interruption
+from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
+from placer.runtime.run.training import Training
 
 FILE = Path("saved")
 
@@ -87,3 +93,35 @@ def test_the_outcome_names_the_last_checkpoint():
     assert interruption.outcome(None, "boom") == (
         "the run had failed: boom; the last checkpoint is saved/step-000002"
     )
+
+
+def test_the_limit_holds_until_the_last_node_has_stopped(tmp_path, monkeypatch):
+    """The control node ends the last step, the other worker does not."""
+    is_stuck, is_stopping, released = Event(), Event(), Event()
+    run_step = Training._run_step
+
+    def wait_and_run(self, number, total):
+        if number == 3 and self.execution.me.name == "worker:0":
+            is_stopping.wait()
+        if number == 3 and self.execution.me.name == "worker:1":
+            is_stuck.set()
+            released.wait()
+        return run_step(self, number, total)
+
+    def watch(event):
+        if isinstance(event, NodeWarning):
+            is_stopping.set()
+
+    monkeypatch.setattr(Training, "_run_step", wait_and_run)
+    monkeypatch.setattr(threads, "INTERRUPT_TIMEOUT", 0.0)
+    options = Options(steps=8, checkpoint=tmp_path / "checkpoints", grace=0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt, match=r"did not stop within 0\.1 s"):
+            run_in_threads(
+                compile_small(tmp_path, workers=2),
+                options,
+                interrupts=lambda: int(is_stuck.is_set()),
+                watch=watch,
+            )
+    finally:
+        released.set()
