@@ -59,6 +59,9 @@ def test_nodes_have_a_limited_time_to_stop_and_any_time_to_save():
     assert interruption.decide(1, "saving") is Decision.CONTINUE
     assert interruption.decide(1, "running") is Decision.END
     assert interruption.outcome(None).endswith("the nodes did not stop within -1 s")
+    assert (
+        interruption.cause == "it was interrupted: the nodes did not stop within -1 s"
+    )
 
 
 @pytest.mark.parametrize(
