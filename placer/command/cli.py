@@ -32,7 +32,7 @@ from placer.command.show import show_command
 from placer.command.to_yaml import to_yaml_command
 from placer.command.train import train_command
 from placer.errors import CheckpointWarning, PlacerError
-from placer.launcher.signals import end_shown
+from placer.runtime.run.signals import end_shown
 
 INTERRUPTED = 130
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from placer.command.options import (
     endpoints_option,
     run_options,
 )
+from placer.errors import PlacerError
 
 
 @click.command("run", short_help="Run one node of a build.")
@@ -44,27 +44,25 @@ def run_command(
 
     `placer launch` does this for all nodes. To start them by hand, run this command
     once for each node, in any order and with the same options. The first node of the
-    build prints the result. With --checkpoint or --save-params, Ctrl-C on any node
-    stops all nodes after the same step, and they save.
+    build prints the result. With --checkpoint or --save-params, Ctrl-C or SIGTERM on
+    any node stops all nodes after the same step, and they save.
     """
     from placer.build.plan import read_plan
     from placer.launcher.local import check_output_files
-    from placer.launcher.signals import catch_signals
     from placer.report.outcome import result_lines
     from placer.runtime.run.interruption import interruption_of
+    from placer.runtime.run.node_signals import NodeSignals
     from placer.runtime.run.options import Options
     from placer.runtime.run.prediction_request import read_request
     from placer.runtime.run.process import run
     from placer.runtime.run.result import PredictionResult
+    from placer.runtime.run.signals import signals_piped
 
     plan = read_plan(build)
     chosen = Options(**options)
     check_output_files(build, chosen)
-    # A launcher asks for a stop through the descriptor. Without a launcher, a signal to
-    # any node does.
-    interruption = interruption_of(plan, build, chosen)
-    alone = report_fd is None and interruption.saves
-    with catch_signals(first_only=True) if alone else nullcontext() as signals:
+    with signals_piped(launched=report_fd is not None) as pipe:
+        signals = NodeSignals(pipe, interruption_of(plan, build, chosen))
         try:
             result = run(
                 build,
@@ -72,18 +70,17 @@ def run_command(
                 endpoints=endpoints,
                 options=chosen,
                 report_fd=report_fd,
-                order_fd=signals.wake if signals is not None else order_fd,
+                order_fd=order_fd,
                 job=job,
                 prediction=read_request(prediction) if prediction else None,
+                signals=signals,
             )
-        except KeyboardInterrupt:
-            if signals is not None:
-                signals.raise_first()
+        except PlacerError as error:
+            signals.raise_first(failure=str(error))
             raise
-    if isinstance(result, PredictionResult):  # only a launcher asks for predictions
-        return
-    if result is not None and report_fd is None:  # else the launcher prints it
-        for line in result_lines(result):
-            echo(line)
-    if result is not None and signals is not None:
-        signals.raise_first(interruption.outcome(result.steps))
+        if isinstance(result, PredictionResult):  # only a launcher asks for predictions
+            return
+        if result is not None and report_fd is None:  # else the launcher prints it
+            for line in result_lines(result):
+                echo(line)
+            signals.raise_first(result.steps)

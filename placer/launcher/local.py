@@ -19,7 +19,6 @@ from placer.launcher.kept import StepHistory, params_keeper
 from placer.launcher.logs import LogFolder, log_folder
 from placer.launcher.node_command import node_command, node_environment
 from placer.launcher.node_process import NodeProcess, start_node
-from placer.launcher.signals import catch_signals, end_shown
 from placer.launcher.supervise import Watch, supervise
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.run.callbacks import CallbackQueue, check_callbacks
@@ -29,6 +28,7 @@ from placer.runtime.run.interruption import Interruption, interruption_of
 from placer.runtime.run.options import OPTIONS, Options, takes_options
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.result import Outcome, Result
+from placer.runtime.run.signals import catch_signals, end_shown
 from placer.runtime.run.start_choice import choose_start
 
 AnyPath = str | Path
@@ -49,9 +49,10 @@ def launch(
 ) -> Result:
     """Run all nodes of a build on this machine until the run ends.
 
-    In the main thread of a program, SIGINT, SIGTERM and SIGHUP end all processes. With
-    `save_params`, the first of these signals stops all nodes after the same step and
-    saves the parameters; a second one ends the processes at once.
+    SIGINT, SIGTERM and SIGHUP end all processes. They are caught in the processes of the
+    nodes, and in this one if this is called in its main thread. With `save_params` or
+    `checkpoint`, the first of these signals stops all nodes after the same step, and
+    they save; a second one ends the processes at once.
 
     Args:
         build: the build folder.
@@ -86,7 +87,7 @@ def launch(
             `pip install 'placer[tensorboard]'`.
         BuildError: the build was edited.
         RunError: a node failed. The text says the root cause; all processes have ended.
-        KeyboardInterrupt: SIGINT was received.
+        KeyboardInterrupt: SIGINT was received, by this process or that of a node.
         SystemExit: SIGTERM or SIGHUP was received.
         Exception: what a callback raised.
 

@@ -1,4 +1,4 @@
-"""The process of one node: start it, read its events, signal it, end it."""
+"""The process of one node: start it, read its events, give it orders, end it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placer.errors import RunError
+from placer.runtime.run.signals import signals_blocked
 
 
 @dataclass(slots=True)
@@ -53,10 +54,10 @@ class NodeProcess:
         *lines, self.pending = (self.pending + data).split(b"\n")
         return lines, bool(data)
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process and to all processes that it started."""
+    def kill(self) -> None:
+        """Kill the process and all processes that it started."""
         if self.running:
-            _signal_group(self.process.pid, number)
+            _kill_group(self.process.pid)
 
     def order_stop(self) -> None:
         """Ask the control node to stop the run after a step."""
@@ -76,7 +77,7 @@ class NodeProcess:
         """Kill the process and all that it started, and store its exit status."""
         # Kill the group before the wait: after it, the system can reuse the process id,
         # which is also the id of the group.
-        _signal_group(self.process.pid, signal.SIGKILL)
+        _kill_group(self.process.pid)
         self.exit_status = self.process.wait()
 
     def close(self) -> None:
@@ -101,7 +102,8 @@ def start_node(
     `--report-fd N` is appended to `command`: the descriptor to write events to. With
     `takes_orders`, so is `--order-fd N`: the descriptor that becomes readable when the
     node should stop the run. The process starts a new session, so that Ctrl-C on the
-    terminal reaches the launcher only. Raises RunError if it cannot be started.
+    terminal reaches the launcher only. The signals that end a run are blocked in it until
+    it can report them. Raises RunError if it cannot be started.
     """
     ours: list[int] = []
     theirs: list[int] = []
@@ -115,7 +117,7 @@ def start_node(
             ours.append(order)
             theirs.append(read)
             options += ["--order-fd", str(read)]
-        with log.open("wb") as output:
+        with log.open("wb") as output, signals_blocked():
             process = subprocess.Popen(
                 [*command, *options],
                 stdin=subprocess.DEVNULL,
@@ -128,7 +130,7 @@ def start_node(
         try:
             pidfd = os.pidfd_open(process.pid)
         except OSError:
-            _signal_group(process.pid, signal.SIGKILL)
+            _kill_group(process.pid)
             process.wait()
             raise
     except OSError as error:
@@ -142,6 +144,6 @@ def start_node(
     return NodeProcess(node, log, process, reports, order, pidfd)
 
 
-def _signal_group(leader: int, number: signal.Signals) -> None:
+def _kill_group(leader: int) -> None:
     with contextlib.suppress(ProcessLookupError):  # all of its processes have ended
-        os.killpg(leader, number)
+        os.killpg(leader, signal.SIGKILL)

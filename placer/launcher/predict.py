@@ -21,7 +21,6 @@ from placer.launcher.local import (
 )
 from placer.launcher.logs import log_folder
 from placer.launcher.one_process import one_process_build
-from placer.launcher.signals import end_shown
 from placer.launcher.supervise import Watch
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.run.events import show_output
@@ -33,6 +32,7 @@ from placer.runtime.run.prediction_request import (
     rows_of,
 )
 from placer.runtime.run.result import Outcome, PredictionResult
+from placer.runtime.run.signals import end_shown
 
 if TYPE_CHECKING:
     import numpy as np

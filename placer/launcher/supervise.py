@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import selectors
-import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from placer.errors import RunError
 from placer.launcher import cause
 from placer.launcher.cause import Failure
 from placer.launcher.node_process import NodeProcess
-from placer.launcher.signals import Signals
 from placer.runtime.run.callbacks import CallbackQueue
 from placer.runtime.run.events import (
     AFTER_LAST_BARRIER,
@@ -26,11 +24,13 @@ from placer.runtime.run.events import (
     Event,
     NodeFailure,
     NodeWarning,
+    SignalReceived,
     State,
     read_event,
 )
-from placer.runtime.run.interruption import STOPPING, Decision, Interruption
+from placer.runtime.run.interruption import Decision, Interruption
 from placer.runtime.run.result import Outcome, PredictionResult, Result
+from placer.runtime.run.signals import Signals
 
 Watch = Callable[[Event], None]
 
@@ -40,8 +40,6 @@ ROOT_REPORT_GRACE = 3.0
 """Seconds for a node to report the root cause after the first report of a failure."""
 PEER_EXIT_GRACE = 1.5
 """Seconds for the other nodes to end by themselves after the root cause is known."""
-TERM_GRACE = 3.0
-"""Seconds between SIGTERM and SIGKILL."""
 EXIT_GRACE = 30.0
 """Seconds for the processes to end after the last barrier."""
 FROZEN_GRACE = 8.0
@@ -74,7 +72,8 @@ def supervise(
     `interruption` decides what signals do. `calls` has the callbacks of the run; they are
     called until the run fails, or its result is known and they have had all steps.
     Whatever is raised, no process is left running. Raises RunError with the root cause
-    of a failure, KeyboardInterrupt or SystemExit after a signal to the launcher.
+    of a failure, KeyboardInterrupt or SystemExit after a signal to the launcher or to a
+    node.
 
     A node that reports "writing" or "done" has passed the last barrier. By then every
     node has done its part; only the control node still writes results. A process that
@@ -192,7 +191,7 @@ class _Supervisor:
         match self.decide():
             case Decision.STOP:
                 self.children[0].order_stop()
-                self.watch(NodeWarning(STOPPING))
+                self.watch(NodeWarning(self.interruption.stopping))
             case Decision.END:
                 self._enter(Phase.ENDING)
 
@@ -240,23 +239,12 @@ class _Supervisor:
         self._enter(Phase.ENDING)
 
     def end_processes(self) -> None:
-        """End all processes: SIGTERM, then SIGKILL; a frozen one gets SIGKILL at
-        once."""
+        """End all processes, with SIGKILL: a node takes other signals for a request to
+        stop and save."""
         self._enter(Phase.ENDING)
         self.frozen_nodes = {child.node for child in self.running if child.is_stopped()}
         for child in self.running:
-            stopped = child.node in self.frozen_nodes
-            child.signal(signal.SIGKILL if stopped else signal.SIGTERM)
-        before = len(self.signals.received)
-        until = time.monotonic() + TERM_GRACE
-        while (
-            self.running
-            and len(self.signals.received) == before
-            and (left := until - time.monotonic()) > 0
-        ):
-            self._handle_events(left)
-        for child in self.running:
-            child.signal(signal.SIGKILL)
+            child.kill()
         while self.running:
             self._handle_events(None)
 
@@ -332,6 +320,8 @@ class _Supervisor:
                 self.failures.append(cause.failure_from_report(event))
             case Result() | PredictionResult():
                 self.result = event
+            case SignalReceived():
+                self.signals.add(event.number, event.node)
             case State():
                 self.states[child.node] = event.state
         self.watch(event)

@@ -119,7 +119,7 @@ def _machine(machine: Machine) -> str:
         devices,
         plural(machine.threads, "thread"),
         f"processor {machine.processor}",
-        f"jaxlib {machine.jaxlib}",
+        *(f"{name} {version}" for name, version in machine.versions.items()),
     )
     return ", ".join(filter(None, parts))
 

@@ -7,10 +7,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import pytest
-
-from placer.runtime.run.interruption import STOPPING
 
 SCRIPTED = Path(__file__).parents[1] / "support" / "scripted_node.py"
 TIMEOUT = 60.0
@@ -18,11 +17,10 @@ TIMEOUT = 60.0
 LAUNCHER = """
 import os, signal, sys
 from pathlib import Path
-from placer.launcher import signals, supervise
 from placer.runtime.run.events import NodeFailure, NodeWarning, State
 from placer.launcher.local import launch_nodes
+from placer.runtime.run import signals
 from placer.runtime.run.interruption import Interruption
-supervise.TERM_GRACE = 0.3
 scripted, logs, grace, window, params_file, control = sys.argv[1:]
 signals.DUPLICATE_WINDOW = float(window)
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -46,7 +44,7 @@ SAVING = "await_order state=saving state=done result"
 def interrupt_launcher(
     logs: Path,
     script: str,
-    number: int,
+    number: int | None,
     *,
     again: bool = False,
     grace: float = TIMEOUT,
@@ -59,7 +57,7 @@ def interrupt_launcher(
     The signal is sent when the control node, which runs `script`, reports its first
     state or fails. With `again` it is sent a second time: after the launcher has
     printed that it will save, or at once if there is a `window`, the seconds within
-    which two signals count as one. If the script waits for a `fifo`, it continues after
+    which two signals count as one. With None, none is sent. If the script waits for a `fifo`, it continues after
     the signal.
     """
     command = [sys.executable, "-c", LAUNCHER, str(SCRIPTED), str(logs), str(grace)]
@@ -69,17 +67,21 @@ def interrupt_launcher(
     ) as launcher:
         assert launcher.stdout is not None
         assert launcher.stderr is not None
-        while not launcher.stdout.readline().startswith("worker:0 "):
-            pass
-        launcher.send_signal(number)
+        if number is not None:
+            wait_for_line(launcher.stdout, "worker:0 ")
+            launcher.send_signal(number)
         if again:
-            while not window and launcher.stdout.readline() != f" {STOPPING}\n":
-                pass
+            if not window:
+                wait_for_line(launcher.stdout, " interrupted: all nodes stop")
             launcher.send_signal(number)
         if fifo is not None:
             fifo.write_bytes(b"")
         _, err = launcher.communicate(timeout=TIMEOUT)
         return launcher.returncode, err
+
+
+def wait_for_line(stream: TextIO, start: str) -> None:
+    assert any(line.startswith(start) for line in stream), f"no '{start}'"
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,26 @@ def test_a_signal_lets_the_nodes_save(tmp_path, number, status, last):
     saved = err.splitlines()[-1 - len(last)].removeprefix("KeyboardInterrupt: ")
     assert saved == "stopped after step 1; the parameters are in p"
     assert err.splitlines()[len(err.splitlines()) - len(last) :] == last
+
+
+def test_a_signal_to_the_launcher_and_a_node_stops_the_run_once(tmp_path):
+    script = f"state=running kill=SIGTERM report_signals {SAVING}"
+    status, err = interrupt_launcher(tmp_path, script, signal.SIGTERM)
+    assert status == 128 + signal.SIGTERM
+    assert err.splitlines() == [
+        "stopped after step 1; the parameters are in p",
+        "ended by SIGTERM",
+    ]
+
+
+def test_a_signal_to_a_node_before_the_first_step_ends_the_run(tmp_path):
+    script = "kill=SIGTERM report_signals wait"
+    status, err = interrupt_launcher(tmp_path, script, None)
+    assert status == 128 + signal.SIGTERM
+    assert err.splitlines() == [
+        "nothing was saved: the first step had not finished",
+        "ended by SIGTERM",
+    ]
 
 
 def test_two_signals_at_once_count_as_one(tmp_path):
@@ -127,12 +149,7 @@ def test_a_signal_does_not_interrupt_writing_the_file(tmp_path, number):
     [
         ("state=compiling wait", False, TIMEOUT, "the first step had not finished"),
         ("state=running wait", False, 0.2, "the nodes did not stop within 0.2 s"),
-        (
-            "state=running ignore_sigterm wait",
-            True,
-            TIMEOUT,
-            "there was a second signal",
-        ),
+        ("state=running wait", True, TIMEOUT, "there was a second signal"),
         ("state=running await_order state=saving wait", True, 0.2, "a second signal"),
     ],
 )

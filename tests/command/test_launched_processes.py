@@ -38,7 +38,6 @@ TIMEOUT = 60.0
 def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the grace periods: no process here needs long to end."""
     monkeypatch.setattr(supervise, "PEER_EXIT_GRACE", 0.3)
-    monkeypatch.setattr(supervise, "TERM_GRACE", 0.5)
 
 
 def outcome(
@@ -308,8 +307,8 @@ def test_a_frozen_node_that_its_peers_lost_is_named_and_ended(tmp_path: Path) ->
     assert not runs(logged(tmp_path, "ps:0", "pid"))
 
 
-def test_a_node_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
-    scripts = {"worker:0": "ignore_sigterm pid wait", "ps:0": "fail=boom exit=1"}
+def test_a_node_that_runs_on_after_a_failure_is_killed(tmp_path: Path) -> None:
+    scripts = {"worker:0": "pid wait", "ps:0": "fail=boom exit=1"}
     assert failure(scripts, tmp_path).startswith("ps:0 failed: step 1: boom\n")
     assert not runs(logged(tmp_path, "worker:0", "pid"))
 
@@ -362,16 +361,14 @@ def test_an_error_in_the_watch_function_ends_all_nodes(tmp_path: Path) -> None:
 LAUNCHER = """
 import os, signal, sys
 from pathlib import Path
-from placer.launcher import supervise
 from placer.launcher.local import launch_nodes
 from placer.runtime.run.interruption import Interruption
-supervise.TERM_GRACE = 0.5
 scripted, logs = sys.argv[1:]
 # The handlers of a program started by a shell; under nohup, SIGHUP would be ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 def command(node):
-    return [sys.executable, scripted, node, "ignore_sigterm", "pid", "state=running", "wait"]
+    return [sys.executable, scripted, node, "pid", "state=running", "wait"]
 def watch(event):
     print(event.node, flush=True)
 nodes = ["worker:0", "ps:0"]

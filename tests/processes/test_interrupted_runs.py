@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -40,15 +41,20 @@ def check_saved(build: Path, message: str, saved: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("transport", "number", "status"),
-    [("shared", signal.SIGINT, 130), ("zeromq", signal.SIGTERM, 143)],
+    ("transport", "target", "number", "status"),
+    [
+        ("shared", "launcher", signal.SIGINT, 130),
+        ("zeromq", "worker:1", signal.SIGTERM, 143),
+    ],
 )
-def test_processes_save_after_the_same_step(build, tmp_path, transport, number, status):
+def test_processes_save_after_the_same_step(
+    build, tmp_path, transport, target, number, status
+):
     saved = tmp_path / "saved.safetensors"
     options = MANY_STEPS, f"--save-params={saved}", f"--transport={transport}"
     with running_launch(build, *options) as run:
         run.wait_for_line("step ")
-        run.process.send_signal(number)
+        os.kill({**node_processes(build), "launcher": run.process.pid}[target], number)
         ended = run.wait()
     assert (ended.status, ended.out) == (status, "")
     check_saved(build, ended.err, saved)
@@ -88,6 +94,53 @@ def test_nodes_started_by_hand_save_when_the_first_is_interrupted(build, tmp_pat
     check_saved(build, ended["worker:0"].err, saved)
 
 
+STUCK_READER = """\
+import threading
+
+
+class Rows:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        if i == 17:
+            open({asked!r}, "w").close()
+            threading.Event().wait()
+        return {{"x": [0.0, 0.0, 0.0, 1.0], "y": 0.0}}
+
+
+def train():
+    return Rows()
+"""
+
+
+def test_a_node_started_by_hand_ends_if_the_nodes_do_not_stop_in_time(tmp_path):
+    """The node that gets the signal waits for ever for a row, after the first step."""
+    asked, history = tmp_path / "asked", tmp_path / "history"
+    os.mkfifo(asked)
+    stuck = compile_small(tmp_path, rows=STUCK_READER.format(asked=str(asked)))
+    options = "--grace=0.2", f"--save-params={tmp_path / 's'}", f"--history={history}"
+    with (
+        first_step_waiter(history) as wait_for_first_step,
+        nodes_by_hand(stuck, *options) as runs,
+    ):
+        wait_for_first_step()
+        asked.read_bytes()  # until the reader opens it
+        runs["worker:0"].process.send_signal(signal.SIGTERM)
+        ended = {node: run.wait() for node, run in runs.items()}
+    late = "the nodes did not stop within 0.2 s"
+    assert ended["worker:0"].status == 128 + signal.SIGTERM
+    assert ended["worker:0"].err.splitlines() == [
+        "warning: interrupted: all nodes stop after the same step, within 0.2 s, and"
+        " save, within 600 s; another signal ends them at once",
+        f"nothing was saved: {late}",
+        "ended by SIGTERM",
+    ]
+    assert ended["ps:0"].status == 1
+    assert ended["ps:0"].last_message.startswith("worker:0: ")
+    assert ended["ps:0"].last_message.endswith(f"it was interrupted: {late}")
+
+
 @pytest.mark.slow  # it waits for nodes that have not joined, to say why it ends
 def test_a_node_that_waits_for_the_others_ends_at_once(build, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as first:
@@ -103,6 +156,6 @@ def test_a_node_that_waits_for_the_others_ends_at_once(build, tmp_path):
             ended = run.wait()
     assert ended.status == 128 + signal.SIGTERM
     assert ended.err.splitlines() == [
-        "warning: nothing was saved: the first step had not finished",
+        "nothing was saved: the first step had not finished",
         "ended by SIGTERM",
     ]

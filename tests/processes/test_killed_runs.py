@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.checkpointed import build, check_equal, lines, spec
+from support.marks import slow_but
 from support.real_runs import (
     MANY_STEPS,
     first_step_waiter,
@@ -169,13 +170,34 @@ def test_a_run_that_is_killed_often_has_the_same_bits(whole, tmp_path):
     check_killed(whole, tmp_path, kills=100, seed=random.randrange(1 << 30))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_a_checkpoint_after_the_same_step(whole, tmp_path, number):
+@pytest.mark.parametrize(
+    ("target", "number"),
+    slow_but(
+        [
+            ("launcher", signal.SIGINT),
+            ("ps:0", signal.SIGTERM),
+            ("all", signal.SIGTERM),
+        ],
+        [
+            ("launcher", signal.SIGINT),
+            ("launcher", signal.SIGTERM),
+            ("worker:0", signal.SIGHUP),
+            ("ps:0", signal.SIGTERM),
+            ("all", signal.SIGTERM),
+        ],
+    ),
+)
+def test_a_signal_saves_a_checkpoint_after_the_same_step(
+    whole, tmp_path, target, number
+):
+    """A scheduler that ends a job sends its signal to all processes, here twice."""
     kept, built = tmp_path / "checkpoints", whole.build
     options = [f"--checkpoint={kept}", f"--history={tmp_path / 'history'}"]
     with running_launch(built, *options, "--checkpoint-every=1h") as run:
         run.wait_for_line("step ")
-        run.process.send_signal(number)
+        processes = node_processes(built) | {"launcher": run.process.pid}
+        for each in [*processes, *processes] if target == "all" else [target]:
+            os.kill(processes[each], number)
         ended = run.wait()
     assert ended.status == 128 + number
     match = re.search(r"stopped after step (\d+); the checkpoint is (.*)", ended.err)
@@ -183,7 +205,7 @@ def test_a_signal_saves_a_checkpoint_after_the_same_step(whole, tmp_path, number
     (only,) = list_checkpoints(kept)
     assert str(only[0]) == match[2]
     assert only[1].progress.step == int(match[1])
-    if number == signal.SIGTERM:
+    if target != "all":
         return
     options.append(f"--save-params={tmp_path / 'params'}")
     ended = launch(built, *options, f"--resume={kept}")
@@ -214,7 +236,8 @@ def test_a_signal_to_any_node_saves_a_checkpoint(whole, tmp_path):
         nodes_by_hand(whole.build, *options) as runs,
     ):
         wait_for_first_step()
-        runs["ps:0"].process.send_signal(signal.SIGTERM)
+        for _ in range(2):  # at once: they count as one
+            runs["ps:0"].process.send_signal(signal.SIGTERM)
         ended = {node: run.wait() for node, run in runs.items()}
     assert ended["worker:0"].status == 0
     step = int(re.search(r"([\d,]+) steps", ended["worker:0"].out)[1].replace(",", ""))

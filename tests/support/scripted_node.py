@@ -90,8 +90,9 @@ for word in words:
             sys.exit(int(status))
         case ["kill", name]:
             os.kill(os.getpid(), signal.Signals[name])
-        case ["ignore_sigterm"]:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        case ["report_signals"]:  # those that wait, because they are blocked
+            for number in signal.sigpending():
+                report("signal", node=node, number=number)
         case ["close_reports"]:  # without ending the process
             os.close(int(report_fd))
         case ["child"]:  # a process that inherits the pipe

@@ -152,6 +152,13 @@ class NodeWarning(msgspec.Struct, frozen=True, tag_field="event", tag="warning")
     message: str
 
 
+class SignalReceived(msgspec.Struct, frozen=True, tag_field="event", tag="signal"):
+    """The process of `node` has received the signal `number`, which ends the run."""
+
+    node: str
+    number: int
+
+
 class NodeFailure(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
     """A node ends with an error; `root` is false if the error is another node's."""
 
@@ -175,6 +182,7 @@ Event: TypeAlias = (
     | CheckpointSaved
     | Resumed
     | NodeWarning
+    | SignalReceived
     | Result
     | PredictionResult
     | NodeFailure

@@ -27,11 +27,6 @@ from placer.runtime.run.events import (
 )
 from placer.runtime.run.options import Options
 
-STOPPING: Final = (
-    "interrupted: all nodes stop after the same step and save; another signal ends them"
-    " at once"
-)
-"""The warning when a signal stops a run that can still save."""
 NOTHING_KEPT: Final = (
     "nothing was saved: with --checkpoint DIR, an interrupted run can be continued"
 )
@@ -56,6 +51,7 @@ class Interruption:
         params_file: the file that the run saves its parameters to, if it saves any.
         checkpoints: the folder that the run saves checkpoints to, if it saves any.
         grace: the seconds that the nodes have to stop after the same step.
+        deadline: the seconds that the nodes have to write what they save.
         nothing_kept: what is said of a run without a result that saves nothing.
         last_checkpoint: the path of the last complete checkpoint of the run.
         has_steps: whether a step of the run has ended. The state of the control node
@@ -67,6 +63,7 @@ class Interruption:
     params_file: Path | None = None
     checkpoints: Path | None = None
     grace: float = 30.0
+    deadline: float = 600.0
     nothing_kept: str = NOTHING_KEPT
     last_checkpoint: str = ""
     has_steps: bool = False
@@ -77,6 +74,21 @@ class Interruption:
     def saves(self) -> bool:
         """Whether the run saves anything."""
         return self.params_file is not None or self.checkpoints is not None
+
+    @property
+    def stopping(self) -> str:
+        """The warning when a signal stops a run that can still save."""
+        return (
+            "interrupted: all nodes stop after the same step, within"
+            f" {self.grace:g} s, and save, within {self.deadline:g} s; another signal"
+            " ends them at once"
+        )
+
+    @property
+    def cause(self) -> str:
+        """What the other nodes are told if a node has decided to end the run."""
+        why = f": {self.why}" if self.saves else ""
+        return f"it was interrupted{why}"
 
     def note(self, event: Event) -> None:
         """Note an event of the control node."""
@@ -146,4 +158,4 @@ def interruption_of(plan: Plan, build: Path, options: Options) -> Interruption:
     """Return what signals do to a run of a build with these options."""
     settings = checkpoint_settings(plan, build, options)
     folder = settings.folder if settings is not None else None
-    return Interruption(options.save_params, folder, options.grace)
+    return Interruption(options.save_params, folder, options.grace, options.deadline)

@@ -4,6 +4,8 @@ The node ends with the others:
 
 - A byte that can be read from `order_fd` is a request to stop: all nodes stop after the
   same step and save (see `common_step`). The launcher decides when to send it.
+- A signal is reported to the launcher. Without one, the node itself decides what it does
+  (see `node_signals`).
 - A process whose launcher has ended exits at once; its peers learn why.
 - A process whose run has failed elsewhere exits after `EXIT_TIMEOUT`, even if its
   compute thread is stuck where it cannot notice the failure.
@@ -13,11 +15,11 @@ from __future__ import annotations
 
 import os
 import runpy
-import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from placer.build.plan import BASE_PORT, Plan, read_plan
@@ -32,15 +34,11 @@ from placer.runtime.program.devices import reserve_cpu_devices
 from placer.runtime.program.load import Hook, load_program
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.event_pipe import EventPipe
-from placer.runtime.run.events import (
-    BEFORE_FIRST_STEP,
-    NodeWarning,
-    Output,
-    show_output,
-)
+from placer.runtime.run.events import Event, Output, Report, show_output
 from placer.runtime.run.executor import execute
 from placer.runtime.run.failure import failure_event, root_cause_reported
-from placer.runtime.run.interruption import STOPPING, TOO_EARLY
+from placer.runtime.run.interruption import Interruption
+from placer.runtime.run.node_signals import NodeSignals
 from placer.runtime.run.options import Options
 from placer.runtime.run.output import report_output
 from placer.runtime.run.prediction import predict
@@ -77,6 +75,7 @@ def run(
     order_fd: int | None = None,
     job: str | None = None,
     prediction: PredictionRequest | None = None,
+    signals: NodeSignals | None = None,
 ) -> Outcome | None:
     """Run one node of a build in this process until the run ends.
 
@@ -90,11 +89,11 @@ def run(
             Without it, warnings go to standard error.
         order_fd: a file descriptor; one byte that can be read from it asks the control
             node to stop the run, after the same step on all nodes and without a last
-            evaluation. Without `report_fd`, a node that has not begun its first step
-            is interrupted instead. The caller closes it.
+            evaluation. The caller closes it.
         job: a name that distinguishes runs on the same addresses; by default the
             build's hash.
         prediction: predict these rows instead of training.
+        signals: the signals to this process, if it does not leave them to the caller.
 
     Returns:
         The result of the run on the control node, None on the others.
@@ -137,7 +136,11 @@ def run(
     pipe = (
         EventPipe(report_fd, exit_without_launcher) if report_fd is not None else None
     )
-    report = pipe or show_output
+    report: Report = pipe or show_output
+    if signals is not None and pipe is not None:
+        signals.report_to(node, report)
+    elif signals is not None:
+        report = partial(_note_and_show, signals.interruption)
     forced_exit = threading.Timer(EXIT_TIMEOUT, exit_after_failure)
     forced_exit.daemon = True
     try:
@@ -154,7 +157,9 @@ def run(
             plan, folder, me, channel, options, report, on_settled=forced_exit.cancel
         )
         if order_fd is not None:
-            _start_order_thread(order_fd, execution, alone=pipe is None)
+            _start_order_thread(order_fd, execution)
+        if signals is not None and pipe is None:
+            signals.obey(execution)
         with ExitStack() as contexts:
             contexts.enter_context(node_in_process(node))
             if pipe is not None:
@@ -178,8 +183,12 @@ def run(
         report(failure_event(node, error, channel))
         raise
     finally:
+        if signals is not None:
+            signals.unwind()
         if channel is not None:
             channel.close()
+        if signals is not None:
+            signals.close()
         # This process belongs to the caller, and must live on. The channel's thread,
         # which starts the timer, has ended by now; a cancelled timer has no effect.
         forced_exit.cancel()
@@ -187,24 +196,18 @@ def run(
             pipe.close(EXIT_TIMEOUT)
 
 
-def _start_order_thread(fd: int, execution: Execution, *, alone: bool) -> None:
-    """Start a thread that requests a stop once a byte can be read from `fd`. The end of
-    the file is not a request: the launcher may have ended.
+def _note_and_show(interruption: Interruption, event: Event) -> None:
+    interruption.note(event)
+    show_output(event)
 
-    Without a launcher (`alone`), it also says what happens, and interrupts a node
-    before its first step: there is nothing to save.
-    """
+
+def _start_order_thread(fd: int, execution: Execution) -> None:
+    """Start a thread that requests a stop once a byte can be read from `fd`. The end of
+    the file is not a request: the launcher may have ended."""
 
     def read() -> None:
-        if not os.read(fd, 1):
-            return
-        if alone and execution.state in BEFORE_FIRST_STEP:
-            execution.report(NodeWarning(f"nothing was saved: {TOO_EARLY}"))
-            os.kill(os.getpid(), signal.SIGINT)
-            return
-        execution.common_step.request(Action.STOP)
-        if alone:
-            execution.report(NodeWarning(STOPPING))
+        if os.read(fd, 1):
+            execution.common_step.request(Action.STOP)
 
     threading.Thread(target=read, name="placer orders", daemon=True).start()
 

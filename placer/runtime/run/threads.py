@@ -19,12 +19,7 @@ from placer.runtime.run.common_step import Action
 from placer.runtime.run.events import Event, NodeWarning, Report, show_output
 from placer.runtime.run.executor import execute
 from placer.runtime.run.failure import describe_error, root_cause_reported
-from placer.runtime.run.interruption import (
-    STOPPING,
-    Decision,
-    Interruption,
-    interruption_of,
-)
+from placer.runtime.run.interruption import Decision, Interruption, interruption_of
 from placer.runtime.run.options import Options
 from placer.runtime.run.prediction import predict
 from placer.runtime.run.prediction_request import PredictionRequest
@@ -131,7 +126,7 @@ def run_in_threads(
             match interruption.decide(interrupts(), control.state):
                 case Decision.STOP:
                     control.common_step.request(Action.STOP)
-                    control.report(NodeWarning(STOPPING))
+                    control.report(NodeWarning(interruption.stopping))
                 case Decision.END:
                     raise KeyboardInterrupt(interruption.outcome(None))
     except BaseException as error:
