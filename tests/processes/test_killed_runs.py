@@ -20,6 +20,7 @@ from support.real_runs import (
     MANY_STEPS,
     first_step_waiter,
     launch,
+    node_processes,
     nodes_by_hand,
     placer_command,
     process_environment,
