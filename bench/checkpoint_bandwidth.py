@@ -142,6 +142,29 @@ def one_round(
     return seconds
 
 
+def measure(folder: Path, gib: float, rounds: int) -> list[dict[str, float]]:
+    """Return the seconds of each way in each round, after one that is not counted."""
+    size = int(gib * 2**30) // PARAMETERS // 4
+    random = np.random.default_rng(0)
+    arrays = {f"layer{i}.w": random.random(size, np.float32) for i in range(PARAMETERS)}
+    out = {name: np.ones_like(array) for name, array in arrays.items()}
+    return [
+        one_round(folder, arrays, out, first=i % 2 == 0) for i in range(rounds + 1)
+    ][1:]
+
+
+def show(gib: float, rounds: list[dict[str, float]]) -> None:
+    for name in rounds[0]:
+        rate = gib / median(each[name] for each in rounds)
+        print(f"{name:12} {rate:.2f} GiB/s")
+    for ours, plain in (("save", "plain write"), ("load", "plain read")):
+        ratios = [each[plain] / each[ours] for each in rounds]
+        print(
+            f"{ours}: {median(ratios):.2f} of {plain}s"
+            f" ({min(ratios):.2f} to {max(ratios):.2f})"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -149,20 +172,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    size = int(args.gib * 2**30) // PARAMETERS // 4
-    random = np.random.default_rng(0)
-    arrays = {f"layer{i}.w": random.random(size, np.float32) for i in range(PARAMETERS)}
-    out = {name: np.ones_like(array) for name, array in arrays.items()}
-    rounds = [
-        one_round(args.folder, arrays, out, first=i % 2 == 0)
-        for i in range(args.rounds + 1)
-    ][1:]
-    for name in rounds[0]:
-        rate = args.gib / median(each[name] for each in rounds)
-        print(f"{name:12} {rate:.2f} GiB/s")
-    for ours, plain in (("save", "plain write"), ("load", "plain read")):
-        ratio = median(each[plain] / each[ours] for each in rounds)
-        print(f"{ours}: {ratio:.2f} of {plain}s")
+    show(args.gib, measure(args.folder, args.gib, args.rounds))
 
 
 if __name__ == "__main__":

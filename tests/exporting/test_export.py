@@ -1,99 +1,15 @@
-"""An exported model gives the outputs of placer predict, in a process without placer."""
-
-import shutil
-import subprocess
-import sys
-from itertools import product
-from pathlib import Path
+"""Exporting builds; test_outputs_of_a_run.py compares what exported models compute."""
 
 import jax
 import numpy as np
 import pytest
-import yaml
 from safetensors.numpy import load_file, save_file
-from support.marks import slow_but
-from support.spec_models import NAMES, SPECS, copy_spec, initial_parameters, read_rows
+from support.exported import check_exported, run_exported
+from support.spec_models import SPECS, copy_spec, initial_parameters
 
 import placer
 from placer.build.plan import read_plan
 from placer.errors import DataError, PlacerError
-
-RUN_EXPORTED = Path(__file__).parents[1] / "support" / "run_exported.py"
-TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
-
-
-def run_exported(folder, columns, tmp_path):
-    """Return what an exported model computes, in a process that has no placer."""
-    np.savez(tmp_path / "columns.npz", **columns)
-    outputs = tmp_path / "outputs.npz"
-    command = [sys.executable, "-I", str(RUN_EXPORTED)]
-    done = subprocess.run(
-        [*command, str(folder), str(tmp_path / "columns.npz"), str(outputs)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    with np.load(outputs) as opened:
-        return dict(opened)
-
-
-def check_exported(build, columns, precision, tmp_path, in_process=True):
-    """Export a build, and compare all that it computes with placer predict."""
-    plan = read_plan(build)
-    save_file(initial_parameters(plan), tmp_path / "params")
-    model = placer.export(build, tmp_path / "model", params=tmp_path / "params")
-    assert model.warnings == ()
-    used = {name for output in plan.outputs for name in output.inputs}
-    columns = {name: column for name, column in columns.items() if name in used}
-    wanted = placer.predict(
-        build, columns, params=tmp_path / "params", in_process=in_process
-    )
-    got = run_exported(model.folder, columns, tmp_path)
-    assert got.keys() == {*wanted, *(f"model.stablehlo:{name}" for name in wanted)}
-    for name, array in got.items():
-        expected = wanted[name.rpartition(":")[2]]
-        assert array.dtype == expected.dtype
-        bound = TOLERANCE[precision]
-        np.testing.assert_allclose(array, expected, rtol=bound, atol=bound * 1e-2)
-    content = (model.folder / "model.stablehlo").read_bytes()
-    for path in (str(tmp_path), str(SPECS.parent), "model.py", sys.prefix):
-        assert path.encode() not in content
-
-
-IN_EVERY_RUN = [
-    ("digits", "float32"),
-    ("wide_deep", "float64"),
-]
-
-
-@pytest.mark.parametrize(
-    ("model", "precision"), slow_but(IN_EVERY_RUN, product(NAMES, TOLERANCE))
-)
-def test_an_exported_spec_gives_the_outputs_of_a_prediction(model, precision, tmp_path):
-    file = copy_spec(model, tmp_path, precision)
-    with jax.enable_x64(precision == "float64"):
-        placer.compile(file, tmp_path / "build")
-        rows = read_rows(yaml.safe_load(file.read_text()), tmp_path)["eval"]
-        rows = {name: column[:300] for name, column in rows.items()}
-        check_exported(tmp_path / "build", rows, precision, tmp_path)
-
-
-@pytest.mark.slow
-def test_an_exported_spec_with_emulated_devices_needs_one(tmp_path):
-    file = copy_spec("cnn_gpus", tmp_path, "float32")
-    placer.compile(file, tmp_path / "build")
-    rows = read_rows(yaml.safe_load(file.read_text()), tmp_path)["eval"]
-    check_exported(tmp_path / "build", rows, "float32", tmp_path, in_process=False)
-
-
-@pytest.mark.parametrize("model", slow_but(["digits"], ["flax_block", "digits"]))
-def test_an_exported_program_in_python_needs_no_placer(model, tmp_path):
-    for file in SPECS.glob("*.py"):
-        shutil.copy(file, tmp_path)
-    placer.compile(f"{tmp_path / model}.py:build", tmp_path / "build")
-    images = np.random.default_rng(0).uniform(0, 16, (37, 64)).astype("float32")
-    check_exported(tmp_path / "build", {"image": images}, "float32", tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -294,4 +210,8 @@ def test_modules_with_the_names_of_exported_files_are_renamed(tmp_path):
     np.savez(tmp_path / "rows.npz", x=x)
     placer.compile(tmp_path / "halves.yaml", tmp_path / "build")
     (tmp_path / "out").mkdir()
-    check_exported(tmp_path / "build", {"x": x}, "float32", tmp_path / "out")
+    params, columns = tmp_path / "params", {"x": x}
+    save_file(initial_parameters(read_plan(tmp_path / "build")), params)
+    wanted = placer.predict(tmp_path / "build", columns, params=params, in_process=True)
+    out = tmp_path / "out"
+    check_exported(tmp_path / "build", params, columns, wanted, "float32", out)
