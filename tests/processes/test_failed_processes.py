@@ -240,8 +240,8 @@ def test_a_full_disk_ends_the_run_when_the_history_is_written(build: Path) -> No
     ended = launch(build, MANY_STEPS, "--history=/dev/full")
     first, *rest = ended.last_message.splitlines()
     assert re.fullmatch(
-        r"worker:0 failed: step \d+: the history cannot be written to /dev/full: "
-        "No space left on device",
+        "worker:0 failed: after the last step: the history cannot be written to "
+        "/dev/full: No space left on device",
         first,
     )
     assert rest[0] == "  hint: name a file in a folder that exists and has room"

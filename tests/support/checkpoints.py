@@ -66,7 +66,9 @@ def write_checkpoint(
         progress=Progress(step, 1, step, 8 * step, **progress),
         parameters={"w": parameter},
         files={f: write_tensors(temporary, f, each) for f, each in tensors.items()},
-        machines={n: Machine("0.9", "0a1b", 2, {"cpu:0": "cpu"}) for n in NODES},
+        machines={
+            n: Machine({"jaxlib": "0.9"}, "0a1b", 2, {"cpu:0": "cpu"}) for n in NODES
+        },
         written=WRITTEN + step,
     )
     return commit(folder, temporary, manifest)
