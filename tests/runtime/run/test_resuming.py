@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -305,14 +304,12 @@ def test_an_interval_of_time_is_that_of_one_clock(tmp_path, capsys):
         checkpoint_keep=1000,
         history=tmp_path / "history",
     )
-    seconds = {
-        line["step"]: line["seconds"]
-        for line in map(json.loads, (tmp_path / "history").read_text().splitlines())
-    }
-    saved = [m.progress.step for _, m in list_checkpoints(tmp_path / "kept")][::-1]
-    assert saved[-1] == 600
-    times = [seconds[step] for step in saved[:-1]]
-    assert all(later - earlier > 0.1 for earlier, later in pairwise(times)), times
+    last = json.loads((tmp_path / "history").read_text().splitlines()[-1])
+    saved = [m.progress.step for _, m in list_checkpoints(tmp_path / "kept")]
+    assert saved[0] == last["step"] == 600  # at the end, without an interval
+    # The first interval begins before the first step. The time of a step may be known
+    # late, so only the whole is compared.
+    assert (len(saved) - 2) * 0.2 <= last["seconds"]
 
 
 def test_a_run_that_keeps_nothing_more_says_so(whole, tmp_path, capsys):
