@@ -35,9 +35,12 @@ def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
         return
     if (incomplete := incomplete_checkpoint(named)) is not None:
         raise incomplete
-    for _, error in broken_checkpoints(named):
+    broken, listed = [*broken_checkpoints(named)], list_checkpoints(named)
+    if not broken and not listed:
+        raise CheckpointError(f"'{named}' has no checkpoints")
+    for _, error in broken:
         warn(error.message)
-    for path, _ in list_checkpoints(named):
+    for path, _ in listed:
         try:
             yield Checkpoint(path.resolve())
         except CheckpointError as error:

@@ -383,9 +383,12 @@ def check_resumed(options: Options) -> None:
     if options.resume is not None and not options.resume.is_dir():
         raise PlacerError(f"cannot resume: there is no folder '{options.resume}'")
     if options.resume is not None and options.init_params is not None:
-        raise PlacerError("'resume' and 'init_params' cannot be combined")
+        raise PlacerError(
+            "'resume' (--resume) and 'init_params' (--init-params) cannot be combined",
+            hint="a run that continues has its parameters from the checkpoint",
+        )
     if options.partial and options.resume is None:
-        raise PlacerError("'partial' needs 'resume'")
+        raise PlacerError("'partial' (--partial) needs 'resume' (--resume DIR)")
 
 
 def _check_checkpoints(plan: Plan, build: Path, options: Options) -> None:

@@ -193,9 +193,9 @@ class Declaration(Signature):
       one per element.
     - `takes_count(types, attrs)`: whether the function has an argument `count`, the
       number of rows of the global batch, because it divides by it or builds that many.
-    - `index_bounds(types, attrs)`: for operands that are indices, by operand index, the
-      size n of what they index: each value must be in [0, n). Only for operands where
-      another value is a mistake, not where the op defines its meaning.
+    - `index_bounds(types, attrs)`: for operands that are indices or labels, by operand
+      index, the size n of what they index: each value must be from 0 to n - 1. Only for
+      operands where another value is a mistake, not where the op defines its meaning.
     - `constant_operands`: indices of the operands that no gradient flows to.
     - `finalizer`: for a metric, how the reported number is computed from the op's
       result, a statistic (`placer.config.metrics`). No other op uses the result of a

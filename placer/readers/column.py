@@ -103,7 +103,7 @@ def check_limits(
         return
     if array.min() >= limits.low and array.max() <= limits.high:
         return
-    is_outside = (array < limits.low) | (array > limits.high)
+    is_outside = ~((array >= limits.low) & (array <= limits.high))  # NaN is
     index = np.unravel_index(int(np.argmax(is_outside)), is_outside.shape)
     raise DataError(
         f"{where(int(index[0]))}: {array[index]} is outside {limits.low}-{limits.high}",

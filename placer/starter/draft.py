@@ -90,6 +90,13 @@ class Draft:
     epochs: int
 
     @property
+    def momentum(self) -> float:
+        """The weight of the old value in the averages of `batch_norm`: at most 1e-4 of
+        the initial values is left after an epoch, if that takes 14 steps or more."""
+        rows = self.table.rows - self.table.rows // 5
+        return min(0.95, max(0.5, round(10 ** (-4 / (rows // self.batch)), 2)))
+
+    @property
     def has_few_rows(self) -> bool:
         """Whether a large model would learn the rows by heart."""
         return self.table.rows < _FEW_ROWS

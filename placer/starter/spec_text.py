@@ -220,13 +220,14 @@ class _Writer:
             yield from _comment(
                 "Columns of numbers have different scales, and training is slow if one is"
                 " a thousand times larger than another. batch_norm gives each of them mean"
-                " 0 and variance 1 over the batch; an evaluation uses averages over many"
-                " batches, of which each step keeps 0.95.",
+                " 0 and variance 1 over the batch; an evaluation uses averages over"
+                f" batches, of which each step keeps {draft.momentum}: after an epoch little"
+                " is left of their initial values.",
                 f"{pad}# ",
             )
             yield (
-                f"{pad}- {{name: scaled, op: batch_norm, in: numbers, momentum: 0.95,"
-                " epsilon: 1.0e-12}"
+                f"{pad}- {{name: scaled, op: batch_norm, in: numbers,"
+                f" momentum: {draft.momentum}, epsilon: 1.0e-12}}"
             )
             yield from _comment(
                 "A value far from all others counts as 10 standard deviations.",

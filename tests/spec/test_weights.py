@@ -263,7 +263,7 @@ def damage(checkpoint: Path) -> None:
     [
         (("FILE", "missing"), r"parameter 'c': there is no folder '.*missing'"),
         (("FILE", "weights.npz"), r"parameter 'c': there is no folder '.*weights.npz'"),
-        (("FILE", "kept/empty"), "'.*kept/empty' has no checkpoint that can be read"),
+        (("FILE", "kept/empty"), "'.*kept/empty' has no checkpoints"),
         (("name: c,", "name: k,"), "kept has no tensor 'k'"),
         (("size: 6", "size: 5"), r"kept has 'h.w' as float32\[4, 6\], and .*\[4, 5\]"),
     ],

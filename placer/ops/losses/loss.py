@@ -159,6 +159,7 @@ SIGMOID_CROSS_ENTROPY = declare_loss(
         ),
     ),
     _infer_sigmoid,
+    index_bounds=lambda types, attrs: {1: 2},
     flops=_sigmoid_flops,
     grad_flops=_sigmoid_grad_flops,
     attrs=(

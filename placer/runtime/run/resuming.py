@@ -107,14 +107,17 @@ def resume(
         try:
             progress = _load(execution, tables, choice, checkpoint)
         except CheckpointError as error:
-            problem = str(error)
+            problem = error.message
         problem = _first_problem(plan, barrier(plan, channel, {"": problem}, RESUME))
         if not problem:
             assert progress is not None
             break
         if execution.is_control:
             if is_checkpoint(named):
-                raise CheckpointError(problem)
+                raise CheckpointError(
+                    problem,
+                    hint="name its folder of checkpoints to take the last good one",
+                )
             execution.report(NodeWarning(f"{problem}; an earlier one is taken"))
     if checkpoint is not None:
         differs = "; ".join(differences(checkpoint.manifest, plan, facts))

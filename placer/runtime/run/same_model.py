@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from placer.build.plan import Plan
 from placer.checkpoint.manifest import Machine, Manifest, StoredData
@@ -12,6 +13,7 @@ from placer.runtime.run.events import NodeWarning, Report
 from placer.runtime.run.start_facts import StartFacts
 from placer.runtime.run.stored_blocks import slots_of
 
+OTHER_PLACEMENT: Final = "another placement, model or gradient accumulation"
 _SHOWN = 8
 """The most names in an error."""
 
@@ -65,7 +67,8 @@ def check_same_model(
     ]
     if changed:
         raise CheckpointError(
-            "the checkpoint is of another model: " + "; ".join(changed[:_SHOWN])
+            "the checkpoint is of another model: " + "; ".join(changed[:_SHOWN]),
+            hint="start a new run, without --resume",
         )
     if not parts:
         return
@@ -102,7 +105,7 @@ def check_not_later(manifest: Manifest, total_steps: int) -> None:
         raise CheckpointError(
             f"the checkpoint is of step {done}, and the run ends after step"
             f" {total_steps}",
-            hint="--steps sets a later one",
+            hint="--steps or train.epochs sets a later one",
         )
 
 
@@ -163,7 +166,7 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
     """Return why a resumed run may not have the bits of one that was not interrupted;
     empty if it has."""
     if manifest.placement != facts.placement:
-        return ["another placement or model"]
+        return [OTHER_PLACEMENT]
     found = []
     if manifest.computation != facts.computation:
         found.append("another program, module or optimizer")
@@ -176,7 +179,7 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
     for node, now in facts.machines.items():
         before = manifest.machines.get(node)
         if before is None:
-            return ["another placement or model"]
+            return [OTHER_PLACEMENT]
         for key in Machine.__struct_fields__:
             was, is_now = getattr(before, key), getattr(now, key)
             if was != is_now:

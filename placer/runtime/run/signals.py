@@ -38,12 +38,12 @@ class EndedBySignal(SystemExit):
 
     def __init__(self, number: signal.Signals, outcome: str) -> None:
         super().__init__(128 + number)
-        self._lines = [*filter(None, [outcome]), f"ended by {number.name}"]
+        self._lines = _end_lines(number, outcome)
 
     def show(self) -> None:
         """Print on standard error what the run has saved, and the signal, once."""
         while self._lines:
-            print(make_printable(self._lines.pop(0)), file=sys.stderr)
+            print(self._lines.pop(0), file=sys.stderr)
 
 
 @contextmanager
@@ -113,16 +113,16 @@ class Signals:
 
     def exit_first(self, outcome: str) -> NoReturn:
         """End the process at once, with the text and the status of the first signal."""
-        self._print_end(outcome)
+        print(*_end_lines(self.received[0], outcome), sep="\n", file=sys.stderr)
+        sys.stderr.flush()
         os._exit(128 + self.received[0])
 
-    def _print_end(self, outcome: str) -> None:
-        first = self.received[0]
-        if outcome:
-            print(make_printable(outcome), file=sys.stderr)
-        # As the command line prints it for a KeyboardInterrupt.
-        how = "interrupted" if first == signal.SIGINT else f"ended by {first.name}"
-        print(how, file=sys.stderr, flush=True)
+
+def _end_lines(number: signal.Signals, outcome: str) -> list[str]:
+    """Return what is printed of a run that a signal has ended: what it has saved, and
+    how it ended, as the command line says it of a KeyboardInterrupt."""
+    how = "interrupted" if number == signal.SIGINT else f"ended by {number.name}"
+    return [*filter(None, [make_printable(outcome)]), how]
 
 
 @contextmanager

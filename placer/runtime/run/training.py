@@ -171,7 +171,7 @@ class Training:
     def _why_nothing_is_left(self, done: int, total: int) -> str:
         """Return why a run that continues after a step has no other, or nothing."""
         if done == total:
-            return "it was the last step; --steps sets a later one"
+            return "it was the last step; --steps or train.epochs sets a later one"
         if self.watches.is_exhausted:
             return "train.early_stopping has ended the run there"
         return ""
@@ -251,6 +251,13 @@ class Training:
             return Action(receive_json(channel, plan.control, key, int))
         self.metrics.flush()
         action = self.watches.add(step, self.history.eval, is_due=is_due)
+        stopping = self.watches.stopping
+        if action & Action.STOP and stopping is not None and stopping.found is not None:
+            best = stopping.found
+            self._warn(
+                f"train.early_stopping ends the run after step {step}: the best"
+                f" {best.metric} was {best.value:.4g}, after step {best.step}"
+            )
         for node in plan.nodes:
             if node.name != plan.control:
                 send_json(channel, node.name, key, action)

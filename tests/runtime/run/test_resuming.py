@@ -274,7 +274,7 @@ def test_early_stopping_and_the_best_checkpoint_are_decided_at_their_step(tmp_pa
     assert read_manifest(last).progress.best.value == losses[best]
 
 
-def test_breaks_do_not_bring_early_stopping_forward(tmp_path):
+def test_breaks_do_not_bring_early_stopping_forward(tmp_path, capsys):
     """The evaluations at the ends of parts of the run do not count."""
     optimizer = {"op": "sgd", "learning_rate": 30.0, "place": "/node:ps"}
     train = {
@@ -286,6 +286,8 @@ def test_breaks_do_not_bring_early_stopping_forward(tmp_path):
     built = build(tmp_path, spec(train=train))
     whole = run(built).steps
     assert 8 <= whole < 24
+    ended = f"train.early_stopping ends the run after step {whole}: the best loss was"
+    assert ended in capsys.readouterr().err
     options = {"checkpoint": tmp_path / "kept"}
     for steps in (3, 5, 7):
         assert run(built, steps=steps, **options).steps == steps

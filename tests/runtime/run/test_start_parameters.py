@@ -153,7 +153,7 @@ def test_the_last_good_checkpoint_of_a_folder_is_taken(
 
 def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(CheckpointError, match="empty' has no checkpoint that can be"):
+    with pytest.raises(CheckpointError, match="empty' has no checkpoints"):
         start_and_save(tmp_path, tmp_path / "empty", 1)
 
 
