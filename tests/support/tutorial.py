@@ -18,6 +18,10 @@ VARYING = re.compile(
 )
 """What depends on the machine: numbers with fractions, rates, and the step of an
 interruption."""
+FRACTION = re.compile(r"[0-9]+\.[0-9]+(?![0-9]| MB)")
+"""Numbers with fractions, but those of bytes, which depend on where a run continues."""
+TOLERANCE = 0.02
+"""How much a number with a fraction, such as a metric, may differ from the page."""
 
 
 def run_page(
@@ -28,7 +32,7 @@ def run_page(
     A `python` block is written to the file that its first line names, and a `diff` block
     changes the file `spec`. A `sh` block must succeed, or fail if it says so. Each line
     of a `text` block must be in the output of the `sh` block before it, but for
-    `VARYING` numbers.
+    `VARYING` numbers; those with fractions may differ by `TOLERANCE`.
     """
     everything = output = ""
     for kind, fails, text in BLOCK.findall(page.read_text(encoding="utf-8")):
@@ -53,10 +57,19 @@ def run_page(
             assert (done.returncode != 0) == bool(fails), f"{text}\n{output}"
         else:
             assert kind == "text", kind
-            lines = {VARYING.sub("0", line) for line in output.splitlines()}
+            printed = output.splitlines()
             for line in text.splitlines():
-                assert VARYING.sub("0", line) in lines, f"no {line!r} in:\n{output}"
+                found = any(is_as_written(each, line) for each in printed)
+                assert found, f"no {line!r} in:\n{output}"
     return everything
+
+
+def is_as_written(printed: str, line: str) -> bool:
+    """Return whether a printed line is that of the page, but for what may differ."""
+    if VARYING.sub("0", printed) != VARYING.sub("0", line):
+        return False
+    numbers = zip(FRACTION.findall(printed), FRACTION.findall(line), strict=True)
+    return all(abs(float(a) - float(b)) <= TOLERANCE for a, b in numbers)
 
 
 def change(file: Path, diff: str) -> None:
