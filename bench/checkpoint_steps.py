@@ -17,7 +17,7 @@ bench/checkpoint_bandwidth.py, in the same folder. Four figures are printed:
 - *CPU*: the CPU seconds of all processes after the first step, the launcher and the
   writing of the last checkpoint included, relative to the run without.
 
-    python bench/checkpoint_steps.py FOLDER           # 5 pairs of 60 s, some 11 minutes
+    python bench/checkpoint_steps.py FOLDER           # 5 pairs of 60 s, some 15 minutes
     python bench/checkpoint_steps.py FOLDER --seconds 5 --every 1s --pairs 1 --gib 0.1
 """
 
