@@ -150,15 +150,22 @@ class CheckpointWarning(RuntimeWarning):
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """Return the valid name closest to `name`, or None if none is close.
 
-    Names that differ in case only come first, then those of `difflib` with a ratio of
-    at least 0.6.
+    Names that differ in case only come first, then those that it abbreviates, such as
+    `lr` for `learning_rate`, then those of `difflib` with a ratio of at least 0.6.
     """
     from difflib import get_close_matches
 
     names = sorted(valid)
     same = [each for each in names if each.casefold() == name.casefold()]
-    closest = same or get_close_matches(name, names, n=1, cutoff=0.6)
+    meant = [each for each in names if _initials(each) == name.casefold()]
+    closest = same or meant or get_close_matches(name, names, n=1, cutoff=0.6)
     return closest[0] if closest else None
+
+
+def _initials(name: str) -> str | None:
+    """Return the first letters of the words of a name; None for a single word."""
+    words = name.casefold().split("_")
+    return "".join(word[:1] for word in words) if len(words) > 1 else None
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str | None:

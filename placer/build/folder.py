@@ -44,7 +44,7 @@ def read_file(
             f"'{file}' {problem}", hint="compile the spec again"
         ) from error
     except OSError as error:
-        raise BuildError(f"'{file}' cannot be read: {error}") from error
+        raise BuildError(f"'{file}' cannot be read: {error.strerror}") from error
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise edited_error(file)
     return content

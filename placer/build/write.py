@@ -69,7 +69,7 @@ def write_build(folder: Path, files: Mapping[str, bytes]) -> None:
         for path in unfinished - set(map(unfinished_path, files)):
             remove_file(folder, path)
     except OSError as error:
-        raise BuildError(f"cannot write '{folder}': {error}") from error
+        raise BuildError(f"cannot write '{folder}': {error.strerror}") from error
 
 
 class _OldPlan(msgspec.Struct):

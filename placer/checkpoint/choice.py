@@ -7,6 +7,7 @@ from pathlib import Path
 
 from placer.checkpoint.folder import (
     broken_checkpoints,
+    has_none,
     incomplete_checkpoint,
     list_checkpoints,
 )
@@ -21,6 +22,17 @@ Warn = Callable[[str], None]
 def is_checkpoint(named: Path) -> bool:
     """Whether a path is that of one checkpoint, or a link to it such as `best`."""
     return (named / FILE).exists()
+
+
+def is_first_start(own: Path, named: Path) -> bool:
+    """Whether a run that is to continue from `named` starts instead: that is the folder
+    to which it saves its own checkpoints, and there are none yet.
+
+    Raises CheckpointError for a folder that cannot be read.
+    """
+    if named.resolve() != own or not has_none(own):
+        return False
+    return not own.is_dir() or incomplete_checkpoint(own) is None
 
 
 def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:

@@ -84,7 +84,7 @@ def check_continues(folder: Path, resumed: Path | None) -> None:
 
     `resumed` is the checkpoint, or the folder of them, that the run continues from.
     """
-    if not folder.is_dir() or not _named_checkpoints(folder):
+    if has_none(folder):
         return
     if resumed is not None and folder in (resumed.resolve(), resumed.resolve().parent):
         return
@@ -92,6 +92,11 @@ def check_continues(folder: Path, resumed: Path | None) -> None:
         f"'{folder}' has the checkpoints of another run",
         hint="name another folder, or continue that run with --resume",
     )
+
+
+def has_none(folder: Path) -> bool:
+    """Whether a folder of checkpoints has none yet, or does not exist."""
+    return not folder.is_dir() or not _named_checkpoints(folder)
 
 
 def set_best(folder: Path, checkpoint: Path) -> None:

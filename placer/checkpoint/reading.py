@@ -141,7 +141,9 @@ class Checkpoint:
                     for index, expected in enumerate(self._stored(name).checksums):
                         count = file.readinto(chunk)
                         if zlib.crc32(memoryview(chunk)[:count]) != expected:
-                            raise self._damaged(name, f"chunk {index} has changed")
+                            raise self._damaged(
+                                name, f"chunk {index} does not have its checksum"
+                            )
             except OSError as error:
                 raise CheckpointError(
                     f"'{self.folder / name}' cannot be read: {error.strerror}"

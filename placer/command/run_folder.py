@@ -26,7 +26,7 @@ def create_run_folder(name: str, out: Path | None = None) -> Path:
         return _create_numbered(name) if out is None else _create(out)
     except OSError as error:
         raise PlacerError(
-            f"cannot create the folder of the run: {error}",
+            f"cannot create the folder of the run '{out or RUNS}': {error.strerror}",
             hint="name another one: --out DIR",
         ) from error
 

@@ -60,7 +60,6 @@ def train_command(
         if key not in ("logs", "in_process", "quiet", "tensorboard")
     }
     chosen = Options(**run_options)  # mistakes in options are reported before compiling
-    check_resumed(chosen)
     if options["tensorboard"] is not None:
         check_installed()
     compiled = compile_in_memory(
@@ -72,6 +71,7 @@ def train_command(
         code=code,
     )
     plan = compiled.plan
+    check_resumed(plan, spec, chosen)
     folder = create_run_folder(plan.name, out)
     build = folder / BUILD
     try:

@@ -22,10 +22,13 @@ from placer.launcher.node_process import NodeProcess, start_node
 from placer.launcher.supervise import Watch, supervise
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.run.callbacks import CallbackQueue, check_callbacks
-from placer.runtime.run.checkpoint_settings import checkpoint_settings
+from placer.runtime.run.checkpoint_settings import (
+    checkpoint_folder,
+    checkpoint_settings,
+)
 from placer.runtime.run.events import Event, show_output
 from placer.runtime.run.interruption import Interruption, interruption_of
-from placer.runtime.run.options import OPTIONS, Options, takes_options
+from placer.runtime.run.options import OPTIONS, Options, read_options, takes_options
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.result import Outcome, Result
 from placer.runtime.run.signals import catch_signals, end_shown
@@ -96,7 +99,7 @@ def launch(
         result = placer.launch("build", steps=100)
         print(result.eval["accuracy"])
     """
-    folder, chosen = Path(build), Options(**options)
+    folder, chosen = Path(build), read_options(options)
     plan = check_launch(folder, chosen)
     history = StepHistory()
     interruption = interruption_of(plan, folder, chosen)
@@ -195,7 +198,7 @@ def check_launch(build: Path, options: Options) -> Plan:
     spec = build / read_sources(build).spec
     refuse_at_import("placer.launch", spec.parent, plan.modules)
     check_output_files(build, options)
-    check_resumed(options)
+    check_resumed(plan, spec, options)
     _check_checkpoints(plan, build, options)
     return plan
 
@@ -326,7 +329,9 @@ def launch_nodes(
     try:
         logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise PlacerError(f"cannot create the folder for logs: {error}") from error
+        raise PlacerError(
+            f"cannot create the folder for logs '{logs}': {error.strerror}"
+        ) from error
     with catch_signals() as signals, ExitStack() as exits:
         children: list[NodeProcess] = []
         for node in nodes:
@@ -378,11 +383,16 @@ def check_output_files(build: Path, options: Options) -> None:
         targets.add(path.resolve())
 
 
-def check_resumed(options: Options) -> None:
-    """Raise PlacerError if a run cannot continue as its options say."""
-    if options.resume is not None and not options.resume.is_dir():
-        raise PlacerError(f"cannot resume: there is no folder '{options.resume}'")
-    if options.resume is not None and options.init_params is not None:
+def check_resumed(plan: Plan, spec: Path, options: Options) -> None:
+    """Raise PlacerError if a run of a spec cannot continue as its options say."""
+    resumed, own = options.resume, checkpoint_folder(plan, spec, options)
+    if resumed is not None and not resumed.is_dir() and resumed.resolve() != own:
+        raise PlacerError(
+            f"cannot resume: there is no folder '{resumed}'",
+            hint="only the run's own folder, as --checkpoint names it, need not exist at"
+            " the first start",
+        )
+    if resumed is not None and options.init_params is not None:
         raise PlacerError(
             "'resume' (--resume) and 'init_params' (--init-params) cannot be combined",
             hint="a run that continues has its parameters from the checkpoint",

@@ -128,7 +128,7 @@ def run_folder(
                 file.write(text)
     except OSError as error:
         raise PlacerError(
-            f"cannot write to the folder '{parent}' for TensorBoard: {error}"
+            f"cannot write to the folder '{parent}' for TensorBoard: {error.strerror}"
         ) from error
     return folder
 

@@ -58,6 +58,7 @@ def decode(
     """
     fields = _fields_of(struct)
     hint = missing_blank_hint(node.text) if isinstance(node, ScalarNode) else None
+    hint = hint or f"its keys are: {', '.join(fields)}"
     node = problems.expect(node, MappingNode, f"{where} must be a mapping", hint)
     if node is None:
         return {}

@@ -98,7 +98,7 @@ def read_weight_files(model: Model) -> dict[str, bytes]:
                 with open_regular(model.folder / file) as opened:
                     content = opened.read()
         except OSError as error:
-            raise BuildError(f"'{file}' cannot be read: {error}") from error
+            raise BuildError(f"'{file}' cannot be read: {error.strerror}") from error
         if files.setdefault(file_in_build(file), content) is not content:
             raise BuildError(
                 f"two files of initial values are {file_in_build(file)} in the build",

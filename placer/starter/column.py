@@ -23,6 +23,7 @@ MAX_CODES: Final = 10
 _LEAST_ROWS_PER_CODE: Final = 10
 _MOSTLY: Final = 0.95
 _ID = re.compile(r"(?i)(.*[^a-z])?(id|uuid|guid|index|key)|.*[a-z]I[dD]")
+_WITH_COMMA = re.compile(r"[-+]?\d[\d.,]*")
 _DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
     r"([T ]\d{1,2}:\d{2}.*)?|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"
@@ -217,11 +218,16 @@ def _describe_words(name: str, cells: _Cells) -> Words | LeftOut:
     # A word of a single row is known of no other row.
     frequent = {w: n for w, n in zip(found.words, found.counts, strict=True) if n > 1}
     covered = sum(frequent.values())
-    if covered < present / 2:
+    is_rare, are_many = covered < present / 2, len(frequent) > MAX_WORDS
+    if (is_rare or are_many) and all(map(_WITH_COMMA.fullmatch, found.words)):
+        return LeftOut(
+            name, f"its numbers have commas, such as {example}: write them as 1234.5"
+        )
+    if is_rare:
         return LeftOut(
             name, f"{format_count(len(found.words))} different texts, such as {example}"
         )
-    if len(frequent) > MAX_WORDS:
+    if are_many:
         return LeftOut(
             name,
             f"{format_count(len(frequent))} different words are too many to list here,"

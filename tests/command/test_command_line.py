@@ -214,7 +214,7 @@ LONG_NAME = "a" * 300
         (f"--history={LONG_NAME}", f"cannot write '{LONG_NAME}': File name too long"),
         (
             f"--logs={LONG_NAME}",
-            "cannot create the folder for logs: [Errno 36] File name",
+            f"cannot create the folder for logs '{LONG_NAME}': File name",
         ),
     ],
 )

@@ -201,7 +201,9 @@ def test_a_signal_saves_a_checkpoint_after_the_same_step(
             os.kill(processes[each], number)
         ended = run.wait()
     assert ended.status == 128 + number
-    match = re.search(r"stopped after step (\d+); the checkpoint is (.*)", ended.err)
+    match = re.search(
+        r"stopped after step (\d+); continue with --resume (.*)", ended.err
+    )
     assert match, ended.err
     (only,) = list_checkpoints(kept)
     assert str(only[0]) == match[2]

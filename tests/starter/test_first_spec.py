@@ -151,6 +151,7 @@ def table_of(**columns) -> dict[str, list]:
         ([f"person {i}" for i in range(40)], "40 different texts, such as 'person 0'"),
         ([f"2024-03-{i % 28 + 1:02}" for i in range(40)], "it holds times, such as"),
         ([f"{i % 12 + 1}/3/2024 10:30" for i in range(40)], "it holds times, such as"),
+        ([f"{i},5" for i in range(40)], "its numbers have commas, such as '0,5'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -37,19 +37,26 @@ class CheckpointSettings:
         return False
 
 
-def checkpoint_settings(
-    plan: Plan, build: Path, options: Options
-) -> CheckpointSettings | None:
-    """Return the settings of a run's checkpoints; None if it saves none.
+def checkpoint_folder(plan: Plan, spec: Path, options: Options) -> Path | None:
+    """Return the folder of a run's checkpoints, absolute; None if it saves none.
 
     The folder in a spec is relative to that of the spec.
     """
-    planned = plan.checkpoint
     if options.checkpoint is not None:
-        folder = options.checkpoint
-    elif planned is not None:
-        folder = (build / read_sources(build).spec).parent / planned.to
-    else:
+        return options.checkpoint.resolve()
+    if plan.checkpoint is not None:
+        return (spec.parent / plan.checkpoint.to).resolve()
+    return None
+
+
+def checkpoint_settings(
+    plan: Plan, build: Path, options: Options
+) -> CheckpointSettings | None:
+    """Return the settings of a run's checkpoints; None if it saves none."""
+    planned = plan.checkpoint
+    spec = build if planned is None else build / read_sources(build).spec
+    folder = checkpoint_folder(plan, spec, options)
+    if folder is None:
         for name in ("checkpoint_every", "checkpoint_keep"):
             if getattr(options, name) is not None:
                 flag = name.replace("_", "-")
@@ -63,7 +70,7 @@ def checkpoint_settings(
         every = Interval.parse(options.checkpoint_every)
     keep = DEFAULT_KEEP if planned is None else planned.keep
     return CheckpointSettings(
-        folder.resolve(),
+        folder,
         every,
         options.checkpoint_keep or keep,
         planned.best if planned is not None else None,

@@ -91,7 +91,8 @@ def _start(
         if options.resume is not None:
             execution.report_state(LOADING)
             progress = resume(execution, tables, facts, count_steps(execution, node))
-            watches.restore(progress)
+            if progress is not None:
+                watches.restore(progress)
         if execution.checkpointing is not None:
             checkpoints = contexts.enter_context(
                 Checkpoints(execution, tables, facts, history.sync)

@@ -150,7 +150,7 @@ class Interruption:
         if self.params_file is not None:
             saved.append(f"the parameters are in {self.params_file}")
         if self.last_checkpoint:
-            saved.append(f"the checkpoint is {self.last_checkpoint}")
+            saved.append(f"continue with --resume {self.last_checkpoint}")
         return "; ".join([f"stopped after step {steps}", *saved])
 
 

@@ -9,8 +9,10 @@ A new option is a field here, and the code that uses it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -21,6 +23,8 @@ from placer.errors import PlacerError, did_you_mean
 
 MAX_WAIT = 1e9
 """The largest timeout, in seconds: about thirty years, which every clock can count."""
+
+_OTHER_FORMATS = (".npz", ".npy", ".pt", ".pth", ".h5", ".keras", ".onnx", ".pkl")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -53,7 +57,7 @@ class Option:
     seconds: bool = False
     choices: tuple[str, ...] = ()
     file: Literal["read", "written", "folder"] | None = None
-    parse: Callable[[str], object] | None = None
+    parse: Callable[[Any], object] | None = None
     for_threads: bool = True
 
     @property
@@ -61,10 +65,28 @@ class Option:
         """The option on a command line, such as `--save-params`."""
         return f"--{self.name.replace('_', '-')}"
 
+    @property
+    def _expected(self) -> tuple[str, Any]:
+        """What a value is, for messages, and its types."""
+        if self.default is False:
+            return "True or False", bool
+        if self.file:
+            return "a path", (str, os.PathLike)
+        if self.parse is not None:
+            return "a text or a number", (str, Real)
+        if self.low is not None:
+            return "a whole number", Integral
+        return ("a number of seconds", Real) if self.seconds else ("a text", str)
+
     def check(self, value: Any) -> None:
         """Raise PlacerError if the option cannot have this value."""
         why = None
-        if self.low is not None and value < self.low:
+        expected, types = self._expected
+        if not isinstance(value, types) or (
+            isinstance(value, bool) and types is not bool
+        ):
+            why = f"must be {expected}, not {value!r}"
+        elif self.low is not None and value < self.low:
             why = f"must be at least {self.low}, not {value}"
         elif self.high is not None and value > self.high:
             why = f"must be at most {self.high}, not {value}"
@@ -83,6 +105,16 @@ class Option:
 
 def _option(default: Any, text: str, **facts: Any) -> Any:
     return field(default=default, metadata={"text": text, **facts})
+
+
+def _check_safetensors(path: str | Path) -> None:
+    """Raise PlacerError for a name that says that a file has another format."""
+    suffix = Path(path).suffix
+    if suffix.casefold() in _OTHER_FORMATS:
+        raise PlacerError(
+            f"'save_params' (--save-params) writes safetensors, not '{suffix}'",
+            hint=f"name it {Path(path).with_suffix('.safetensors').name}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +138,10 @@ class Options:
         None, "Write the metrics of each step to FILE, as JSON lines.", file="written"
     )
     save_params: Path | None = _option(
-        None, "Write all parameters to FILE at the end, as safetensors.", file="written"
+        None,
+        "Write all parameters to FILE at the end, as safetensors.",
+        file="written",
+        parse=_check_safetensors,
     )
     init_params: Path | None = _option(
         None,
@@ -138,7 +173,7 @@ class Options:
     resume: Path | None = _option(
         None,
         "Continue from a checkpoint, or from the last good one in a folder of "
-        "checkpoints.",
+        "checkpoints. The folder of --checkpoint may be empty: the run then starts.",
         metavar="DIR",
         file="folder",
     )
@@ -192,6 +227,17 @@ class Options:
 
 OPTIONS = tuple(Option(f.name, f.default, **f.metadata) for f in fields(Options))
 """What is known of each field of `Options`."""
+
+
+def read_options(given: Mapping[str, Any]) -> Options:
+    """Return the options of keyword arguments; PlacerError for one that there is not."""
+    names = [option.name for option in OPTIONS]
+    for name in given:
+        if name not in names:
+            raise PlacerError(
+                f"there is no option '{name}'", hint=did_you_mean(name, names)
+            )
+    return Options(**given)
 
 
 def takes_options(function: Function) -> Function:

@@ -16,7 +16,7 @@ import numpy as np
 
 from placer.build.plan import NodePlan, Plan, Table
 from placer.channel.protocol import Array, Channel, Key
-from placer.checkpoint.choice import candidates, is_checkpoint
+from placer.checkpoint.choice import candidates, is_checkpoint, is_first_start
 from placer.checkpoint.manifest import FILE, Manifest, Progress
 from placer.checkpoint.reading import Checkpoint, Wanted
 from placer.config import optimizers
@@ -47,6 +47,8 @@ from placer.tables.block_table import BlockTable
 
 NOT_KEPT: Final = "this run saves no checkpoints; --checkpoint DIR saves them"
 """The warning of a run that continues from a checkpoint and saves none itself."""
+NONE_YET: Final = "has no checkpoints yet: the run starts at step 1"
+"""The warning of a run whose own folder of checkpoints is empty."""
 SERVED_BYTES: Final = 64 << 20
 """The bytes that are read at a time for a node that does not see the checkpoint."""
 
@@ -63,10 +65,11 @@ def resume(
     tables: Mapping[str, BlockTable],
     facts: StartFacts,
     total_steps: int,
-) -> Progress:
+) -> Progress | None:
     """Load the tables of a node from the checkpoint that `--resume` names.
 
-    All nodes call this at the same point.
+    All nodes call this at the same point. So that one command starts a run and continues
+    it, the run's own folder of checkpoints need not have any yet.
 
     Args:
         execution: the node's run.
@@ -75,7 +78,7 @@ def resume(
         total_steps: the number of the last step of this run.
 
     Returns:
-        The position from which the run continues.
+        The position from which the run continues; None for one that starts at step 1.
 
     Raises:
         CheckpointError: on the control node, if there is no checkpoint that can be
@@ -91,7 +94,7 @@ def resume(
     )
     while True:
         choice, checkpoint = Choice(), None
-        if execution.is_control:
+        if execution.is_control and not _is_first_start(execution, named):
             checkpoint = next(tried)
             check_same_model(
                 checkpoint.manifest, plan, execution.report, execution.options.partial
@@ -103,6 +106,8 @@ def resume(
             )
         reports = barrier(plan, channel, msgspec.to_builtins(choice), RESUME)
         choice = msgspec.convert(reports[0], Choice)
+        if not choice.path:
+            return None
         progress, problem = None, ""
         try:
             progress = _load(execution, tables, choice, checkpoint)
@@ -125,6 +130,15 @@ def resume(
         if execution.checkpointing is None:
             execution.report(NodeWarning(NOT_KEPT))
     return progress
+
+
+def _is_first_start(execution: Execution, named: Path) -> bool:
+    """Whether the run starts at step 1 because its own folder has no checkpoints yet."""
+    settings = execution.checkpointing
+    if settings is None or not is_first_start(settings.folder, named):
+        return False
+    execution.report(NodeWarning(f"'{named}' {NONE_YET}"))
+    return True
 
 
 def _first_problem(plan: Plan, reports: Sequence[Mapping[str, str]]) -> str:

@@ -102,7 +102,7 @@ def test_the_outcome_names_the_last_checkpoint():
     interruption = Interruption(checkpoints=Path("saved"))
     interruption.note(CheckpointSaved(2, "saved/step-000002"))
     assert interruption.outcome(2) == (
-        "stopped after step 2; the checkpoint is saved/step-000002"
+        "stopped after step 2; continue with --resume saved/step-000002"
     )
     assert interruption.outcome(None, "boom") == (
         "the run had failed: boom; the last checkpoint is saved/step-000002"

@@ -15,7 +15,7 @@ from placer.channel.transport import CHOICES
 from placer.command.cli import commands
 from placer.command.run import run_command
 from placer.launcher.node_command import node_arguments
-from placer.runtime.run.options import OPTIONS, Option
+from placer.runtime.run.options import OPTIONS, Option, read_options
 
 README = Path(__file__).parents[3] / "README.md"
 ALL = pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
@@ -79,9 +79,27 @@ def test_the_readme_lists_an_option(option):
     assert f"`{option.flag}" in README.read_text(encoding="utf-8")
 
 
-def test_an_unknown_option_is_refused(tmp_path):
-    with pytest.raises(TypeError, match="unexpected keyword argument 'carrier'"):
-        placer.launch(tmp_path, carrier="zeromq")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"stepz": 4}, "there is no option 'stepz'\n  hint: did you mean 'steps'?"),
+        ({"steps": "4"}, "'steps' must be a whole number, not '4'"),
+        ({"steps": True}, "'steps' must be a whole number, not True"),
+        ({"deadline": "5m"}, "'deadline' must be a number of seconds, not '5m'"),
+        ({"partial": 1}, "'partial' must be True or False, not 1"),
+        ({"transport": 3}, "'transport' must be a text, not 3"),
+        ({"history": 3}, "'history' must be a path, not 3"),
+        (
+            {"save_params": "out/p.npz"},
+            "'save_params' (--save-params) writes safetensors, not '.npz'\n"
+            "  hint: name it p.safetensors",
+        ),
+    ],
+)
+def test_an_argument_of_launch_that_no_option_has_is_refused(given, message):
+    with pytest.raises(PlacerError) as caught:
+        read_options(given)
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(

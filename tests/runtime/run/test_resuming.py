@@ -71,6 +71,26 @@ def test_a_run_can_be_continued_beyond_its_end(whole, tmp_path):
     assert steps == [24, 18, 12]
 
 
+def test_one_command_starts_a_run_and_continues_it(whole, tmp_path, capsys):
+    folder, _ = whole
+    own = {"checkpoint": tmp_path / "own", "resume": tmp_path / "own"}
+    run(folder / "b", steps=5, **own)
+    started = capsys.readouterr().err
+    assert f"'{tmp_path / 'own'}' has no checkpoints yet: the run starts" in started
+    run(folder / "b", save_params=tmp_path / "params", **own)
+    assert "after step 5" in capsys.readouterr().err
+    check_equal(tmp_path / "params", folder / "params")
+
+
+def test_another_folder_without_checkpoints_is_no_start(whole, tmp_path):
+    folder, _ = whole
+    with pytest.raises(PlacerError, match=f"there is no folder '{tmp_path}/other'"):
+        run(folder / "b", checkpoint=tmp_path / "own", resume=tmp_path / "other")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(CheckpointError, match="other' has no checkpoints"):
+        run(folder / "b", checkpoint=tmp_path / "own", resume=tmp_path / "other")
+
+
 def test_a_run_that_had_ended_has_the_same_result(whole, tmp_path, capsys):
     """It may have been killed between its last checkpoint and its result."""
     folder, expected = whole
