@@ -23,6 +23,8 @@ def loss_of_values(s: Sketch) -> Value | None:
             ("huber", {"delta": 0.7}),
         )
     )
+    if kind == "sigmoid_cross_entropy":  # its labels are probabilities
+        b = s.add_op("sigmoid", [b], bound=1.0)
     each = (a.bound + b.bound) * (a.bound + b.bound + 1)
     size = s.size_of(a.shape) if how == "sum" else 1
     return s.add_op(kind, [a, b], bound=each * size, reduce=how, **attrs)
