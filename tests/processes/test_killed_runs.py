@@ -106,8 +106,7 @@ class KilledRun:
 
     @property
     def is_near_end(self) -> bool:
-        """Whether only the last epoch is left, which is not killed: a run cannot be
-        continued after its last step."""
+        """Whether only the last epoch is left, which `finish` trains."""
         return last_step(self.kept) >= EPOCH * (EPOCHS - 1)
 
     def kill(self, moment: str, draw: random.Random) -> bool:
