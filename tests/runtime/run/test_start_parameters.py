@@ -147,7 +147,10 @@ def test_the_last_good_checkpoint_of_a_folder_is_taken(
     check_equal(got, start_and_save(tmp_path, trained / "kept" / "step-000001", 1))
     err = capsys.readouterr().err
     assert err.count("an earlier one is taken") == 1
-    assert "ps-1.safetensors: chunk 0 does not have its checksum; an earlier one is taken" in err
+    assert (
+        "ps-1.safetensors: chunk 0 does not have its checksum; an earlier one is taken"
+        in err
+    )
     assert "step-000002/manifest.json' is damaged" in err
 
 
