@@ -30,13 +30,16 @@ def global_references(
                 yield node
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
             body = node.body if isinstance(node.body, list) else [node.body]
-            inside = (enclosing - _global_statements(body)) | _bound_by_function(node)
-            yield from _in_all(_evaluated_outside(node), local, enclosing)
+            types = _type_parameters(node)
+            enclosing_body = (enclosing | types) - _global_statements(body)
+            inside = enclosing_body | _bound_by_function(node)
+            yield from _evaluated_outside(node, local, enclosing)
             yield from _in_all(body, inside, inside)
         case ast.ClassDef():
-            inside = (local | _bound(node.body)) - _global_statements(node.body)
-            yield from _in_all(_evaluated_outside(node), local, enclosing)
-            yield from _in_all(node.body, inside, enclosing)
+            types = _type_parameters(node)
+            inside = (local | types | _bound(node.body)) - _global_statements(node.body)
+            yield from _evaluated_outside(node, local, enclosing)
+            yield from _in_all(node.body, inside, enclosing | types)
         case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
             first = node.generators[0].iter  # evaluated outside
             inside = enclosing | _bound(each.target for each in node.generators)
@@ -47,6 +50,9 @@ def global_references(
                 yield from _in_all(
                     (part for part in within if part is not first), inside, inside
                 )
+        case _ if types := _type_parameters(node):  # a statement `type`
+            parts = ast.iter_child_nodes(node)
+            yield from _in_all(parts, local | types, enclosing | types)
         case _:
             yield from _in_all(ast.iter_child_nodes(node), local, enclosing)
 
@@ -58,18 +64,30 @@ def _in_all(
         yield from global_references(node, local, enclosing)
 
 
-def _evaluated_outside(node: Function | ast.ClassDef) -> Iterator[ast.AST]:
-    """Yield the parts of a definition that do not see its own names: decorators,
-    defaults, annotations and base classes."""
+def _evaluated_outside(
+    node: Function | ast.ClassDef, local: frozenset[str], enclosing: frozenset[str]
+) -> Iterator[ast.Name]:
+    """Yield the names in the parts of a definition that do not see its own names:
+    decorators and defaults, and annotations and base classes, which see its type
+    parameters."""
+    outside: list[ast.AST] = list(getattr(node, "decorator_list", ()))
+    typed: list[ast.AST] = []
     for name, value in ast.iter_fields(node):
         if name == "args":
-            for part in ast.walk(value):
-                if isinstance(part, ast.arg) and part.annotation is not None:
-                    yield part.annotation
-            yield from (d for d in [*value.defaults, *value.kw_defaults] if d)
-        elif name != "body":
-            yield from value if isinstance(value, list) else []
-            yield from [value] if isinstance(value, ast.AST) else []
+            outside += [d for d in [*value.defaults, *value.kw_defaults] if d]
+            parts = (part for part in ast.walk(value) if isinstance(part, ast.arg))
+            typed += [part.annotation for part in parts if part.annotation is not None]
+        elif name not in ("body", "decorator_list"):
+            typed += value if isinstance(value, list) else []
+            typed += [value] if isinstance(value, ast.AST) else []
+    types = _type_parameters(node)
+    yield from _in_all(outside, local, enclosing)
+    yield from _in_all(typed, local | types, enclosing | types)
+
+
+def _type_parameters(node: ast.AST) -> frozenset[str]:
+    """Return the names of the type parameters of a definition, since Python 3.12."""
+    return frozenset(each.name for each in getattr(node, "type_params", ()))
 
 
 def _bound_by_function(node: Function) -> frozenset[str]:
