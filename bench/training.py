@@ -179,7 +179,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--nodes", default="worker=1,ps=1")
-    parser.add_argument("--transport", choices=("shared", "zeromq"), default="shared")
+    parser.add_argument(
+        "--transport", choices=("shared", "tcp", "zeromq"), default="shared"
+    )
     parser.add_argument("--plain", type=int, nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     work = WORKLOADS[arguments.workload]

@@ -3,9 +3,9 @@
 `protocol` has the interface, `Channel`, and what all transports share. `memory` connects
 nodes that are threads of one process. Between processes, `session` has all that does
 not depend on how bytes move (start, heartbeats, failures, end), and `transport` opens a
-channel over shared memory (`shared`) or ZeroMQ (`zeromq`). A new transport is a subclass
-of `session.Session`, an entry of `transport.TRANSPORTS`, and an entry of the fixtures of
-its tests. In the order in which a message passes the modules:
+channel over shared memory (`shared`), TCP (`tcp`) or ZeroMQ (`zeromq`). A new transport
+is a subclass of `session.Session`, an entry of `transport.TRANSPORTS`, and an entry of
+the fixtures of its tests. In the order in which a message passes the modules:
 
 1. `payload` checks the arrays of a `send` and, for ZeroMQ, splits them into chunks.
 2. `mailbox` checks the size in `reserve`, and waits until the credit of the peer covers
@@ -18,7 +18,7 @@ its tests. In the order in which a message passes the modules:
 
 Threads: any thread of the program may call a channel. One lock in `Mailbox` guards all
 that these threads share: queued messages, credits, waits, the root cause. A session has
-one thread of its own; see the packages `shared` and `zeromq` for which thread reads and
+one thread of its own; see the packages of the transports for which thread reads and
 writes sockets.
 
 Flow control: a node sends a peer at most `bound` bytes that the peer's program has not

@@ -1,7 +1,7 @@
 """A channel between processes: how a run starts, stays alive, fails and ends.
 
 All of this is the same for every transport between processes; a transport moves frames
-(`shared`, `zeromq`). The session of a node has one thread. It connects the peers, sends
+(`shared`, `tcp`, `zeromq`). The session of a node has one thread. It connects the peers, sends
 heartbeats, finds peers that are silent, and reports failures, so a node that computes
 for minutes stays alive for the others.
 """

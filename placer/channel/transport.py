@@ -18,6 +18,7 @@ VARIABLE: Final = "PLACER_TRANSPORT"
 
 TRANSPORTS: Final = {
     "shared": "placer.channel.shared.channel:SharedMemoryChannel",
+    "tcp": "placer.channel.tcp.channel:TcpChannel",
     "zeromq": "placer.channel.zeromq.channel:ZeroMQChannel",
 }
 """The class of the channel over each transport, which is imported when it is used."""

@@ -12,6 +12,7 @@ from support.free_addresses import free_addresses
 from placer.channel.memory import memory_channels
 from placer.channel.protocol import Channel
 from placer.channel.shared.channel import SharedMemoryChannel
+from placer.channel.tcp.channel import TcpChannel
 from placer.channel.zeromq.channel import ZeroMQChannel
 
 Connect = Callable[..., Mapping[str, Any]]
@@ -58,6 +59,12 @@ def zeromq(spawn: Spawn) -> Iterator[Connect]:
 
 
 @pytest.fixture
+def tcp(spawn: Spawn) -> Iterator[Connect]:
+    """Channels over TCP."""
+    yield from joined(spawn, TcpChannel)
+
+
+@pytest.fixture
 def shared(spawn: Spawn) -> Iterator[Connect]:
     """Channels over shared memory."""
     yield from joined(spawn, SharedMemoryChannel)
@@ -73,7 +80,7 @@ def memory() -> Connect:
     return connect
 
 
-TRANSPORTS = {"zeromq": ZeroMQChannel, "shared": SharedMemoryChannel}
+TRANSPORTS = {"tcp": TcpChannel, "zeromq": ZeroMQChannel, "shared": SharedMemoryChannel}
 
 
 @pytest.fixture(params=TRANSPORTS)

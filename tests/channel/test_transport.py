@@ -42,9 +42,9 @@ def test_unknown_transport_is_an_error_with_a_suggestion(monkeypatch):
     with pytest.raises(RunError, match=r"^'zeromp' is not a transport") as raised:
         choose_transport("zeromp")
     assert raised.value.hint == "did you mean 'zeromq'?"
-    monkeypatch.setenv(VARIABLE, "tcp")
+    monkeypatch.setenv(VARIABLE, "udp")
     with pytest.raises(
-        RunError, match=rf"^{VARIABLE} is 'tcp', which is not a transport"
+        RunError, match=rf"^{VARIABLE} is 'udp', which is not a transport"
     ):
         choose_transport("auto")
 

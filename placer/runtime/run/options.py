@@ -206,7 +206,7 @@ class Options:
     )
     transport: str = _option(
         "auto",
-        "The transport between nodes: shared memory, or ZeroMQ over TCP. `auto` is "
+        "The transport between nodes: shared memory, TCP, or ZeroMQ over TCP. `auto` is "
         "the value of PLACER_TRANSPORT, or else shared memory on one machine.",
         choices=CHOICES,
         for_threads=False,

@@ -21,7 +21,7 @@ def build(tmp_path):
     return tmp_path / "build"
 
 
-@pytest.mark.parametrize("transport", ["shared", "zeromq"])
+@pytest.mark.parametrize("transport", ["shared", "tcp", "zeromq"])
 def test_a_failure_elsewhere_does_not_end_the_callers_process(
     build, monkeypatch, transport
 ):
