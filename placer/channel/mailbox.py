@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
@@ -81,7 +81,10 @@ class Mailbox:
         # The `out` of each receive that waits, so that a transport can write into it.
         self._posted_outs: dict[tuple[str, Key], Sequence[Array | None]] = {}
         self._credits = Credits(self.peers, limits.bound)
-        self._waits: dict[object, str] = {}  # the peer of each wait
+        self._waits: dict[object, tuple[str, ...]] = {}  # the peers of each wait
+        # Peers whose messages a thread waits for together with those of others, with
+        # the number of such threads: it cannot read all of their connections itself.
+        self._awaited: Counter[str] = Counter()
         self._listeners: dict[int, Callable[[str], None]] = {}
 
     # Called by the program, through the channel.
@@ -122,34 +125,50 @@ class Mailbox:
             wanted = self._credits.required_credit(to, cost)
         if is_there and ask is not None:
             ask(wanted)
-        self._wait(to, key, lambda: self._claim_room(to, nbytes, cost), sending=True)
+        room = partial(self._claim_room, to, nbytes, cost)
+        self._wait((to,), key, room, sending=True)
 
     def receive(
         self, source: str, key: Key, out: Sequence[Array | None] | None
     ) -> list[Array]:
         """Wait for a message, acknowledge it, and return its arrays."""
-        message = self._claim_message(source, key, out)
+        message = self._claim_message((source,), key, out)
+        return self._collect(message, out)
+
+    def receive_any(self, sources: Sequence[str], key: Key) -> tuple[str, list[Array]]:
+        """Wait for a message of any of the sources, acknowledge it, and return its
+        source and arrays."""
+        message = self._claim_message(tuple(sources), key, None)
+        return message.source, self._collect(message, None)
+
+    def _collect(
+        self, message: Message, out: Sequence[Array | None] | None
+    ) -> list[Array]:
+        """Return the arrays of a claimed message, and acknowledge it."""
+        source, key = message.source, message.key
         try:
             return message.collect(
                 out,
                 lambda: f"{key} from {source} to {self.node}",
-                partial(self._wait, source, key, own=message),
+                partial(self._wait, (source,), key, own=message),
             )
         finally:
             self._acknowledge(message)
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
         """Wait for a message, return it piece by piece, then acknowledge it."""
-        message = self._claim_message(source, key, None)
+        message = self._claim_message((source,), key, None)
         try:
-            yield from message.pieces(partial(self._wait, source, key, own=message))
+            yield from message.pieces(partial(self._wait, (source,), key, own=message))
         finally:
             self._acknowledge(message)
 
     def waiting(self) -> tuple[str, ...]:
         """Return the peers that threads of this node wait for now, sorted."""
         with self._lock:
-            return tuple(sorted(set(self._waits.values())))
+            return tuple(
+                sorted({peer for each in self._waits.values() for peer in each})
+            )
 
     def wait_until(
         self, ready: Callable[[], bool], timeout: float, *, failed: bool = False
@@ -295,25 +314,35 @@ class Mailbox:
         return claimed
 
     def _claim_message(
-        self, source: str, key: Key, out: Sequence[Array | None] | None
+        self,
+        sources: tuple[str, ...],
+        key: Key,
+        out: Sequence[Array | None] | None,
     ) -> Message:
-        """Wait for a message and remove it from its queue, without acknowledging it."""
-        address = (source, key)
+        """Wait for a message of any of the sources and remove it from its queue, without
+        acknowledging it. Only the message of a single source can be written to `out`."""
+        addresses = dict.fromkeys((source, key) for source in sources)
+        address = (sources[0], key)
         claimed: list[Message] = []
 
         def arrived() -> bool:
-            messages = self._queues.get(address)
+            found: tuple[str, Key] | None = address
+            if len(addresses) > 1:  # the queues are in the order of their first message
+                found = next((each for each in self._queues if each in addresses), None)
+            messages = self._queues.pop(found, None) if found is not None else None
             if messages:
+                assert found is not None
                 claimed.append(messages.popleft())
-                if not messages:
-                    del self._queues[address]
+                if messages:  # the next message of this source comes after the others
+                    self._queues[found] = messages
             elif out is not None:
                 self._posted_outs.setdefault(address, out)
             return bool(claimed)
 
-        self._check_peer(source)
+        for source in sources:
+            self._check_peer(source)
         try:
-            self._wait(source, key, arrived)
+            self._wait(sources, key, arrived)
         finally:
             if out is not None:
                 with self._lock:
@@ -323,7 +352,7 @@ class Mailbox:
 
     def _wait(
         self,
-        peer: str,
+        peers: tuple[str, ...],
         key: Key,
         ready: Callable[[], bool],
         *,
@@ -332,13 +361,13 @@ class Mailbox:
     ) -> None:
         """Block until `ready`, which is called with the lock held.
 
-        `key` is the address of the message that is waited for, or with `sending` of the
-        message that is to be sent to `peer`. `own` is the message whose rest is waited
+        `key` is the address of the message that is waited for, from any of `peers`, or
+        with `sending` of the message that is to be sent to the only one. `own` is the message whose rest is waited
         for, if any: it is not acknowledged early.
         """
         # A node that waits acknowledges messages that its program has not received yet,
         # because the bound could otherwise turn the order of receives into a deadlock:
-        # - Stored messages of `peer` arrived before the one that is waited for. The
+        # - Stored messages of `peers` arrived before the one that is waited for. The
         #   peer may need their room to send it, so they are acknowledged at once.
         # - The chain of who waits for whom may pass through other nodes, so messages of
         #   all peers are acknowledged when the wait has lasted for `beat` seconds. The
@@ -350,7 +379,9 @@ class Mailbox:
         # `deliver`, `update_credit` and `mark_departed` wake that thread. When the
         # reader has what it waits for, `_stop_reading` wakes the others, and the first
         # of them reads on. A reader itself is not woken by `_changed`: the transport
-        # ends its `read` at an abort or a close.
+        # ends its `read` at an abort or a close. A thread that waits for several peers
+        # reads none of them: the session's thread does.
+        peer, is_single = peers[0], len(peers) == 1
         start = -1.0  # the clock is read only if this has to wait
         pause, deadline = self._limits.beat, self._limits.deadline
         token = object()
@@ -366,45 +397,49 @@ class Mailbox:
                     # Nothing can be sent to a peer that has departed.
                     if self.aborted is not None or self._closed:
                         self._check_run()
-                    is_gone = peer in self.departed
+                    is_gone = self.departed.issuperset(peers)
                     if not (is_gone and sending) and ready():
-                        self._waits.pop(token, None)
+                        self._end_wait(token)
                         return
                     if is_gone:
                         raise RunError(
                             f"{self.node} cannot send {key}: {peer} has ended its run"
                             if sending
-                            else f"{self.node} waits for {key} from {peer}, "
+                            else f"{self.node} waits for {key} from {_any_of(peers)}, "
                             "which has ended its run"
                         )
                     now = time.monotonic()
                     if start < 0:
                         start = now
-                        self._waits[token] = peer
+                        self._begin_wait(token, peers)
                     waited = now - start
                     if waited >= deadline:
                         what = (
                             f"{peer} to receive what it was sent before {key}"
                             if sending
-                            else f"{key} from {peer}"
+                            else f"{key} from {_any_of(peers)}"
                         )
                         raise RunError(
                             f"{self.node} waited {deadline:g} s for {what}",
                             hint="a longer --deadline waits longer",
                         )
-                    stored = [x for x in self._unacknowledged[peer] if x is not own]
+                    lists = [self._unacknowledged[each] for each in peers]
                     if waited >= pause:
                         # Several pauses may have passed while the process was stopped;
                         # the timeout below must not be negative.
                         while pause <= waited:
                             pause *= 2
-                        lists = self._unacknowledged.values()
-                        stored = [x for xs in lists for x in xs if x is not own]
+                        lists = [*self._unacknowledged.values()]
+                    stored = [x for xs in lists for x in xs if x is not own]
                     timeout = min(deadline, pause) - waited
                     # With messages to acknowledge, do that and look again: it may take
                     # long, and `ready` may be true by then.
                     if not stored:
-                        is_reader = peer in self.readers and peer not in self.being_read
+                        is_reader = (
+                            is_single
+                            and peer in self.readers
+                            and peer not in self.being_read
+                        )
                         if is_reader:
                             self.being_read.add(peer)
                         else:
@@ -418,10 +453,29 @@ class Mailbox:
                         self._acknowledge(message)
         except BaseException:
             with self._lock:
-                self._waits.pop(token, None)
+                self._end_wait(token)
                 if is_reader:
                     self._stop_reading(peer)
             raise
+
+    def _begin_wait(self, token: object, peers: tuple[str, ...]) -> None:
+        """Note that a thread waits; called with the lock held."""
+        self._waits[token] = peers
+        if len(peers) > 1:
+            self._awaited.update(peers)
+            for peer in self.readers.keys() & set(peers):
+                self.readers[peer].reading_stopped()
+
+    def _end_wait(self, token: object) -> None:
+        """Note that a thread waits no more; called with the lock held."""
+        peers = self._waits.pop(token, ())
+        if len(peers) > 1:
+            self._awaited.subtract(peers)
+
+    def is_awaited(self, peer: str) -> bool:
+        """Whether a thread waits for messages of this peer that another one has to
+        read."""
+        return self._awaited[peer] > 0
 
     def _stop_reading(self, peer: str) -> None:
         """Let other threads read from `peer`; called with the lock held."""
@@ -439,3 +493,8 @@ class Mailbox:
                 return  # `_wait` has acknowledged it early
             total = self._credits.grant(source, message.copied_nbytes + MESSAGE_COST)
         self._on_credit(source, total)
+
+
+def _any_of(peers: Sequence[str]) -> str:
+    """Return peers as errors name them."""
+    return " or ".join(peers)

@@ -142,6 +142,29 @@ class Channel(ABC):
         self._check_open()
         return self.mailbox.receive(source, key, out)
 
+    def receive_any(self, sources: Sequence[str], key: Key) -> tuple[str, list[Array]]:
+        """Wait for a message with this key from whichever source it comes first.
+
+        Of several that have arrived, the first one is returned; a source that has sent
+        more than one does not hold up the others.
+
+        Args:
+            sources: the names of the sending nodes, at least one.
+            key: the address of the message.
+
+        Returns:
+            The source of the message, and its arrays as `receive` returns them.
+
+        Raises:
+            RunError: the deadline passed, or all sources ended their run before they
+                sent this message.
+            Aborted: the run has failed.
+        """
+        self._check_open()
+        if not sources:
+            raise RunError(f"{self.node} cannot receive {key} from no node")
+        return self.mailbox.receive_any(sources, key)
+
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
         """Receive a message piece by piece, in order, as its data arrives.
 

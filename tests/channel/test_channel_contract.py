@@ -355,6 +355,80 @@ def test_many_threads_use_one_channel(connect, spawn):
     assert [total.result(20) for total in sums] == [0, 5000, 10000, 15000]
 
 
+# Messages from whoever comes first.
+
+SOURCES = ("b:0", "c:0", "d:0")
+
+
+def test_a_message_is_received_from_whoever_comes_first(connect, spawn):
+    channels = connect("a:0", *SOURCES, beat=3.5)
+    waiting = spawn(channels["a:0"].receive_any, SOURCES, Key(1, 1))
+    eventually(lambda: channels["a:0"].waiting() == SOURCES)
+    large = np.arange(3 << 20, dtype=np.uint8)
+    channels["c:0"].send("a:0", Key(1, 2), [np.array(0)])  # another key
+    channels["c:0"].send("a:0", Key(1, 1), [large])
+    source, (got,) = waiting.result(3)  # before a heartbeat
+    assert source == "c:0"
+    assert same(got, large)
+    assert channels["a:0"].waiting() == ()
+    channels["b:0"].send("a:0", Key(1, 1), [])
+    assert channels["a:0"].receive_any(SOURCES, Key(1, 1)) == ("b:0", [])
+    assert channels["a:0"].receive("c:0", Key(1, 2))[0] == 0
+
+
+def test_a_source_of_many_messages_does_not_hold_up_the_others(memory):
+    channels = memory("a:0", *SOURCES)
+    for step, source in enumerate(["b:0", "b:0", "b:0", "c:0", "d:0", "c:0"]):
+        channels[source].send("a:0", Key(1, 1), [np.array(step)])
+    got = [channels["a:0"].receive_any(SOURCES, Key(1, 1)) for _ in range(6)]
+    order = [(source, int(arrays[0])) for source, arrays in got]
+    turns = [("b:0", 0), ("c:0", 3), ("d:0", 4), ("b:0", 1), ("c:0", 5), ("b:0", 2)]
+    assert order == turns
+
+
+def test_messages_of_three_senders_are_all_received_by_several_threads(connect, spawn):
+    channels = connect("a:0", *SOURCES, bound=2 << 20, deadline=20)
+    sizes = (10, 70_000, 1_500_000)
+
+    def send(source: str) -> None:
+        for step in range(30):
+            array = np.full(sizes[step % 3], step, np.uint8)
+            channels[source].send("a:0", Key(1, 1), [array])
+
+    def receive() -> list[tuple[str, int]]:
+        got = [channels["a:0"].receive_any(SOURCES, Key(1, 1)) for _ in range(45)]
+        assert all((arrays[0] == arrays[0][0]).all() for _, arrays in got)
+        return [(source, int(arrays[0][0])) for source, arrays in got]
+
+    sending = [spawn(send, source) for source in SOURCES]
+    receiving = [spawn(receive) for _ in range(2)]
+    got = [each for received in receiving for each in received.result(30)]
+    for each in sending:
+        each.result(10)
+    assert sorted(got) == sorted((s, step) for s in SOURCES for step in range(30))
+
+
+def test_receiving_from_nodes_that_have_all_ended_is_an_error(connect, spawn):
+    channels = connect("a:0", *SOURCES, deadline=20)
+    channels["b:0"].close()
+    waiting = spawn(channels["a:0"].receive_any, SOURCES[:2], Key(3, 1))
+    eventually(lambda: channels["a:0"].waiting() == SOURCES[:2])
+    channels["c:0"].close()
+    with pytest.raises(RunError, match="from b:0 or c:0, which has ended its run"):
+        waiting.result(10)
+    with pytest.raises(RunError, match="from no node"):
+        channels["a:0"].receive_any([], Key(3, 1))
+
+
+def test_an_abort_ends_a_wait_for_several_nodes(connect, spawn):
+    channels = connect("a:0", *SOURCES)
+    waiting = spawn(channels["a:0"].receive_any, SOURCES, Key(1, 1))
+    eventually(lambda: channels["a:0"].waiting() == SOURCES)
+    channels["d:0"].abort(Cause("d:0", "step 1", "failed"))
+    with pytest.raises(Aborted, match="d:0: step 1: failed"):
+        waiting.result(10)
+
+
 # Memory of share().
 
 

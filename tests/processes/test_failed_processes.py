@@ -325,7 +325,9 @@ def test_a_failed_op_is_reported_with_its_position_in_the_spec(
 # The run as a whole.
 
 
-@pytest.mark.parametrize("transport", slow_but(["shared", "tcp"], ["shared", "tcp", "zeromq"]))
+@pytest.mark.parametrize(
+    "transport", slow_but(["shared", "tcp"], ["shared", "tcp", "zeromq"])
+)
 def test_a_loss_that_diverges_stops_all_nodes(tmp_path: Path, transport: str) -> None:
     build = compile_small(tmp_path, workers=2, rate=1e20)
     saved = tmp_path / "saved.safetensors"

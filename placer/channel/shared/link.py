@@ -165,7 +165,11 @@ class Link:
     @property
     def _has_blocked_sender(self) -> bool:
         """Whether a sender waits for chunks, here or (to close) at the peer."""
-        return self.sender.has_pending or self._peer_clears
+        return (
+            self.sender.has_pending
+            or self._peer_clears
+            or self.mailbox.is_awaited(self.peer)
+        )
 
     def watch(self) -> None:
         """Have the session's thread woken once, for what it may have to do next.

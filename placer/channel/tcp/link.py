@@ -324,7 +324,9 @@ class Link:
     @property
     def _is_needed(self) -> bool:
         """Whether a sender is blocked, here or (to close) at the peer."""
-        return self.has_pending or self._peer_clears
+        return (
+            self.has_pending or self._peer_clears or self.mailbox.is_awaited(self.peer)
+        )
 
     def watch(self) -> None:
         """Have the session's thread woken once, for what it may have to do next.
