@@ -72,7 +72,7 @@ _CAUSE: Final = msgspec.msgpack.Decoder(tuple[_Text, _Text, _Text])
 _TYPES: Final = msgspec.msgpack.Decoder(_Types)
 
 
-def _decode(
+def decode(
     decoder: msgspec.msgpack.Decoder[Body], body: bytes | memoryview[int]
 ) -> Body:
     """Decode msgpack bytes; raises InvalidFrame when the decoder rejects them."""
@@ -84,7 +84,7 @@ def _decode(
 
 def read_hello(body: bytes | memoryview[int]) -> Hello:
     """Decode the body of a HELLO; raises InvalidFrame when it is malformed."""
-    return _decode(_HELLO, body)
+    return decode(_HELLO, body)
 
 
 def encode_cause(cause: Cause) -> bytes:
@@ -95,7 +95,7 @@ def encode_cause(cause: Cause) -> bytes:
 
 def read_cause(body: bytes | memoryview[int]) -> Cause:
     """Decode the body of an ABORT; raises InvalidFrame when it is malformed."""
-    return Cause(*_decode(_CAUSE, body))
+    return Cause(*decode(_CAUSE, body))
 
 
 def encode_types(arrays: Sequence[Array]) -> bytes:
@@ -115,7 +115,7 @@ def read_types(encoded: bytes) -> ArrayTypes:
 
 def _read_types(encoded: bytes) -> ArrayTypes:
     types, sizes = [], []
-    for code, shape in _decode(_TYPES, encoded):
+    for code, shape in decode(_TYPES, encoded):
         dtype = DTYPES[code]
         size = prod(shape)
         # numpy refuses an empty array whose other dimensions overflow: 0 x 2**63.

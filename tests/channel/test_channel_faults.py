@@ -24,10 +24,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "tests" / "support" / "channel_node.py"
 FAST = {"beat": 0.2, "lost_after": 1.0}
 SILENT = "lost: no heartbeat for 8 s"
-LOST = {
-    "shared": "lost: its process has ended",
-    "tcp": "lost: its connection was closed",
-}
+LOST = {"shared": "lost: its process has ended"}
 """What other nodes report about a killed node, if they do not find it by its silence."""
 
 Node = subprocess.Popen[str]

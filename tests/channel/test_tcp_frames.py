@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.free_addresses import (
+    BreakingProxy,
     eventually,
     exchange_messages,
     free_addresses,
@@ -18,9 +19,9 @@ from support.free_addresses import (
 
 from placer.channel import frame_bodies, payload
 from placer.channel.frame_bodies import Hello, InvalidFrame
-from placer.channel.protocol import Key
+from placer.channel.protocol import Aborted, Key
 from placer.channel.tcp import frames
-from placer.channel.tcp.frames import HEADER_BYTES, INLINE, MAX_BODY, Kind
+from placer.channel.tcp.frames import HEADER_BYTES, INLINE, MAX_BODY, Greeting, Kind
 from placer.channel.tcp.joining import MAX_PENDING
 from placer.memory.aligned import ALIGNMENT
 
@@ -139,8 +140,7 @@ def run(tcp):
 
 
 def hello(job: str, node: str, to: str) -> bytes:
-    body = frame_bodies.encode(Hello(job, node, to, ["a:0", "b:0"]))
-    return frames.text_frame(Kind.HELLO, body)
+    return frames.greeting_frame(Greeting(Hello(job, node, to, ["a:0", "b:0"]), 7))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,6 @@ def hello(job: str, node: str, to: str) -> bytes:
         frames.frame(Kind.HELLO, 1 << 20, length=1 << 20),
         frames.text_frame(Kind.HELLO, b"\xdd\xff\xff\xff\xff"),
         hello("another job", "a:0", "b:0"),
-        hello("test job", "a:0", "b:0"),  # it has joined already
         hello("test job", "c:0", "b:0"),
         hello("test job", "b:0", "b:0"),
     ],
@@ -183,3 +182,46 @@ def test_connections_without_a_hello_are_bounded(run):
     finally:
         for stranger in strangers:
             stranger.close()
+
+
+# Connections that break.
+
+
+@pytest.mark.parametrize("lose_after", [1000, 300_000, 5_000_000, 13_000_000])
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_was_lost_with_a_connection_is_sent_again(tcp, lose_after, whole):
+    addresses = free_addresses(["a:0", "b:0"])
+    with BreakingProxy(port(addresses["a:0"]), lose_after) as proxy:
+        seen_by_b = {**addresses, "a:0": f"127.0.0.1:{proxy.port}"}
+        channels = tcp(
+            "a:0",
+            "b:0",
+            addresses={"a:0": addresses, "b:0": seen_by_b},
+            beat=0.1,
+            deadline=20.0,
+        )
+        sent = [np.arange(n, dtype=np.uint32) for n in (10, 200_000, 3_000_000, 7)]
+        for step in (1, 2, 3):
+            channels["b:0"].send("a:0", Key(1, step), sent)
+            channels["b:0"].send("a:0", Key(2, step), sent[:1])
+        for step in (1, 2, 3):
+            if whole:
+                got = channels["a:0"].receive("b:0", Key(1, step))
+            else:
+                got = [np.zeros_like(array) for array in sent]
+                for index, first, view in channels["a:0"].pieces("b:0", Key(1, step)):
+                    got[index][first : first + view.size] = view
+            assert all(np.array_equal(g, s) for g, s in zip(got, sent, strict=True))
+            (small,) = channels["a:0"].receive("b:0", Key(2, step))
+            assert np.array_equal(small, sent[0])
+        assert proxy.connections >= 2
+        exchange_messages(channels, 5)
+        channels["b:0"].close()
+
+
+def test_a_node_that_was_restarted_ends_the_run(run):
+    channels, address = run
+    with socket.create_connection(address) as restarted:
+        restarted.sendall(hello("test job", "a:0", "b:0"))
+        with pytest.raises(Aborted, match=r"a:0: seen from b:0: was restarted"):
+            channels["b:0"].receive("a:0", Key(1, 1))

@@ -24,8 +24,14 @@ Who does what, so that nothing waits for a tick:
   the program when it stops reading.
 - One thread at a time reads (`mailbox.being_read`). Only it touches `_incoming`, and
   calls `room` and `add` of a message; the program's thread calls the other methods.
-- Arrays that are sent are referred to until the socket has accepted their bytes. The
+- Arrays that are sent are referred to until the peer has acknowledged the message. The
   buffer of a piece is reused when the program asks for the next piece, and that of an
   inline message is freed with its last view.
+- A connection that breaks is opened again, until the peer counts as lost. `ended` is set
+  by the thread that reads, after the last frame; from then on what was received is final,
+  and only the session's thread sets another socket, with both locks of the sender held.
+  What the peer has not received is sent again, from its next message and piece on. That
+  may be memory of a table, which has not been updated since: an update needs a gradient,
+  and that the message.
 - Each side waits for the end of the other one before it closes its socket.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import select
 import threading
 import time
@@ -10,10 +11,11 @@ from typing import Final
 
 from placer.channel import frame_bodies
 from placer.channel.cause import Cause
+from placer.channel.frame_bodies import InvalidFrame
 from placer.channel.session import CLOSE_LINGER, Session
 from placer.channel.tcp import frames
 from placer.channel.tcp.frame_socket import FrameSocket
-from placer.channel.tcp.frames import CLEAR, Kind, describe_arrays
+from placer.channel.tcp.frames import CLEAR, INLINE, Greeting, Kind, describe_arrays
 from placer.channel.tcp.joining import Joining
 from placer.channel.tcp.link import Link
 from placer.channel.types import Array, Key
@@ -38,16 +40,13 @@ class TcpChannel(Session):
         self.connected = self.links
         self._informed = self.links  # each link begins with the failure, if any
         self._links_by_fd: dict[int, Link] = {}
+        self._incarnation = secrets.randbits(63)
+        self._incarnations: dict[str, int] = {}
         self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         endpoints = {name: _host_and_port(at) for name, at in self._addresses.items()}
         try:
             self._joining = Joining(
-                self.node,
-                endpoints,
-                self._hello,
-                self.links,
-                self._eventfd,
-                self._arena,
+                self.node, endpoints, self, self._eventfd, self._arena
             )
         except BaseException:
             os.close(self._eventfd)
@@ -76,7 +75,8 @@ class TcpChannel(Session):
 
     def _on_credit(self, source: str, total: int) -> None:
         """Acknowledge what the program received, now or with the next heartbeat."""
-        self.links[source].acknowledge(total, self._limits.bound // 4)
+        threshold = min(INLINE, self._limits.bound // 4)
+        self.links[source].acknowledge(total, threshold)
 
     def _undelivered_peers(self) -> set[str]:
         return {peer for peer, link in self.links.items() if not link.is_delivered}
@@ -96,6 +96,41 @@ class TcpChannel(Session):
         for link in list(self.links.values()):
             link.socket.put(_abort_frame(cause))
 
+    # What `joining` asks; run by the session's thread.
+
+    def needs_connection(self, peer: str) -> bool:
+        """Whether a peer is to be connected; see `joining.Peers`."""
+        link = self.links.get(peer)
+        if link is None:
+            return True
+        return link.ended and peer not in self.mailbox.departed and not link.is_invalid
+
+    def has_position(self, peer: str) -> bool:
+        """Whether the old connection to a peer has ended; see `joining.Peers`."""
+        link = self.links.get(peer)
+        if link is None or link.ended:
+            return True
+        link.socket.abandon()
+        self._drain(link)
+        return link.ended
+
+    def greet(self, peer: str) -> Greeting:
+        """Return the greeting for a peer; see `joining.Peers`."""
+        hello, link = self._hello(self.node, peer), self.links.get(peer)
+        expected, incomplete = (1, []) if link is None else link.position()
+        return Greeting(hello, self._incarnation, expected, incomplete)
+
+    def check(self, greeting: Greeting) -> None:
+        """Check who has sent a greeting; see `joining.Peers`."""
+        peer = greeting.hello.node
+        if greeting.hello != self._hello(peer, self.node):
+            raise InvalidFrame("hello")
+        if self._incarnations.get(peer, greeting.incarnation) != greeting.incarnation:
+            self._fail(Cause(peer, f"seen from {self.node}", "was restarted"))
+            raise InvalidFrame("incarnation")
+        if peer in self.mailbox.departed:
+            raise InvalidFrame("name")
+
     # Run by the session's thread.
 
     def _poll(self, timeout: float) -> None:
@@ -106,7 +141,7 @@ class TcpChannel(Session):
             elif fd != self._eventfd:
                 established = self._joining.on_event(fd)
                 if established is not None:
-                    self._add_link(*established)
+                    self._on_established(*established)
 
     def _on_event(self, link: Link, events: int) -> None:
         link.on_woken()
@@ -127,8 +162,28 @@ class TcpChannel(Session):
             if not self.mailbox.read(link.peer):
                 return
 
+    def _on_established(
+        self, peer: str, socket: FrameSocket, greeting: Greeting
+    ) -> None:
+        """Serve a peer that is connected now, for the first time or again."""
+        self._incarnations[peer] = greeting.incarnation
+        link = self.links.get(peer)
+        if link is None:
+            self._add_link(peer, socket)
+            return
+        del self._links_by_fd[link.socket.fd]
+        self._links_by_fd[socket.fd] = link
+        self._liveness.hear(peer, time.monotonic())
+        try:
+            link.reconnect(socket, greeting.expected, dict(greeting.incomplete))
+        except InvalidFrame as why:
+            link.lose(f"sent an invalid frame: {why}")
+        if self.aborted is not None:
+            socket.put(_abort_frame(self.aborted))
+        self.mailbox.notify()
+
     def _add_link(self, peer: str, socket: FrameSocket) -> None:
-        """Serve a peer that is connected now."""
+        """Serve a peer that is connected for the first time."""
         link = Link(
             peer,
             socket,
@@ -152,8 +207,7 @@ class TcpChannel(Session):
         self.mailbox.notify()
 
     def _on_tick(self, now: float, is_beat: bool) -> None:
-        self._joining.connect()
-        self._joining.expire(now)
+        self._joining.on_tick(now)
         for link in self.links.values():
             self._drain(link)
             link.watch()

@@ -75,7 +75,7 @@ class FrameSocket:
         self.full = self.broken = self.ended = False
         self.polls_out = self._polled_out = False
         self.filled = True
-        self._socket = connection
+        self._socket, self._wake = connection, wake
         self._lock = threading.Lock()
         self._queue: deque[Buffer] = deque()
         self._arena = arena
@@ -117,6 +117,12 @@ class FrameSocket:
         with self._lock, suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
             self.broken = True
+
+    def abandon(self) -> None:
+        """End the connection in both directions, so that the thread that reads it finds
+        its end."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def linger(self, until: float) -> None:
         """Send what was queued, waiting for room until the monotonic time `until`."""
@@ -191,6 +197,13 @@ class FrameSocket:
         finally:
             self.polls_out = False
         return next((events for fd, events in ready if fd == self.fd), 0)
+
+    def wait_for_wake(self, timeout: float) -> None:
+        """Wait for `timeout` seconds, or until a failure or the end of the run."""
+        if timeout > 0:
+            wake = select.poll()
+            wake.register(self._wake, select.POLLIN)
+            wake.poll(timeout * 1000)
 
     def fill(self, views: Sequence[memoryview[int]]) -> None:
         """Receive the body of a PIECE into views, which have its length together.

@@ -15,7 +15,7 @@ buffer of the receiver.
     6 x 8  a to f, by kind; unsigned, but signed d to f of a MESSAGE
 
     kind       a        b        c               d     e            f        the body
-    1 HELLO    length   0        0               0     0            0        msgpack `Hello`
+    1 HELLO    length   0        0               0     0            0        msgpack `Greeting`
     2 MESSAGE  number   0        bytes of types  edge  step         microb.  types, payload
     3 PIECE    number   index    0               0     0            0        a piece
     4 BEAT     credit   wanted   last received   0     number       pieces   -
@@ -46,11 +46,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
 
 from placer.channel.frame_bodies import (
     ArrayTypes,
+    Hello,
     InvalidFrame,
+    decode,
+    encode,
     encode_types,
     read_types,
 )
@@ -69,6 +74,10 @@ MAX_BODY: Final = (2 << 20) + INLINE
 CLEAR: Final = 1
 """The flag of a BEAT that asks the peer to accept everything now."""
 
+MAX_INCOMPLETE: Final = 2048
+"""Messages that arrive at the same time at most."""
+
+_Number = Annotated[int, msgspec.Meta(ge=0)]
 _PADDING: Final = bytes(ALIGNMENT)
 
 
@@ -131,6 +140,40 @@ def read_text(header: Header, body: memoryview[int]) -> memoryview[int]:
     if not 0 <= len(body) - header.a < ALIGNMENT:
         raise InvalidFrame("length")
     return body[: header.a]
+
+
+class Greeting(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
+):
+    """The body of a HELLO.
+
+    Attributes:
+        hello: who the sender is.
+        incarnation: a random number of the sender's process: another one is a restart.
+        expected: the number of the next message that the sender expects.
+        incomplete: the numbers of the messages that have not arrived completely, with
+            the number of their pieces that have.
+    """
+
+    hello: Hello
+    incarnation: Annotated[int, msgspec.Meta(ge=0)]
+    expected: _Number = 1
+    incomplete: Annotated[
+        list[tuple[_Number, _Number]], msgspec.Meta(max_length=MAX_INCOMPLETE)
+    ] = []
+
+
+_GREETING: Final = msgspec.msgpack.Decoder(Greeting)
+
+
+def greeting_frame(greeting: Greeting) -> bytes:
+    """Return a HELLO frame."""
+    return text_frame(Kind.HELLO, encode(greeting))
+
+
+def read_greeting(header: Header, body: memoryview[int]) -> Greeting:
+    """Decode the body of a HELLO; raises InvalidFrame when it is malformed."""
+    return decode(_GREETING, read_text(header, body))
 
 
 class Contents(NamedTuple):

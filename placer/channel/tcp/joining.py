@@ -5,6 +5,10 @@ node first. That node is connected when it gets the answer. The listening node i
 connected only when a BEAT follows, which shows that the answer was received: the
 connection may have waited so long to be accepted that the other node gave it up and made
 another one.
+
+A connection that breaks is opened again in the same way. The HELLOs say what each side
+has received of the other one, which is final once the old connection has ended there:
+so the listening node ends it before it answers.
 """
 
 from __future__ import annotations
@@ -14,16 +18,15 @@ import math
 import select
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
-from placer.channel import frame_bodies
 from placer.channel.endpoint import listen_error
-from placer.channel.frame_bodies import Hello, InvalidFrame
+from placer.channel.frame_bodies import InvalidFrame
 from placer.channel.tcp import frames
-from placer.channel.tcp.frame_socket import Frame, FrameSocket
-from placer.channel.tcp.frames import Kind
+from placer.channel.tcp.frame_socket import FrameSocket
+from placer.channel.tcp.frames import Greeting, Kind
 from placer.memory.arena import Arena
 
 HELLO_TIMEOUT: Final = 5.0
@@ -41,24 +44,48 @@ class _Pending:
     framed: FrameSocket
     peer: str | None  # None until its HELLO, where it connected to us
     until: float
+    greeting: Greeting | None = None  # of the peer
     answered: bool = False  # it connected to us, and we have answered its HELLO
+
+
+class Peers(Protocol):
+    """What a node knows of its peers, and says to them."""
+
+    def needs_connection(self, peer: str) -> bool:
+        """Whether there is no connection to a peer, and there should be one."""
+
+    def has_position(self, peer: str) -> bool:
+        """Whether it is final what was received of a peer; ends its connection if there
+        still is one."""
+
+    def greet(self, peer: str) -> Greeting:
+        """Return the greeting for a peer, whose position is final."""
+
+    def check(self, greeting: Greeting) -> None:
+        """Raise InvalidFrame unless a greeting is of a peer of this run."""
+
+
+class Established(NamedTuple):
+    """A connection to a peer, which has sent this greeting."""
+
+    peer: str
+    socket: FrameSocket
+    greeting: Greeting
 
 
 @dataclass(eq=False)
 class Joining:
     """Listens and connects for a node; only the session's thread uses it.
 
-    `hello(sender, receiver)` returns the HELLO from one node to another; `connected`
-    are the peers whose connections were returned. `epoll` watches the sockets, also
-    those of established connections; the owner closes it. `wake` ends waits for frames.
+    `epoll` watches the sockets, also those of established connections; the owner closes
+    it. `wake` ends waits for frames.
     `refused` counts the connections that were refused. Raises RunError if the node
     cannot listen at its address.
     """
 
     node: str
     endpoints: Mapping[str, Endpoint]
-    hello: Callable[[str, str], Hello]
-    connected: Collection[str]
+    peers: Peers
     wake: int
     arena: Arena
     refused: int = 0
@@ -81,10 +108,12 @@ class Joining:
 
     def connect(self) -> None:
         """Connect to peers where this node is the one that connects."""
-        known = {*self.connected, *(p.peer for p in self._pending.values())}
+        known = {p.peer for p in self._pending.values()}
         known |= {peer for peer, _ in self._connecting.values()}
         for peer, where in self.endpoints.items():
             if peer >= self.node or peer in known:
+                continue
+            if not self.peers.needs_connection(peer):
                 continue
             connection = _new_socket(where)
             error = connection.connect_ex(where)
@@ -94,9 +123,8 @@ class Joining:
             else:
                 connection.close()
 
-    def on_event(self, fd: int) -> tuple[str, FrameSocket] | None:
-        """Handle a ready socket; return the peer and the connection to it if that is
-        established now."""
+    def on_event(self, fd: int) -> Established | None:
+        """Handle a ready socket; return the connection that is established now."""
         if fd == self._listener.fileno():
             self._accept()
         elif fd in self._connecting:
@@ -105,10 +133,15 @@ class Joining:
             return self._read_pending(self._pending[fd])
         return None
 
-    def expire(self, now: float) -> None:
-        """Refuse the connections that have not identified themselves in time."""
-        for pending in [p for p in self._pending.values() if p.until < now]:
-            self._refuse(pending)
+    def on_tick(self, now: float) -> None:
+        """Connect, answer the peers that wait for it, and refuse the connections that
+        have not identified themselves in time."""
+        self.connect()
+        for pending in [*self._pending.values()]:
+            if pending.until < now:
+                self._refuse(pending)
+            elif pending.greeting is not None and not pending.answered:
+                self._answer(pending)
 
     def close(self, last: bytes) -> None:
         """Close all sockets.
@@ -158,10 +191,20 @@ class Joining:
         pending.framed.close()
 
     def _send_hello(self, pending: _Pending, peer: str) -> None:
-        hello = frame_bodies.encode(self.hello(self.node, peer))
-        pending.framed.put(frames.text_frame(Kind.HELLO, hello))
+        pending.framed.put(frames.greeting_frame(self.peers.greet(peer)))
 
-    def _read_pending(self, pending: _Pending) -> tuple[str, FrameSocket] | None:
+    def _answer(self, pending: _Pending) -> None:
+        """Answer the HELLO of a peer, once our position is final."""
+        assert pending.peer is not None
+        if not self.peers.has_position(pending.peer):
+            return
+        self._send_hello(pending, pending.peer)
+        # From here on the peer may consider this connection established, and would take
+        # its end for the loss of this node. So there is no deadline: only the peer
+        # itself ends it.
+        pending.answered, pending.until = True, math.inf
+
+    def _read_pending(self, pending: _Pending) -> Established | None:
         try:
             frame = pending.framed.get(0)
             if frame is None and not pending.framed.ended:
@@ -172,38 +215,33 @@ class Joining:
             if frame.header.kind is not kind:
                 raise InvalidFrame("kind")
             if not pending.answered:
-                name = self._check_hello(frame, pending)
+                greeting = frames.read_greeting(frame.header, frame.body)
+                self._check(greeting, pending)
         except InvalidFrame:
             self._refuse(pending)
             return None
         if pending.peer is None:
-            self._send_hello(pending, name)
-            # From here on the peer may consider this connection established, and would
-            # take its end for the loss of this node. So there is no deadline: only the
-            # peer itself ends it.
-            pending.peer, pending.answered, pending.until = name, True, math.inf
+            pending.peer, pending.greeting = greeting.hello.node, greeting
+            self._answer(pending)
             return None
+        if not pending.answered:
+            pending.greeting = greeting
+        assert pending.greeting is not None
         del self._pending[pending.framed.fd]
         pending.framed.trust()
-        return pending.peer, pending.framed
+        return Established(pending.peer, pending.framed, pending.greeting)
 
-    def _check_hello(self, frame: Frame, pending: _Pending) -> str:
-        """Return the node that sent a HELLO.
-
-        Raises InvalidFrame unless that is a peer of this run, the expected one if this
-        node has connected to it, and has no other connection.
-        """
-        hello = frame_bodies.read_hello(frames.read_text(frame.header, frame.body))
-        if hello != self.hello(hello.node, self.node):
-            raise InvalidFrame("hello")
-        may_connect = pending.peer is None and hello.node > self.node
-        is_expected = may_connect or hello.node == pending.peer
-        if hello.node not in hello.nodes or not is_expected:
+    def _check(self, greeting: Greeting, pending: _Pending) -> None:
+        """Raise InvalidFrame unless a greeting is of a peer of this run, the expected one
+        if this node has connected to it, and that has no other connection."""
+        self.peers.check(greeting)
+        node = greeting.hello.node
+        may_connect = pending.peer is None and node > self.node
+        if not (may_connect or node == pending.peer) or node not in self.endpoints:
             raise InvalidFrame("node")
         others = {p.peer for p in self._pending.values() if p is not pending}
-        if hello.node in {*others, *self.connected}:
+        if node in others:
             raise InvalidFrame("name")
-        return hello.node
 
 
 def _new_socket(where: Endpoint) -> socket.socket:

@@ -6,6 +6,9 @@ not be sent does not hold up the others. What cannot be sent is sent later by wh
 thread learns that it can: the one that reads a BEAT of the peer, or the session's
 thread, once the socket is writable.
 
+A message is stored until the peer has acknowledged it. After its connection has broken,
+what the peer has not received is sent again over a new one.
+
 **Receiving.** One thread at a time reads, which the mailbox ensures: a thread of the
 program that waits for this peer, or else the session's thread.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,6 +39,8 @@ from placer.memory.arena import Arena
 
 _END: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
 """The event that the session's thread always watches for, once: the peer has closed."""
+RECONNECT_PAUSE: Final = 0.02
+"""Seconds between two looks whether a broken connection was opened again."""
 JOINED_FRAGMENTS: Final = 64
 """A piece of more fragments is copied into one buffer to be sent."""
 _PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
@@ -51,6 +56,16 @@ class _Outgoing:
     flat: list[Array]
     sent: int = 0
     allowed: int = EAGER
+
+    @classmethod
+    def of(
+        cls, number: int, contents: Contents, arrays: Sequence[Array], sent: int = 0
+    ) -> _Outgoing:
+        """Return a message of which the peer has `sent` pieces."""
+        types = contents.arrays.types
+        flat = [array.reshape(-1) for array in arrays]
+        layout, sizes = chunk_layout(types), piece_sizes(types)
+        return cls(number, layout, sizes, flat, sent, max(EAGER, sent))
 
     @property
     def is_allowed(self) -> bool:
@@ -78,7 +93,7 @@ class Link:
 
     `fail` is called with the root cause when this link ends the run. `heard` is true if
     a frame has arrived since the session's thread reset it, `ended` once no more can
-    arrive.
+    arrive on the connection, `is_invalid` if the peer has broken the protocol.
     """
 
     peer: str
@@ -90,7 +105,11 @@ class Link:
     fail: Callable[[Cause], None]
     heard: bool = False
     ended: bool = False
+    is_invalid: bool = False
     _number: int = 0
+    _unacknowledged: dict[int, tuple[Contents, Sequence[Array]]] = field(
+        default_factory=dict
+    )
     _acknowledged: int = 0
     _outgoing: dict[int, _Outgoing] = field(default_factory=dict)
     _order_lock: threading.Lock = field(default_factory=threading.Lock)
@@ -112,17 +131,17 @@ class Link:
         with self._order_lock:
             self._number += 1
             number = self._number
+            self._unacknowledged[number] = contents, arrays
             # The header first: another thread sends the pieces of what is in `_outgoing`.
-            self.socket.put(frames.message_frame(number, contents, arrays))
-            if contents.arrays.span > INLINE:
-                types = contents.arrays.types
-                self._outgoing[number] = _Outgoing(
-                    number,
-                    chunk_layout(types),
-                    piece_sizes(types),
-                    [array.reshape(-1) for array in arrays],
-                )
+            self._send_header(number, contents, arrays)
         self.advance()
+
+    def _send_header(
+        self, number: int, contents: Contents, arrays: Sequence[Array]
+    ) -> None:
+        self.socket.put(frames.message_frame(number, contents, arrays))
+        if contents.arrays.span > INLINE:
+            self._outgoing[number] = _Outgoing.of(number, contents, arrays)
 
     def advance(self) -> None:
         """Send the pieces that can be sent now."""
@@ -183,6 +202,44 @@ class Link:
         if credit_sent < self._credit_wanted or total - credit_sent >= threshold:
             self.send_beat()
 
+    # A connection that breaks.
+
+    def position(self) -> tuple[int, list[tuple[int, int]]]:
+        """Return what the peer has to send again: see `frames.Greeting`. Called when
+        the connection has ended."""
+        incomplete = [(n, message.arrived) for n, message in self._incoming.items()]
+        return self._last_received + 1, incomplete
+
+    def reconnect(
+        self, socket: FrameSocket, expected: int, incomplete: Mapping[int, int]
+    ) -> None:
+        """Go on over a new connection: send again what the peer has not received.
+
+        Called by the session's thread when the old connection has ended. Raises
+        InvalidFrame for a position that the peer cannot have.
+        """
+        with self._order_lock, self._advance_lock:
+            if not self._acknowledged < expected <= self._number + 1:
+                raise InvalidFrame("position")
+            self.socket.close()
+            self.socket, self._filling = socket, 0
+            self._outgoing.clear()
+            self.send_beat()
+            for number, message in self._incoming.items():
+                self.send_beat(allowed=(number, message.allowed))
+            for number, (contents, arrays) in sorted(self._unacknowledged.items()):
+                if number >= expected:
+                    self._send_header(number, contents, arrays)
+                elif number in incomplete:
+                    sent = incomplete[number]
+                    self._outgoing[number] = _Outgoing.of(
+                        number, contents, arrays, sent
+                    )
+            self.ended = False
+        self.on_woken()
+        self.advance()
+        self.watch()
+
     # The interface of mailbox.FrameReader.
 
     def read(self, timeout: float) -> bool:
@@ -192,6 +249,8 @@ class Link:
         read, a GOODBYE as well if it sent one.
         """
         if self.ended:
+            # Nothing comes before the session's thread has connected again.
+            self.socket.wait_for_wake(min(timeout, RECONNECT_PAUSE))
             return False
         try:
             frame = self.socket.get(timeout)
@@ -203,12 +262,10 @@ class Link:
             if is_filled:
                 self._add_piece()
         except InvalidFrame as why:
-            self._lose(f"sent an invalid frame: {why}")
+            self.lose(f"sent an invalid frame: {why}")
             return True
         if self.socket.ended and frame is None and not is_filled:
             self.ended = True
-            if self.peer not in self.mailbox.departed:
-                self._lose("lost: its connection was closed")
             return True
         return frame is not None or is_filled
 
@@ -217,9 +274,9 @@ class Link:
         if self._is_needed:
             self.watch()
 
-    def _lose(self, what: str) -> None:
+    def lose(self, what: str) -> None:
         """End the run, because the peer is lost; `what` says why."""
-        self.ended = True
+        self.ended = self.is_invalid = True
         self.fail(Cause(self.peer, f"seen from {self.mailbox.node}", what))
 
     # Receiving.
@@ -304,6 +361,8 @@ class Link:
         if header.c > self._number:
             raise InvalidFrame("an acknowledgement of what was not sent")
         if header.c > self._acknowledged:
+            for number in range(self._acknowledged + 1, header.c + 1):
+                self._unacknowledged.pop(number, None)
             self._acknowledged = header.c
             if self.is_delivered:
                 self.mailbox.notify()

@@ -108,6 +108,7 @@ class PiecedMessage(Message):
         index = self._arrived
         nbytes = self._sizes[index]
         with self._lock:
+            self._recycle(index)  # of a connection that broke during this piece
             if self._flat and index >= self._consumed:
                 return nbytes, self._views(self._layout[index])
             buffer = (
