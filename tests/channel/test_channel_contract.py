@@ -408,6 +408,22 @@ def test_messages_of_three_senders_are_all_received_by_several_threads(connect, 
     assert sorted(got) == sorted((s, step) for s in SOURCES for step in range(30))
 
 
+def test_messages_of_several_nodes_do_not_wait_for_a_tick(between, spawn):
+    """More frames at once than the channel's thread handles before it looks at others."""
+    channels = between("a:0", *SOURCES, lost_after=600.0, deadline=20)
+    for channel in channels.values():
+        channel._tick = 600.0
+    for step in range(300):
+        for source in SOURCES:
+            channels[source].send("a:0", Key(1, step), [np.arange(step)])
+    for step in range(300):
+        got = {channels["a:0"].receive_any(SOURCES, Key(1, step))[0] for _ in SOURCES}
+        assert got == set(SOURCES)
+    for channel in channels.values():
+        channel._tick = 0.1
+        channel._wake()
+
+
 def test_receiving_from_nodes_that_have_all_ended_is_an_error(connect, spawn):
     channels = connect("a:0", *SOURCES, deadline=20)
     channels["b:0"].close()

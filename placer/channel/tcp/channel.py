@@ -180,6 +180,8 @@ class TcpChannel(Session):
             link.lose(f"sent an invalid frame: {why}")
         if self.aborted is not None:
             socket.put(_abort_frame(self.aborted))
+        if link.socket is not socket:
+            socket.close()
         self.mailbox.notify()
 
     def _add_link(self, peer: str, socket: FrameSocket) -> None:

@@ -83,6 +83,7 @@ class FrameSocket:
         self._max_body = MAX_HELLO
         self._floor = 0  # what is below is in use
         self._start = self._end = 0  # of the bytes that have not been handled
+        self._incomplete_end = -1  # `_end` when they were found to be part of a frame
         self._targets: deque[memoryview[int]] = deque()
         self._poll = select.poll()
         self._poll.register(self.fd, select.POLLIN)
@@ -205,6 +206,12 @@ class FrameSocket:
             wake.register(self._wake, select.POLLIN)
             wake.poll(timeout * 1000)
 
+    @property
+    def has_received(self) -> bool:
+        """Whether bytes were received that `get` has not looked at: the system does not
+        report the socket as readable for them."""
+        return self._start < self._end != self._incomplete_end
+
     def fill(self, views: Sequence[memoryview[int]]) -> None:
         """Receive the body of a PIECE into views, which have its length together.
 
@@ -247,6 +254,7 @@ class FrameSocket:
         if start == self._end:
             self._start = self._end = self._floor
         self._make_room(max(needed, AHEAD))
+        self._incomplete_end = self._end
         return None
 
     def _make_room(self, needed: int) -> None:

@@ -225,16 +225,17 @@ class Link:
             self.socket, self._filling = socket, 0
             self._outgoing.clear()
             self.send_beat()
-            for number, message in self._incoming.items():
-                self.send_beat(allowed=(number, message.allowed))
+            for number, received in self._incoming.items():
+                self.send_beat(allowed=(number, received.allowed))
             for number, (contents, arrays) in sorted(self._unacknowledged.items()):
                 if number >= expected:
                     self._send_header(number, contents, arrays)
                 elif number in incomplete:
                     sent = incomplete[number]
-                    self._outgoing[number] = _Outgoing.of(
-                        number, contents, arrays, sent
-                    )
+                    message = _Outgoing.of(number, contents, arrays, sent)
+                    if sent >= len(message.layout):
+                        raise InvalidFrame("position")
+                    self._outgoing[number] = message
             self.ended = False
         self.on_woken()
         self.advance()
@@ -401,7 +402,8 @@ class Link:
             events = _END
             if self._is_needed:
                 events |= select.EPOLLIN
-            if self.socket.full:
+            # A socket with room is writable at once.
+            if self.socket.full or (self._is_needed and self.socket.has_received):
                 events |= select.EPOLLOUT
             # The end of the connection stays readable: do not watch it again and again.
             if events != self._watched_events and not (self.ended or self.epoll.closed):
