@@ -37,7 +37,7 @@ BUFFERS = 6
 SMALL = [np.zeros(1024, np.float32)]
 ROUND_TRIPS = 400
 COPIED = {"shared, mapped": 0, "shared, in pieces": 1, "shared, into out": 2}
-COPIED |= {"zeromq, into the arena": 3, "plain sockets": 2}
+COPIED |= {"tcp, in pieces": 2, "tcp, into out": 2, "plain sockets": 2}
 """Bytes copied for each byte exchanged, including those in the kernel."""
 
 
@@ -131,7 +131,7 @@ class Benchmarks:
 
     def __init__(self) -> None:
         self.children: list[subprocess.Popen[bytes]] = []
-        self.turn = dict.fromkeys(("shared", "zeromq"), 0)
+        self.turn = dict.fromkeys(("shared", "tcp"), 0)
         self.channels = {name: self._channel(name) for name in self.turn}
         self.connection = self._connection()
         self.bare = self._bare()
@@ -163,15 +163,12 @@ class Benchmarks:
 
         return self._with_peer("shared", 4, once)
 
-    def ring(self, role: int) -> tuple[float, float]:
+    def send(self, transport: str, role: int) -> tuple[float, float]:
         """Send from private memory; the peer receives into `out`, or in pieces."""
         return self._with_peer(
-            "shared", role, lambda step: self._send("shared", step, self.sources[step])
-        )
-
-    def zeromq(self) -> tuple[float, float]:
-        return self._with_peer(
-            "zeromq", 4, lambda step: self._send("zeromq", step, self.sources[step])
+            transport,
+            role,
+            lambda step: self._send(transport, step, self.sources[step]),
         )
 
     def sockets(self) -> tuple[float, float]:
@@ -305,9 +302,10 @@ def main() -> None:
     cases: dict[str, Callable[[], tuple[float, float]]] = {
         "plain copy": benchmarks.copy,
         "shared, mapped": benchmarks.map,
-        "shared, in pieces": lambda: benchmarks.ring(3),
-        "shared, into out": lambda: benchmarks.ring(2),
-        "zeromq, into the arena": benchmarks.zeromq,
+        "shared, in pieces": lambda: benchmarks.send("shared", 3),
+        "shared, into out": lambda: benchmarks.send("shared", 2),
+        "tcp, in pieces": lambda: benchmarks.send("tcp", 3),
+        "tcp, into out": lambda: benchmarks.send("tcp", 2),
         "plain sockets": benchmarks.sockets,
     }
     results: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
@@ -346,10 +344,10 @@ def show(
         line = f"{name:24}{speed:>16}{ratio:>20}{cost:>20}"
         print(line + (f"  {COPIED[name]} copied" if name in COPIED else ""))
     cpu = {name: [c for _, c in rounds] for name, rounds in results.items()}
-    pairs = zip(cpu["zeromq, into the arena"], cpu["plain sockets"], strict=True)
+    pairs = zip(cpu["tcp, into out"], cpu["plain sockets"], strict=True)
     ratio = statistics.median(z / s for z, s in pairs)
-    best = min(cpu["zeromq, into the arena"]) / min(cpu["plain sockets"])
-    print(f"zeromq takes {ratio:.2f}x ({best:.2f}x) the CPU time of plain sockets")
+    best = min(cpu["tcp, into out"]) / min(cpu["plain sockets"])
+    print(f"tcp takes {ratio:.2f}x ({best:.2f}x) the CPU time of plain sockets")
     print(
         f"round trip of 4 KB over shared {statistics.median(round_trips) * 1e6:.0f} us "
         f"({min(round_trips) * 1e6:.0f}), the calls alone {statistics.median(calls) * 1e6:.0f}"

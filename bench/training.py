@@ -9,7 +9,7 @@ allocator settings. Rounds alternate, so that both see the same load of the mach
 Prints the times and the ratio of each round, and the medians.
 
     python bench/training.py w1
-    python bench/training.py w3 --transport zeromq
+    python bench/training.py w3 --transport tcp
     python bench/training.py w1 --nodes worker=2,ps=1 --rounds 7 --steps 300
     python bench/training.py mesh --nodes worker=1
 """
@@ -179,9 +179,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--nodes", default="worker=1,ps=1")
-    parser.add_argument(
-        "--transport", choices=("shared", "tcp", "zeromq"), default="shared"
-    )
+    parser.add_argument("--transport", choices=("shared", "tcp"), default="shared")
     parser.add_argument("--plain", type=int, nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     work = WORKLOADS[arguments.workload]

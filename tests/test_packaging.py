@@ -145,7 +145,6 @@ NAMED = {
     "ml_dtypes": "ml-dtypes",
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
-    "zmq": "pyzmq",
 }
 """Names of packages by the names of their modules, where these differ."""
 

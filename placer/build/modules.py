@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from placer.build.folder import read_file
-from placer.build.plan import FILE, Plan, read_plan, read_sources
+from placer.build.plan import FILE, Plan, data_root, read_plan
 from placer.callsite import is_cell
 from placer.errors import BuildError
 from placer.files.regular import read_regular
@@ -45,10 +45,10 @@ class Modules(MetaPathFinder, Loader):
 
     @property
     def data_folder(self) -> Path:
-        """The folder of the spec; for a build, of the spec that was compiled."""
+        """The folder of the spec; for a build, of its data on this machine."""
         if self.plan is None:
             return self.folder.resolve()
-        return (self.folder / read_sources(self.folder).spec).parent.resolve()
+        return data_root(self.folder).resolve()
 
     @contextmanager
     def importable(self) -> Iterator[None]:
@@ -114,7 +114,8 @@ class Modules(MetaPathFinder, Loader):
 
 
 def data_folder() -> Path:
-    """Return the folder of the spec, or of the Python file that defines the model.
+    """Return the folder of the spec, or of the Python file that defines the model; in a
+    run, the folder that `--data` or PLACER_DATA names, if any.
 
     For modules beside a spec that read data files. A node imports such a module from
     the build, so that its `__file__` is a file of the build.

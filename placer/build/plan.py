@@ -41,6 +41,10 @@ BASE_PORT = 27600
 that operating systems use for outgoing connections."""
 
 
+DATA = "PLACER_DATA"
+"""The environment variable that names the folder of the data on this machine."""
+
+
 class PlanStruct(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 ):
@@ -266,6 +270,20 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         return sum(NodeId(node.name).kind == WORKER for node in self.nodes)
 
 
+def neighbours(plan: Plan, name: str) -> frozenset[str]:
+    """Return the nodes that a node exchanges messages with: those of its edges, and the
+    control node, which is the neighbour of all."""
+    if name == plan.control:
+        return frozenset(node.name for node in plan.nodes if node.name != name)
+    found = {plan.control}
+    for edge in (*plan.step_edges, *plan.evaluation_edges, *plan.prediction_edges):
+        if name in edge.sources:
+            found.update(edge.targets)
+        if name in edge.targets:
+            found.update(edge.sources)
+    return frozenset(found - {name})
+
+
 def _encode_node(value: object) -> str:
     if isinstance(value, NodeId):
         return str(value)
@@ -371,6 +389,13 @@ class Sources(PlanStruct, frozen=True):
     ops: dict[ValueName, tuple[Count, Count]]
     lines: dict[str, dict[Count, tuple[ValueName, ...]]] = {}
     overrides: tuple[str, ...] = ()
+
+
+def data_root(build: Path) -> Path:
+    """Return the folder to which the files of a spec's data are relative: PLACER_DATA, by
+    default the folder of the spec. Raises BuildError as `read_sources`."""
+    chosen = os.environ.get(DATA)
+    return Path(chosen) if chosen else (build / read_sources(build).spec).parent
 
 
 def read_sources(folder: Path) -> Sources:

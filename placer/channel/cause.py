@@ -24,3 +24,12 @@ class Aborted(RunError):  # noqa: N818 - what happened to the run, not to the ca
     def __init__(self, cause: Cause) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+class DeadlineError(RunError):
+    """A wait took longer than the deadline. `cause` is the root cause as far as it is
+    known: what the node did that all others wait for; None if it is not."""
+
+    def __init__(self, text: str, cause: Cause | None) -> None:
+        super().__init__(text, hint="a longer --deadline waits longer")
+        self.cause = cause

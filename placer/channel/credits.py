@@ -13,10 +13,16 @@ class Credits:
     """
 
     def __init__(self, peers: Iterable[str], bound: int) -> None:
-        self._bound = bound
-        self._sent = dict.fromkeys(peers, 0)  # the cost of all messages sent to a peer
+        self._bounds = dict.fromkeys(peers, bound)
+        self._sent = dict.fromkeys(
+            self._bounds, 0
+        )  # the cost of all messages sent to a peer
         self._acknowledged = dict.fromkeys(self._sent, 0)  # how much of it a peer has
         self._granted = dict.fromkeys(self._sent, 0)  # acknowledged by this node
+
+    def set_bound(self, peer: str, bound: int) -> None:
+        """Set how many bytes may be on the way to a peer."""
+        self._bounds[peer] = bound
 
     def claim(self, peer: str, cost: int) -> bool:
         """Count a message to `peer` as sent, unless there is no room for it.
@@ -24,7 +30,7 @@ class Credits:
         There is room if it is within the bound, or the only message on the way.
         """
         in_flight = self._sent[peer] - self._acknowledged[peer]
-        has_room = not in_flight or in_flight + cost <= self._bound
+        has_room = not in_flight or in_flight + cost <= self._bounds[peer]
         if has_room:
             self._sent[peer] += cost
         return has_room
@@ -32,7 +38,7 @@ class Credits:
     def required_credit(self, peer: str, cost: int) -> int:
         """Return the total that `peer` must acknowledge before `cost` may be sent."""
         sent = self._sent[peer]
-        return min(sent, max(0, sent + cost - self._bound))
+        return min(sent, max(0, sent + cost - self._bounds[peer]))
 
     def update(self, peer: str, total: int) -> bool:
         """Record that `peer` has acknowledged `total` bytes; False if it had before.

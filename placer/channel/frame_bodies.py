@@ -1,5 +1,5 @@
-"""What both transports between processes put into frames: HELLO, ABORT, and the types
-of a message.
+"""The msgpack bodies of frames: who a node is, the cause of a failure, and the types of
+a message.
 
 Bytes that arrive are decoded into exactly these types and no others, and sizes are
 checked before anything is allocated. Nothing is ever executed: no pickle.
@@ -22,6 +22,7 @@ from placer.channel.payload import (
     MAX_EXTENT,
     MAX_RANK,
 )
+from placer.channel.peers import MAX_CHAIN, Doing, Status
 from placer.channel.types import Array, ArrayType
 from placer.memory.aligned import aligned_offsets
 
@@ -30,6 +31,10 @@ CACHED_TYPES: Final = 8 << 10
 MAX_TEXT: Final = 8192
 """Characters of a text that a node accepts from another."""
 
+MAX_INCOMPLETE: Final = 2048
+"""Messages that arrive at the same time at most."""
+
+_Number = Annotated[int, msgspec.Meta(ge=0)]
 _Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 _Code = Annotated[int, msgspec.Meta(ge=0, lt=len(DTYPES))]
 _Size = Annotated[int, msgspec.Meta(ge=0, le=MAX_EXTENT)]
@@ -42,13 +47,48 @@ class InvalidFrame(Exception):  # noqa: N818 - the outcome of a check
     """A frame that does not pass a check; the text says which check."""
 
 
+class Refused(InvalidFrame):
+    """A HELLO of a node that is not of this run; the text says why, also to that node."""
+
+
 class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The sender, the receiver, and the sorted names of all nodes, which must agree."""
+    """The run and the build, the sender, the receiver, and the sorted names of all nodes,
+    on which both must agree."""
 
     job: _Text
+    build: _Text
     node: _Text
     to: _Text
     nodes: list[_Text]
+
+
+class Greeting(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
+):
+    """The body of a HELLO.
+
+    Attributes:
+        hello: who the sender is.
+        window: the bytes that the receiver of this may send before the sender of this
+            has acknowledged them.
+        incarnation: a random number of the sender's process: another one is a restart.
+        expected: the number of the next message that the sender expects.
+        incomplete: the numbers of the messages that have not arrived completely, with
+            the number of their pieces that have.
+        nonce: random bytes of the sender of this.
+        mac: an authentication code of the others and of the nonce of the receiver, with
+            the key of the run; empty without one.
+    """
+
+    hello: Hello
+    window: _Number
+    incarnation: _Number
+    expected: _Number = 1
+    incomplete: Annotated[
+        list[tuple[_Number, _Number]], msgspec.Meta(max_length=MAX_INCOMPLETE)
+    ] = []
+    nonce: bytes = b""
+    mac: bytes = b""
 
 
 class ArrayTypes(NamedTuple):
@@ -67,8 +107,13 @@ class ArrayTypes(NamedTuple):
 
 Body = TypeVar("Body")
 encode = msgspec.msgpack.Encoder().encode
-_HELLO: Final = msgspec.msgpack.Decoder(Hello)
+_GREETING: Final = msgspec.msgpack.Decoder(Greeting)
 _CAUSE: Final = msgspec.msgpack.Decoder(tuple[_Text, _Text, _Text])
+_STATUS: Final = msgspec.msgpack.Decoder(
+    Annotated[
+        tuple[tuple[_Text, _Text, float], ...], msgspec.Meta(max_length=MAX_CHAIN)
+    ]
+)
 _TYPES: Final = msgspec.msgpack.Decoder(_Types)
 
 
@@ -82,9 +127,9 @@ def decode(
         raise InvalidFrame(str(error)) from None
 
 
-def read_hello(body: bytes | memoryview[int]) -> Hello:
+def read_greeting(body: bytes | memoryview[int]) -> Greeting:
     """Decode the body of a HELLO; raises InvalidFrame when it is malformed."""
-    return decode(_HELLO, body)
+    return decode(_GREETING, body)
 
 
 def encode_cause(cause: Cause) -> bytes:
@@ -96,6 +141,16 @@ def encode_cause(cause: Cause) -> bytes:
 def read_cause(body: bytes | memoryview[int]) -> Cause:
     """Decode the body of an ABORT; raises InvalidFrame when it is malformed."""
     return Cause(*decode(_CAUSE, body))
+
+
+def encode_status(status: Status) -> bytes:
+    """Return the body of a STATUS."""
+    return encode([(node, what[:MAX_TEXT], since) for node, what, since in status])
+
+
+def read_status(body: bytes | memoryview[int]) -> Status:
+    """Decode the body of a STATUS; raises InvalidFrame when it is malformed."""
+    return tuple(Doing(*each) for each in decode(_STATUS, body))
 
 
 def encode_types(arrays: Sequence[Array]) -> bytes:

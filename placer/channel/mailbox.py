@@ -1,45 +1,49 @@
-"""The state that all transports share: received messages, credits, and who waits.
+"""The state of a node's channel: received messages, credits, and who waits.
 
-Every transport delivers messages here, and every call of the program blocks here. One
-lock guards all of it. The transport's `on_credit` is called without the lock, because
-it may enter another mailbox.
+Messages are delivered here, and every call of the program blocks here. One lock guards
+all of it. `on_credit` is called without the lock, because it may enter another mailbox.
 
-A transport may set `FrameReader`s. Then there is no thread between socket and program:
-the first thread that waits for a peer reads the connection of that peer itself, and
-other threads that wait for the same peer sleep until it has read something. This saves
-the switch from one thread to another, which takes longer than a small message does.
+There need be no thread between the connections and the program: with a `reader`, the
+first thread that waits for anything reads all connections itself, and threads that wait
+meanwhile sleep until it has read what they wait for. This saves the switch from one
+thread to another, which takes longer than a small message does.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
-from placer.channel.cause import Aborted, Cause
+from placer.channel.cause import Aborted, Cause, DeadlineError
 from placer.channel.credits import Credits
 from placer.channel.message import MESSAGE_COST, Message
+from placer.channel.peers import Status
 from placer.channel.types import Array, Key, Limits, Piece
 from placer.errors import RunError, did_you_mean
 
+FIRST_PAUSE: Final = 0.005
+"""Seconds of a wait after which a peer that asks again has messages acknowledged early
+again; the pause then doubles."""
+
 
 class FrameReader(Protocol):
-    """Reads the frames that arrive on the connection of one peer.
+    """Reads the frames that arrive on the connections of all peers.
 
     The mailbox calls it, and lets one thread at a time read.
     """
 
     def read(self, timeout: float) -> bool:
-        """Handle the next frame, waiting up to `timeout` seconds for it.
+        """Handle what has arrived, waiting up to `timeout` seconds for it.
 
-        False when no frame came. Returns early when the run has failed or ended.
+        False when nothing came. Returns early when the run has failed or ended.
         """
 
     def reading_stopped(self) -> None:
-        """Note that no thread reads the connection any more.
+        """Note that no thread reads the connections any more.
 
         Called with the mailbox's lock held.
         """
@@ -49,8 +53,7 @@ class Mailbox:
     """The messages of one node and every wait of its program; safe to use from threads.
 
     `on_credit(source, total)` is called when this node has acknowledged `total` bytes
-    to `source`; the transport passes the total to `update_credit` of the other mailbox.
-    `readers` has the peers whose connections the threads that wait are to read.
+    to `source`, which is told to call `update_credit` of its mailbox with that.
     """
 
     def __init__(
@@ -66,10 +69,11 @@ class Mailbox:
         self.bytes_received = 0
         self.aborted: Cause | None = None
         self.departed: set[str] = set()
-        self.readers: Mapping[str, FrameReader] = {}
+        self.reader: FrameReader | None = None
+        self.is_read = False  # a thread reads the connections
+        self.status_of: Callable[[str], Status] = lambda peer: ()
         self._limits = limits
         self._on_credit = on_credit
-        self.being_read: set[str] = set()  # peers whose connection a thread reads
         self._closed = False
         self._lock = threading.RLock()  # entering it is cheaper than the condition
         self._changed = threading.Condition(self._lock)
@@ -78,13 +82,10 @@ class Mailbox:
         self._queues: dict[tuple[str, Key], deque[Message]] = {}
         # Messages by source, claimed or not, whose cost was not granted back yet.
         self._unacknowledged: dict[str, list[Message]] = defaultdict(list)
-        # The `out` of each receive that waits, so that a transport can write into it.
-        self._posted_outs: dict[tuple[str, Key], Sequence[Array | None]] = {}
-        self._credits = Credits(self.peers, limits.bound)
+        # The credit that peers ask for, because they wait to send.
+        self._wanted: dict[str, int] = {}
+        self._credits = Credits(self.peers, limits.window(len(self.peers)))
         self._waits: dict[object, tuple[str, ...]] = {}  # the peers of each wait
-        # Peers whose messages a thread waits for together with those of others, with
-        # the number of such threads: it cannot read all of their connections itself.
-        self._awaited: Counter[str] = Counter()
         self._listeners: dict[int, Callable[[str], None]] = {}
 
     # Called by the program, through the channel.
@@ -132,13 +133,13 @@ class Mailbox:
         self, source: str, key: Key, out: Sequence[Array | None] | None
     ) -> list[Array]:
         """Wait for a message, acknowledge it, and return its arrays."""
-        message = self._claim_message((source,), key, out)
+        message = self._claim_message((source,), key)
         return self._collect(message, out)
 
     def receive_any(self, sources: Sequence[str], key: Key) -> tuple[str, list[Array]]:
         """Wait for a message of any of the sources, acknowledge it, and return its
         source and arrays."""
-        message = self._claim_message(tuple(sources), key, None)
+        message = self._claim_message(tuple(sources), key)
         return message.source, self._collect(message, None)
 
     def _collect(
@@ -157,7 +158,7 @@ class Mailbox:
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
         """Wait for a message, return it piece by piece, then acknowledge it."""
-        message = self._claim_message((source,), key, None)
+        message = self._claim_message((source,), key)
         try:
             yield from message.pieces(partial(self._wait, (source,), key, own=message))
         finally:
@@ -199,17 +200,12 @@ class Mailbox:
         with self._lock:
             self._closed = True
             self._wake()
-            while self.being_read:
+            while self.is_read:
                 self._sleep(None)
             self._queues.clear()
             self._unacknowledged.clear()
 
     # Called by the transport.
-
-    def posted_out(self, source: str, key: Key) -> Sequence[Array | None] | None:
-        """Return the `out` of the `receive` that waits for this message, once."""
-        with self._lock:
-            return self._posted_outs.pop((source, key), None)
 
     def deliver(self, message: Message) -> None:
         """Store a message that has arrived; more of its payload may follow."""
@@ -218,19 +214,27 @@ class Mailbox:
             self.bytes_received += message.nbytes
             self._queues.setdefault(address, deque()).append(message)
             self._unacknowledged[message.source].append(message)
-            # The waiting receive gets this message. A second message of the same
-            # address must not be written into the same `out`.
-            self._posted_outs.pop(address, None)
             self._wake()
             listener = self._listeners.get(message.key.edge)
         if listener is not None:
             listener(message.source)
+
+    def set_bound(self, peer: str, bound: int) -> None:
+        """Set how many bytes may be on the way to a peer: what that one has room for."""
+        with self._lock:
+            self._credits.set_bound(peer, bound)
 
     def update_credit(self, peer: str, total: int) -> None:
         """Record that `peer` has acknowledged `total` bytes of what was sent to it."""
         with self._lock:
             if self._credits.update(peer, total):
                 self._wake()
+
+    def ask_credit(self, peer: str, wanted: int) -> None:
+        """Record that `peer` waits to send until `wanted` bytes are acknowledged."""
+        with self._lock:
+            self._wanted[peer] = wanted
+            self._wake()
 
     def granted_credit(self, source: str) -> int:
         """Return the total that this node has acknowledged to `source`, in bytes."""
@@ -257,20 +261,27 @@ class Mailbox:
         with self._lock:
             self._wake()
 
-    def read(self, peer: str) -> bool:
-        """Handle the next frame of `peer` if one has arrived, without waiting.
+    def read(self) -> bool:
+        """Handle what has arrived, without waiting.
 
-        False when none has arrived, and while another thread reads that connection.
+        False when nothing has arrived, and while another thread reads.
         """
         with self._lock:
-            if peer in self.being_read or self._closed:
+            if self.is_read or self._closed or self.reader is None:
                 return False
-            self.being_read.add(peer)
+            self.is_read = True
         try:
-            return self.readers[peer].read(0)
+            return self.reader.read(0)
         finally:
             with self._lock:
-                self._stop_reading(peer)
+                self._stop_reading()
+
+    def change_needs(self, change: Callable[[], object] = lambda: None) -> None:
+        """Call `change`, which changes whether the reader needs a thread that reads."""
+        with self._lock:
+            change()
+            if not self.is_read and self.reader is not None:
+                self.reader.reading_stopped()
 
     def detach_all(self, peer: str) -> None:
         """Copy all messages of `peer` out of its buffers: it wants to end its run."""
@@ -313,20 +324,14 @@ class Mailbox:
             self.bytes_sent += nbytes
         return claimed
 
-    def _claim_message(
-        self,
-        sources: tuple[str, ...],
-        key: Key,
-        out: Sequence[Array | None] | None,
-    ) -> Message:
+    def _claim_message(self, sources: tuple[str, ...], key: Key) -> Message:
         """Wait for a message of any of the sources and remove it from its queue, without
-        acknowledging it. Only the message of a single source can be written to `out`."""
+        acknowledging it."""
         addresses = dict.fromkeys((source, key) for source in sources)
-        address = (sources[0], key)
         claimed: list[Message] = []
 
         def arrived() -> bool:
-            found: tuple[str, Key] | None = address
+            found: tuple[str, Key] | None = (sources[0], key)
             if len(addresses) > 1:  # the queues are in the order of their first message
                 found = next((each for each in self._queues if each in addresses), None)
             messages = self._queues.pop(found, None) if found is not None else None
@@ -335,19 +340,11 @@ class Mailbox:
                 claimed.append(messages.popleft())
                 if messages:  # the next message of this source comes after the others
                     self._queues[found] = messages
-            elif out is not None:
-                self._posted_outs.setdefault(address, out)
             return bool(claimed)
 
         for source in sources:
             self._check_peer(source)
-        try:
-            self._wait(sources, key, arrived)
-        finally:
-            if out is not None:
-                with self._lock:
-                    if self._posted_outs.get(address) is out:
-                        del self._posted_outs[address]
+        self._wait(sources, key, arrived)
         return claimed[0]
 
     def _wait(
@@ -362,36 +359,32 @@ class Mailbox:
         """Block until `ready`, which is called with the lock held.
 
         `key` is the address of the message that is waited for, from any of `peers`, or
-        with `sending` of the message that is to be sent to the only one. `own` is the message whose rest is waited
-        for, if any: it is not acknowledged early.
+        with `sending` of the message that is to be sent to the only one. `own` is the
+        message whose rest is waited for, if any: it is not acknowledged early.
         """
         # A node that waits acknowledges messages that its program has not received yet,
         # because the bound could otherwise turn the order of receives into a deadlock:
-        # - Stored messages of `peers` arrived before the one that is waited for. The
-        #   peer may need their room to send it, so they are acknowledged at once.
-        # - The chain of who waits for whom may pass through other nodes, so messages of
-        #   all peers are acknowledged when the wait has lasted for `beat` seconds. The
-        #   pause then doubles: each round lets every peer send another `bound` bytes,
-        #   so the bytes stored here grow only with the logarithm of the wait.
+        # what it waits for may be, through any chain of nodes that wait for each other,
+        # behind a message for which the bound has no room. So a peer that asks for room
+        # gets it at once, once in each wait; and again if it asks when the wait has
+        # lasted for `FIRST_PAUSE`, then twice that, and so on: each round lets a peer
+        # send another `bound` bytes, so the bytes stored here grow only with the
+        # logarithm of the wait.
         #
-        # One thread reads the connection of a peer. Everything that can make `ready`
-        # true for another thread that waits for the same peer passes through it, and
-        # `deliver`, `update_credit` and `mark_departed` wake that thread. When the
-        # reader has what it waits for, `_stop_reading` wakes the others, and the first
-        # of them reads on. A reader itself is not woken by `_changed`: the transport
-        # ends its `read` at an abort or a close. A thread that waits for several peers
-        # reads none of them: the session's thread does.
-        peer, is_single = peers[0], len(peers) == 1
+        # The first thread that waits reads the connections; everything that can make
+        # `ready` true for other threads passes through it, and `deliver`,
+        # `update_credit` and so on wake them. When it has what it waits for, it wakes
+        # the others, and the first of them reads on. The thread that reads is not woken
+        # by `_changed`: its `read` ends with what arrives, at an abort, or a close.
         start = -1.0  # the clock is read only if this has to wait
-        pause, deadline = self._limits.beat, self._limits.deadline
+        pause, deadline = FIRST_PAUSE, self._limits.deadline
+        served: set[str] = set()  # peers that have asked, since the last pause
         token = object()
         is_reader = False
         try:
             while True:
+                stored: list[Message] = []
                 with self._lock:
-                    if is_reader:
-                        is_reader = False
-                        self._stop_reading(peer)
                     # The order matters: a failed run fails every call, but a message
                     # that arrived before its source departed can still be received.
                     # Nothing can be sent to a peer that has departed.
@@ -399,11 +392,10 @@ class Mailbox:
                         self._check_run()
                     is_gone = self.departed.issuperset(peers)
                     if not (is_gone and sending) and ready():
-                        self._end_wait(token)
-                        return
+                        break
                     if is_gone:
                         raise RunError(
-                            f"{self.node} cannot send {key}: {peer} has ended its run"
+                            f"{self.node} cannot send {key}: {peers[0]} has ended its run"
                             if sending
                             else f"{self.node} waits for {key} from {_any_of(peers)}, "
                             "which has ended its run"
@@ -411,76 +403,72 @@ class Mailbox:
                     now = time.monotonic()
                     if start < 0:
                         start = now
-                        self._begin_wait(token, peers)
+                        self._waits[token] = peers
                     waited = now - start
                     if waited >= deadline:
                         what = (
-                            f"{peer} to receive what it was sent before {key}"
+                            f"{peers[0]} to receive what it was sent before {key}"
                             if sending
                             else f"{key} from {_any_of(peers)}"
                         )
-                        raise RunError(
-                            f"{self.node} waited {deadline:g} s for {what}",
-                            hint="a longer --deadline waits longer",
-                        )
-                    lists = [self._unacknowledged[each] for each in peers]
-                    if waited >= pause:
-                        # Several pauses may have passed while the process was stopped;
-                        # the timeout below must not be negative.
-                        while pause <= waited:
-                            pause *= 2
-                        lists = [*self._unacknowledged.values()]
-                    stored = [x for xs in lists for x in xs if x is not own]
-                    timeout = min(deadline, pause) - waited
-                    # With messages to acknowledge, do that and look again: it may take
-                    # long, and `ready` may be true by then.
+                        raise self._deadline_error(what, peers)
+                    timeout = deadline - waited
+                    if self._wanted:
+                        if waited >= pause:
+                            served.clear()
+                            while pause <= waited:
+                                pause *= 2
+                        stored = self._asked_for(served, own)
+                        timeout = min(deadline, pause) - waited
+                    # With messages to acknowledge, do that and look again.
                     if not stored:
-                        is_reader = (
-                            is_single
-                            and peer in self.readers
-                            and peer not in self.being_read
-                        )
-                        if is_reader:
-                            self.being_read.add(peer)
-                        else:
+                        if not is_reader and self.reader is not None:
+                            is_reader = not self.is_read
+                            self.is_read = True
+                        if not is_reader:
                             self._sleep(timeout)
-                # Without the lock: reading enters `deliver`, and copying is slow.
-                if is_reader:
-                    self.readers[peer].read(timeout)
-                elif stored:
-                    for message in stored:
-                        message.detach()
-                        self._acknowledge(message)
-        except BaseException:
+                # Without the lock: reading enters `deliver`.
+                for message in stored:
+                    self._acknowledge(message)
+                if is_reader and not stored:
+                    assert self.reader is not None
+                    self.reader.read(timeout)
+        finally:
             with self._lock:
-                self._end_wait(token)
+                self._waits.pop(token, None)
                 if is_reader:
-                    self._stop_reading(peer)
-            raise
+                    self._stop_reading()
 
-    def _begin_wait(self, token: object, peers: tuple[str, ...]) -> None:
-        """Note that a thread waits; called with the lock held."""
-        self._waits[token] = peers
-        if len(peers) > 1:
-            self._awaited.update(peers)
-            for peer in self.readers.keys() & set(peers):
-                self.readers[peer].reading_stopped()
+    def _deadline_error(self, what: str, peers: tuple[str, ...]) -> DeadlineError:
+        """Return the error of a wait for `what`; its cause is what the last node of the
+        chain does."""
+        text = f"{self.node} waited {self._limits.deadline:g} s for {what}"
+        status = self.status_of(peers[0]) if len(peers) == 1 else ()
+        if not status or status[-1].node == self.node or not status[-1].what:
+            return DeadlineError(text, None)
+        last = status[-1]
+        through = [each.node for each in status[:-1]]
+        chain = f", which waits for {last.node}" if through else ""
+        why = f"no progress for {last.seconds:.0f} s ({text}{chain})"
+        return DeadlineError(text, Cause(last.node, last.what, why))
 
-    def _end_wait(self, token: object) -> None:
-        """Note that a thread waits no more; called with the lock held."""
-        peers = self._waits.pop(token, ())
-        if len(peers) > 1:
-            self._awaited.subtract(peers)
+    def _asked_for(self, served: set[str], own: Message | None) -> list[Message]:
+        """Return the messages of peers that ask for room, and add these to `served`;
+        called with the lock held."""
+        result = []
+        for peer, wanted in list(self._wanted.items()):
+            if self._credits.granted(peer) >= wanted:
+                del self._wanted[peer]
+            elif peer not in served:
+                served.add(peer)
+                result += [m for m in self._unacknowledged[peer] if m is not own]
+        return result
 
-    def is_awaited(self, peer: str) -> bool:
-        """Whether a thread waits for messages of this peer that another one has to
-        read."""
-        return self._awaited[peer] > 0
-
-    def _stop_reading(self, peer: str) -> None:
-        """Let other threads read from `peer`; called with the lock held."""
-        self.being_read.discard(peer)
-        self.readers[peer].reading_stopped()
+    def _stop_reading(self) -> None:
+        """Let another thread read; called with the lock held."""
+        self.is_read = False
+        if self.reader is not None:
+            self.reader.reading_stopped()
         self._wake()
 
     def _acknowledge(self, message: Message) -> None:

@@ -65,9 +65,15 @@ class MemoryChannel(Channel):
             view.flags.writeable = False
             views.append(view)
         nbytes = sum(array.nbytes for array in arrays)
-        self.mailbox.reserve(to, key, nbytes, nbytes)
-        message = Message(self.node, key, nbytes, nbytes, views)
-        self.others[to].mailbox.deliver(message)
+        other = self.others.get(to)
+
+        def ask(wanted: int) -> None:
+            assert other is not None
+            other.mailbox.ask_credit(self.node, wanted)
+
+        self.mailbox.reserve(to, key, nbytes, nbytes, ask)
+        assert other is not None
+        other.mailbox.deliver(Message(self.node, key, nbytes, nbytes, views))
 
     def _on_credit(self, source: str, total: int) -> None:
         self.others[source].mailbox.update_credit(self.node, total)

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
 
 from placer.channel import payload
+from placer.channel.frames import Contents
+from placer.channel.payload import as_bytes
+from placer.channel.pieces import (
+    PIECE,
+    Fragment,
+    copied_pieces,
+    in_array,
+    in_piece,
+    piece_bytes,
+    piece_layout,
+)
 from placer.channel.types import Array, Key, Piece
+from placer.memory.aligned import ALIGNMENT
+from placer.memory.arena import Arena
 
 MESSAGE_COST = 64
 """Bytes that a message costs besides its payload, so that empty ones are bounded."""
+AHEAD: Final = 8
+"""Pieces that are sent before the program has consumed the one it uses."""
 
 Wait = Callable[[Callable[[], bool]], None]
 """Blocks until the predicate is true, which is called with the mailbox locked."""
@@ -45,12 +64,203 @@ class Message:
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
         """Return the arrays piece by piece; see `protocol.Channel.pieces`."""
-        for i, array in enumerate(self.arrays):
-            if array.size:
-                yield i, 0, array.reshape(-1)
+        flat = [array.reshape(-1) for array in self.arrays]
+        types = tuple((array.dtype, array.shape) for array in self.arrays)
+        for fragments in piece_layout(types):
+            for part in fragments:
+                yield part.array, part.first, in_array(flat[part.array], part)
 
     def detach(self) -> None:
-        """Copy the payload out of the transport's buffers, now and as more arrives.
+        """Receive all of the message, also while the program uses none of it: its source
+        wants to end its run."""
 
-        Called when the source may need the room before the program consumes this.
-        """
+
+class PiecedMessage(Message):
+    """A message whose payload arrives in pieces, in the order of its layout.
+
+    A piece arrives in a chunk of the sender's pool or over the connection. It is put
+    into the arrays of the message once the program waits for all of it (`collect`), and
+    else stays where it is, or in a buffer of its own, until `pieces` returns views of
+    it. Before the program asks for the message, its sender may send `allowed` pieces;
+    then as many as `allow(pieces)` has told it. So a message that nobody receives yet
+    takes little memory, and does not fill the connection that others need.
+
+    The thread that reads the connection calls `room` for the next piece, and `add` when
+    it has arrived, or `add_chunk`. One thread of the program consumes the message. A
+    chunk or buffer is released exactly once, by whoever takes it out of `_held`.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        contents: Contents,
+        views: Mapping[int, Array],
+        allowed: int,
+        allow: Callable[[int], None],
+        arena: Arena,
+    ) -> None:
+        nbytes, copied_nbytes = contents.arrays.total, contents.copied_nbytes
+        super().__init__(source, contents.key, nbytes, copied_nbytes, [])
+        self._types = contents.arrays.types
+        self._views = views  # the arrays in shared memory, by index
+        self._layout = copied_pieces(self._types, views)
+        self.allowed = min(allowed, len(self._layout))
+        self._allow = allow
+        self._arena = arena
+        self._lock = threading.Lock()  # guards what follows
+        self.arrived = 0
+        self._consumed = 0  # pieces that `pieces` has returned
+        # Where each piece is that is not in the arrays, and what frees that.
+        self._held: dict[int, tuple[Array, Callable[[], None]]] = {}
+        self._spare: list[Array] = []
+        self._flat: list[Array] = []  # the arrays, flattened
+        self._discarded = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all pieces have arrived."""
+        return self.arrived == len(self._layout)
+
+    # Called by the thread that reads the connection.
+
+    def room(self) -> tuple[int, list[memoryview[int]]]:
+        """Return the length of the next piece, and where to receive it."""
+        index = self.arrived
+        fragments = self._layout[index]
+        nbytes = piece_bytes(fragments, self._types)
+        with self._lock:
+            self._free(index)  # of a connection that broke during this piece
+            if self._flat and index >= self._consumed:
+                return nbytes, self._array_views(fragments)
+            buffer = self._hold_buffer(index)
+            return nbytes, [buffer[:nbytes].data]
+
+    def add(self) -> None:
+        """Record that the next piece has arrived where `room` said."""
+        with self._lock:
+            self._settle(self.arrived)
+            self.arrived += 1  # last: the program looks at it without the lock
+
+    def add_chunk(self, chunk: Array, release: Callable[[], None]) -> None:
+        """Record that the next piece has arrived in a chunk; `release` returns it."""
+        with self._lock:
+            self._held[self.arrived] = chunk, release
+            self._settle(self.arrived)
+            self.arrived += 1
+
+    def empty_chunks(self) -> None:
+        """Copy what has arrived, but is not in use, out of its chunks."""
+        with self._lock:
+            for index in range(self._consumed, self.arrived):
+                if index in self._held:
+                    old, release = self._held.pop(index)
+                    np.copyto(self._hold_buffer(index), old)
+                    release()
+
+    # Called by the program.
+
+    def collect(
+        self, out: Sequence[Array | None] | None, what: Callable[[], str], wait: Wait
+    ) -> list[Array]:
+        """Return the arrays; the pieces are received into them."""
+        self._place(out)
+        wait(lambda: self.is_complete)
+        return payload.fill_out(out, self.arrays, what)
+
+    def pieces(self, wait: Wait) -> Iterator[Piece]:
+        """Return the pieces as views of where they are."""
+        views = {i: view.reshape(-1) for i, view in self._views.items()}
+        index = 0  # of the next piece that is sent
+        self._allow_up_to(AHEAD)
+        try:
+            for fragments in piece_layout(self._types):
+                buffer = None
+                is_sent = any(part.array not in views for part in fragments)
+                if is_sent:
+                    wait(self._arrival_of(index + 1))
+                    with self._lock:
+                        self._consumed = index + 1
+                        buffer, _ = self._held.get(index, (None, None))
+                for part in fragments:
+                    if part.array in views:
+                        piece = in_array(views[part.array], part)
+                    elif buffer is None:
+                        piece = in_array(self._flat[part.array], part)
+                    else:
+                        piece = in_piece(buffer, part, self._types[part.array][0])
+                    yield part.array, part.first, piece
+                if is_sent:
+                    # In this order the frame that allows more returns chunks, too.
+                    if index + 1 + AHEAD // 2 >= self.allowed:
+                        self._allow_up_to(index + 1 + AHEAD)
+                    with self._lock:
+                        self._free(index)
+                    index += 1
+        finally:
+            with self._lock:
+                self._discarded = True
+                for held in [i for i in self._held if i < self.arrived]:
+                    self._free(held)
+            self._allow_up_to(len(self._layout))
+
+    def detach(self) -> None:
+        """Receive all of the message into arrays; see `Message.detach`."""
+        self._place(None)
+
+    def _place(self, out: Sequence[Array | None] | None) -> None:
+        """Allocate the arrays, move what has arrived there, and ask for the rest."""
+        with self._lock:
+            if not self._flat and not self._discarded:
+                arrays = payload.allocate(self._types, self._arena, out, self._views)
+                self.arrays = arrays
+                self._flat = [array.reshape(-1) for array in arrays]
+                for index in range(self._consumed, self.arrived):
+                    self._settle(index)
+        self._allow_up_to(len(self._layout))
+
+    def _arrival_of(self, count: int) -> Callable[[], bool]:
+        return lambda: self.arrived >= count
+
+    def _allow_up_to(self, count: int) -> None:
+        count = min(count, len(self._layout))
+        if count > self.allowed:
+            self.allowed = count
+            self._allow(count)
+
+    # Called with the lock held.
+
+    def _settle(self, index: int) -> None:
+        """Move a piece into the arrays, if there are any, or drop it."""
+        if self._discarded:
+            self._free(index)
+        elif self._flat and index in self._held:
+            buffer, _ = self._held[index]
+            for part in self._layout[index]:
+                flat = self._flat[part.array]
+                np.copyto(in_array(flat, part), in_piece(buffer, part, flat.dtype))
+            self._free(index)
+
+    def _hold_buffer(self, index: int) -> Array:
+        """Return a buffer for a piece, which is freed with it."""
+        buffer = (
+            self._spare.pop()
+            if self._spare
+            else self._arena.allocate(np.uint8, (PIECE,))
+        )
+        self._held[index] = buffer, lambda: self._spare.append(buffer)
+        return buffer
+
+    def _free(self, index: int) -> None:
+        if index in self._held:
+            self._held.pop(index)[1]()
+
+    def _array_views(self, fragments: Sequence[Fragment]) -> list[memoryview[int]]:
+        """Return the parts of the arrays that a piece is received into, with a place for
+        the padding between them."""
+        views = []
+        for part in fragments:
+            view = as_bytes(in_array(self._flat[part.array], part)).data
+            views.append(view)
+            if padding := -len(view) % ALIGNMENT:
+                views.append(memoryview(bytearray(padding)))
+        return views

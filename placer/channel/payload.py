@@ -1,9 +1,4 @@
-"""The payload of a message: checks of its arrays, and its chunks on the wire.
-
-The payload is the bytes of the arrays, in C order, one after the other without gaps. It
-is sent in chunks of at most `CHUNK` bytes: large arrays are split without a copy, and
-consecutive small arrays are joined into one chunk.
-"""
+"""The arrays of a message: checks of those that are sent, memory for those received."""
 
 from __future__ import annotations
 
@@ -20,19 +15,12 @@ from placer.errors import RunError
 from placer.memory.arena import Arena
 from placer.types import ITEM_BYTES
 
-CHUNK: Final = 1 << 20
-"""Bytes of a chunk at most."""
-JOIN: Final = 64 << 10
-"""Arrays of fewer bytes are joined into one chunk: a copy is cheaper than a frame."""
-
 MAX_RANK: Final = 32
 """Dimensions of an array at most."""
 MAX_ARRAYS: Final = 16384
 """Arrays of a message at most."""
 MAX_EXTENT: Final = 2**48
 """The product of the nonzero dimensions of an array at most."""
-
-Chunk = bytes | memoryview
 
 # The index in this tuple is the code of the dtype on the wire.
 DTYPES: Final[tuple[np.dtype[Any], ...]] = tuple(
@@ -75,28 +63,6 @@ def as_bytes(array: Array) -> npt.NDArray[np.uint8]:
     `memoryview.cast` would refuse bfloat16 and empty shapes.
     """
     return array.reshape(-1).view(np.uint8)
-
-
-def split_payload(arrays: Sequence[Array]) -> list[Chunk]:
-    """Return the payload in chunks of 1 to `CHUNK` bytes; none if it is empty."""
-    chunks: list[Chunk] = []
-    joined: list[bytes] = []
-    length = 0
-    for array in arrays:
-        if array.nbytes < JOIN:
-            joined.append(array.tobytes())
-            length += array.nbytes
-            if length < JOIN:
-                continue
-        if length:
-            chunks.append(b"".join(joined))
-            joined, length = [], 0
-        if array.nbytes >= JOIN:
-            flat = as_bytes(array).data
-            chunks += [flat[at : at + CHUNK] for at in range(0, flat.nbytes, CHUNK)]
-    if length:
-        chunks.append(b"".join(joined))
-    return chunks
 
 
 def fill_out(

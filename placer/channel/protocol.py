@@ -36,6 +36,7 @@ import numpy.typing as npt
 from placer.channel import payload
 from placer.channel.cause import Aborted, Cause
 from placer.channel.mailbox import Mailbox
+from placer.channel.peers import PeerEvent
 from placer.channel.types import Array, Key, Limits, Piece
 from placer.errors import RunError
 from placer.memory import aligned
@@ -54,6 +55,11 @@ class Channel(ABC):
     the thread that finds it: so that a process that is blocked outside the channel can
     be ended.
 
+    `on_peer`, which may be set, is called with each change of a peer's state, in the
+    thread that finds it. `describe`, which may be set,
+    returns what this node does, such as "step 5", for the errors of other nodes; it is
+    called about once a second, from any thread.
+
     A transport implements what is abstract here.
 
     Args:
@@ -65,6 +71,8 @@ class Channel(ABC):
     def __init__(self, node: str, peers: Sequence[str], **limits: Any) -> None:
         self.node = node
         self.on_abort: Callable[[Cause], object] = lambda cause: None
+        self.on_peer: Callable[[PeerEvent], object] = lambda event: None
+        self.describe: Callable[[], str] = lambda: ""
         self._limits = Limits(**limits)
         self.mailbox = Mailbox(node, peers, self._limits, self._on_credit)
         self._closed = False

@@ -1,64 +1,92 @@
-"""A channel between processes: how a run starts, stays alive, fails and ends.
+"""The channel of a node that is a process of its own: how a run starts, stays alive, fails
+and ends.
 
-All of this is the same for every transport between processes; a transport moves frames
-(`shared`, `tcp`, `zeromq`). The session of a node has one thread. It connects the peers, sends
-heartbeats, finds peers that are silent, and reports failures, so a node that computes
-for minutes stays alive for the others.
+The session of a node has one thread. It connects the peers, sends heartbeats, finds
+peers that are silent, and reports failures, so a node that computes for minutes stays
+alive for the others. It reads connections only where no thread of the program does.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
+import select
 import threading
 import time
-from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
+from placer.channel import frame_bodies, frames
 from placer.channel.cause import Aborted, Cause
-from placer.channel.endpoint import loopback_endpoint
-from placer.channel.frame_bodies import Hello
-from placer.channel.liveness import Liveness
+from placer.channel.endpoint import parse_endpoint, show_endpoint
+from placer.channel.frame_bodies import Greeting, Hello, InvalidFrame, Refused
+from placer.channel.frame_socket import FrameSocket
+from placer.channel.frames import CLEAR, INLINE, Kind, describe_arrays
+from placer.channel.joining import Joining
+from placer.channel.keys import Key as Secret
+from placer.channel.link import MAX_EAGER, Link
+from placer.channel.peers import OwnStatus, PeerEvent, Peers, PeerState, Status
+from placer.channel.pieces import PIECE
+from placer.channel.pool import MAX_CHUNKS
 from placer.channel.protocol import Channel
+from placer.channel.region import Bytes, Region, Regions, is_supported
+from placer.channel.types import Array, Key
 from placer.errors import RunError, did_you_mean
 from placer.memory.arena import Arena
 
 CONNECT_PAUSE: Final = 0.02
 """Seconds between two attempts to connect to peers that are not there yet."""
 LATE_JOIN_WAIT: Final = 5.0
-"""Seconds that a failed node stays for peers that have not connected yet: enough for
-nodes that were started together to come up."""
+"""Seconds that a failed node stays for peers that are not connected: enough for nodes
+that were started together to come up."""
 CLOSE_LINGER: Final = 1.0
 """Seconds that `close` waits until the last frames (GOODBYE, ABORT) are sent."""
+SPIN: Final = 100e-6
+"""Seconds to look for frames before sleeping: twice what a reply of a peer that is awake
+takes."""
+MAX_SPIN_SKIPS: Final = 256
+"""Waits without spinning at most, after spins that were in vain."""
+DRAIN_LIMIT: Final = 64
+"""Times that the session's thread reads before it looks at its other events."""
+MAX_EVENTS: Final = 64
+"""Sockets that are looked at before `epoll` is asked again."""
+_ENDED: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
 
 
 class Session(Channel):
-    """The channel of one node; every node is a process of its own on this machine.
+    """The channel of one node; every node is a process of its own.
 
-    Opening it starts its thread, which connects to the peers. A transport implements
-    what is abstract here and in `protocol.Channel`; `transport` is its name in errors.
+    Opening it starts its thread, which connects to the peers.
+
+    `links` maps each connected peer to its link: the session's thread adds, others
+    read. Two epolls report events: `_frames` those of the connections, to the thread
+    that reads; `_epoll` those that the session's thread looks at: new connections, the
+    end of established ones, and, while a sender is blocked and no thread of the program
+    reads, `_frames`. An eventfd is readable from a failure or the end of the run on,
+    and so ends every wait for a frame.
 
     Args:
         node: the name of this node.
         endpoints: the address of every node of the run ("worker:0" ->
             "127.0.0.1:4321").
-        job: a name that all nodes of a run have, and no other run. Processes that
-            cannot guess it are refused.
+        job: a name that all nodes of a run have, and no other run at the same addresses.
+        build: a digest of what the nodes run, which must be the same on all.
+        key: the key of the run. Without one only processes of the same user on this
+            machine can connect.
+        peers: the nodes to connect to; by default all others.
+        streams: how peers may be connected: "unix" (on this machine), "tcp", or both.
+        encrypt: whether to use TLS over TCP. Without it, connections are still
+            authenticated when they begin.
+        bind: the address `HOST:PORT` to listen at, if it is not that of `endpoints`.
         join_timeout: seconds that `join` waits at most.
         lost_after: seconds of silence after which a peer is lost.
         limits: the fields of `types.Limits`.
 
     Raises:
-        RunError: the node has no address or an address that is not loopback, another
-            process listens as this node, or the system lacks what the transport needs.
+        RunError: an address is missing or malformed, there is no key for TCP, or the node
+            cannot listen at its address.
     """
-
-    transport: ClassVar[str]
-    # `_open` sets these.
-    connected: Collection[str]
-    """The peers that are connected."""
-    _informed: Collection[str]
-    """The peers that know of the failure of this node."""
 
     def __init__(
         self,
@@ -66,35 +94,112 @@ class Session(Channel):
         endpoints: Mapping[str, str],
         job: str,
         *,
+        build: str = "",
+        key: Secret | None = None,
+        peers: Collection[str] | None = None,
+        encrypt: bool = True,
+        bind: str | None = None,
+        streams: Collection[str] = ("unix",),
         join_timeout: float = 600.0,
-        lost_after: float = 8.0,
+        lost_after: float = 60.0,
         **limits: Any,
     ) -> None:
         if node not in endpoints:
             raise RunError(
                 f"no address for node '{node}'", hint=did_you_mean(node, endpoints)
             )
-        self._addresses = {
-            name: loopback_endpoint(name, text) for name, text in endpoints.items()
+        if key is None and "tcp" in streams:
+            raise RunError(
+                f"{node}: connections over TCP need a key",
+                hint="`placer key new FILE` makes one; give every node --key FILE",
+            )
+        addresses = {
+            name: parse_endpoint(name, text) for name, text in endpoints.items()
         }
         self._names = sorted(endpoints)
-        super().__init__(node, [n for n in self._names if n != node], **limits)
+        among = self._names if peers is None else peers
+        super().__init__(
+            node, [n for n in self._names if n in among and n != node], **limits
+        )
+        self._window = self._limits.window(len(self.mailbox.peers))
         self._arena = Arena()  # of received arrays
-        self._endpoints = dict(endpoints)
-        self._job = job
+        self._endpoints = addresses
+        self._job, self._build = job, build
+        self._streams = streams
         self._join_timeout = join_timeout
         self._lost_after = lost_after
         self._tick = min(self._limits.beat / 2, lost_after / 16, 0.1)
-        self._liveness = Liveness(lost_after, self._limits.beat)
+        self._peers = Peers(lost_after, self._limits.beat)
+        self._own_status = OwnStatus(node)
+        self.on_peer = self.end_if_lost
         self._unreported: list[Cause] = []  # failures to report to the peers
         self._joined = False
         self._flushing = False
         self._close_lock = threading.Lock()
-        self._open()
+        self._incarnation = secrets.randbits(63)
+        self._incarnations: dict[str, int] = {}
+        self._over_tcp = "tls" if encrypt else "tcp"
+        self._shares = "unix" in streams and is_supported()
+        self._regions = Regions()
+        self.links: dict[str, Link] = {}
+        self._links_by_fd: dict[int, Link] = {}
+        self._blocked: set[Link] = set()  # those that may be blocked
+        self._watches_frames = False  # `_epoll` reports the next event of `_frames`
+        self._spin_skips = 0  # waits until the next spin
+        self._next_spin_skips = 1  # `_spin_skips` after the next spin in vain
+        self._epoll, self._frames = select.epoll(), select.epoll()
+        self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._eventfd_lock = threading.Lock()  # another thread may close it
+        try:
+            identities = None
+            if key is not None and "tcp" in streams and encrypt:
+                from placer.channel.tls import Identities
+
+                identities = Identities(key, node, self.mailbox.peers)
+            self._joining = Joining(
+                node,
+                job,
+                self,
+                {name: addresses[name] for name in (node, *self.mailbox.peers)},
+                addresses[node] if bind is None else parse_endpoint(node, bind),
+                streams,
+                key,
+                identities,
+                self._epoll,
+                self._arena,
+            )
+        except BaseException:
+            self._close_events()
+            raise
+        self._epoll.register(self._eventfd, select.EPOLLIN | select.EPOLLET)
+        self._epoll.register(self._frames, 0)
+        self._frames.register(self._eventfd, select.EPOLLIN)
+        self.mailbox.reader = self
+        self.mailbox.status_of = self.status_of
         self._thread = threading.Thread(
             target=self._run, name=f"placer channel of {node}", daemon=True
         )
         self._thread.start()
+
+    @property
+    def refused(self) -> int:
+        """The number of connections that were refused."""
+        return self._joining.refused
+
+    def streams(self) -> dict[str, str]:
+        """Return how bytes go to each peer: "shared memory", "unix socket", "tls" or
+        "tcp"."""
+        unix = "shared memory" if self._shares else "unix socket"
+        return {
+            peer: unix if link.socket.is_unix else self._over_tcp
+            for peer, link in self.links.items()
+        }
+
+    def status_of(self, peer: str) -> Status:
+        """Return what a peer last said that it does, and whom it waits for; empty if it
+        has said nothing."""
+        link = self.links.get(peer)
+        return () if link is None else link.status
 
     # Called by the program.
 
@@ -103,7 +208,7 @@ class Session(Channel):
         mailbox = self.mailbox
 
         def missing() -> list[str]:
-            return [peer for peer in mailbox.peers if peer not in self.connected]
+            return [peer for peer in mailbox.peers if peer not in self.links]
 
         mailbox.wait_until(
             lambda: not missing() or bool(mailbox.departed), self._join_timeout
@@ -113,17 +218,19 @@ class Session(Channel):
             left = ", ".join(sorted(mailbox.departed))
             raise RunError(f"{left} left before all had joined")
         if absent:
+            own = show_endpoint(self._endpoints[self.node])
             raise RunError(
-                "; ".join(
-                    f"{peer} did not join within {self._join_timeout:g} s "
-                    f"({self._endpoints[peer]})"
-                    for peer in absent
-                ),
-                hint=f"start the node; {self.node} is at {self._endpoints[self.node]} "
-                f"over {self.transport}, and all nodes of a run must use the same "
-                "transport",
+                "; ".join(self._absence(peer) for peer in absent),
+                hint=f"start the node with the same build and key; {self.node} is at {own}",
             )
         self._joined = True
+
+    def _absence(self, peer: str) -> str:
+        """Return that a peer did not join, and why as far as it is known."""
+        where = show_endpoint(self._endpoints[peer])
+        why = self._joining.reasons.get(peer)
+        text = f"{peer} did not join within {self._join_timeout:g} s ({where})"
+        return f"{text}: {why}" if why else text
 
     def abort(self, cause: Cause) -> None:
         """End the run on every node; see `protocol.Channel`."""
@@ -135,9 +242,9 @@ class Session(Channel):
         """Deliver what was sent, say goodbye, and leave no thread and no socket.
 
         Waits up to the deadline until the peers have what was sent to them. After a
-        failure nothing is delivered, but peers that have not connected yet get
+        failure nothing is delivered, but peers that are not connected get
         `LATE_JOIN_WAIT` seconds to connect and learn the cause: they would else wait
-        for this node until their own `join_timeout`.
+        for this node until it counts as lost.
         """
         # The order matters. The thread runs until everything is delivered, because it
         # handles acknowledgements. `_closed` then refuses new calls. The thread ends
@@ -149,7 +256,7 @@ class Session(Channel):
                 return
             if self.aborted is None and self._joined:
                 self._flush()
-            elif self.aborted is not None and not self._joined:
+            elif self.aborted is not None:
                 self.mailbox.wait_until(self._all_informed, LATE_JOIN_WAIT, failed=True)
             self._closed = True
             self._wake()
@@ -162,24 +269,126 @@ class Session(Channel):
         if not self._joined and self.aborted is None:
             raise RunError(f"{self.node}: the channel has not joined its peers yet")
 
+    def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
+        contents = describe_arrays(key, arrays, self._references(to, arrays))
+        link = self.links.get(to)
+        ask = link.send_beat if link is not None else None
+        nbytes = contents.arrays.total
+        self.mailbox.reserve(to, key, nbytes, contents.copied_nbytes, ask)
+        assert link is not None
+        link.send(contents, arrays)
+        if link.has_pending:
+            self._block(link)
+
+    def _references(
+        self, to: str, arrays: list[Array]
+    ) -> Mapping[int, tuple[int, int]]:
+        """Return the places of arrays that the peer can map."""
+        link = self.links.get(to)
+        if link is None or not link.socket.is_unix:
+            return {}
+        return self._regions.find(arrays)
+
+    def _on_credit(self, source: str, total: int) -> None:
+        """Acknowledge what the program received, now or with the next heartbeat."""
+        link = self.links[source]
+        threshold = self._window // 4
+        if not link.socket.is_unix:  # the source keeps what is not acknowledged
+            threshold = min(INLINE, threshold)
+        link.acknowledge(total, threshold)
+
+    def _allocate(self, nbytes: int) -> Bytes:
+        if self._shares:
+            return self._regions.allocate(nbytes, self.node)
+        return super()._allocate(nbytes)
+
+    def _pool_region(self) -> Region | None:
+        """Return the memory for the pool of a link."""
+        chunks = min(MAX_CHUNKS, self._window // PIECE)
+        if not self._shares or not chunks:
+            return None
+        return Region(0, chunks * PIECE, self.node)
+
     def _flush(self) -> None:
-        """Wait until everything that was sent has left this node."""
+        """Wait until every peer has what was sent to it."""
 
-        def delivered() -> bool:
-            return not self._undelivered_peers() - self.mailbox.departed
+        # A peer may lack its last messages, or, while its connection is broken, the
+        # GOODBYE would be lost.
+        def is_delivered() -> bool:
+            return not any(
+                link.ended or not link.is_delivered
+                for link in list(self.links.values())
+                if link.peer not in self.mailbox.departed
+            )
 
+        for link in self.links.values():
+            if not link.is_delivered and link.peer not in self.mailbox.departed:
+                # Its program may receive that later.
+                link.send_beat(flags=CLEAR)
         self._flushing = True
-        for peer in self._undelivered_peers() - self.mailbox.departed:
-            self._request_delivery(peer)
+        self.mailbox.change_needs()
         # A failure ends the flush; the caller finds it in `aborted`.
         with suppress(Aborted):
-            self.mailbox.wait_until(delivered, self._limits.deadline)
+            self.mailbox.wait_until(is_delivered, self._limits.deadline)
 
     def _all_informed(self) -> bool:
-        known = {*self._informed, *self.mailbox.departed}
-        return known.issuperset(self.mailbox.peers)
+        """Whether all peers know of the failure: a link begins with it."""
+        links = self.links
+        return all(
+            peer in self.mailbox.departed or (peer in links and links[peer].is_informed)
+            for peer in self.mailbox.peers
+        )
 
-    # For the transport.
+    # The interface of mailbox.FrameReader.
+
+    def read(self, timeout: float) -> bool:
+        """Handle what has arrived; see `mailbox.FrameReader`."""
+        events = self._spin() if timeout > 0 else []
+        has_read = False
+        for fd, event in events or self._frames.poll(timeout, MAX_EVENTS):
+            link = self._links_by_fd.get(fd)
+            if link is not None:
+                has_read = True
+                link.on_event(event)
+                if link.peer_clears and link not in self._blocked:
+                    self._block(link)
+        return has_read
+
+    def reading_stopped(self) -> None:
+        """Have the session's thread woken by what arrives next, while a sender is
+        blocked, here or (to close) at the peer."""
+        blocked = self._blocked
+        if blocked:
+            self._blocked = blocked = {link for link in blocked if link.is_blocked}
+        is_needed = (blocked or self._flushing) and self.aborted is None
+        if is_needed and not self._watches_frames and not self._epoll.closed:
+            self._watches_frames = True
+            self._epoll.modify(self._frames, select.EPOLLIN | select.EPOLLONESHOT)
+
+    def _block(self, link: Link) -> None:
+        """Have somebody read while a sender is blocked."""
+        self.mailbox.change_needs(lambda: self._blocked.add(link))
+
+    def _spin(self) -> list[tuple[int, int]]:
+        """Poll without sleeping for `SPIN` seconds; return the events, if any."""
+        # Waking a thread that sleeps takes the kernel longer than a peer on another
+        # core takes to reply to a small message, so polling first shortens the round
+        # trip. It only helps when the peer is running: where it computes, or has to
+        # share this core, spinning delays everybody. So each spin in vain doubles the
+        # number of waits that sleep at once, and a successful one resets it.
+        if self._spin_skips:
+            self._spin_skips -= 1
+            return []
+        until = time.perf_counter() + SPIN
+        while not (events := self._frames.poll(0, MAX_EVENTS)):
+            if time.perf_counter() > until:
+                self._spin_skips = self._next_spin_skips
+                self._next_spin_skips = min(2 * self._next_spin_skips, MAX_SPIN_SKIPS)
+                return []
+        self._next_spin_skips = 1
+        return events
+
+    # Run by the session's thread.
 
     def _fail(self, cause: Cause) -> None:
         """Record a failure found here; the thread reports it to the peers.
@@ -192,9 +401,18 @@ class Session(Channel):
 
     def _hello(self, sender: str, receiver: str) -> Hello:
         """Return the body of the HELLO from one node to another."""
-        return Hello(self._job, sender, receiver, self._names)
+        return Hello(self._job, self._build, sender, receiver, self._names)
 
-    # Run by the thread.
+    def _wake(self) -> None:
+        """End `_poll` and every wait of the program for a frame."""
+        with self._eventfd_lock:
+            if not self._epoll.closed:
+                os.eventfd_write(self._eventfd, 1)
+
+    def _broadcast_abort(self, cause: Cause) -> None:
+        # `_add_link` serves the peers that connect later.
+        for link in list(self.links.values()):
+            link.socket.put(_abort_frame(cause))
 
     def _run(self) -> None:
         due = beat_due = 0.0
@@ -225,41 +443,173 @@ class Session(Channel):
             self._broadcast_abort(cause)
             self.on_abort(cause)
 
+    def _poll(self, timeout: float) -> None:
+        """Wait up to `timeout` seconds for events, and handle them."""
+        for fd, _ in self._epoll.poll(timeout):
+            if fd == self._frames.fileno():
+                self._watches_frames = False
+                self._drain()
+            elif fd in self._links_by_fd:
+                self._drain()
+            elif fd != self._eventfd:
+                established = self._joining.on_event(fd)
+                if established is not None:
+                    self._on_established(*established)
+
+    def _drain(self) -> None:
+        """Handle what has arrived, unless another thread does that."""
+        for _ in range(DRAIN_LIMIT):
+            if not self.mailbox.read():
+                break
+        self.mailbox.notify()
+
+    def _on_established(
+        self, peer: str, socket: FrameSocket, greeting: Greeting
+    ) -> None:
+        """Serve a peer that is connected now, for the first time or again."""
+        self._incarnations[peer] = greeting.incarnation
+        self._report_peers(self._peers.hear(peer, time.monotonic()))
+        link = self.links.get(peer)
+        if link is None:
+            link = self._add_link(peer, socket, greeting.window)
+        else:
+            del self._links_by_fd[link.socket.fd]
+            try:
+                link.reconnect(socket, greeting.expected, dict(greeting.incomplete))
+            except InvalidFrame as why:
+                socket.close()
+                link.lose(f"sent an invalid frame: {why}")
+                return
+        # A thread that aborts sets the cause first and reads `links` second; here the
+        # order is the reverse, so that the peer gets the cause from one of the two.
+        if self.aborted is not None:
+            socket.put(_abort_frame(self.aborted))
+        self._links_by_fd[socket.fd] = link
+        self._epoll.register(socket.fd, _ENDED)
+        socket.serve(self._frames)
+        self._drain()
+
+    def _add_link(self, peer: str, socket: FrameSocket, window: int) -> Link:
+        self.mailbox.set_bound(peer, window)
+        link = Link(
+            peer,
+            socket,
+            self.mailbox,
+            self._arena,
+            self._regions.by_number,
+            self._pool_region,
+            self._limits.max_message,
+            min(MAX_EAGER, window // PIECE),
+            min(MAX_EAGER, self._window // PIECE),
+            self._fail,
+        )
+        # The peer may wait for this BEAT, see `joining`: it must be the first frame,
+        # before another thread finds the link.
+        link.send_beat()
+        self.links[peer] = link
+        return link
+
     def _on_tick(self, now: float, is_beat: bool) -> None:
         """Do what is due from time to time; with `is_beat`, send heartbeats."""
+        self._joining.on_tick(now)
+        self._drain()
+        if is_beat:
+            status = self._own_status.status(
+                self.describe(), self.mailbox.waiting(), self.status_of, now
+            )
+        for link in self.links.values():
+            if link.heard:
+                link.heard = False
+                self._report_peers(self._peers.hear(link.peer, now))
+            if is_beat and not link.ended and not link.socket.full:
+                link.send_beat()
+                link.send_status(status)
         for peer in list(self.mailbox.departed):
-            self._liveness.forget(peer)
-        for peer in self._liveness.lost_peers(now):
-            self._liveness.forget(peer)
+            self._peers.forget(peer)
+        self._report_peers(self._peers.check(now))
+        self.mailbox.notify()
+
+    def _report_peers(self, events: list[PeerEvent]) -> None:
+        for event in events:
+            self.on_peer(event)
+
+    def end_if_lost(self, event: PeerEvent) -> None:
+        """End the run if a peer is lost: what `on_peer` does by default."""
+        if event.state is PeerState.LOST:
             what = f"lost: no heartbeat for {self._lost_after:g} s"
-            self._fail(Cause(peer, f"seen from {self.node}", what))
+            self.links[event.peer].lose(what)
 
-    # What a transport implements.
+    # What `joining` asks; run by the session's thread. See `joining.Peers`.
 
-    @abstractmethod
-    def _open(self) -> None:
-        """Open the sockets; called before the thread starts."""
+    def needs_connection(self, peer: str) -> bool:
+        """Whether a peer is to be connected."""
+        link = self.links.get(peer)
+        if link is None:
+            return True
+        if link.socket.is_unix or link.is_invalid:
+            return False
+        return link.ended and peer not in self.mailbox.departed
 
-    @abstractmethod
-    def _poll(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds for frames, and handle them."""
+    def is_remote(self, peer: str) -> bool:
+        """Whether a peer was connected over TCP before."""
+        return peer in self.links
 
-    @abstractmethod
-    def _wake(self) -> None:
-        """End `_poll` and every wait of the program for a frame."""
+    def has_position(self, peer: str) -> bool:
+        """Whether the old connection to a peer has ended."""
+        link = self.links.get(peer)
+        if link is None or link.ended:
+            return True
+        link.socket.abandon()
+        self._drain()
+        return link.ended
 
-    @abstractmethod
-    def _broadcast_abort(self, cause: Cause) -> None:
-        """Send a failure to every connected peer."""
+    def greet(self, peer: str) -> Greeting:
+        """Return the greeting for a peer."""
+        hello, link = self._hello(self.node, peer), self.links.get(peer)
+        expected, incomplete = (1, []) if link is None else link.position()
+        return Greeting(hello, self._window, self._incarnation, expected, incomplete)
 
-    @abstractmethod
-    def _undelivered_peers(self) -> set[str]:
-        """Return the peers that do not have all that was sent to them."""
+    def check(self, greeting: Greeting) -> None:
+        """Check who has sent a greeting."""
+        peer = greeting.hello.node
+        theirs, ours = greeting.hello, self._hello(peer, self.node)
+        if theirs.build != ours.build:
+            raise Refused("it has another build")
+        if theirs != ours:
+            raise Refused("it is of another run")
+        if self._incarnations.get(peer, greeting.incarnation) != greeting.incarnation:
+            self._fail(Cause(peer, f"seen from {self.node}", "was restarted"))
+            raise Refused("it was restarted")
+        link = self.links.get(peer)
+        if peer in self.mailbox.departed or (link and link.socket.is_unix):
+            raise Refused("it has another connection")
 
-    @abstractmethod
-    def _request_delivery(self, peer: str) -> None:
-        """Ask a peer to accept at once what was sent to it: this node will close."""
-
-    @abstractmethod
     def _close_sockets(self) -> None:
-        """Send the last frame to every peer, and close everything."""
+        # The order matters. GOODBYE goes behind all other frames. Then each side waits
+        # for the end of the other one: a socket that is closed with unread bytes
+        # discards what it has not sent. After a failure, `_broadcast_abort` has sent
+        # ABORT already.
+        cause = self.aborted
+        last = frames.frame(Kind.GOODBYE) if cause is None else _abort_frame(cause)
+        until = time.monotonic() + CLOSE_LINGER
+        for link in self.links.values():
+            if cause is None:
+                link.socket.put(last)
+            link.socket.linger(until)
+            link.socket.finish()
+        for link in self.links.values():
+            link.socket.drain(until)
+            link.close()
+        self._joining.close(last)
+        self._close_events()
+        self._regions.close()
+
+    def _close_events(self) -> None:
+        with self._eventfd_lock:
+            self._epoll.close()
+            self._frames.close()
+            os.close(self._eventfd)
+
+
+def _abort_frame(cause: Cause) -> bytes:
+    return frames.text_frame(Kind.ABORT, frame_bodies.encode_cause(cause))

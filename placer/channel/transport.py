@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import os
+import socket
+import sys
 from collections.abc import Mapping
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final
 
+from placer.channel.endpoint import is_loopback, parse_endpoint
 from placer.errors import RunError, did_you_mean
 
 if TYPE_CHECKING:  # a command that asks for the names only does without numpy
-    from placer.channel.protocol import Channel
+    from placer.channel.session import Session
 
 VARIABLE: Final = "PLACER_TRANSPORT"
 """The environment variable that decides where the transport is "auto"."""
 
 
-TRANSPORTS: Final = {
-    "shared": "placer.channel.shared.channel:SharedMemoryChannel",
-    "tcp": "placer.channel.tcp.channel:TcpChannel",
-    "zeromq": "placer.channel.zeromq.channel:ZeroMQChannel",
-}
-"""The class of the channel over each transport, which is imported when it is used."""
-CHOICES: Final = ("auto", *TRANSPORTS)
+STREAMS: Final = {"auto": ("unix", "tcp"), "shared": ("unix",), "tcp": ("tcp",)}
+"""How nodes may be connected over each transport."""
+CHOICES: Final = tuple(STREAMS)
 """The names that a user may give."""
 
 
 def choose_transport(name: str) -> str:
-    """Return the transport to use, a key of `TRANSPORTS`.
+    """Return the transport to use, one of `CHOICES`.
 
-    "auto" means the value of `PLACER_TRANSPORT`; without it, shared memory where the
-    system supports it, else ZeroMQ. All nodes of a run must choose the same. Raises
-    RunError for another name.
+    "auto" means the value of `PLACER_TRANSPORT`; without it, for each pair of nodes
+    shared memory if they are on one machine, else TCP. Raises RunError for another
+    name.
     """
     subject = f"'{name}'"
     if name == "auto":
@@ -41,11 +39,19 @@ def choose_transport(name: str) -> str:
         raise RunError(
             f"{subject} is not a transport", hint=did_you_mean(name, CHOICES)
         )
-    if name != "auto":
-        return name
-    from placer.channel.shared.region import is_supported
+    return name
 
-    return "shared" if is_supported() else "zeromq"
+
+def choose_streams(transport: str, endpoints: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the streams of a run: with "auto", nodes that are all on this machine need
+    no TCP. Raises RunError for another transport or address than there is."""
+    streams = STREAMS[choose_transport(transport)]
+    hosts = [parse_endpoint(name, text)[0] for name, text in endpoints.items()]
+    if not hasattr(socket, "AF_UNIX") or sys.platform != "linux":
+        return ("tcp",)
+    if len(streams) > 1 and all(map(is_loopback, hosts)):
+        return ("unix",)
+    return streams
 
 
 def open_channel(
@@ -55,7 +61,7 @@ def open_channel(
     *,
     transport: str = "auto",
     **options: Any,
-) -> Channel:
+) -> Session:
     """Open the channel of `node`, which is a process of its own.
 
     Call `join` before the first message. `endpoints` maps every node of the run to its
@@ -64,6 +70,7 @@ def open_channel(
 
     Raises RunError where the transport is not available or the node cannot listen.
     """
-    channel_class = resolve_name(TRANSPORTS[choose_transport(transport)])
-    channel: Channel = channel_class(node, endpoints, job, **options)
-    return channel
+    from placer.channel.session import Session
+
+    streams = choose_streams(transport, endpoints)
+    return Session(node, endpoints, job, streams=streams, **options)

@@ -37,7 +37,9 @@ class Limits:
     """The limits of a channel.
 
     Attributes:
-        bound: bytes that may be on the way to one peer.
+        bound: bytes that may be on the way from one peer at most.
+        total: bytes that may be on the way from all peers together; each has an equal
+            part of it.
         max_message: bytes of the largest message, not counting memory of `share` that
             is passed on without a copy between processes.
         deadline: seconds that a `send` or `receive` waits at most.
@@ -45,6 +47,11 @@ class Limits:
     """
 
     bound: int = 64 << 20
+    total: int = 512 << 20
     max_message: int = 2 << 30
     deadline: float = 600.0
     beat: float = 1.0
+
+    def window(self, peers: int) -> int:
+        """Return the bytes that may be on the way from each of so many peers."""
+        return min(self.bound, self.total // max(1, peers))

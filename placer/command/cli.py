@@ -23,6 +23,7 @@ from placer.command.explain import explain_command
 from placer.command.export import export_command
 from placer.command.info import info_command
 from placer.command.init import init_command
+from placer.command.key import key_command
 from placer.command.launch import launch_command
 from placer.command.opt import opt_command
 from placer.command.options import DEBUG, debug_option
@@ -80,6 +81,7 @@ for command in (
     schema_command,
     to_yaml_command,
     opt_command,
+    key_command,
     info_command,
 ):
     commands.add_command(debug_option(command))

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from placer.build.plan import DATA
 from placer.errors import PlacerError
 from placer.runtime.run.options import MAX_WAIT, OPTIONS, Option
 
@@ -162,8 +163,35 @@ set_option = click.option(
 endpoints_option = click.option(
     "--endpoints",
     type=Pairs("NODE=HOST:PORT", "worker:0=127.0.0.1:4000", ".+", str),
-    help="The addresses of nodes, such as worker:0=127.0.0.1:4000. Nodes that are not "
-    "listed use the default address of the build.",
+    envvar="PLACER_ENDPOINTS",
+    help="The addresses of nodes, such as worker:0=10.0.0.1:4000. Nodes that are not "
+    "listed have the address of --hosts, or a port on this machine. By default "
+    "PLACER_ENDPOINTS.",
+)
+hosts_option = click.option(
+    "--hosts",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with the hosts of each kind of node, such as worker: [10.0.0.1, "
+    "10.0.0.2].",
+)
+
+
+def _set_data(
+    context: click.Context, parameter: click.Parameter, folder: Path | None
+) -> None:
+    if folder is not None:
+        os.environ[DATA] = str(folder.resolve())
+
+
+data_option = click.option(
+    "--data",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    expose_value=False,
+    callback=_set_data,
+    help="The folder of the data on this machine, instead of the folder of the spec. By "
+    "default PLACER_DATA.",
 )
 single_process_option = click.option(
     "--single-process",

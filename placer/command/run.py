@@ -10,7 +10,9 @@ import click
 from placer.command.console import echo
 from placer.command.options import (
     build_argument,
+    data_option,
     endpoints_option,
+    hosts_option,
     run_options,
 )
 from placer.errors import PlacerError
@@ -25,29 +27,39 @@ from placer.errors import PlacerError
     help="The node to run, such as worker:0.",
 )
 @endpoints_option
+@hosts_option
+@click.option(
+    "--bind",
+    metavar="HOST:PORT",
+    help="The address to listen at, if it is not the one by which the others know this "
+    "node.",
+)
+@data_option
 @run_options
 @click.option("--report-fd", type=click.IntRange(min=0), hidden=True)
 @click.option("--order-fd", type=click.IntRange(min=0), hidden=True)
-@click.option("--job", envvar="PLACER_JOB", hidden=True)
 @click.option("--prediction", hidden=True)
 def run_command(
     build: Path,
     node: str,
     endpoints: dict[str, str] | None,
+    hosts: Path | None,
+    bind: str | None,
     report_fd: int | None,
     order_fd: int | None,
-    job: str | None,
     prediction: str | None,
     **options: Any,
 ) -> None:
     """Run one node of BUILD.
 
     `placer launch` does this for all nodes. To start them by hand, run this command
-    once for each node, in any order and with the same options. The first node of the
+    once for each node, in any order and with the same options. Nodes on other machines
+    need their addresses (--endpoints, --hosts) and a key (--key). The first node of the
     build prints the result. With --checkpoint or --save-params, Ctrl-C or SIGTERM on
     any node stops all nodes after the same step, and they save.
     """
     from placer.build.plan import read_plan
+    from placer.launcher.hosts import read_hosts
     from placer.launcher.local import check_output_files
     from placer.report.outcome import result_lines
     from placer.runtime.run.interruption import interruption_of
@@ -60,6 +72,10 @@ def run_command(
 
     plan = read_plan(build)
     chosen = Options(**options)
+    addresses = dict(endpoints or {})
+    if hosts is not None:
+        names = [each.name for each in plan.nodes]
+        addresses = {**read_hosts(hosts, names, chosen.base_port), **addresses}
     check_output_files(build, chosen)
     with signals_piped(launched=report_fd is not None) as pipe:
         signals = NodeSignals(pipe, interruption_of(plan, build, chosen))
@@ -67,11 +83,11 @@ def run_command(
             result = run(
                 build,
                 node,
-                endpoints=endpoints,
+                endpoints=addresses,
                 options=chosen,
                 report_fd=report_fd,
                 order_fd=order_fd,
-                job=job,
+                bind=bind,
                 prediction=read_request(prediction) if prediction else None,
                 signals=signals,
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placer.launcher.node_process import NodeProcess
-from placer.runtime.run.events import NodeFailure
+from placer.runtime.run.events import NodeFailure, State
 
 _QUOTED_LENGTH = 400
 """Characters of a log's last line that a message quotes."""
@@ -40,17 +40,19 @@ def failure_from_report(event: NodeFailure) -> Failure:
     return Failure(cause.node, f"{cause.node} failed: {text}", event.root)
 
 
-def failure_from_exit(child: NodeProcess) -> Failure:
-    """Return the failure of a process that ended without a report."""
+def failure_from_exit(child: NodeProcess, last: State | None) -> Failure:
+    """Return the failure of a process that ended without a report; `last` is the state
+    that it last reported."""
     status = child.exit_status
     assert status is not None
     if status < 0:
-        text = f"was killed by {_signal(-status)}"
+        where = f" at step {last.step}" if last is not None and last.step else ""
+        text = f"was killed by {_signal(-status)}{where}"
     elif status == 0:
         text = "ended before the end of the run"
     else:
-        last = last_line(child.log)
-        text = f"ended with exit status {status}" + (f": {last}" if last else "")
+        line = last_line(child.log)
+        text = f"ended with exit status {status}" + (f": {line}" if line else "")
     return Failure(child.node, f"{child.node} {text}", True)
 
 

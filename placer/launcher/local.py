@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.build.plan import Plan, read_plan, read_sources
+from placer.channel.keys import find_key, new_key, pass_key
 from placer.channel.ports import free_endpoints
 from placer.checkpoint.folder import check_continues
 from placer.errors import PlacerError, RunError, RunWarning
@@ -247,15 +247,20 @@ def run_processes(
         options=options,
         prediction=prediction,
     )
-    result = launch_nodes(
-        nodes,
-        command,
-        logs.folder,
-        node_environment(job=uuid.uuid4().hex),
-        watch,
-        interruption,
-        calls,
-    )
+    key_fd = pass_key(find_key(options.key) or new_key())
+    try:
+        result = launch_nodes(
+            nodes,
+            command,
+            logs.folder,
+            node_environment(key_fd),
+            watch,
+            interruption,
+            calls,
+            inherited=(key_fd,),
+        )
+    finally:
+        os.close(key_fd)
     logs.failed = bool(result.warnings)
     return result
 
@@ -314,12 +319,15 @@ def launch_nodes(
     watch: Watch,
     interruption: Interruption,
     calls: CallbackQueue | None = None,
+    *,
+    inherited: Sequence[int] = (),
 ) -> Outcome:
     """Start a process for each node and watch the processes until all have ended.
 
     The first node is the control node. `command(node)` returns the command line of a
     node; `--report-fd N` is appended, and the node writes the events of
-    `placer.runtime.run.events` to that descriptor. `interruption` decides what
+    `placer.runtime.run.events` to that descriptor. It also has the descriptors
+    `inherited`. `interruption` decides what
     signals do, `calls` has the callbacks. Raises the same errors as `launch`.
     """
     if not hasattr(os, "pidfd_open"):
@@ -337,7 +345,12 @@ def launch_nodes(
         for node in nodes:
             control = not children
             child = start_node(
-                node, command(node), log_path(logs, node), env, takes_orders=control
+                node,
+                command(node),
+                log_path(logs, node),
+                env,
+                takes_orders=control,
+                inherited=inherited,
             )
             children.append(child)
             exits.callback(child.close)

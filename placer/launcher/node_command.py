@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import placer
+from placer.channel.keys import VARIABLE as KEY_FILE
 from placer.runtime.run.options import OPTIONS, Options
 from placer.runtime.run.prediction_request import PredictionRequest, write_request
 
@@ -48,15 +49,16 @@ def node_arguments(options: Options) -> list[str]:
     return arguments
 
 
-def node_environment(job: str) -> dict[str, str]:
+def node_environment(key_fd: int) -> dict[str, str]:
     """Return the environment of a node's process.
 
-    It adds to the environment of this process: PLACER_JOB, the secret of the run, which
-    other users of the machine cannot read there; PYTHONHASHSEED, unless it is set, so
+    It adds to the environment of this process: PLACER_KEY_FILE, which names the descriptor
+    `key_fd` that the node inherits; PYTHONHASHSEED, unless it is set, so
     that sets of strings have the same order on all nodes; and, for a checkout that is
     not installed, the checkout at the start of PYTHONPATH.
     """
-    variables = {"PYTHONHASHSEED": "0", **os.environ, "PLACER_JOB": job}
+    variables = {"PYTHONHASHSEED": "0", **os.environ}
+    variables[KEY_FILE] = f"/proc/self/fd/{key_fd}"
     root = Path(placer.__file__).resolve().parents[1]
     installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     installed.append(site.getusersitepackages())

@@ -96,12 +96,13 @@ def start_node(
     environment: Mapping[str, str],
     *,
     takes_orders: bool,
+    inherited: Sequence[int] = (),
 ) -> NodeProcess:
     """Start the process of a node, with its output in `log`.
 
     `--report-fd N` is appended to `command`: the descriptor to write events to. With
     `takes_orders`, so is `--order-fd N`: the descriptor that becomes readable when the
-    node should stop the run. The process starts a new session, so that Ctrl-C on the
+    node should stop the run. The process also has the descriptors `inherited`. The process starts a new session, so that Ctrl-C on the
     terminal reaches the launcher only. The signals that end a run are blocked in it until
     it can report them. Raises RunError if it cannot be started.
     """
@@ -124,7 +125,7 @@ def start_node(
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=dict(environment),
-                pass_fds=theirs,
+                pass_fds=(*theirs, *inherited),
                 start_new_session=True,
             )
         try:

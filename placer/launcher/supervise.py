@@ -34,8 +34,8 @@ from placer.runtime.run.signals import Signals
 
 Watch = Callable[[Event], None]
 
-# Peers report a lost node after 8 s without a heartbeat. With the next three limits,
-# all processes of a run have ended within 20 s after any failure.
+# With the next three limits, all processes of a run have ended within 12 s after a failure
+# is reported.
 ROOT_REPORT_GRACE = 3.0
 """Seconds for a node to report the root cause after the first report of a failure."""
 PEER_EXIT_GRACE = 1.5
@@ -120,7 +120,7 @@ class _Supervisor:
     since: float = 0.0
     failures: list[Failure] = field(default_factory=list)
     result: Outcome | None = None
-    states: dict[str, str] = field(default_factory=dict)
+    states: dict[str, State] = field(default_factory=dict)
     reporters: set[str] = field(default_factory=set)
     frozen_nodes: set[str] = field(default_factory=set)
 
@@ -182,7 +182,7 @@ class _Supervisor:
         """Return what to do about the signals so far."""
         return self.interruption.decide(
             len(self.signals.received),
-            self.states.get(self.children[0].node, IMPORTING),
+            self._state_of(self.children[0]) or IMPORTING,
             can_save=self.result is None
             and (self._past_last_barrier or not self.failures),
         )
@@ -274,15 +274,19 @@ class _Supervisor:
     def _past_last_barrier(self) -> bool:
         """Whether all nodes have passed the last barrier, after which none needs
         another."""
-        states = self.states.values()
+        states = [last.state for last in self.states.values()]
         return self.result is not None or any(s in AFTER_LAST_BARRIER for s in states)
+
+    def _state_of(self, child: NodeProcess) -> str | None:
+        last = self.states.get(child.node)
+        return None if last is None else last.state
 
     @property
     def _is_result_pending(self) -> bool:
         """Whether there is no result, but a running process that may still produce
         it."""
         return self.result is None and any(
-            self.states.get(child.node) != "done"
+            self._state_of(child) != "done"
             and child.node not in self.reporters
             and not child.is_stopped()
             for child in self.running
@@ -323,7 +327,7 @@ class _Supervisor:
             case SignalReceived():
                 self.signals.add(event.number, event.node)
             case State():
-                self.states[child.node] = event.state
+                self.states[child.node] = event
         self.watch(event)
         self.calls.add(event)
 
@@ -334,6 +338,8 @@ class _Supervisor:
         self.selector.unregister(child.pidfd)
         child.reap()
         quiet = child.node not in self.reporters and self.phase is not Phase.ENDING
-        early = self.states.get(child.node) != "done" and self.result is None
+        early = self._state_of(child) != "done" and self.result is None
         if quiet and (child.exit_status != 0 or early):
-            self.failures.append(cause.failure_from_exit(child))
+            self.failures.append(
+                cause.failure_from_exit(child, self.states.get(child.node))
+            )

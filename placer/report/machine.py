@@ -16,13 +16,14 @@ import numpy as np
 from msgspec import Struct
 
 import placer
+from placer.channel.keys import new_key
 from placer.channel.ports import free_endpoints
-from placer.channel.transport import TRANSPORTS, choose_transport, open_channel
+from placer.channel.transport import choose_transport, open_channel
 from placer.channel.types import Key
 from placer.errors import EXTRAS, PlacerError
 from placer.memory.caches import LIMIT, usable_folder, user_cache
 from placer.memory.cores import usable_cores
-from placer.readers.memory_limit import available_nbytes
+from placer.memory.limit import available_nbytes
 
 _PACKAGES: Final = ("jax", "jaxlib", "numpy", "pyarrow", "numba")
 _OPTIONAL: Final = (*EXTRAS, "optax")
@@ -120,7 +121,8 @@ def inspect_machine() -> Machine:
     versions |= {name: version(name) for name in _PACKAGES}
     transport = transport_error = None
     try:
-        transport = choose_transport("auto")
+        chosen = choose_transport("auto")
+        transport = "shared" if chosen == "auto" else chosen  # on one machine
     except PlacerError as choice_error:
         transport_error = str(choice_error)
     return Machine(
@@ -132,7 +134,7 @@ def inspect_machine() -> Machine:
         _cores(),
         _memory(),
         _limits(),
-        {name: _try_transport(name) for name in TRANSPORTS},
+        {name: _try_transport(name) for name in ("shared", "tcp")},
         transport,
         transport_error,
         _cache(),
@@ -237,6 +239,7 @@ def _try_transport(name: str) -> str | None:
     """Send a message from one channel to another; return the error, None if it came."""
     nodes = ("worker:0", "worker:1")
     job = secrets.token_hex(8)
+    secret = new_key()
     sent = np.arange(1 << 16, dtype=np.float32)
     channels = []
     try:
@@ -248,6 +251,7 @@ def _try_transport(name: str) -> str | None:
                     endpoints,
                     job,
                     transport=name,
+                    key=secret,
                     join_timeout=_TRIAL_TIMEOUT,
                     deadline=_TRIAL_TIMEOUT,
                 )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 from support.free_addresses import free_addresses
 
+from placer.channel.keys import new_key
 from placer.channel.memory import memory_channels
 from placer.channel.protocol import Channel
-from placer.channel.shared.channel import SharedMemoryChannel
-from placer.channel.tcp.channel import TcpChannel
-from placer.channel.zeromq.channel import ZeroMQChannel
+from placer.channel.session import Session
 
 Connect = Callable[..., Mapping[str, Any]]
 Spawn = Callable[..., "Future[Any]"]
@@ -53,21 +53,21 @@ def joined(spawn: Spawn, make: Callable[..., Any]) -> Iterator[Connect]:
 
 
 @pytest.fixture
-def zeromq(spawn: Spawn) -> Iterator[Connect]:
-    """Channels over ZeroMQ."""
-    yield from joined(spawn, ZeroMQChannel)
+def tcp(spawn: Spawn) -> Iterator[Connect]:
+    """Channels over TCP."""
+    yield from joined(spawn, TRANSPORTS["tcp"])
 
 
 @pytest.fixture
-def tcp(spawn: Spawn) -> Iterator[Connect]:
-    """Channels over TCP."""
-    yield from joined(spawn, TcpChannel)
+def tls(spawn: Spawn) -> Iterator[Connect]:
+    """Channels over TCP with TLS."""
+    yield from joined(spawn, TRANSPORTS["tls"])
 
 
 @pytest.fixture
 def shared(spawn: Spawn) -> Iterator[Connect]:
     """Channels over shared memory."""
-    yield from joined(spawn, SharedMemoryChannel)
+    yield from joined(spawn, TRANSPORTS["shared"])
 
 
 @pytest.fixture
@@ -80,10 +80,15 @@ def memory() -> Connect:
     return connect
 
 
-TRANSPORTS = {"tcp": TcpChannel, "zeromq": ZeroMQChannel, "shared": SharedMemoryChannel}
+KEY = new_key()
+TRANSPORTS = {
+    "shared": partial(Session, streams=("unix",)),
+    "tcp": partial(Session, streams=("tcp",), key=KEY, encrypt=False),
+    "tls": partial(Session, streams=("tcp",), key=KEY),
+}
 
 
-@pytest.fixture(params=TRANSPORTS)
+@pytest.fixture(params=["shared", "tcp"])
 def transport(request: pytest.FixtureRequest) -> str:
     """The name of each transport between processes, in turn."""
     return str(request.param)

@@ -15,13 +15,15 @@ import numpy as np
 import pytest
 from support.free_addresses import free_addresses
 
+from placer.channel.keys import Key as Secret
 from placer.channel.protocol import Aborted, Key
 from placer.channel.transport import open_channel
 
-RUNS = {"shared": 1000, "zeromq": 300}
-"""Fewer for ZeroMQ, which waits for the silence of each peer."""
+RUNS = {"shared": 1000, "tcp": 300}
+"""Fewer for TCP, which waits for the silence of each peer."""
 WARM_UP_RUNS = 30
 FAST = {"beat": 0.05, "lost_after": 0.3, "join_timeout": 60.0}
+KEY = Secret(bytes(32))
 LARGE = np.arange(3 << 20, dtype=np.uint8)
 
 
@@ -38,7 +40,9 @@ def exchange(channel: Any, other: str, memory: np.ndarray, step: int) -> None:
 
 def victim(transport: str, addresses: Mapping[str, str], pipe: Connection) -> None:
     """A node that exchanges messages until it is killed."""
-    channel = open_channel("b:0", addresses, "churn", transport=transport, **FAST)
+    channel = open_channel(
+        "b:0", addresses, "churn", transport=transport, key=KEY, **FAST
+    )
     channel.join()
     memory = channel.share(1 << 20)
     for step in range(1_000_000):
@@ -54,7 +58,9 @@ def run_once(transport: str, context: Any, number: int) -> None:
     process = context.Process(target=victim, args=(transport, addresses, there))
     process.start()
     there.close()
-    channel = open_channel("a:0", addresses, "churn", transport=transport, **FAST)
+    channel = open_channel(
+        "a:0", addresses, "churn", transport=transport, key=KEY, **FAST
+    )
     channel.join()
     memory = channel.share(1 << 20)
     memory[...] = number % 251
@@ -105,7 +111,7 @@ def resident() -> int:
 def test_killed_peers_leave_no_resources(transport):
     # Children are forked from a server process that has no threads and no channel.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["numpy", "placer.channel.zeromq.channel"])
+    context.set_forkserver_preload(["numpy", "placer.channel.session"])
     for number in range(WARM_UP_RUNS):
         run_once(transport, context, number)
     before, memory = count_resources(), resident()

@@ -266,9 +266,9 @@ def test_abort_raises_its_cause_in_every_waiting_and_later_call(connect, spawn):
     channels = connect("a:0", "b:0", "c:0", bound=100)
     channels["a:0"].send("b:0", Key(1, 1), [np.zeros(90, np.uint8)])
     stuck_send = spawn(channels["a:0"].send, "b:0", Key(1, 2), [np.zeros(90)])
-    stuck_receive = spawn(channels["b:0"].receive, "c:0", Key(1, 1))
+    stuck_receive = spawn(channels["c:0"].receive, "b:0", Key(1, 1))
     eventually(lambda: channels["a:0"].waiting() == ("b:0",))
-    eventually(lambda: channels["b:0"].waiting() == ("c:0",))
+    eventually(lambda: channels["c:0"].waiting() == ("b:0",))
     cause = Cause("c:0", "step 12, op 'h1'", "ValueError: é" + "x" * 50)
     channels["c:0"].abort(cause)
     channels["c:0"].abort(Cause("c:0", "later", "another"))
@@ -278,7 +278,7 @@ def test_abort_raises_its_cause_in_every_waiting_and_later_call(connect, spawn):
         assert raised.value.cause == cause
         assert str(raised.value) == f"c:0: step 12, op 'h1': {cause.what}"
     for channel in channels.values():
-        assert channel.aborted == cause
+        eventually(lambda each=channel: each.aborted == cause)
         with pytest.raises(Aborted):
             channel.receive("b:0" if channel.node == "a:0" else "a:0", Key(1, 9))
         with pytest.raises(Aborted):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import socket
 import threading
 from pathlib import Path
@@ -12,22 +11,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.free_addresses import eventually, exchange_messages, free_addresses, port
-from zmq.utils.garbage import GarbageCollectorThread
 
 from placer.channel.protocol import Aborted, Cause, Key
-from placer.channel.shared.channel import SharedMemoryChannel
-from placer.channel.zeromq.channel import ZeroMQChannel
 from placer.errors import RunError
 
 
 def test_join_names_all_missing_nodes(make):
     addresses = free_addresses(["worker:0", "worker:1", "ps:0"])
     channel = make("worker:0", addresses, "job", join_timeout=0.3)
-    here = [f"{n} did not join within 0.3 s ({addresses[n]})" for n in addresses]
-    with pytest.raises(RunError, match=re.escape(f"{here[2]}; {here[1]}")) as raised:
+    ps, worker = addresses["ps:0"], addresses["worker:1"]
+    with pytest.raises(RunError) as raised:
         channel.join()
+    reason = raised.value.message
+    assert reason.startswith(f"ps:0 did not join within 0.3 s ({ps}): ")
+    assert reason.endswith(f"; worker:1 did not join within 0.3 s ({worker})")
+    assert "does not listen" in reason
     assert raised.value.hint is not None
-    assert "all nodes of a run must use the same transport" in raised.value.hint
+    assert "with the same build and key" in raised.value.hint
     with pytest.raises(RunError, match="has not joined"):
         channel.send("ps:0", Key(1, 1), [])
     channel.close()
@@ -39,9 +39,9 @@ def test_join_names_only_the_missing_node(make, spawn):
     for joining in [spawn(node.join) for node in nodes]:
         with pytest.raises(RunError) as raised:
             joining.result(10)
-        assert raised.value.message == (
-            f"c:0 did not join within 0.7 s ({addresses['c:0']})"
-        )
+        where = f"c:0 did not join within 0.7 s ({addresses['c:0']})"
+        assert raised.value.message.startswith(where)
+        assert "b:0" not in raised.value.message
     for closing in [spawn(node.close) for node in nodes]:
         closing.result(10)
 
@@ -70,28 +70,13 @@ def test_node_with_another_set_of_nodes_does_not_join(make, spawn):
         node.close()
 
 
-def test_nodes_of_different_transports_do_not_join(spawn):
-    addresses = free_addresses(["a:0", "b:0"])
-    nodes = [
-        SharedMemoryChannel("a:0", addresses, "j", join_timeout=0.7),
-        ZeroMQChannel("b:0", addresses, "j", join_timeout=0.7),
-    ]
-    for joining, other in zip(
-        [spawn(node.join) for node in nodes], ("b:0", "a:0"), strict=True
-    ):
-        with pytest.raises(RunError, match=rf"^{other} did not join .*\n.*transport"):
-            joining.result(10)
-    for node in nodes:
-        node.close()
-
-
 def test_failure_during_join_ends_the_wait(make, spawn, monkeypatch):
     monkeypatch.setattr("placer.channel.session.LATE_JOIN_WAIT", 0.01)
     addresses = free_addresses(["a:0", "b:0", "c:0"])
     first = make("a:0", addresses, "j")
     second = make("b:0", addresses, "j")
     joining = spawn(first.join)
-    eventually(lambda: "b:0" in first.connected and "a:0" in second.connected)
+    eventually(lambda: "b:0" in first.links and "a:0" in second.links)
     cause = Cause("b:0", "start", "no such file")
     second.abort(cause)
     with pytest.raises(Aborted) as raised:
@@ -134,7 +119,7 @@ def test_join_names_a_node_that_left(make, spawn):
     first = make("a:0", addresses, "j")
     second = make("b:0", addresses, "j")
     joining = spawn(first.join)
-    eventually(lambda: "b:0" in first.connected and "a:0" in second.connected)
+    eventually(lambda: "b:0" in first.links and "a:0" in second.links)
     second.close()
     with pytest.raises(RunError, match=r"^b:0 left before all had joined"):
         joining.result(10)
@@ -153,12 +138,6 @@ def test_node_cannot_be_started_twice(make):
     make("a:0", addresses, "job").close()
 
 
-def test_address_outside_loopback_is_refused(make):
-    addresses = {"a:0": "127.0.0.1:4321", "b:0": "10.0.0.1:4321"}
-    with pytest.raises(RunError, match="b:0: addresses beyond loopback are refused"):
-        make("a:0", addresses, "job")
-
-
 def test_node_without_an_address_is_an_error(make):
     with pytest.raises(RunError, match="no address for node 'worker:2'"):
         make("worker:2", {"worker:0": "127.0.0.1:1"}, "job")
@@ -175,12 +154,8 @@ def test_single_node_joins_at_once(make):
 def count_resources() -> tuple[list[threading.Thread], int, int]:
     """Return the threads, file descriptors and shared mappings of this process."""
     gc.collect()
-    # pyzmq's thread for zero-copy sends belongs to the process, not to a channel.
-    threads = [
-        t for t in threading.enumerate() if not isinstance(t, GarbageCollectorThread)
-    ]
     mappings = Path("/proc/self/maps").read_text().count("memfd:placer")
-    return threads, len(os.listdir("/proc/self/fd")), mappings
+    return threading.enumerate(), len(os.listdir("/proc/self/fd")), mappings
 
 
 def run_once(make, spawn, *, fails: bool) -> None:

@@ -13,17 +13,18 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from support.free_addresses import eventually, free_addresses
+from support.free_addresses import eventually, free_addresses, port
 from support.marks import slow_but
 
+from placer.channel.keys import Key as Secret
 from placer.channel.protocol import Key
-from placer.channel.shared import rendezvous
-from placer.channel.shared.channel import SharedMemoryChannel
+from placer.channel.session import Session
+from placer.channel.sockets import unix_address
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "tests" / "support" / "channel_node.py"
 FAST = {"beat": 0.2, "lost_after": 1.0}
-SILENT = "lost: no heartbeat for 8 s"
+SILENT = "lost: no heartbeat for 4 s"
 LOST = {"shared": "lost: its process has ended"}
 """What other nodes report about a killed node, if they do not find it by its silence."""
 
@@ -89,8 +90,12 @@ def last_line(process: Node, within: float = 10) -> str:
     return arguments
 
 
-def test_killed_and_frozen_nodes_are_reported_within_ten_seconds_by_default(transport):
-    with run(transport, WAITING) as killed, run(transport, WAITING) as frozen:
+def test_killed_and_frozen_nodes_are_reported_when_they_are_lost(transport):
+    limits = {"lost_after": 4.0}
+    with (
+        run(transport, WAITING, **limits) as killed,
+        run(transport, WAITING, **limits) as frozen,
+    ):
         killed["worker:1"].send_signal(signal.SIGKILL)
         frozen["worker:1"].send_signal(signal.SIGSTOP)
         lost = LOST.get(transport, SILENT), SILENT
@@ -169,15 +174,17 @@ def is_asleep(pid: int) -> bool:
 
 def test_node_that_is_stopped_during_join_continues(monkeypatch):
     """Meanwhile the other node has closed connections, which it finds when it wakes."""
-    monkeypatch.setattr(rendezvous, "HELLO_TIMEOUT", 0.02)
+    monkeypatch.setattr("placer.channel.joining.HELLO_TIMEOUT", 0.02)
     addresses = free_addresses(["a:0", "b:0"])
-    where = rendezvous.address("test job", "a:0", addresses["a:0"]).decode()
+    where = unix_address("test job", "a:0", port(addresses["a:0"])).decode()
     stopped = start("a:0", "wait b:0", "shared", addresses)
     try:
         eventually(lambda: f"@{where[1:]}" in Path("/proc/net/unix").read_text(), 60)
         stopped.send_signal(signal.SIGSTOP)
         eventually(lambda: thread_states(stopped.pid) == {"T"})
-        opened = SharedMemoryChannel("b:0", addresses, "test job", join_timeout=20)
+        opened = Session(
+            "b:0", addresses, "test job", key=Secret(bytes(32)), join_timeout=20
+        )
         with closing(opened) as channel:
             eventually(lambda: channel.refused > 2)
             monkeypatch.undo()

@@ -40,7 +40,7 @@ def test_wait_after_process_was_stopped_has_positive_timeout(monkeypatch):
     reader = SlowReader(clock)
     limits = Limits(bound=1 << 20, deadline=1.0, beat=0.1)
     mailbox = Mailbox("a:0", ["b:0"], limits, lambda source, total: None)
-    mailbox.readers = {"b:0": reader}
+    mailbox.reader = reader
     with pytest.raises(RunError, match=r"waited 1 s for .* from b:0"):
         mailbox.receive("b:0", Key(1, 1), None)
     assert len(reader.timeouts) > 1

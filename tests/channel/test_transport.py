@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from support.free_addresses import free_addresses
 
-from placer.channel.shared.channel import SharedMemoryChannel
-from placer.channel.transport import VARIABLE, choose_transport, open_channel
-from placer.channel.zeromq.channel import ZeroMQChannel
+from placer.channel.transport import (
+    VARIABLE,
+    choose_streams,
+    choose_transport,
+    open_channel,
+)
 from placer.errors import RunError
 
 HERE = {"a:0": "127.0.0.1:4321", "b:0": "localhost:4322"}
+APART = {**HERE, "b:0": "10.0.0.1:4321"}
 
 
 @pytest.fixture(autouse=True)
@@ -20,28 +22,25 @@ def no_environment_variable(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
-def test_auto_is_shared_memory_on_one_machine():
-    assert choose_transport("auto") == "shared"
-    channel = open_channel("a:0", free_addresses(HERE), "job", deadline=5)
-    assert isinstance(channel, SharedMemoryChannel)
-    channel.close()
+def test_auto_uses_tcp_only_if_a_node_is_elsewhere():
+    assert choose_streams("auto", HERE) == ("unix",)
+    assert choose_streams("auto", APART) == ("unix", "tcp")
+    assert choose_streams("shared", APART) == ("unix",)
 
 
 def test_explicit_transport_is_used(monkeypatch):
-    assert choose_transport("zeromq") == "zeromq"
+    assert choose_transport("tcp") == "tcp"
     assert choose_transport("shared") == "shared"
-    monkeypatch.setenv(VARIABLE, "zeromq")
-    assert choose_transport("auto") == "zeromq"
+    monkeypatch.setenv(VARIABLE, "tcp")
+    assert choose_transport("auto") == "tcp"
     assert choose_transport("shared") == "shared"
-    channel = open_channel("a:0", free_addresses(HERE), "job", beat=0.5)
-    assert isinstance(channel, ZeroMQChannel)
-    channel.close()
+    assert choose_streams("auto", HERE) == ("tcp",)
 
 
 def test_unknown_transport_is_an_error_with_a_suggestion(monkeypatch):
-    with pytest.raises(RunError, match=r"^'zeromp' is not a transport") as raised:
-        choose_transport("zeromp")
-    assert raised.value.hint == "did you mean 'zeromq'?"
+    with pytest.raises(RunError, match=r"^'sharde' is not a transport") as raised:
+        choose_transport("sharde")
+    assert raised.value.hint == "did you mean 'shared'?"
     monkeypatch.setenv(VARIABLE, "udp")
     with pytest.raises(
         RunError, match=rf"^{VARIABLE} is 'udp', which is not a transport"
@@ -49,14 +48,27 @@ def test_unknown_transport_is_an_error_with_a_suggestion(monkeypatch):
         choose_transport("auto")
 
 
-def test_addresses_of_other_machines_are_refused():
-    with pytest.raises(RunError, match="b:0: addresses beyond loopback are refused"):
-        open_channel("a:0", {**HERE, "b:0": "10.0.0.1:4321"}, "job")
+@pytest.mark.parametrize(("transport", "where"), [("tcp", HERE), ("auto", APART)])
+def test_connections_over_tcp_need_a_key(transport, where):
+    with pytest.raises(
+        RunError, match="a:0: connections over TCP need a key"
+    ) as raised:
+        open_channel("a:0", where, "job", transport=transport)
+    assert "placer key new FILE" in raised.value.hint
 
 
-def test_without_memfd_auto_is_zeromq_and_shared_is_an_error(monkeypatch):
-    monkeypatch.delattr(os, "memfd_create")
-    assert choose_transport("auto") == "zeromq"
-    with pytest.raises(RunError, match="has no shared memory") as raised:
-        open_channel("a:0", HERE, "job", transport="shared")
-    assert raised.value.hint == "choose the transport zeromq"
+def test_without_memfd_messages_are_copied_through_unix_sockets(monkeypatch, spawn):
+    """As where a sandbox refuses the call."""
+    monkeypatch.setattr("placer.channel.session.is_supported", lambda: False)
+    addresses = free_addresses(["a:0", "b:0"])
+    channels = [open_channel(node, addresses, "job") for node in addresses]
+    for joining in [spawn(channel.join) for channel in channels]:
+        joining.result(10)
+    a, b = channels
+    assert a.streams() == {"b:0": "unix socket"}
+    memory = a.share(5 << 20)
+    memory[...] = 7
+    a.send("b:0", (1, 1, 0), [memory])
+    assert (b.receive("a:0", (1, 1, 0))[0] == 7).all()
+    for closing in [spawn(channel.close) for channel in channels]:
+        closing.result(10)

@@ -118,7 +118,7 @@ from placer.command import main
 try:
     main(sys.argv[1:])
 finally:
-    print({"jax", "numpy", "rich", "zmq"} & set(sys.modules), file=sys.stderr)
+    print({"jax", "numpy", "rich"} & set(sys.modules), file=sys.stderr)
 """
 
 

@@ -21,7 +21,7 @@ def test_the_json_has_versions_devices_and_working_transports(capsys):
     machine = json.loads(capsys.readouterr().out)
     assert machine["versions"]["jaxlib"] == version("jaxlib")
     assert machine["devices"][0]["platform"] in ("cpu", "gpu")
-    assert machine["transports"] == {"shared": None, "tcp": None, "zeromq": None}
+    assert machine["transports"] == {"shared": None, "tcp": None}
     assert machine["cores"]["usable"] == len(os.sched_getaffinity(0))
     assert 0 < machine["memory"]["available"] <= machine["memory"]["total"]
     assert machine["optional"]["flax"] == version("flax")

@@ -102,7 +102,7 @@ def test_logs_are_removed_after_a_successful_run(
             "'progress' cannot be used with in-process nodes",
         ),
         (
-            {"in_process": True, "transport": "zeromq"},
+            {"in_process": True, "transport": "tcp"},
             "'transport' cannot be used with",
         ),
         ({"in_process": True, "base_port": 9000}, "'base_port' cannot be used with"),

@@ -168,7 +168,7 @@ from placer.command import main
 try:
     main(sys.argv[1:])
 finally:
-    print({"jax", "numpy", "rich", "zmq"} & set(sys.modules))
+    print({"jax", "numpy", "rich"} & set(sys.modules))
 """
 
 

@@ -83,7 +83,7 @@ def test_a_reader_that_raises_in_a_step_is_named_with_its_row(tmp_path: Path) ->
     check_failed(ended, build, f"{first}\n{hint}\n{where}", match[1])
 
 
-@pytest.mark.parametrize("transport", slow_but(["zeromq"], ["shared", "zeromq"]))
+@pytest.mark.parametrize("transport", slow_but(["tcp"], ["shared", "tcp"]))
 def test_every_node_started_by_hand_reports_the_error_of_a_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
 ) -> None:
@@ -171,7 +171,7 @@ def test_a_port_in_use_is_named_with_the_node(build: Path) -> None:
     (address,) = free_endpoints(["ps:0"]).values()
     node, port = address.split(":")
     with socket.create_server((node, int(port))):
-        ended = launch(build, f"--base-port={int(port) - 1}", "--transport=zeromq")
+        ended = launch(build, f"--base-port={int(port) - 1}", "--transport=tcp")
     check_failed(
         ended,
         build,
@@ -221,7 +221,7 @@ def test_a_file_without_parameters_is_named(build: Path) -> None:
 def test_a_full_disk_ends_the_run_when_parameters_are_saved(tmp_path: Path) -> None:
     build = compile_small(tmp_path, size=100_000)
     saved = f"--save-params={tmp_path / 'saved'}"
-    line = launch_command(build, "--steps=2", saved, "--transport=zeromq")
+    line = launch_command(build, "--steps=2", saved, "--transport=tcp")
     # Limit files to 64 KiB, as a full disk would; files in shared memory too.
     with running_command(["sh", "-c", 'ulimit -f 128; exec "$@"', "sh", *line]) as run:
         ended = run.wait()
@@ -325,9 +325,7 @@ def test_a_failed_op_is_reported_with_its_position_in_the_spec(
 # The run as a whole.
 
 
-@pytest.mark.parametrize(
-    "transport", slow_but(["shared", "tcp"], ["shared", "tcp", "zeromq"])
-)
+@pytest.mark.parametrize("transport", ["shared", "tcp"])
 def test_a_loss_that_diverges_stops_all_nodes(tmp_path: Path, transport: str) -> None:
     build = compile_small(tmp_path, workers=2, rate=1e20)
     saved = tmp_path / "saved.safetensors"

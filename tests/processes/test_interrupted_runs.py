@@ -44,7 +44,7 @@ def check_saved(build: Path, message: str, saved: Path) -> None:
     ("transport", "target", "number", "status"),
     [
         ("shared", "launcher", signal.SIGINT, 130),
-        ("zeromq", "worker:1", signal.SIGTERM, 143),
+        ("tcp", "worker:1", signal.SIGTERM, 143),
     ],
 )
 def test_processes_save_after_the_same_step(
@@ -148,7 +148,7 @@ def test_a_node_that_waits_for_the_others_ends_at_once(build, tmp_path):
         endpoints = free_endpoints(["worker:1", "ps:0"])
         endpoints["worker:0"] = f"127.0.0.1:{first.getsockname()[1]}"
         listed = ",".join(f"{node}={address}" for node, address in endpoints.items())
-        options = "--transport=zeromq", f"--save-params={tmp_path / 'saved'}"
+        options = "--transport=tcp", f"--save-params={tmp_path / 'saved'}"
         words = ["run", build, "--node=worker:1", "--endpoints", listed, *options]
         with running_command(command(*words)) as run:
             first.accept()[0].close()

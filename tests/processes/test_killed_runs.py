@@ -326,7 +326,7 @@ def run_hidden(built: Path, wrapper: Path, options: list[str]) -> None:
                 str(wrapper),
                 *placer_command("run", built, "--node", node, "--endpoints", listed),
                 *options,
-                "--transport=zeromq",
+                "--transport=tcp",
             ],
             env=process_environment(),
             stderr=subprocess.PIPE,

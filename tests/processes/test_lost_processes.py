@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 from contextlib import ExitStack
@@ -40,7 +41,9 @@ def test_a_killed_node_ends_the_launch_and_is_named(build: Path, node: str) -> N
         ended = run.wait(END_TIMEOUT)
     assert ended.status == 1
     log = build.parent / "logs" / f"{node.replace(':', '-')}.log"
-    assert ended.last_message == f"{node} was killed by SIGKILL\n  log: {log}"
+    first, second = ended.last_message.splitlines()
+    assert re.fullmatch(rf"{node} was killed by SIGKILL( at step \d+)?", first)
+    assert second == f"  log: {log}"
     assert ended.out == ""
     assert not node_processes(build)
 
@@ -57,7 +60,9 @@ def test_a_frozen_node_ends_the_launch_and_is_named(tmp_path: Path) -> None:
             build = compile_small(folder, workers=2)
             runs[node] = (
                 build,
-                contexts.enter_context(running_launch(build, MANY_STEPS)),
+                contexts.enter_context(
+                    running_launch(build, MANY_STEPS, "--lost-after=8")
+                ),
             )
         for node, (build, run) in runs.items():
             run.wait_for_line("step ")
@@ -67,7 +72,7 @@ def test_a_frozen_node_ends_the_launch_and_is_named(tmp_path: Path) -> None:
             assert ended.status == 1
             first, second, third = ended.last_message.splitlines()
             assert first.startswith(f"{node} failed: seen from ")
-            assert first.endswith(LOST)
+            assert LOST in first
             assert second == "  its process is frozen: a signal has stopped it"
             assert third.startswith("  log: ")
             assert not node_processes(build)
@@ -95,7 +100,7 @@ def test_nodes_started_by_hand_name_the_one_that_ended(
             assert ended.status == 1
             (line,) = ended.err.splitlines()
             assert line.startswith("worker:1: ")
-            assert line.endswith(message)
+            assert message in line
     assert not node_processes(build)
 
 

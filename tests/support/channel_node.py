@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from placer.channel.keys import Key as Secret
 from placer.channel.protocol import Channel, Key
 from placer.channel.transport import open_channel
 from placer.errors import RunError
@@ -85,7 +86,9 @@ def main(
         node,
         json.loads(addresses),
         "test job",
-        transport=transport,
+        transport="tcp" if transport == "tls" else transport,
+        key=Secret(bytes(32)),
+        encrypt=transport == "tls",
         **json.loads(options),
     )
     channel.join()

@@ -53,6 +53,7 @@ class BreakingProxy:
         self.connections = 0
         self._target = port
         self._bytes_left = lose_after
+        self.recorded = bytearray()  # what the first connection has sent
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
         self._threads = [threading.Thread(target=self._accept)]
@@ -105,6 +106,7 @@ class BreakingProxy:
                 if is_limited:
                     data = data[: self._bytes_left]
                     self._bytes_left -= len(data)
+                    self.recorded += data[: 1 << 16]
                 sink.sendall(data)
                 if is_limited and self._bytes_left == 0:
                     break

@@ -12,11 +12,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import TextIO
 
 import placer
 from placer.build.plan import read_plan
+from placer.channel.keys import new_key, write_key
 from placer.channel.ports import free_endpoints
 from placer.compiler import compile
 
@@ -243,8 +245,10 @@ def nodes_by_hand(
     nodes = read_plan(build).nodes
     endpoints = free_endpoints([node.name for node in nodes])
     listed = ",".join(f"{node}={address}" for node, address in endpoints.items())
-    words = ["--endpoints", listed, *map(str, options)]
     with ExitStack() as contexts:
+        folder = Path(contexts.enter_context(TemporaryDirectory()))
+        write_key(folder / "key", new_key())
+        words = ["--endpoints", listed, f"--key={folder / 'key'}", *map(str, options)]
         yield {
             node.name: contexts.enter_context(
                 running_command(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from placer.channel.cause import DeadlineError
 from placer.channel.protocol import Aborted, Cause, Channel
 from placer.errors import PlacerError, RunError, missing_package_hint
 from placer.runtime.program.error_lines import locate_error
@@ -28,6 +29,8 @@ def root_cause_reported(execution: Execution) -> Iterator[None]:
         if line is not None and isinstance(error, Exception):
             what += f"\n  {line}"
         cause = Cause(channel.node, execution.where, what)
+        if isinstance(error, DeadlineError) and error.cause is not None:
+            cause = error.cause
         if isinstance(error, DivergedError):  # not caused by this node
             cause = Cause("", "", what)
         channel.abort(cause)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from placer.build.plan import NodePhase, NodePlan, read_sources
+from placer.build.plan import NodePhase, NodePlan, data_root
 from placer.config.data import RowSource
 from placer.config.sources import POSITION
+from placer.memory.limit import available_nbytes
 from placer.readers import Order, ReadOptions, Rows, open_source
-from placer.readers.memory_limit import available_nbytes
 from placer.runtime.run.batches import Batches
 from placer.runtime.run.state import Execution
 
@@ -68,7 +68,7 @@ def open_rows(
         columns = [column for column in used_columns if column.name in inputs]
         others = tuple(column for column in used_columns if column.name not in inputs)
         # The build has the spec's modules, the folder of the spec has its files.
-        spec_folder = (build / read_sources(build).spec).parent
+        spec_folder = data_root(build)
         rows = open_source(
             structs.replace(data, columns=feeds or None),
             columns,

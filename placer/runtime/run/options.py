@@ -204,11 +204,30 @@ class Options:
         "The longest that a node waits for a message from a live peer.",
         seconds=True,
     )
+    lost_after: float = _option(
+        60.0,
+        "The silence after which a node counts as lost, which ends the run. It is named "
+        "after 8 s.",
+        seconds=True,
+    )
     transport: str = _option(
         "auto",
-        "The transport between nodes: shared memory, TCP, or ZeroMQ over TCP. `auto` is "
+        "The transport between nodes: shared memory or TCP. `auto` is "
         "the value of PLACER_TRANSPORT, or else shared memory on one machine.",
         choices=CHOICES,
+        for_threads=False,
+    )
+    key: Path | None = _option(
+        None,
+        "The key of the run, as `placer key new` writes it: for connections between "
+        "machines. By default PLACER_KEY_FILE names it.",
+        file="read",
+        for_threads=False,
+    )
+    insecure_network: bool = _option(
+        False,
+        "Do not encrypt connections between machines, on a network that does so itself. "
+        "Each connection is still authenticated with the key when it begins.",
         for_threads=False,
     )
     emulate: bool = _option(False, "Use CPU devices in place of all accelerators.")

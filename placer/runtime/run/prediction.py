@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from placer.build.plan import NodePlan, read_sources
+from placer.build.plan import NodePlan, data_root
 from placer.config.data import RowSource
 from placer.config.sources import InputColumnError
 from placer.errors import DataError
@@ -188,7 +188,7 @@ def _open_file(
     """Open the file of predictions, with the keys that the source has."""
     from placer.readers.keys import read_keys  # it imports pyarrow
 
-    spec_folder = (execution.folder / read_sources(execution.folder).spec).parent
+    spec_folder = data_root(execution.folder)
     keys = read_keys(data, request.keys, spec_folder)
     for name, column in keys.items():
         if len(column) != count:

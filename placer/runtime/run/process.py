@@ -22,8 +22,10 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from placer.build.plan import BASE_PORT, Plan, read_plan
-from placer.channel.protocol import Aborted, Cause, Channel
+from placer.build.plan import BASE_PORT, Plan, neighbours, read_plan
+from placer.channel.keys import find_key
+from placer.channel.protocol import Aborted, Cause
+from placer.channel.session import Session
 from placer.errors import PlacerError
 from placer.memory.allocator import keep_memory
 from placer.memory.caches import trim_caches
@@ -41,6 +43,7 @@ from placer.runtime.run.interruption import Interruption
 from placer.runtime.run.node_signals import NodeSignals
 from placer.runtime.run.options import Options
 from placer.runtime.run.output import report_output
+from placer.runtime.run.peer_policy import watch_peers
 from placer.runtime.run.prediction import predict
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.result import Outcome
@@ -73,7 +76,7 @@ def run(
     options: Options | None = None,
     report_fd: int | None = None,
     order_fd: int | None = None,
-    job: str | None = None,
+    bind: str | None = None,
     prediction: PredictionRequest | None = None,
     signals: NodeSignals | None = None,
 ) -> Outcome | None:
@@ -90,8 +93,8 @@ def run(
         order_fd: a file descriptor; one byte that can be read from it asks the control
             node to stop the run, after the same step on all nodes and without a last
             evaluation. The caller closes it.
-        job: a name that distinguishes runs on the same addresses; by default the
-            build's hash.
+        bind: the address `HOST:PORT` to listen at, if it is not the one of `endpoints`,
+            by which the other nodes know this one.
         prediction: predict these rows instead of training.
         signals: the signals to this process, if it does not leave them to the caller.
 
@@ -100,6 +103,7 @@ def run(
 
     Raises:
         BuildError: for a build that has changed since it was compiled.
+        PlacerError: for a key that cannot be used.
         RunError: for a failure of this node.
         Aborted: with the root cause, for a failure of another node.
 
@@ -114,11 +118,12 @@ def run(
     fix_threads()
     keep_memory(me.table_bytes + me.activation_bytes)
     options = options or Options()
+    key = find_key(options.key)
     addresses = default_endpoints(plan, options.base_port)
     for name, address in (endpoints or {}).items():
         addresses[plan.node(name).name] = address
     reserve_cpu_devices([me], options.emulate or plan.emulate, alone=True)
-    channel: Channel | None = None
+    channel: Session | None = None
 
     def exit_without_launcher() -> None:
         if channel is not None:
@@ -147,15 +152,22 @@ def run(
         channel = open_channel(
             node,
             addresses,
-            job or plan.digest,
+            "placer" if key is None else key.derive("job").hex(),
+            build=plan.digest,
+            key=key,
+            encrypt=not options.insecure_network,
+            bind=bind,
             transport=options.transport,
+            peers=neighbours(plan, node),
             deadline=options.deadline,
             join_timeout=options.join_timeout,
+            lost_after=options.lost_after,
         )
         channel.on_abort = lambda cause: forced_exit.start()
         execution = Execution(
             plan, folder, me, channel, options, report, on_settled=forced_exit.cancel
         )
+        watch_peers(execution, channel)
         if order_fd is not None:
             _start_order_thread(order_fd, execution)
         if signals is not None and pipe is None:

@@ -120,5 +120,14 @@ class Execution:
         return self.options.emulate or self.plan.emulate
 
     @property
+    def position(self) -> str:
+        """What the node does, and at which step, as other nodes tell it."""
+        doing = (
+            f"{self.state} ({self.rows_read:,} rows)" if self.rows_read else self.state
+        )
+        where = self.where or (f"step {self.step}" if self.step else "")
+        return f"{where}, {doing}" if where else doing
+
+    @property
     def where(self) -> str:
         return self.node.where if self.node is not None else ""

@@ -92,7 +92,7 @@ def test_a_node_starts_without_the_parser_of_places(tmp_path):
     compile_for_gpus(tmp_path)
     code = (
         "import sys, pathlib, placer.tables.dense, placer.tables.device\n"
-        "import placer.channel.shared.channel, placer.channel.zeromq.channel\n"
+        "import placer.channel.session\n"
         "import placer.runtime.run.process, placer.runtime.program.warm_up\n"
         "from placer.build.plan import read_plan\n"
         "assert read_plan(pathlib.Path(sys.argv[1])).nodes\n"

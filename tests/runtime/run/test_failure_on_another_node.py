@@ -7,6 +7,7 @@ import pytest
 import placer
 from placer import RunError
 from placer.build.plan import read_plan
+from placer.channel.keys import new_key, read_key, write_key
 from placer.channel.ports import free_endpoints
 from placer.channel.protocol import Aborted, Cause
 from placer.channel.transport import open_channel
@@ -21,18 +22,22 @@ def build(tmp_path):
     return tmp_path / "build"
 
 
-@pytest.mark.parametrize("transport", ["shared", "tcp", "zeromq"])
+@pytest.mark.parametrize("transport", ["shared", "tcp"])
 def test_a_failure_elsewhere_does_not_end_the_callers_process(
-    build, monkeypatch, transport
+    build, tmp_path, monkeypatch, transport
 ):
     monkeypatch.setattr(process, "EXIT_TIMEOUT", 1000.0)
     plan = read_plan(build)
     endpoints = free_endpoints([node.name for node in plan.nodes])
     me, *others = endpoints
     cause = Cause(others[0], "step 1", "no such file")
+    write_key(tmp_path / "key", new_key())
+    key = read_key(tmp_path / "key")
+    job = key.derive("job").hex()
+    secret = {"key": key, "build": plan.digest}
 
     def fail(node):
-        channel = open_channel(node, endpoints, "job", transport=transport)
+        channel = open_channel(node, endpoints, job, transport=transport, **secret)
         channel.join()
         channel.abort(cause)
         channel.close()
@@ -45,8 +50,7 @@ def test_a_failure_elsewhere_does_not_end_the_callers_process(
             build,
             me,
             endpoints=endpoints,
-            job="job",
-            options=Options(transport=transport),
+            options=Options(transport=transport, key=tmp_path / "key"),
         )
     assert raised.value.cause == cause
     for thread in threads:
@@ -60,10 +64,10 @@ def test_a_node_that_joins_after_a_failure_raises_its_cause(build):
     plan = read_plan(build)
     endpoints = free_endpoints([node.name for node in plan.nodes])
     me, other = endpoints
-    failed = open_channel(other, endpoints, "job")
+    failed = open_channel(other, endpoints, "placer", build=plan.digest)
     failed.abort(Cause(other, "", "its program cannot be loaded"))
     leaving = threading.Thread(target=failed.close)
     leaving.start()
     with pytest.raises(RunError, match=f"^{other}: its program cannot be loaded$"):
-        placer.run(build, me, endpoints=endpoints, job="job")
+        placer.run(build, me, endpoints=endpoints)
     leaving.join()

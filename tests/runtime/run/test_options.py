@@ -109,8 +109,8 @@ def test_an_argument_of_launch_that_no_option_has_is_refused(given, message):
         ({"base_port": 70_000}, "'base_port' must be at most 65535, not 70000"),
         ({"deadline": 0.0}, "'deadline' must be above 0 and at most 1e"),
         (
-            {"transport": "zeromp"},
-            "'zeromp' is not a transport\n.*did you mean 'zeromq'",
+            {"transport": "shard"},
+            "'shard' is not a transport\n.*did you mean 'shared'",
         ),
     ],
 )

@@ -119,10 +119,10 @@ def test_launched_nodes_order_a_set_alike(tmp_path, monkeypatch):
 
 def test_nodes_order_sets_alike_unless_the_user_says_otherwise(monkeypatch):
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    assert node_environment("job")["PYTHONHASHSEED"] == "0"
+    assert node_environment(7)["PYTHONHASHSEED"] == "0"
     assert "PYTHONHASHSEED" not in os.environ
     monkeypatch.setenv("PYTHONHASHSEED", "7")
-    assert node_environment("job")["PYTHONHASHSEED"] == "7"
+    assert node_environment(7)["PYTHONHASHSEED"] == "7"
 
 
 X, LABEL = Column("x", "float32", (2,)), Column("label", "int32", ())

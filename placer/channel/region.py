@@ -14,6 +14,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -23,16 +24,25 @@ from placer.channel.frame_bodies import InvalidFrame
 from placer.channel.types import Array
 from placer.errors import RunError
 from placer.memory.aligned import address_of
+from placer.memory.limit import available_nbytes
 
 _FUTURE_WRITE: Final = 0x10  # F_SEAL_FUTURE_WRITE of Linux 5.1, which Python lacks
 
 Bytes = npt.NDArray[np.uint8]
 
 
+@lru_cache
 def is_supported() -> bool:
-    """Whether this system has the calls that the transport needs (Linux)."""
-    needed = ((os, "memfd_create"), (os, "eventfd"), (fcntl, "F_ADD_SEALS"))
-    return all(hasattr(module, name) for module, name in needed)
+    """Whether this system lets a process make shared memory: tried once, because a
+    sandbox may refuse the calls."""
+    needed = ((os, "memfd_create"), (fcntl, "F_ADD_SEALS"))
+    if not all(hasattr(module, name) for module, name in needed):
+        return False
+    try:
+        Region(0, 1, "a test of shared memory").close()
+    except RunError:
+        return False
+    return True
 
 
 class Region:
@@ -47,14 +57,15 @@ class Region:
         self.nbytes = nbytes
         # The system overcommits: it would grant more than it has, and kill a process
         # when the memory is written to.
-        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        available = available_nbytes()
         if nbytes > available:
             raise RunError(
                 f"{what}: {nbytes} bytes of shared memory are more than the {available} "
-                "that this machine has"
+                "that are available"
             )
-        self.fd = os.memfd_create("placer", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.fd = -1
         try:
+            self.fd = os.memfd_create("placer", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.truncate(self.fd, nbytes)
             mapping = mmap.mmap(self.fd, nbytes)
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -62,7 +73,8 @@ class Region:
             with suppress(OSError):  # an older kernel; `attach` maps read-only anyway
                 fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FUTURE_WRITE)
         except (OSError, OverflowError, ValueError) as error:
-            os.close(self.fd)
+            if self.fd >= 0:
+                os.close(self.fd)
             raise RunError(
                 f"{what}: no {nbytes} bytes of shared memory: {error}"
             ) from None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from placer.readers import memory_limit
+from placer.memory import limit as memory_limit
 
 
 def test_a_cgroup_leaves_its_limit_without_unfreeable_memory(tmp_path):

@@ -1,0 +1,556 @@
+"""The session of a node with one peer: the messages in both directions, and credit.
+
+**Sending.** `send` numbers a message and sends its header at once. Its pieces follow as
+far as the receiver has allowed and the connection has room, and a message whose pieces
+may not be sent does not hold up the others. What cannot be sent is sent later by
+whichever thread reads that it can.
+
+Over TCP a message is stored until the peer has acknowledged it. After its connection has
+broken, what the peer has not received is sent again over a new one. A unix socket does
+not break: its end is the end of the other process.
+
+**Receiving.** One thread at a time reads, which the mailbox ensures.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from placer.channel import frame_bodies, frames
+from placer.channel.cause import Cause
+from placer.channel.frame_bodies import InvalidFrame
+from placer.channel.frame_socket import Buffer, Frame, FrameSocket
+from placer.channel.frames import CLEAR, STARVED, Contents, Header, Kind
+from placer.channel.mailbox import Mailbox
+from placer.channel.message import Message, PiecedMessage
+from placer.channel.payload import as_bytes
+from placer.channel.peers import Status
+from placer.channel.pieces import PIECE, Fragment, copied_pieces, in_array, piece_bytes
+from placer.channel.pool import MAX_CHUNKS, ChunkPool, chunk_view
+from placer.channel.region import Bytes, Region, attach
+from placer.channel.types import Array, ArrayType
+from placer.memory.aligned import ALIGNMENT
+from placer.memory.arena import Arena
+
+MAX_EAGER: Final = 4
+"""Pieces of a message that are sent before its receiver asks for it, at most."""
+READS: Final = 16
+"""Calls of the system that receive from one peer before others have their turn."""
+MAX_REGIONS: Final = 4096
+"""Regions of a peer at most."""
+JOINED_FRAGMENTS: Final = 64
+"""A piece of more fragments is copied into one buffer to be sent."""
+_PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
+
+
+@dataclass(eq=False, slots=True)
+class _Outgoing:
+    """A message that is being sent; `sent` and `allowed` are numbers of pieces."""
+
+    number: int
+    types: Sequence[ArrayType]
+    layout: Sequence[Sequence[Fragment]]
+    flat: list[Array]
+    sent: int
+    allowed: int
+
+    @classmethod
+    def of(
+        cls,
+        number: int,
+        contents: Contents,
+        arrays: Sequence[Array],
+        eager: int,
+        sent: int = 0,
+    ) -> _Outgoing:
+        """Return a message of which the peer has `sent` pieces."""
+        types = contents.arrays.types
+        layout = copied_pieces(types, contents.references)
+        flat = [array.reshape(-1) for array in arrays]
+        return cls(number, types, layout, flat, sent, max(eager, sent))
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the next piece may be sent."""
+        return self.sent < min(self.allowed, len(self.layout))
+
+    def next_piece(self, pool: ChunkPool | None) -> list[Buffer]:
+        """Return the frame of the next piece, as buffers, or with a chunk of the pool."""
+        index = self.sent
+        fragments = self.layout[index]
+        self.sent += 1
+        if pool is not None:
+            chunk = pool.fill(self.number, fragments, self.flat)
+            return [frames.frame(Kind.PIECE, self.number, index, chunk + 1)]
+        size = piece_bytes(fragments, self.types)
+        buffers: list[Buffer] = [
+            frames.frame(Kind.PIECE, self.number, index, length=size)
+        ]
+        for part in fragments:
+            view = as_bytes(in_array(self.flat[part.array], part)).data
+            buffers.append(view)
+            if padding := -len(view) % ALIGNMENT:
+                buffers.append(_PADDING[padding])
+        return buffers if len(fragments) <= JOINED_FRAGMENTS else [b"".join(buffers)]
+
+
+@dataclass(eq=False)
+class Link:
+    """A connected peer; see the module.
+
+    `eager_out` and `eager_in` are the pieces of a message that are sent before its
+    receiver asks for it, there and here.
+    `regions` is the shared memory of this node by number, and `pool_region()` returns
+    new memory for the pool of this link, or None: pieces then go over the connection.
+    `fail` is called with the root cause when this link ends the run. `heard` is true if
+    a frame has arrived since the session's thread reset it, `ended` once no more can
+    arrive on the connection, `is_invalid` if the peer has broken the protocol,
+    `peer_clears` if it wants to close. `status` is what it last said that it does.
+    """
+
+    peer: str
+    socket: FrameSocket
+    mailbox: Mailbox
+    arena: Arena
+    regions: Mapping[int, Region]
+    pool_region: Callable[[], Region | None]
+    max_message: int
+    eager_out: int
+    eager_in: int
+    fail: Callable[[Cause], None]
+    heard: bool = False
+    ended: bool = False
+    is_invalid: bool = False
+    peer_clears: bool = False
+    status: Status = ()
+    _number: int = 0
+    _unacknowledged: dict[int, tuple[Contents, Sequence[Array]]] = field(
+        default_factory=dict
+    )
+    _acknowledged: int = 0
+    _outgoing: dict[int, _Outgoing] = field(default_factory=dict)
+    _order_lock: threading.Lock = field(default_factory=threading.Lock)
+    _advance_lock: threading.Lock = field(default_factory=threading.Lock)
+    _announced: set[int] = field(default_factory=set)  # regions sent to the peer
+    _pool: ChunkPool | None = None
+    _starving: bool = False  # the peer knows that a message waits for chunks
+    _last_received: int = 0
+    _incoming: dict[int, PiecedMessage] = field(default_factory=dict)
+    _filling: int = 0  # the number of the message whose piece is being received
+    _peer_regions: dict[int, Bytes] = field(default_factory=dict)
+    _chunk_lock: threading.Lock = field(default_factory=threading.Lock)
+    _chunks: dict[int, PiecedMessage] = field(default_factory=dict)  # not consumed
+    _unreported: int = 0  # consumed chunks to return to the peer, as bits
+    _credit_sent: int = 0
+    _credit_wanted: int = 0  # the credit that the peer waits for, or 0
+
+    # Sending.
+
+    def send(self, contents: Contents, arrays: Sequence[Array]) -> None:
+        """Send a message of C-contiguous arrays without waiting."""
+        # Numbers are assigned, and headers sent, in the order of this lock. What may
+        # raise comes first: the peer accepts no gaps.
+        with self._order_lock:
+            if self._pool is None and not contents.is_inline and self.socket.is_unix:
+                self._open_pool()
+            for region, _ in contents.references.values():
+                self._announce(self.regions[region])
+            self._number += 1
+            if not self.socket.is_unix:
+                self._unacknowledged[self._number] = contents, arrays
+            # The header first: another thread sends the pieces of what is in `_outgoing`.
+            self._send_header(self._number, contents, arrays)
+        if not contents.is_inline:
+            self.advance()
+
+    def _send_header(
+        self, number: int, contents: Contents, arrays: Sequence[Array]
+    ) -> None:
+        self.socket.put(frames.message_frame(number, contents, arrays))
+        if not contents.is_inline:
+            self._outgoing[number] = _Outgoing.of(
+                number, contents, arrays, self.eager_out
+            )
+
+    def _open_pool(self) -> None:
+        region = self.pool_region()
+        if region is not None:
+            self._announce(region)
+            self._pool = ChunkPool(region)
+
+    def _announce(self, region: Region) -> None:
+        """Send a region to the peer once, before the first frame that refers to it."""
+        if region.number not in self._announced:
+            self._announced.add(region.number)
+            frame = frames.frame(Kind.REGION, region.number, region.nbytes)
+            self.socket.put(frame, file=region.fd)
+
+    def advance(self) -> None:
+        """Send the pieces that can be sent now."""
+        # A thread that finds the lock taken need not wait: the one that holds it looks
+        # again after it has released it.
+        while self._next_message() is not None:
+            if not self._advance_lock.acquire(blocking=False):
+                return
+            try:
+                while (message := self._next_message()) is not None:
+                    self.socket.put(*message.next_piece(self._pool))
+                    if message.sent == len(message.layout):
+                        del self._outgoing[message.number]
+            finally:
+                self._advance_lock.release()
+
+    def _next_message(self) -> _Outgoing | None:
+        """Return the first message whose next piece can be sent now."""
+        if not self._outgoing or self.socket.full or self.socket.broken:
+            return None
+        # A copy: other threads add messages.
+        allowed = [m for m in [*self._outgoing.values()] if m.is_allowed]
+        pool = self._pool
+        if allowed and pool is not None and not pool.free:
+            users = {*[*pool.users.values()]}
+            if not self._starving and any(users - {m.number} for m in allowed):
+                self._starving = True
+                self.send_beat(flags=STARVED)
+            return None
+        return allowed[0] if allowed else None
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether something is still to be sent."""
+        return bool(self._outgoing or self.socket.has_queued) and not self.socket.broken
+
+    @property
+    def is_informed(self) -> bool:
+        """Whether the peer has a failure that this node has sent, or cannot get it."""
+        return self.is_invalid or not self.ended
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a sender waits, here or (to close) at the peer, for this connection to
+        be read."""
+        return not self.ended and (self.peer_clears or self.has_pending)
+
+    def send_beat(
+        self, wanted: int = 0, allowed: tuple[int, int] = (0, 0), flags: int = 0
+    ) -> None:
+        """Send a heartbeat with the credit, and return consumed chunks.
+
+        `wanted` is the credit that this node waits for, `allowed` how many pieces of a
+        message the peer may send; see `frames`.
+        """
+        with self._chunk_lock:
+            freed, self._unreported = self._unreported, 0
+        self._credit_sent = credit = self.mailbox.granted_credit(self.peer)
+        fields = (credit, wanted, self._last_complete, freed, *allowed)
+        self.socket.put(frames.frame(Kind.BEAT, *fields, flags=flags))
+
+    def send_status(self, status: Status) -> None:
+        """Tell the peer what this node does."""
+        body = frame_bodies.encode_status(status)
+        self.socket.put(frames.text_frame(Kind.STATUS, body))
+
+    @property
+    def _last_complete(self) -> int:
+        """The number up to which all messages have arrived completely."""
+        return min(self._incoming, default=self._last_received + 1) - 1
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether the peer has all messages that were sent to it."""
+        return self._acknowledged == self._number
+
+    def acknowledge(self, total: int, threshold: int) -> None:
+        """Report that the program has received `total` bytes, if that is due.
+
+        It is due when the peer waits for it, or when `threshold` bytes have not been
+        reported; else the next heartbeat reports it.
+        """
+        credit_sent = self._credit_sent
+        if credit_sent < self._credit_wanted or total - credit_sent >= threshold:
+            self.send_beat()
+
+    # A connection that breaks.
+
+    def position(self) -> tuple[int, list[tuple[int, int]]]:
+        """Return what the peer has to send again: see `frame_bodies.Greeting`. Called
+        when the connection has ended."""
+        incomplete = [(n, message.arrived) for n, message in self._incoming.items()]
+        return self._last_received + 1, incomplete
+
+    def reconnect(
+        self, socket: FrameSocket, expected: int, incomplete: Mapping[int, int]
+    ) -> None:
+        """Go on over a new connection: send again what the peer has not received.
+
+        Called by the session's thread when the old connection has ended. Raises
+        InvalidFrame for a position that the peer cannot have.
+        """
+        with self._order_lock, self._advance_lock:
+            if not self._acknowledged < expected <= self._number + 1:
+                raise InvalidFrame("position")
+            self.socket.close()
+            self.socket, self._filling = socket, 0
+            self._outgoing.clear()
+            self.send_beat()
+            for number, received in self._incoming.items():
+                self.send_beat(allowed=(number, received.allowed))
+            for number, (contents, arrays) in sorted(self._unacknowledged.items()):
+                if number >= expected:
+                    self._send_header(number, contents, arrays)
+                elif number in incomplete:
+                    sent = incomplete[number]
+                    message = _Outgoing.of(
+                        number, contents, arrays, self.eager_out, sent
+                    )
+                    if sent >= len(message.layout):
+                        raise InvalidFrame("position")
+                    self._outgoing[number] = message
+            self.ended = False
+        self.advance()
+
+    # Receiving.
+
+    def on_event(self, events: int) -> None:
+        """Act on what the system reports of the socket: room, or what has arrived.
+
+        When the connection has ended, all frames that the peer sent before have been
+        handled, a GOODBYE as well if it sent one.
+        """
+        if self.ended:
+            return
+        try:
+            if events & select.EPOLLOUT:
+                self.socket.flush()
+                self._handle_frames()  # that came behind the HELLO of a new connection
+            self._read()
+        except InvalidFrame as why:
+            self.lose(f"sent an invalid frame: {why}")
+        if self._outgoing:
+            self.advance()
+        if self.socket.ended and not self.ended:
+            self.ended = True
+            if self.socket.is_unix and self.peer not in self.mailbox.departed:
+                self.lose("lost: its process has ended")
+
+    def _read(self) -> None:
+        reads = 0
+        # What TLS holds is not reported again, so all of that is read.
+        while reads < READS or self.socket.holds_bytes:
+            reads += 1
+            more = self.socket.receive()
+            self._handle_frames()
+            if not more:
+                return
+
+    def _handle_frames(self) -> None:
+        socket = self.socket
+        while socket.filled:
+            if self._filling:
+                self._add_piece()
+            frame = socket.next()
+            if frame is None:
+                return
+            self._handle(frame)
+
+    def lose(self, what: str) -> None:
+        """End the run, because the peer is lost; `what` says why."""
+        self.ended = self.is_invalid = True
+        self.socket.leave()
+        if self.status and self.status[0].what:
+            what += f"; it last was at {self.status[0].what}"
+        self.fail(Cause(self.peer, f"seen from {self.mailbox.node}", what))
+
+    def _handle(self, frame: Frame) -> None:
+        self.heard = True
+        header = frame.header
+        match header.kind:
+            case Kind.MESSAGE:
+                self._on_message(frame)
+            case Kind.PIECE:
+                self._on_piece(header)
+            case Kind.BEAT:
+                self._on_beat(header)
+            case Kind.REGION:
+                self._on_region(header)
+            case Kind.STATUS:
+                body = frames.read_text(header, frame.body)
+                self.status = frame_bodies.read_status(body)
+            case Kind.GOODBYE:
+                self.mailbox.mark_departed(self.peer)
+                self.socket.finish()
+            case Kind.ABORT:
+                body = frames.read_text(header, frame.body)
+                self.fail(frame_bodies.read_cause(body))
+            case _:
+                raise InvalidFrame("kind")
+
+    def _on_message(self, frame: Frame) -> None:
+        header, data = frame
+        contents, payload = frames.decode_message(header, data, self.max_message)
+        number = header.a
+        if number != self._last_received + 1:
+            raise InvalidFrame("number")
+        self._last_received = number
+        views = {i: self._view(contents, i) for i in contents.references}
+        message: Message
+        if contents.is_inline:
+            if payload:
+                self.socket.keep()
+            arrays: list[Array] = [
+                views[i] if i in views
+                else np.ndarray(shape, dtype, payload, contents.offsets[i])
+                for i, (dtype, shape) in enumerate(contents.arrays.types)
+            ]  # fmt: skip
+            nbytes, copied_nbytes = contents.arrays.total, contents.copied_nbytes
+            message = Message(self.peer, contents.key, nbytes, copied_nbytes, arrays)
+        else:
+            message = self._incoming[number] = PiecedMessage(
+                self.peer,
+                contents,
+                views,
+                self.eager_in,
+                lambda pieces: self.send_beat(allowed=(number, pieces)),
+                self.arena,
+            )
+        self.mailbox.deliver(message)
+        if self.peer_clears:
+            message.detach()
+            self.send_beat()
+
+    def _on_piece(self, header: Header) -> None:
+        message = self._incoming.get(header.a)
+        if message is None or header.b != message.arrived:
+            raise InvalidFrame("a piece of no message")
+        if header.b >= message.allowed:
+            raise InvalidFrame("a piece that was not asked for")
+        self._filling = header.a
+        if header.c:
+            if header.length:
+                raise InvalidFrame("length")
+            self._add_chunk(message, header.c - 1)
+            return
+        length, views = message.room()
+        if header.length != length:
+            raise InvalidFrame("length")
+        self.socket.fill(views)
+
+    def _add_chunk(self, message: PiecedMessage, chunk: int) -> None:
+        """Add a piece to its message that is in a chunk of the peer's pool."""
+        pool = self._peer_regions.get(0)
+        if pool is None or chunk in self._chunks or chunk >= pool.nbytes // PIECE:
+            raise InvalidFrame("a chunk that is not free")
+        self._chunks[chunk] = message
+        view = chunk_view(pool, chunk)
+        message.add_chunk(view, lambda: self._release_chunk(message, chunk))
+        self._end_piece(message)
+
+    def _add_piece(self) -> None:
+        """Add the piece that has been received to its message."""
+        message = self._incoming[self._filling]
+        message.add()
+        self._end_piece(message)
+
+    def _end_piece(self, message: PiecedMessage) -> None:
+        number, self._filling = self._filling, 0
+        if message.is_complete:
+            del self._incoming[number]
+            if self.peer_clears:
+                self.send_beat()
+        self._return_chunks(message)
+        self.mailbox.notify()
+
+    def _release_chunk(self, message: PiecedMessage, chunk: int) -> None:
+        """Return a consumed chunk to the peer, now or with others."""
+        with self._chunk_lock:
+            self._chunks.pop(chunk, None)
+            self._unreported |= 1 << chunk
+        self._return_chunks(message)
+
+    def _return_chunks(self, message: PiecedMessage) -> None:
+        """Return consumed chunks, several in one frame."""
+        # Returning half a pool at a time saves frames, and the sender fills the other
+        # half meanwhile. The last chunk of a message returns all of them, because it
+        # may be long until another chunk arrives.
+        if 0 not in self._peer_regions:
+            return
+        with self._chunk_lock:
+            count = self._unreported.bit_count()
+            is_last = message.is_complete and message not in self._chunks.values()
+            is_half = 2 * PIECE * count >= self._peer_regions[0].nbytes
+            is_due = count and (is_half or is_last)
+        if is_due:
+            self.send_beat()
+
+    def _on_beat(self, header: Header) -> None:
+        if header.d:
+            if self._pool is None:
+                raise InvalidFrame("chunks of no pool")
+            self._pool.release(header.d)
+            self._starving = False
+        if header.c > self._number:
+            raise InvalidFrame("an acknowledgement of what was not sent")
+        self.mailbox.update_credit(self.peer, header.a)
+        if header.c > self._acknowledged:
+            for number in range(self._acknowledged + 1, header.c + 1):
+                self._unacknowledged.pop(number, None)
+            self._acknowledged = header.c
+            if self.is_delivered:
+                self.mailbox.notify()
+        if header.b > self._credit_sent:
+            self._credit_wanted = header.b
+            self.mailbox.ask_credit(self.peer, header.b)
+            self.send_beat()
+        message = self._outgoing.get(header.e)
+        if message is not None and header.f > message.allowed:
+            message.allowed = header.f
+        if header.flags & CLEAR:
+            self.peer_clears = True
+            self.mailbox.detach_all(self.peer)
+            self.send_beat()
+        if header.flags & STARVED:
+            for held in {*list(self._chunks.values())}:
+                held.empty_chunks()
+            self.send_beat()
+
+    def _on_region(self, header: Header) -> None:
+        """Map memory of the peer, whose file descriptor came with this frame."""
+        number, nbytes = header.a, header.b
+        file = self.socket.take_file()
+        if file is None:
+            raise InvalidFrame("memory without a file")
+        if number in self._peer_regions or len(self._peer_regions) >= MAX_REGIONS:
+            os.close(file)
+            raise InvalidFrame("region")
+        if number == 0 and (nbytes % PIECE or nbytes > MAX_CHUNKS * PIECE):
+            os.close(file)
+            raise InvalidFrame("size of the chunk pool")
+        self._peer_regions[number] = attach(file, nbytes)
+
+    def _view(self, contents: Contents, i: int) -> Array:
+        """Return the view of an array in the peer's memory that a message refers to."""
+        number, offset = contents.references[i]
+        region = self._peer_regions.get(number)
+        end = offset + contents.arrays.sizes[i]
+        if number == 0 or region is None or end > region.nbytes:
+            raise InvalidFrame("a reference outside shared memory")
+        dtype, shape = contents.arrays.types[i]
+        return region[offset:end].view(dtype).reshape(shape)
+
+    def close(self) -> None:
+        """Close the socket, drop what was not sent, and the memory of both sides; views
+        that are left keep it mapped."""
+        self.socket.close()
+        self._outgoing.clear()
+        self._incoming.clear()
+        self._chunks.clear()
+        self._peer_regions.clear()
+        if self._pool is not None:
+            self._pool.region.close()

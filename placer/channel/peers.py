@@ -1,0 +1,139 @@
+"""What a node knows of its peers: whether they are alive, and what they do.
+
+Peers send a heartbeat and their status every second. A peer that is silent for a while
+may be paused, or hold the interpreter; what the run does about it is decided above the
+channel (`Channel.on_peer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+from typing import Final, NamedTuple
+
+from placer.errors import RunError
+
+SILENT_AFTER: Final = 8.0
+"""Seconds of silence after which a peer counts as silent."""
+MAX_CHAIN: Final = 16
+"""Nodes of a chain of who waits for whom at most."""
+
+
+class PeerState(StrEnum):
+    """The state of a peer; a silent one that is heard again has "returned"."""
+
+    ALIVE = "alive"
+    SILENT = "silent"
+    LOST = "lost"
+    RETURNED = "returned"
+
+
+class Doing(NamedTuple):
+    """What a node does, and for how many seconds it has been doing that."""
+
+    node: str
+    what: str
+    seconds: float
+
+
+Status = tuple[Doing, ...]
+"""What a node does; if it waits for a peer, followed by the status of that one. So the
+last one is what all others wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerEvent:
+    """A peer has changed its state; `seconds` is how long it was silent."""
+
+    peer: str
+    state: PeerState
+    seconds: float = 0.0
+
+
+class Peers:
+    """When each peer was last heard, in monotonic seconds. A peer is joining until it is
+    heard for the first time.
+
+    Silence counts only while this node was checking. When the checks themselves were
+    interrupted (the process was stopped, the machine suspended), the silence proves
+    nothing, and every peer gets a fresh interval. Not thread-safe: one thread uses it.
+
+    Raises RunError unless `lost_after` is more than two intervals of `beat` seconds.
+    """
+
+    def __init__(self, lost_after: float, beat: float) -> None:
+        if not 0 < 2 * beat < lost_after:
+            raise RunError(
+                f"lost_after ({lost_after:g} s) must be more than two beats of {beat:g} s"
+            )
+        self._limits = {
+            PeerState.ALIVE: min(max(SILENT_AFTER, 2 * beat), lost_after / 2),
+            PeerState.SILENT: lost_after,
+        }
+        self._last_heard: dict[str, float] = {}
+        self._states: dict[str, PeerState] = {}
+        self._last_check = inf  # none yet: nothing was interrupted
+
+    def hear(self, peer: str, now: float) -> list[PeerEvent]:
+        """Record a sign of life of `peer`; return the change of its state, if any."""
+        before = self._states.get(peer)
+        silence = now - self._last_heard.get(peer, now)
+        self._last_heard[peer] = now
+        if before is PeerState.ALIVE:
+            return []
+        self._states[peer] = PeerState.ALIVE
+        returned = before is PeerState.SILENT
+        state = PeerState.RETURNED if returned else PeerState.ALIVE
+        return [PeerEvent(peer, state, silence)]
+
+    def forget(self, peer: str) -> None:
+        """Stop watching `peer`: it said goodbye, or it was reported lost."""
+        self._last_heard.pop(peer, None)
+        self._states.pop(peer, None)
+
+    def check(self, now: float) -> list[PeerEvent]:
+        """Return the peers that have become silent or lost; call it several times in
+        each interval."""
+        interrupted = now - self._last_check > self._limits[PeerState.ALIVE] / 2
+        self._last_check = now
+        if interrupted:
+            self._last_heard = dict.fromkeys(self._last_heard, now)
+        events = []
+        for peer, at in list(self._last_heard.items()):
+            state = self._states[peer]
+            if now - at > self._limits[state]:
+                if state is PeerState.ALIVE:
+                    self._states[peer] = PeerState.SILENT
+                    events.append(PeerEvent(peer, PeerState.SILENT, now - at))
+                else:
+                    self.forget(peer)
+                    events.append(PeerEvent(peer, PeerState.LOST, now - at))
+        return events
+
+
+class OwnStatus:
+    """The status of this node: what `describe` says, and whom it waits for."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._what = ""
+        self._since = -inf
+
+    def status(
+        self,
+        what: str,
+        waits_for: Sequence[str],
+        of_peer: Callable[[str], Status],
+        now: float,
+    ) -> Status:
+        """Return the status; `of_peer` returns that of a peer, empty if unknown."""
+        if what != self._what or self._since == -inf:
+            self._what, self._since = what, now
+        own = Doing(self._node, what, now - self._since)
+        for peer in waits_for:
+            rest = of_peer(peer)
+            if rest and all(each.node != self._node for each in rest):
+                return (own, *rest)[:MAX_CHAIN]
+        return (own,)

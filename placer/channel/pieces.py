@@ -1,0 +1,101 @@
+"""How the payload of a message is divided into pieces, the same on every stream.
+
+Each array is split into fragments of at most a piece. A fragment starts 64-byte aligned
+in its piece, and an array is split at multiples of 64 bytes, so the fragments of an
+aligned array are aligned in the array too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from placer.channel.types import Array, ArrayType
+from placer.memory.aligned import round_up
+
+PIECE: Final = 1 << 20
+"""Bytes of a piece at most."""
+MIN_FRAGMENT: Final = 4 << 10
+"""If a piece has less room left than this, an array that does not fit starts in the
+next piece."""
+
+
+class Fragment(NamedTuple):
+    """`numel` elements of array number `array`, from element `first` on.
+
+    They start `offset` bytes into their piece.
+    """
+
+    array: int
+    first: int
+    numel: int
+    offset: int
+
+
+@lru_cache(maxsize=256)
+def piece_layout(types: tuple[ArrayType, ...]) -> tuple[tuple[Fragment, ...], ...]:
+    """Return the fragments in each piece of a message; empty arrays have none.
+
+    >>> f = np.dtype("float32")
+    >>> pieces = piece_layout(((f, (3,)), (f, (400, 1000))))
+    >>> [[*map(tuple, fragments)] for fragments in pieces]
+    [[(0, 0, 3, 0), (1, 0, 262128, 64)], [(1, 262128, 137872, 0)]]
+    """
+    pieces: list[tuple[Fragment, ...]] = []
+    fragments: list[Fragment] = []
+    used = 0
+    for index, (dtype, shape) in enumerate(types):
+        item = dtype.itemsize
+        size = prod(shape)
+        first = 0
+        while first < size:
+            left = (size - first) * item
+            room = PIECE - used
+            if room < min(left, MIN_FRAGMENT):
+                pieces.append(tuple(fragments))
+                fragments, used, room = [], 0, PIECE
+            count = min(left, room) // item
+            fragments.append(Fragment(index, first, count, used))
+            used += round_up(count * item)
+            first += count
+    if fragments:
+        pieces.append(tuple(fragments))
+    return tuple(pieces)
+
+
+def copied_pieces(
+    types: tuple[ArrayType, ...], referenced: Collection[int]
+) -> tuple[tuple[Fragment, ...], ...]:
+    """Return the fragments of each piece that is sent.
+
+    `referenced` are the indices of arrays that are not. A piece that has only such
+    arrays is left out.
+    """
+    if not referenced:
+        return piece_layout(types)
+    pieces = [
+        tuple(part for part in fragments if part.array not in referenced)
+        for fragments in piece_layout(types)
+    ]
+    return tuple(fragments for fragments in pieces if fragments)
+
+
+def piece_bytes(fragments: Sequence[Fragment], types: Sequence[ArrayType]) -> int:
+    """Return the bytes of a piece, with padding up to a multiple of 64."""
+    last = fragments[-1]
+    return last.offset + round_up(last.numel * types[last.array][0].itemsize)
+
+
+def in_piece(piece: Array, fragment: Fragment, dtype: np.dtype[np.generic]) -> Array:
+    """Return the view of a fragment in its piece, an array of bytes."""
+    stop = fragment.offset + fragment.numel * dtype.itemsize
+    return piece[fragment.offset : stop].view(dtype)
+
+
+def in_array(flat: Array, fragment: Fragment) -> Array:
+    """Return the view of a fragment in its own array, flattened."""
+    return flat[fragment.first : fragment.first + fragment.numel]

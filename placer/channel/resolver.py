@@ -1,0 +1,71 @@
+"""Looks up the addresses of hosts in a thread of its own: it may take long."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+import time
+from queue import SimpleQueue
+from typing import Final
+
+AGE: Final = 1.0
+"""Seconds after which a name is looked up again."""
+Address = tuple[str, int]
+"""A literal IPv4 or IPv6 address, and a port."""
+
+
+def is_literal(host: str) -> bool:
+    """Whether a host is an address, not a name."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def look_up(host: str, port: int) -> list[Address]:
+    """Return the addresses of a host; raises OSError if there are none."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(str(address[0]), port) for *_, address in found]
+
+
+class Resolver:
+    """Looks up names when asked, again after `AGE`; one thread asks.
+
+    `addresses` returns at once: the addresses that were found last, or why there are
+    none.
+    """
+
+    def __init__(self) -> None:
+        self._results: dict[str, list[str] | str] = {}
+        self._asked: dict[str, float] = {}
+        self._requests: SimpleQueue[str | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def addresses(self, host: str, port: int) -> list[Address] | str:
+        """Return the addresses of a host, or why there are none (yet)."""
+        if is_literal(host):
+            return [(host, port)]
+        now = time.monotonic()
+        if now - self._asked.get(host, now - 2 * AGE) > AGE:
+            self._asked[host] = now
+            self._requests.put(host)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="placer names", daemon=True
+                )
+                self._thread.start()
+        found = self._results.get(host, "its name is being looked up")
+        return found if isinstance(found, str) else [(each, port) for each in found]
+
+    def close(self) -> None:
+        """End the thread, after what it looks up now."""
+        self._requests.put(None)
+
+    def _run(self) -> None:
+        while (host := self._requests.get()) is not None:
+            try:
+                self._results[host] = [each for each, _ in look_up(host, 0)]
+            except OSError as error:
+                self._results[host] = f"its name is not found: {error.strerror}"

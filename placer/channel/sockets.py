@@ -1,0 +1,138 @@
+"""The sockets over which nodes connect: unix sockets on one machine, TCP between any.
+
+A node listens at an abstract unix address that is computed from the job, the node and
+its port, so there is nothing in the file system. Only processes in its own network
+namespace find it, so trying to connect shows which peers can share memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import socket
+import struct
+from typing import Final
+
+from placer.channel.endpoint import Endpoint, show_endpoint
+from placer.channel.resolver import Address, look_up
+from placer.errors import RunError
+
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
+BACKLOG: Final = 1024
+"""Connections that wait to be accepted at most."""
+
+
+def listen_unix(node: str, job: str, where: Endpoint) -> socket.socket:
+    """Listen for processes of this machine; raises RunError if a process listens as
+    this node already."""
+    return _listen(_unix_socket(), unix_address(job, node, where[1]), node, where)
+
+
+def listen_tcp(node: str, where: Endpoint) -> socket.socket:
+    """Listen at an address of this machine; raises RunError where that cannot be."""
+    try:
+        address = look_up(*where)[0]
+    except OSError as error:
+        raise RunError(
+            f"{node} cannot listen at {show_endpoint(where)}: {error.strerror}",
+            hint="--bind names the address to listen at",
+        ) from None
+    listener = _tcp_socket(address)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return _listen(listener, address, node, where)
+
+
+def connect_unix(
+    job: str, peer: str, where: Endpoint
+) -> tuple[socket.socket | None, bool]:
+    """Connect to a peer on this machine.
+
+    Returns the connection, if there is one, and whether the peer is certainly there but
+    has no room for another connection now.
+    """
+    connection = _unix_socket()
+    error = connection.connect_ex(unix_address(job, peer, where[1]))
+    if not error and is_same_user(connection):
+        return connection, False
+    connection.close()
+    return None, error == errno.EAGAIN
+
+
+def connect_tcp(address: Address) -> socket.socket | str:
+    """Begin to connect to an address: the connection is writable when that is done, or
+    has failed. Returns why it has failed if it has at once."""
+    connection = _tcp_socket(address)
+    error = connection.connect_ex(address)
+    if error in (0, errno.EINPROGRESS):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+    connection.close()
+    return os.strerror(error)
+
+
+def accept(listener: socket.socket) -> socket.socket | None:
+    """Accept a connection; None if there is none, or if it is of another user."""
+    try:
+        connection, _ = listener.accept()
+    except OSError:
+        return None  # the other side has closed it already
+    if connection.family != socket.AF_UNIX:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    elif not is_same_user(connection):
+        connection.close()
+        return None
+    return connection
+
+
+def unix_address(job: str, node: str, port: int) -> bytes:
+    """Return the abstract unix address of a node.
+
+    It cannot be guessed by a process that does not know the name of the job.
+    """
+    text = "\0".join((job, node, str(port)))
+    digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return f"\0placer/{os.geteuid()}/{digest}".encode()
+
+
+def is_same_user(connection: socket.socket) -> bool:
+    """Whether the other end of a unix socket is a process of the same user."""
+    size = _CREDENTIALS.size
+    option = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return bool(_CREDENTIALS.unpack(option)[1] == os.geteuid())
+
+
+def _listen(
+    listener: socket.socket, address: bytes | Address, node: str, where: Endpoint
+) -> socket.socket:
+    try:
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        what = f"{node} cannot listen at {show_endpoint(where)}"
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise RunError(
+                f"{what}: this machine does not have the address",
+                hint="--bind names the address to listen at",
+            ) from None
+        if error.errno != errno.EADDRINUSE:
+            raise RunError(f"{what}: {error.strerror}") from None
+        raise RunError(
+            f"{what}: the port is in use",
+            hint="another run may still be going; end it or choose another port",
+        ) from None
+    return listener
+
+
+def _unix_socket() -> socket.socket:
+    result = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    result.setblocking(False)
+    return result
+
+
+def _tcp_socket(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    result = socket.socket(family, socket.SOCK_STREAM)
+    result.setblocking(False)
+    return result

@@ -1,0 +1,208 @@
+"""Mutual TLS 1.3 between nodes, with certificates that all derive from the run's key.
+
+The private key of a node is derived from the secret and its name, and its certificate
+is the same bytes wherever it is made (Ed25519 signatures are deterministic). So a node
+makes the certificates of its peers by itself, and accepts no others: the certificate of
+a connection says which node it is of. There is no file, no authority and no expiry.
+
+Under TLS 1.3 the handshake of a client ends before the server has checked its
+certificate. So the client sends nothing before it has heard the server: only then do
+both know each other.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from cryptography.x509.oid import NameOID
+
+from placer.channel.keys import Key
+
+_BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_END: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+
+Buffer = bytes | memoryview
+
+
+class Identities:
+    """The certificates of the nodes of a run, as one node uses them.
+
+    `client` and `server` are the contexts of connections that this node makes and
+    accepts; they accept the certificates of `peers`.
+    """
+
+    def __init__(self, key: Key, node: str, peers: Collection[str]) -> None:
+        self._nodes = {_certificate(key, peer)[1]: peer for peer in peers}
+        trusted = b"".join(self._nodes)
+        private, certificate = _certificate(key, node)
+        pem = private + ssl.DER_cert_to_PEM_cert(certificate).encode()
+        self.client = _context(ssl.PROTOCOL_TLS_CLIENT, pem, trusted)
+        self.server = _context(ssl.PROTOCOL_TLS_SERVER, pem, trusted)
+        self.server.num_tickets = 0
+
+    def node_of(self, stream: TlsStream) -> str | None:
+        """Return the node at the other end of a connection whose handshake is done; None
+        if it is no peer."""
+        certificate = stream.certificate()
+        return None if certificate is None else self._nodes.get(certificate)
+
+
+class TlsStream:
+    """A TLS connection with the methods of a non-blocking socket that nodes use.
+
+    OpenSSL lets one thread at a time use a connection, which a lock ensures.
+    """
+
+    def __init__(self, connection: socket.socket, context: ssl.SSLContext) -> None:
+        connection.setblocking(False)
+        self._tls = context.wrap_socket(
+            connection,
+            server_side=context.protocol is ssl.PROTOCOL_TLS_SERVER,
+            do_handshake_on_connect=False,
+        )
+        self.family = connection.family
+        self._lock = threading.Lock()
+
+    def handshake(self) -> int:
+        """Advance the handshake; return the event that it waits for, 0 once it is done.
+
+        Raises SSLError if the other side is refused, or refuses this one.
+        """
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return select.EPOLLIN
+        except ssl.SSLWantWriteError:
+            return select.EPOLLOUT
+        return 0
+
+    def certificate(self) -> bytes | None:
+        """Return the certificate of the other side, once the handshake is done."""
+        return self._tls.getpeercert(binary_form=True)
+
+    @property
+    def holds_bytes(self) -> bool:
+        """Whether decrypted bytes wait to be received."""
+        with self._lock:
+            return self._tls.pending() > 0
+
+    def fileno(self) -> int:
+        """See `socket.socket`."""
+        return self._tls.fileno()
+
+    def setblocking(self, blocking: bool) -> None:
+        """See `socket.socket`."""
+        self._tls.setblocking(blocking)
+
+    def send(self, data: Buffer) -> int:
+        """See `socket.socket`."""
+        with self._lock:
+            try:
+                return self._tls.send(data)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                raise BlockingIOError from None
+
+    def sendmsg(self, buffers: Sequence[Buffer]) -> int:
+        """Send the first of the buffers; see `socket.socket`."""
+        return self.send(buffers[0])
+
+    def recv_into(self, view: memoryview[int]) -> int:
+        """Receive until the view is full, or nothing more has arrived; see
+        `socket.socket`."""
+        count = 0
+        while count < len(view):
+            with self._lock:
+                try:
+                    received = self._tls.recv_into(view[count:])
+                except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    if count:
+                        return count
+                    raise BlockingIOError from None
+            if not received:
+                return count
+            count += received
+        return count
+
+    def recvmsg_into(self, views: Sequence[memoryview[int]]) -> tuple[int]:
+        """Receive until the views are full, or nothing more has arrived; return the
+        number of bytes."""
+        total = 0
+        for view in views:
+            try:
+                count = self.recv_into(view)
+            except BlockingIOError:
+                if total:
+                    break
+                raise
+            total += count
+            if count < len(view):
+                break
+        return (total,)
+
+    def shutdown(self, how: int) -> None:
+        """Shut the TCP connection down; see `socket.socket`. The last frame says that the
+        run has ended, so TLS need not say that the connection has."""
+        socket.socket.shutdown(self._tls, how)  # that of SSLSocket would end TLS first
+
+    def close(self) -> None:
+        """See `socket.socket`."""
+        self._tls.close()
+
+
+def refusal(error: ssl.SSLError) -> str:
+    """Return why a handshake failed, for the error of a node that does not join."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "it has another key"
+    if error.reason and "UNKNOWN_CA" in error.reason:
+        return "it refuses this node: it has another key"
+    if error.reason in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING"):
+        return "it does not speak TLS"
+    return f"TLS failed: {error.reason or error}"
+
+
+def _certificate(key: Key, node: str) -> tuple[bytes, bytes]:
+    """Return the private key of a node as PEM, and its certificate as DER."""
+    private = Ed25519PrivateKey.from_private_bytes(key.derive("tls", node))
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node)])
+    certificate = (
+        x509.CertificateBuilder(name, name)
+        .public_key(private.public_key())
+        .serial_number(1)
+        .not_valid_before(_BEGIN)
+        .not_valid_after(_END)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(private, None)
+    )
+    pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return pem, certificate.public_bytes(Encoding.DER)
+
+
+def _context(protocol: ssl._SSLMethod, pem: bytes, trusted: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    if trusted:  # else there are no peers
+        context.load_verify_locations(cadata=trusted)
+    # The standard library loads keys from files only; this one is never on a disk.
+    fd = os.memfd_create("certificate", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, pem)
+        context.load_cert_chain(f"/proc/self/fd/{fd}")
+    finally:
+        os.close(fd)
+    return context

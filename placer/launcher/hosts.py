@@ -1,0 +1,108 @@
+"""Files of hosts: which machine runs which node.
+
+    worker: [10.0.0.1, "[fd00::2]"]
+    ps: [host-c, host-d:5000]
+    port: 4711
+
+A kind of node has a host for each of its nodes, in their order, or one for all of them.
+Node k of the plan listens on `port` + k, unless its host has a port of its own. By
+default `port` is `BASE_PORT`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from placer.build.plan import BASE_PORT
+from placer.channel.endpoint import parse_endpoint
+from placer.errors import PlacerError, did_you_mean
+from placer.files.regular import read_regular
+
+MAX_BYTES: Final = 1 << 20
+"""Bytes of a file of hosts at most."""
+PORT: Final = "port"
+
+
+def read_hosts(
+    path: Path, nodes: Sequence[str], base_port: int | None = None
+) -> dict[str, str]:
+    """Return the address `HOST:PORT` of each node from a file of hosts.
+
+    Args:
+        path: the file.
+        nodes: the names of all nodes of a plan, in their order.
+        base_port: the port of the first node, instead of that in the file.
+
+    Raises:
+        PlacerError: the file cannot be read, or does not have a host for each node.
+    """
+    try:
+        hosts = yaml.safe_load(read_regular(path, MAX_BYTES))
+    except OSError as error:
+        raise PlacerError(f"cannot read '{path}': {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise PlacerError(f"'{path}' is not YAML: {error}") from None
+    if not isinstance(hosts, dict):
+        raise PlacerError(
+            f"'{path}' must have the hosts of each kind of node",
+            hint="for example: worker: [10.0.0.1, 10.0.0.2]",
+        )
+    port = hosts.pop(PORT, BASE_PORT)
+    if base_port is not None:
+        port = base_port
+    if type(port) is not int or not 0 < port <= 65536 - len(nodes):
+        raise PlacerError(f"'{path}': port {port!r} is not one from 1 to 65535")
+    kinds: dict[str, list[str]] = {}
+    for node in nodes:
+        kinds.setdefault(node.rpartition(":")[0], []).append(node)
+    for kind in hosts:
+        if kind not in kinds:
+            raise PlacerError(
+                f"'{path}': the build has no node of kind '{kind}'",
+                hint=did_you_mean(str(kind), kinds),
+            )
+    places: dict[str, str] = {}
+    for kind, members in kinds.items():
+        places.update(
+            zip(members, _hosts_of(path, kind, hosts.get(kind), members), strict=True)
+        )
+    return {
+        node: _address(path, node, places[node], port + i)
+        for i, node in enumerate(nodes)
+    }
+
+
+def _hosts_of(path: Path, kind: str, listed: Any, members: Sequence[str]) -> list[str]:
+    """Return the host of each node of a kind."""
+    if isinstance(listed, str):
+        listed = [listed] * len(members)
+    if not isinstance(listed, list) or not all(isinstance(h, str) for h in listed):
+        what = "no host" if listed is None else "something else"
+        raise PlacerError(
+            f"'{path}' has {what} for the nodes of kind '{kind}'",
+            hint=f"write {kind}: [HOST, …], a host for each of {', '.join(members)}",
+        )
+    if len(listed) != len(members):
+        raise PlacerError(
+            f"'{path}' has {len(listed)} hosts for {len(members)} nodes of kind "
+            f"'{kind}': {', '.join(members)}"
+        )
+    return listed
+
+
+def _address(path: Path, node: str, host: str, port: int) -> str:
+    """Return the address of a node on a host, which may have a port of its own."""
+    is_bare_ipv6 = host.count(":") > 1 and not host.startswith("[")
+    has_port = not is_bare_ipv6 and host.rpartition("]")[2].count(":") == 1
+    if is_bare_ipv6:
+        host = f"[{host}]"
+    address = host if has_port else f"{host}:{port}"
+    try:
+        parse_endpoint(node, address)
+    except PlacerError as error:
+        raise PlacerError(f"'{path}': {error}") from None
+    return address

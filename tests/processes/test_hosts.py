@@ -1,0 +1,270 @@
+"""Runs on several hosts: network namespaces with real processes and connections.
+
+The results have the bits of a run on one machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from support.free_addresses import eventually
+from support.hosts import Host, hosts
+from support.marks import slow_but
+from support.real_runs import ROOT
+
+import placer
+from placer.channel.keys import new_key, write_key
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes namespaces")
+STEPS = 30
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[list[Host]]:
+    """Three hosts."""
+    with hosts() as made:
+        yield made
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """The file of a key."""
+    path = tmp_path / "run.key"
+    write_key(path, new_key())
+    return path
+
+
+class Run:
+    """The nodes of a build, each on a host, which are given by their names."""
+
+    def __init__(
+        self,
+        build: Path,
+        places: Mapping[str, Host],
+        addresses: Mapping[str, str],
+        key: Path,
+        *options: str,
+        node_options: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        listed = ",".join(f"{node}={where}" for node, where in addresses.items())
+        self.processes = {
+            node: host.start(
+                *(sys.executable, "-m", "placer.command", "run", str(build)),
+                *("--node", node, "--endpoints", listed, "--key", str(key)),
+                *(*options, *(node_options or {}).get(node, ())),
+                env={"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
+            )
+            for node, host in places.items()
+        }
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.communicate()
+
+    def end(self, within: float = 120) -> dict[str, tuple[int, str, str]]:
+        """Wait for all nodes; return the status, output and errors of each."""
+        until = time.monotonic() + within
+        result = {}
+        for node, process in self.processes.items():
+            out, err = process.communicate(timeout=until - time.monotonic())
+            result[node] = process.returncode, out, err
+        return result
+
+
+def build_of(
+    spec: str, folder: Path, steps: int = STEPS
+) -> tuple[Path, dict[str, np.ndarray]]:
+    """Compile a spec, and train it on one machine; return the build and parameters."""
+    build, params = folder / "build", folder / "local.safetensors"
+    placer.compile(ROOT / "specs" / spec, build)
+    placer.launch(build, steps=steps, save_params=params, progress=False)
+    return build, load_file(params)
+
+
+def spread(build: Path, three: Sequence[Host]) -> dict[str, Host]:
+    """Deal the nodes to the hosts, two neighbours to one."""
+    names = [
+        node["name"] for node in json.loads((build / "plan.json").read_text())["nodes"]
+    ]
+    return {name: three[(i // 2) % 3] for i, name in enumerate(names)}
+
+
+def address_of(family: str, host: Host, port: int) -> str:
+    where = {"ipv4": host.ipv4, "ipv6": f"[{host.ipv6}]", "name": host.name}[family]
+    return f"{where}:{port}"
+
+
+def check_ends(ended: Mapping[str, tuple[int, str, str]]) -> None:
+    assert [status for status, _, _ in ended.values()] == [0] * len(ended), ended
+
+
+@pytest.mark.parametrize(
+    ("spec", "family"),
+    slow_but(
+        [("digits.yaml", "name"), ("transformer_pipeline.yaml", "ipv6")],
+        [
+            ("digits.yaml", "ipv4"),
+            ("digits.yaml", "name"),
+            ("transformer_pipeline.yaml", "ipv6"),
+            ("wide_deep.yaml", "ipv4"),
+        ],
+    ),
+)
+def test_hosts_train_to_the_bits_of_one_machine(three, key, tmp_path, spec, family):
+    build, expected = build_of(spec, tmp_path)
+    run = start(build, three, key, tmp_path, family, f"--steps={STEPS}", "--emulate")
+    with run:
+        check_ends(run.end())
+    check_bits(tmp_path, expected)
+
+
+def start(
+    build: Path,
+    three: Sequence[Host],
+    key: Path,
+    folder: Path,
+    family: str,
+    *options: str,
+) -> Run:
+    """Start the nodes of a build on three hosts; they save their parameters."""
+    places = spread(build, three)
+    addresses = {
+        node: address_of(family, host, 4711 + i)
+        for i, (node, host) in enumerate(places.items())
+    }
+    saved = f"--save-params={folder / 'params.safetensors'}"
+    return Run(build, places, addresses, key, saved, *options)
+
+
+def check_bits(folder: Path, expected: Mapping[str, np.ndarray]) -> None:
+    got = load_file(folder / "params.safetensors")
+    assert got.keys() == expected.keys()
+    assert all(np.array_equal(got[name], expected[name]) for name in got)
+
+
+LONG = 400
+"""Steps of a run that is disturbed."""
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory) -> tuple[Path, dict[str, np.ndarray]]:
+    """A build, and its parameters after `LONG` steps on one machine."""
+    return build_of("digits.yaml", tmp_path_factory.mktemp("long"), LONG)
+
+
+def wait_for_steps(history: Path, count: int) -> None:
+    """Wait until a run has done so many steps."""
+    eventually(
+        lambda: history.exists() and history.read_text().count("\n") >= count, 60
+    )
+
+
+def test_a_link_that_is_cut_for_five_seconds_changes_nothing(
+    three, key, tmp_path, long_run
+):
+    build, expected = long_run
+    history = tmp_path / "history.jsonl"
+    options = (f"--steps={LONG}", f"--history={history}")
+    with start(build, three, key, tmp_path, "ipv4", *options) as run:
+        wait_for_steps(history, 20)
+        three[1].cut()
+        threading.Event().wait(5)
+        assert all(process.poll() is None for process in run.processes.values())
+        three[1].mend()
+        check_ends(run.end())
+    check_bits(tmp_path, expected)
+
+
+def test_connections_that_are_reset_at_random_change_nothing(
+    three, key, tmp_path, long_run
+):
+    build, expected = long_run
+    history = tmp_path / "history.jsonl"
+    options = (f"--steps={LONG}", f"--history={history}")
+    draw = random.Random(5)
+    with start(build, three, key, tmp_path, "ipv4", *options) as run:
+        wait_for_steps(history, 5)
+        resets = 0
+        while all(process.poll() is None for process in run.processes.values()):
+            draw.choice(three).reset_connections()
+            resets += 1
+            if resets == 12:
+                break
+            wait_for_steps(
+                history, history.read_text().count("\n") + draw.randrange(30)
+            )
+        check_ends(run.end())
+    check_bits(tmp_path, expected)
+
+
+def test_a_link_that_is_cut_for_good_ends_the_run_and_is_named(
+    three, key, tmp_path, long_run
+):
+    build, _ = long_run
+    history = tmp_path / "history.jsonl"
+    options = ("--steps=1000000", f"--history={history}", "--lost-after=6")
+    with start(build, three, key, tmp_path, "ipv4", *options) as run:
+        wait_for_steps(history, 20)
+        three[1].cut()
+        began = time.monotonic()
+        try:
+            ended = run.end(30)
+        finally:
+            three[1].mend()
+        assert time.monotonic() - began < 6 + 10
+    status, _, err = ended["worker:0"]
+    assert status == 1
+    assert "has been silent for" in err
+    assert "failed: seen from worker:0: lost: no heartbeat for 6 s; it last was at" in (
+        err.replace("ps:0:", "ps:0 failed:").replace("ps:1:", "ps:1 failed:")
+    )
+
+
+@pytest.mark.parametrize(
+    ("differs", "why"),
+    [
+        ("key", "it has another key"),
+        ("build", "it refuses this node: it has another build"),
+    ],
+)
+def test_a_node_with_another_key_or_build_is_named_with_the_reason(
+    three, key, tmp_path, long_run, differs, why
+):
+    build, _ = long_run
+    theirs, their_key = build, key
+    if differs == "build":
+        theirs = tmp_path / "other"
+        placer.compile(
+            ROOT / "specs" / "digits.yaml", theirs, overrides={"name": "other"}
+        )
+    else:
+        their_key = tmp_path / "other.key"
+        write_key(their_key, new_key())
+    places = spread(build, three)
+    listed = {
+        node: address_of("ipv4", host, 4711 + i)
+        for i, (node, host) in enumerate(places.items())
+    }
+    short = "--join-timeout=2"
+    with (
+        Run(build, {"worker:0": places["worker:0"]}, listed, key, short) as first,
+        Run(theirs, {"ps:1": places["ps:1"]}, listed, their_key, short) as second,
+    ):
+        mine, other = first.end()["worker:0"], second.end()["ps:1"]
+    assert (mine[0], other[0]) == (1, 1)
+    assert f"ps:1 did not join within 2 s (10.9.0.2:4714): {why}" in mine[2]
+    assert "worker:0 did not join within 2 s (10.9.0.1:4711)" in other[2]
