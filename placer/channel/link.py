@@ -52,7 +52,8 @@ _PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
 
 @dataclass(eq=False, slots=True)
 class _Outgoing:
-    """A message that is being sent; `sent` and `allowed` are numbers of pieces."""
+    """A message that is being sent; `sent` and `allowed` are numbers of pieces. Its header
+    has been sent if it `is_announced`."""
 
     number: int
     types: Sequence[ArrayType]
@@ -60,6 +61,7 @@ class _Outgoing:
     flat: list[Array]
     sent: int
     allowed: int
+    is_announced: bool = False
 
     @classmethod
     def of(
@@ -79,7 +81,7 @@ class _Outgoing:
     @property
     def is_allowed(self) -> bool:
         """Whether the next piece may be sent."""
-        return self.sent < min(self.allowed, len(self.layout))
+        return self.is_announced and self.sent < min(self.allowed, len(self.layout))
 
     def next_piece(self, pool: ChunkPool | None) -> list[Buffer]:
         """Return the frame of the next piece, as buffers, or with a chunk of the pool."""
@@ -165,7 +167,6 @@ class Link:
             self._number += 1
             if not self.socket.is_unix:
                 self._unacknowledged[self._number] = contents, arrays
-            # The header first: another thread sends the pieces of what is in `_outgoing`.
             self._send_header(self._number, contents, arrays)
         if not contents.is_inline:
             self.advance()
@@ -173,11 +174,16 @@ class Link:
     def _send_header(
         self, number: int, contents: Contents, arrays: Sequence[Array]
     ) -> None:
-        self.socket.put(frames.message_frame(number, contents, arrays))
-        if not contents.is_inline:
-            self._outgoing[number] = _Outgoing.of(
-                number, contents, arrays, self.eager_out
-            )
+        header = frames.message_frame(number, contents, arrays)
+        if contents.is_inline:
+            self.socket.put(header)
+            return
+        # In this order the answer of the peer, which another thread may read at once,
+        # finds the message, and no piece of it is sent before its header.
+        message = _Outgoing.of(number, contents, arrays, self.eager_out)
+        self._outgoing[number] = message
+        self.socket.put(header)
+        message.is_announced = True
 
     def _open_pool(self) -> None:
         region = self.pool_region()
@@ -312,6 +318,7 @@ class Link:
                     )
                     if sent >= len(message.layout):
                         raise InvalidFrame("position")
+                    message.is_announced = True
                     self._outgoing[number] = message
             self.ended = False
         self.advance()

@@ -48,6 +48,10 @@ class MemoryChannel(Channel):
             if other.mailbox.abort(cause):
                 other.on_abort(cause)
 
+    def streams(self) -> dict[str, str]:
+        """Return "thread" for each peer."""
+        return dict.fromkeys(self.mailbox.peers, "thread")
+
     def close(self) -> None:
         """End this node's part and mark it as departed in the other mailboxes."""
         if self._closed:

@@ -229,6 +229,11 @@ class Channel(ABC):
         wait.
         """
 
+    @abstractmethod
+    def streams(self) -> dict[str, str]:
+        """Return how bytes go to each connected peer: "shared memory", "unix socket",
+        "tls", "tcp" or "thread"."""
+
     def waiting(self) -> tuple[str, ...]:
         """Return the peers that a call on this node waits for now, sorted."""
         return self.mailbox.waiting()

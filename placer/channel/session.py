@@ -187,8 +187,7 @@ class Session(Channel):
         return self._joining.refused
 
     def streams(self) -> dict[str, str]:
-        """Return how bytes go to each peer: "shared memory", "unix socket", "tls" or
-        "tcp"."""
+        """Return how bytes go to each peer; see `protocol.Channel`."""
         unix = "shared memory" if self._shares else "unix socket"
         return {
             peer: unix if link.socket.is_unix else self._over_tcp

@@ -48,7 +48,7 @@ class Limits:
 
     bound: int = 64 << 20
     total: int = 512 << 20
-    max_message: int = 2 << 30
+    max_message: int = 1 << 40
     deadline: float = 600.0
     beat: float = 1.0
 

@@ -132,7 +132,11 @@ def _finish(training: Training) -> Result | None:
         execution.report_state(SAVING)
         parameters = gather_parameters(plan, channel, training.node.tables)
     waited = checkpoints.seconds if checkpoints is not None else 0.0
-    own = {"bytes_sent": channel.bytes_sent, "checkpoint_seconds": waited}
+    own = {
+        "bytes_sent": channel.bytes_sent,
+        "checkpoint_seconds": waited,
+        "streams": channel.streams(),
+    }
     reports = barrier(plan, channel, own, DONE)
     # From here on no node needs another, so losing one no longer fails the run.
     execution.on_settled()
@@ -162,6 +166,10 @@ def _finish(training: Training) -> Result | None:
             for node, report in zip(plan.nodes, reports, strict=True)
         },
         checkpoint_seconds=max(each["checkpoint_seconds"] for each in reports),
+        streams={
+            node.name: report["streams"]
+            for node, report in zip(plan.nodes, reports, strict=True)
+        },
     )
     execution.report(result)
     execution.report_state("done")

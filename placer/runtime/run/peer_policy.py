@@ -38,4 +38,7 @@ def watch_peers(execution: Execution, channel: Session) -> None:
         channel.end_if_lost(event)
 
     channel.on_peer = on_peer
+    if execution.options.insecure_network and execution.is_control:
+        text = "connections between machines are not encrypted (--insecure-network)"
+        execution.report(NodeWarning(text))
     channel.describe = lambda: execution.position

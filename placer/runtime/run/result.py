@@ -32,6 +32,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         bytes_sent: the payload bytes that each node sent.
         checkpoint_seconds: how long the steps of a node have waited for checkpoints, of
             the node that has waited longest.
+        streams: how the messages of each node went to its peers: "shared memory", "unix
+            socket", "tls", "tcp", or "thread".
         warnings: messages about processes that failed after the run had this result.
         history: for each step a dict with `step`, `epoch`, `seconds` since the first
             step began, `metrics` and, after an evaluation, `eval`, as `--history`
@@ -50,6 +52,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     bytes_sent: dict[str, int]
     warnings: tuple[str, ...] = ()
     checkpoint_seconds: float = 0.0
+    streams: dict[str, dict[str, str]] = {}
 
     def __repr__(self) -> str:
         sent = sum(self.bytes_sent.values()) / 1e6
