@@ -24,13 +24,15 @@ class Credits:
         """Set how many bytes may be on the way to a peer."""
         self._bounds[peer] = bound
 
-    def claim(self, peer: str, cost: int) -> bool:
-        """Count a message to `peer` as sent, unless there is no room for it.
-
-        There is room if it is within the bound, or the only message on the way.
-        """
+    def has_room(self, peer: str, cost: int) -> bool:
+        """Whether a message to `peer` is within the bound, or would be the only one on the
+        way."""
         in_flight = self._sent[peer] - self._acknowledged[peer]
-        has_room = not in_flight or in_flight + cost <= self._bounds[peer]
+        return not in_flight or in_flight + cost <= self._bounds[peer]
+
+    def claim(self, peer: str, cost: int) -> bool:
+        """Count a message to `peer` as sent, unless there is no room for it."""
+        has_room = self.has_room(peer, cost)
         if has_room:
             self._sent[peer] += cost
         return has_room

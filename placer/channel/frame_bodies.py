@@ -114,6 +114,7 @@ _STATUS: Final = msgspec.msgpack.Decoder(
         tuple[tuple[_Text, _Text, float], ...], msgspec.Meta(max_length=MAX_CHAIN)
     ]
 )
+_NAME: Final = msgspec.msgpack.Decoder(_Text)
 _TYPES: Final = msgspec.msgpack.Decoder(_Types)
 
 
@@ -141,6 +142,11 @@ def encode_cause(cause: Cause) -> bytes:
 def read_cause(body: bytes | memoryview[int]) -> Cause:
     """Decode the body of an ABORT; raises InvalidFrame when it is malformed."""
     return Cause(*decode(_CAUSE, body))
+
+
+def read_name(body: bytes | memoryview[int]) -> str:
+    """Decode the body of a PROBE; raises InvalidFrame when it is malformed."""
+    return decode(_NAME, body)
 
 
 def encode_status(status: Status) -> bytes:

@@ -25,6 +25,7 @@ whose length is a multiple of 64: so every frame, and the payload inside it, sta
     8 STATUS   length   0           0               0      0       0       msgpack `Status`
     9 WELCOME  length   0           0               0      0       0       a nonce
     10 REFUSED length   0           0               0      0       0       a text
+    11 PROBE   length   number      hops            0      0       0       msgpack, a node
 
 - WELCOME, HELLO, and REFUSED with the reason, are the first frames of a connection, and
   BEAT is the next one: see `joining`.
@@ -43,7 +44,9 @@ whose length is a multiple of 64: so every frame, and the payload inside it, sta
   until it reaches that, because the sender waits for room. A nonzero number allows the
   peer to send so many pieces of that message: see `link`. Flag `CLEAR` asks the peer to
   accept everything now, because the sender wants to close; `STARVED`, to copy what it
-  has not used out of the pool, because another message needs it.
+  has not used out of the pool, because another message needs it; `DEMAND`, to acknowledge
+  what it has stored, because its sender waits in a circle.
+- PROBE looks for such circles: see `mailbox`.
 - REGION announces shared memory of the sender; its file descriptor comes with the frame.
   Region 0 is the pool.
 - STATUS says what the sender does, see `peers`.
@@ -88,6 +91,8 @@ CLEAR: Final = 1
 """The flag of a BEAT that asks the peer to accept everything now."""
 STARVED: Final = 2
 """The flag of a BEAT that asks the peer to copy its messages out of the pool."""
+DEMAND: Final = 4
+"""The flag of a BEAT that asks the peer to acknowledge what it has stored."""
 
 _PADDING: Final = bytes(ALIGNMENT)
 
@@ -105,6 +110,7 @@ class Kind(IntEnum):
     STATUS = 8
     WELCOME = 9
     REFUSED = 10
+    PROBE = 11
 
 
 _KINDS: Final = {int(kind): kind for kind in Kind}
@@ -166,10 +172,11 @@ def read_header(data: memoryview[int], maximum: int = MAX_BODY) -> Header:
     return Header(known, flags, length, *fields)
 
 
-def text_frame(kind: Kind, body: bytes) -> bytes:
-    """Return a frame with a body of any length, which its field a has."""
+def text_frame(kind: Kind, body: bytes, *fields: int) -> bytes:
+    """Return a frame with a body of any length, which its field a has; `fields` are those
+    from b on."""
     padded = round_up(len(body))
-    header = frame(kind, len(body), length=padded)
+    header = frame(kind, len(body), *fields, length=padded)
     return b"".join((header, body, _PADDING[: padded - len(body)]))
 
 

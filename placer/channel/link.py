@@ -27,8 +27,8 @@ from placer.channel import frame_bodies, frames
 from placer.channel.cause import Cause
 from placer.channel.frame_bodies import InvalidFrame
 from placer.channel.frame_socket import Buffer, Frame, FrameSocket
-from placer.channel.frames import CLEAR, STARVED, Contents, Header, Kind
-from placer.channel.mailbox import Mailbox
+from placer.channel.frames import CLEAR, DEMAND, STARVED, Contents, Header, Kind
+from placer.channel.mailbox import MAX_HOPS, Mailbox
 from placer.channel.message import Message, PiecedMessage
 from placer.channel.payload import as_bytes
 from placer.channel.peers import Status
@@ -263,6 +263,11 @@ class Link:
         body = frame_bodies.encode_status(status)
         self.socket.put(frames.text_frame(Kind.STATUS, body))
 
+    def send_probe(self, initiator: str, number: int, hops: int) -> None:
+        """Pass on a probe of a node that waits; see `mailbox`."""
+        body = frame_bodies.encode(initiator)
+        self.socket.put(frames.text_frame(Kind.PROBE, body, number, hops))
+
     @property
     def _last_complete(self) -> int:
         """The number up to which all messages have arrived completely."""
@@ -387,6 +392,10 @@ class Link:
                 self._on_beat(header)
             case Kind.REGION:
                 self._on_region(header)
+            case Kind.PROBE:
+                initiator = frame_bodies.read_name(frames.read_text(header, frame.body))
+                hops = min(header.c, MAX_HOPS)
+                self.mailbox.on_probe(self.peer, initiator, header.b, hops)
             case Kind.STATUS:
                 body = frames.read_text(header, frame.body)
                 self.status = frame_bodies.read_status(body)
@@ -513,7 +522,6 @@ class Link:
                 self.mailbox.notify()
         if header.b > self._credit_sent:
             self._credit_wanted = header.b
-            self.mailbox.ask_credit(self.peer, header.b)
             self.send_beat()
         message = self._outgoing.get(header.e)
         if message is not None and header.f > message.allowed:
@@ -522,6 +530,8 @@ class Link:
             self.peer_clears = True
             self.mailbox.detach_all(self.peer)
             self.send_beat()
+        if header.flags & DEMAND:
+            self.mailbox.acknowledge_all(self.peer)
         if header.flags & STARVED:
             for held in {*list(self._chunks.values())}:
                 held.empty_chunks()

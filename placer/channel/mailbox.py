@@ -26,8 +26,10 @@ from placer.channel.types import Array, Key, Limits, Piece
 from placer.errors import RunError, did_you_mean
 
 FIRST_PAUSE: Final = 0.005
-"""Seconds of a wait after which a peer that asks again has messages acknowledged early
-again; the pause then doubles."""
+"""Seconds after which a sender that waits looks for a deadlock again; the pause then
+doubles."""
+MAX_HOPS: Final = 64
+"""Nodes that a probe passes at most."""
 
 
 class FrameReader(Protocol):
@@ -82,10 +84,15 @@ class Mailbox:
         self._queues: dict[tuple[str, Key], deque[Message]] = {}
         # Messages by source, claimed or not, whose cost was not granted back yet.
         self._unacknowledged: dict[str, list[Message]] = defaultdict(list)
-        # The credit that peers ask for, because they wait to send.
-        self._wanted: dict[str, int] = {}
+        # How to send a probe to a peer: its initiator, its number, and how many nodes it
+        # may still pass; and how to tell a peer that it has to acknowledge.
+        self.send_probe: Callable[[str, str, int, int], None] = lambda *_: None
+        self.send_demand: Callable[[str], None] = lambda peer: None
+        self._probes = 0
+        self._probed: dict[int, str] = {}  # by the number of a probe, who has it
         self._credits = Credits(self.peers, limits.window(len(self.peers)))
-        self._waits: dict[object, tuple[str, ...]] = {}  # the peers of each wait
+        # The peers of each wait, and whether they have to do something for it to end.
+        self._waits: dict[object, tuple[tuple[str, ...], Callable[[], bool]]] = {}
         self._listeners: dict[int, Callable[[str], None]] = {}
 
     # Called by the program, through the channel.
@@ -127,7 +134,9 @@ class Mailbox:
         if is_there and ask is not None:
             ask(wanted)
         room = partial(self._claim_room, to, nbytes, cost)
-        self._wait((to,), key, room, sending=True)
+        self._wait(
+            (to,), key, room, lambda: not self._credits.has_room(to, cost), sending=True
+        )
 
     def receive(
         self, source: str, key: Key, out: Sequence[Array | None] | None
@@ -151,7 +160,7 @@ class Mailbox:
             return message.collect(
                 out,
                 lambda: f"{key} from {source} to {self.node}",
-                partial(self._wait, (source,), key, own=message),
+                partial(self._wait_for_rest, source, key),
             )
         finally:
             self._acknowledge(message)
@@ -160,7 +169,7 @@ class Mailbox:
         """Wait for a message, return it piece by piece, then acknowledge it."""
         message = self._claim_message((source,), key)
         try:
-            yield from message.pieces(partial(self._wait, (source,), key, own=message))
+            yield from message.pieces(partial(self._wait_for_rest, source, key))
         finally:
             self._acknowledge(message)
 
@@ -168,7 +177,7 @@ class Mailbox:
         """Return the peers that threads of this node wait for now, sorted."""
         with self._lock:
             return tuple(
-                sorted({peer for each in self._waits.values() for peer in each})
+                sorted({peer for peers, _ in self._waits.values() for peer in peers})
             )
 
     def wait_until(
@@ -230,11 +239,31 @@ class Mailbox:
             if self._credits.update(peer, total):
                 self._wake()
 
-    def ask_credit(self, peer: str, wanted: int) -> None:
-        """Record that `peer` waits to send until `wanted` bytes are acknowledged."""
+    def on_probe(self, source: str, initiator: str, number: int, hops: int) -> None:
+        """Handle a probe that has come from `source`: see `_wait`."""
         with self._lock:
-            self._wanted[peer] = wanted
-            self._wake()
+            waited_for = {
+                peer
+                for peers, is_stuck in self._waits.values()
+                for peer in (peers if is_stuck() else ())
+            }
+            probed = self._probed.get(number) if initiator == self.node else None
+        if initiator == self.node:
+            if probed is not None:
+                self.send_demand(probed)
+        elif initiator == source and source in waited_for:
+            self.acknowledge_all(source)
+        elif hops > 0:
+            for peer in waited_for:
+                self.send_probe(peer, initiator, number, hops - 1)
+
+    def acknowledge_all(self, source: str) -> None:
+        """Acknowledge all messages of a peer, also those that the program has not received
+        yet."""
+        with self._lock:
+            stored = list(self._unacknowledged[source])
+        for message in stored:
+            self._acknowledge(message)
 
     def granted_credit(self, source: str) -> int:
         """Return the total that this node has acknowledged to `source`, in bytes."""
@@ -344,32 +373,38 @@ class Mailbox:
 
         for source in sources:
             self._check_peer(source)
-        self._wait(sources, key, arrived)
+        self._wait(
+            sources, key, arrived, lambda: self._queues.keys().isdisjoint(addresses)
+        )
         return claimed[0]
+
+    def _wait_for_rest(self, source: str, key: Key, ready: Callable[[], bool]) -> None:
+        """Wait for the rest of a message that has begun to arrive."""
+        self._wait((source,), key, ready, lambda: False)
 
     def _wait(
         self,
         peers: tuple[str, ...],
         key: Key,
         ready: Callable[[], bool],
+        is_stuck: Callable[[], bool],
         *,
-        own: Message | None = None,
         sending: bool = False,
     ) -> None:
-        """Block until `ready`, which is called with the lock held.
+        """Block until `ready`, which is called with the lock held, as `is_stuck` is: whether
+        the peers have to do something for that.
 
         `key` is the address of the message that is waited for, from any of `peers`, or
-        with `sending` of the message that is to be sent to the only one. `own` is the
-        message whose rest is waited for, if any: it is not acknowledged early.
+        with `sending` of the message that is to be sent to the only one.
         """
-        # A node that waits acknowledges messages that its program has not received yet,
-        # because the bound could otherwise turn the order of receives into a deadlock:
-        # what it waits for may be, through any chain of nodes that wait for each other,
-        # behind a message for which the bound has no room. So a peer that asks for room
-        # gets it at once, once in each wait; and again if it asks when the wait has
-        # lasted for `FIRST_PAUSE`, then twice that, and so on: each round lets a peer
-        # send another `bound` bytes, so the bytes stored here grow only with the
-        # logarithm of the wait.
+        # The bound could turn the order of receives into a deadlock: what a sender waits
+        # for may be, through nodes that wait for each other, behind the message that it
+        # cannot send. So a sender that waits sends a probe to its receiver, and every node
+        # that waits passes it on to those that it waits for. If it comes back, all of them
+        # wait in a circle, and the receiver has to acknowledge what it stores, though its
+        # program has not received it (edge chasing: Chandy, Misra and Haas, 1983). A probe
+        # that comes to a node that does not wait is dropped; it may wait later, so another
+        # one follows after `FIRST_PAUSE`, then after twice that, and so on.
         #
         # The first thread that waits reads the connections; everything that can make
         # `ready` true for other threads passes through it, and `deliver`,
@@ -377,13 +412,12 @@ class Mailbox:
         # the others, and the first of them reads on. The thread that reads is not woken
         # by `_changed`: its `read` ends with what arrives, at an abort, or a close.
         start = -1.0  # the clock is read only if this has to wait
-        pause, deadline = FIRST_PAUSE, self._limits.deadline
-        served: set[str] = set()  # peers that have asked, since the last pause
+        pause, deadline = 0.0, self._limits.deadline
+        number = 0  # of the last probe
         token = object()
         is_reader = False
         try:
             while True:
-                stored: list[Message] = []
                 with self._lock:
                     # The order matters: a failed run fails every call, but a message
                     # that arrived before its source departed can still be received.
@@ -403,7 +437,7 @@ class Mailbox:
                     now = time.monotonic()
                     if start < 0:
                         start = now
-                        self._waits[token] = peers
+                        self._waits[token] = peers, is_stuck
                     waited = now - start
                     if waited >= deadline:
                         what = (
@@ -413,29 +447,31 @@ class Mailbox:
                         )
                         raise self._deadline_error(what, peers)
                     timeout = deadline - waited
-                    if self._wanted:
-                        if waited >= pause:
-                            served.clear()
-                            while pause <= waited:
-                                pause *= 2
-                        stored = self._asked_for(served, own)
+                    is_probe = sending and waited >= pause
+                    if is_probe:
+                        pause = max(FIRST_PAUSE, 2 * waited)
+                        self._probed.pop(number, None)
+                        self._probes += 1
+                        number = self._probes
+                        self._probed[number] = peers[0]
+                    elif sending:
                         timeout = min(deadline, pause) - waited
-                    # With messages to acknowledge, do that and look again.
-                    if not stored:
+                    if not is_probe:
                         if not is_reader and self.reader is not None:
                             is_reader = not self.is_read
                             self.is_read = True
                         if not is_reader:
                             self._sleep(timeout)
-                # Without the lock: reading enters `deliver`.
-                for message in stored:
-                    self._acknowledge(message)
-                if is_reader and not stored:
+                # Without the lock: this may enter another mailbox, and reading `deliver`.
+                if is_probe:
+                    self.send_probe(peers[0], self.node, number, MAX_HOPS)
+                elif is_reader:
                     assert self.reader is not None
                     self.reader.read(timeout)
         finally:
             with self._lock:
                 self._waits.pop(token, None)
+                self._probed.pop(number, None)
                 if is_reader:
                     self._stop_reading()
 
@@ -451,18 +487,6 @@ class Mailbox:
         chain = f", which waits for {last.node}" if through else ""
         why = f"no progress for {last.seconds:.0f} s ({text}{chain})"
         return DeadlineError(text, Cause(last.node, last.what, why))
-
-    def _asked_for(self, served: set[str], own: Message | None) -> list[Message]:
-        """Return the messages of peers that ask for room, and add these to `served`;
-        called with the lock held."""
-        result = []
-        for peer, wanted in list(self._wanted.items()):
-            if self._credits.granted(peer) >= wanted:
-                del self._wanted[peer]
-            elif peer not in served:
-                served.add(peer)
-                result += [m for m in self._unacknowledged[peer] if m is not own]
-        return result
 
     def _stop_reading(self) -> None:
         """Let another thread read; called with the lock held."""

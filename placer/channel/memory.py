@@ -28,7 +28,7 @@ def memory_channels(nodes: Iterable[str], **limits: Any) -> dict[str, MemoryChan
         for node in names
     }
     for channel in channels.values():
-        channel.others = {peer: channels[peer] for peer in channel.mailbox.peers}
+        channel.connect({peer: channels[peer] for peer in channel.mailbox.peers})
     return channels
 
 
@@ -36,6 +36,18 @@ class MemoryChannel(Channel):
     """The channel of one node; `others`, set later, are those of the other nodes."""
 
     others: Mapping[str, MemoryChannel]
+
+    def connect(self, others: Mapping[str, MemoryChannel]) -> None:
+        """Set the channels of the other nodes."""
+        self.others = others
+
+        def send_probe(peer: str, initiator: str, number: int, hops: int) -> None:
+            others[peer].mailbox.on_probe(self.node, initiator, number, hops)
+
+        self.mailbox.send_probe = send_probe
+        self.mailbox.send_demand = lambda peer: others[peer].mailbox.acknowledge_all(
+            self.node
+        )
 
     def join(self) -> None:
         """Return at once: the nodes of one process exist from the start."""
@@ -69,15 +81,9 @@ class MemoryChannel(Channel):
             view.flags.writeable = False
             views.append(view)
         nbytes = sum(array.nbytes for array in arrays)
-        other = self.others.get(to)
-
-        def ask(wanted: int) -> None:
-            assert other is not None
-            other.mailbox.ask_credit(self.node, wanted)
-
-        self.mailbox.reserve(to, key, nbytes, nbytes, ask)
-        assert other is not None
-        other.mailbox.deliver(Message(self.node, key, nbytes, nbytes, views))
+        self.mailbox.reserve(to, key, nbytes, nbytes)
+        message = Message(self.node, key, nbytes, nbytes, views)
+        self.others[to].mailbox.deliver(message)
 
     def _on_credit(self, source: str, total: int) -> None:
         self.others[source].mailbox.update_credit(self.node, total)

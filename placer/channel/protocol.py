@@ -14,10 +14,8 @@ without a copy between processes cost nothing. `send` waits while the messages t
 peer has not acknowledged would cost more than `bound` bytes in total; a message that is
 larger than the bound is sent when nothing else is on the way to that peer. A message is
 acknowledged once the peer's program has received it. The order in which a program
-receives must not turn the bound into a deadlock, so a node acknowledges some messages
-early: while it waits for a message, those of the same source that arrived before it, at
-once; and after it has waited for anything for `beat` seconds, all messages that it
-stores, then again after twice that pause, and so on.
+receives must not turn the bound into a deadlock: if nodes wait in a circle because of
+it, stored messages are acknowledged early.
 
 **Ends.** Every wait has a deadline, and its error names the peer that was waited for.
 `abort` ends the run on every node with one root cause; `close` ends this node's part in

@@ -22,7 +22,7 @@ from placer.channel.cause import Aborted, Cause
 from placer.channel.endpoint import parse_endpoint, show_endpoint
 from placer.channel.frame_bodies import Greeting, Hello, InvalidFrame, Refused
 from placer.channel.frame_socket import FrameSocket
-from placer.channel.frames import CLEAR, INLINE, Kind, describe_arrays
+from placer.channel.frames import CLEAR, DEMAND, INLINE, Kind, describe_arrays
 from placer.channel.joining import Joining
 from placer.channel.keys import Key as Secret
 from placer.channel.link import MAX_EAGER, Link
@@ -176,6 +176,10 @@ class Session(Channel):
         self._frames.register(self._eventfd, select.EPOLLIN)
         self.mailbox.reader = self
         self.mailbox.status_of = self.status_of
+        self.mailbox.send_probe = lambda peer, *probe: self.links[peer].send_probe(
+            *probe
+        )
+        self.mailbox.send_demand = lambda peer: self.links[peer].send_beat(flags=DEMAND)
         self._thread = threading.Thread(
             target=self._run, name=f"placer channel of {node}", daemon=True
         )

@@ -188,7 +188,7 @@ def test_arbitrary_bytes_are_refused(junk):
     [
         (lambda data: b"PLT2" + data[4:], "magic"),
         (lambda data: data[:4] + b"\0" + data[5:], "kind"),
-        (lambda data: data[:4] + b"\x0b" + data[5:], "kind"),
+        (lambda data: data[:4] + b"\xff" + data[5:], "kind"),
         (lambda data: data[:6] + b"\1" + data[7:], "magic"),
         (lambda data: data[:12] + b"\1" + data[13:], "magic"),
         (lambda data: data[:8] + b"\1" + data[9:], "length"),

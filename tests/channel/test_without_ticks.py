@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import random
 import secrets
+import threading
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from support.free_addresses import eventually
 
 from placer.channel.protocol import Key
 
@@ -122,6 +125,51 @@ def run(connect, spawn, seed: int) -> None:
 @pytest.mark.parametrize("name", ["shared", "tcp", "tls"])
 def test_random_programs_do_not_wait_for_a_tick(request, spawn, name, seed):
     run(request.getfixturevalue(name), spawn, seed)
+
+
+def test_nodes_in_a_ring_that_send_more_than_the_bound_do_not_wait(connect, spawn):
+    """Two messages each way, of which the bound has room for one."""
+    nodes = ["a:0", "b:0", "c:0"]
+    channels = connect(*nodes, bound=MIB, deadline=DEADLINE)
+    block = np.zeros(900_000, np.uint8)
+
+    def step_often(me: int) -> None:
+        channel, after, before = channels[nodes[me]], nodes[me - 2], nodes[me - 1]
+        for step in range(40):
+            for part in range(2):
+                channel.send(after, Key(1, step, part), [block])
+            for part in range(2):
+                channel.receive(before, Key(1, step, part))
+
+    began = time.monotonic()
+    for playing in [spawn(step_often, me) for me in range(3)]:
+        playing.result(2 * DEADLINE)
+    assert time.monotonic() - began < 4.0
+
+
+def test_a_stage_of_a_pipeline_does_not_run_ahead_of_a_slow_one(connect, spawn):
+    """The last stage receives nothing for a while, and the others wait within the bound."""
+    channels = connect("a:0", "b:0", "c:0", bound=MIB, deadline=DEADLINE)
+    block = np.zeros(400_000, np.uint8)
+
+    def produce() -> None:
+        for step in range(40):
+            channels["a:0"].send("b:0", Key(1, step), [block])
+
+    def pass_on() -> None:
+        for step in range(40):
+            channels["b:0"].receive("a:0", Key(1, step))
+            channels["b:0"].send("c:0", Key(1, step), [block])
+
+    stages = [spawn(produce), spawn(pass_on)]
+    eventually(lambda: channels["b:0"].waiting() == ("c:0",))
+    eventually(lambda: channels["a:0"].waiting() == ("b:0",))
+    threading.Event().wait(0.5)  # nothing may happen
+    assert channels["a:0"].bytes_sent <= 6 * block.nbytes
+    for step in range(40):
+        channels["c:0"].receive("b:0", Key(1, step))
+    for stage in stages:
+        stage.result(10)
 
 
 @pytest.mark.slow

@@ -316,8 +316,12 @@ def test_a_run_whose_last_checkpoint_does_not_fit_the_disk_fails(whole, tmp_path
 
 def run_hidden(built: Path, wrapper: Path, options: list[str]) -> None:
     """Run all nodes of a build by hand, each through a command."""
+    from placer.channel.keys import new_key, write_key
     from placer.channel.ports import free_endpoints
 
+    key = built.parent / "run.key"
+    if not key.exists():
+        write_key(key, new_key())
     endpoints = free_endpoints(["worker:0", "ps:0"])
     listed = ",".join(f"{node}={address}" for node, address in endpoints.items())
     processes = [
@@ -327,6 +331,7 @@ def run_hidden(built: Path, wrapper: Path, options: list[str]) -> None:
                 *placer_command("run", built, "--node", node, "--endpoints", listed),
                 *options,
                 "--transport=tcp",
+                f"--key={key}",
             ],
             env=process_environment(),
             stderr=subprocess.PIPE,

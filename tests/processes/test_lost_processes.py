@@ -145,3 +145,83 @@ def test_nodes_end_when_their_launcher_was_killed(build: Path) -> None:
             assert select.select([end], [], [], END_TIMEOUT)[0], "a node still runs"
             os.close(end)
     assert not node_processes(build)
+
+
+STUCK = """\
+import sys
+import threading
+
+
+def wait_on_worker_1():
+    if "worker:1" in sys.argv:
+        threading.Event().wait()
+"""
+STUCK_AT_A_STEP = (
+    STUCK
+    + """
+
+class Rows:
+    reads = 0  # of row 37; before the first step it is read to be compared
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        self.reads += i == 37
+        if i == 37 and self.reads == 3:
+            wait_on_worker_1()
+        return {"x": [i % 3, i % 5, i % 7, 1.0], "y": float(i % 11)}
+
+
+def train():
+    return Rows()
+"""
+)
+STUCK_BEFORE_THE_FIRST_STEP = (
+    STUCK
+    + """
+
+def train():
+    for i in range(64):
+        if i == 37:
+            wait_on_worker_1()
+        yield {"x": [i % 3, i % 5, i % 7, 1.0], "y": float(i % 11)}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "what"),
+    [
+        (STUCK_AT_A_STEP, r"step \d+, running"),
+        (STUCK_BEFORE_THE_FIRST_STEP, "reading rows"),
+    ],
+    ids=["at a step", "before the first step"],
+)
+def test_a_reader_that_hangs_is_named_and_not_who_waits_for_it(
+    tmp_path: Path, rows: str, what: str
+) -> None:
+    build = compile_small(tmp_path, workers=2, rows=rows)
+    with running_launch(build, MANY_STEPS, "--deadline=5") as run:
+        ended = run.wait(END_TIMEOUT + 20)
+    assert ended.status == 1
+    assert re.match(
+        rf"worker:1 failed: {what}.*: no progress for \d+ s \(.* waited 5 s for ",
+        ended.last_message,
+    ), ended.last_message
+    assert not node_processes(build)
+
+
+def test_a_node_that_is_paused_for_less_than_the_limit_is_named_and_goes_on(
+    tmp_path: Path,
+) -> None:
+    build = compile_small(tmp_path, workers=2)
+    with running_launch(build, "--steps=3000") as run:
+        run.wait_for_line("step ")
+        paused = node_processes(build)["worker:1"]
+        os.kill(paused, signal.SIGSTOP)
+        run.wait_for_line("warning: worker:1 has been silent for ")
+        os.kill(paused, signal.SIGCONT)
+        run.wait_for_line("warning: worker:1 is back after a silence of ")
+        ended = run.wait(END_TIMEOUT + 20)
+    assert ended.status == 0, ended.err
