@@ -53,7 +53,7 @@ def play(kind: str, endpoints: dict[str, str], encrypt: bool) -> None:
     with ThreadPoolExecutor(len(mine)) as pool:
         list(pool.map(lambda channel: channel.join(), channels.values()))
     joined = time.perf_counter() - begin
-    for node, channel in channels.items():
+    for channel in channels.values():
         for other in others:
             channel.send(other, Key(1, 1), [np.arange(10)])
     for channel in channels.values():

@@ -111,10 +111,11 @@ class Link:
     receiver asks for it, there and here.
     `regions` is the shared memory of this node by number, and `pool_region()` returns
     new memory for the pool of this link, or None: pieces then go over the connection.
-    `fail` is called with the root cause when this link ends the run. `heard` is true if
-    a frame has arrived since the session's thread reset it, `ended` once no more can
-    arrive on the connection, `is_invalid` if the peer has broken the protocol,
-    `peer_clears` if it wants to close. `status` is what it last said that it does.
+    `need(link)` is called when this link `is_blocked`, and has to be read. `fail` is called
+    with the root cause when it ends the run. `heard` is true if a frame has arrived since
+    the session's thread reset it, `ended` once no more can arrive on the connection,
+    `is_invalid` if the peer has broken the protocol, `peer_clears` if it wants to close.
+    `status` is what the peer last said that it does.
     """
 
     peer: str
@@ -126,6 +127,7 @@ class Link:
     max_message: int
     eager_out: int
     eager_in: int
+    need: Callable[[Link], None]
     fail: Callable[[Cause], None]
     heard: bool = False
     ended: bool = False
@@ -155,6 +157,12 @@ class Link:
 
     # Sending.
 
+    def _put(self, *buffers: Buffer, file: int | None = None) -> None:
+        """Send buffers; what finds no room needs a thread that reads."""
+        self.socket.put(*buffers, file=file)
+        if self.socket.full:
+            self.need(self)
+
     def send(self, contents: Contents, arrays: Sequence[Array]) -> None:
         """Send a message of C-contiguous arrays without waiting."""
         # Numbers are assigned, and headers sent, in the order of this lock. What may
@@ -170,19 +178,21 @@ class Link:
             self._send_header(self._number, contents, arrays)
         if not contents.is_inline:
             self.advance()
+        if self.has_pending:
+            self.need(self)
 
     def _send_header(
         self, number: int, contents: Contents, arrays: Sequence[Array]
     ) -> None:
         header = frames.message_frame(number, contents, arrays)
         if contents.is_inline:
-            self.socket.put(header)
+            self._put(header)
             return
         # In this order the answer of the peer, which another thread may read at once,
         # finds the message, and no piece of it is sent before its header.
         message = _Outgoing.of(number, contents, arrays, self.eager_out)
         self._outgoing[number] = message
-        self.socket.put(header)
+        self._put(header)
         message.is_announced = True
 
     def _open_pool(self) -> None:
@@ -196,7 +206,7 @@ class Link:
         if region.number not in self._announced:
             self._announced.add(region.number)
             frame = frames.frame(Kind.REGION, region.number, region.nbytes)
-            self.socket.put(frame, file=region.fd)
+            self._put(frame, file=region.fd)
 
     def advance(self) -> None:
         """Send the pieces that can be sent now."""
@@ -207,7 +217,7 @@ class Link:
                 return
             try:
                 while (message := self._next_message()) is not None:
-                    self.socket.put(*message.next_piece(self._pool))
+                    self._put(*message.next_piece(self._pool))
                     if message.sent == len(message.layout):
                         del self._outgoing[message.number]
             finally:
@@ -256,17 +266,17 @@ class Link:
             freed, self._unreported = self._unreported, 0
         self._credit_sent = credit = self.mailbox.granted_credit(self.peer)
         fields = (credit, wanted, self._last_complete, freed, *allowed)
-        self.socket.put(frames.frame(Kind.BEAT, *fields, flags=flags))
+        self._put(frames.frame(Kind.BEAT, *fields, flags=flags))
 
     def send_status(self, status: Status) -> None:
         """Tell the peer what this node does."""
         body = frame_bodies.encode_status(status)
-        self.socket.put(frames.text_frame(Kind.STATUS, body))
+        self._put(frames.text_frame(Kind.STATUS, body))
 
     def send_probe(self, initiator: str, number: int, hops: int) -> None:
         """Pass on a probe of a node that waits; see `mailbox`."""
         body = frame_bodies.encode(initiator)
-        self.socket.put(frames.text_frame(Kind.PROBE, body, number, hops))
+        self._put(frames.text_frame(Kind.PROBE, body, number, hops))
 
     @property
     def _last_complete(self) -> int:

@@ -280,8 +280,6 @@ class Session(Channel):
         self.mailbox.reserve(to, key, nbytes, contents.copied_nbytes, ask)
         assert link is not None
         link.send(contents, arrays)
-        if link.has_pending:
-            self._block(link)
 
     def _references(
         self, to: str, arrays: list[Array]
@@ -504,6 +502,7 @@ class Session(Channel):
             self._limits.max_message,
             min(MAX_EAGER, window // PIECE),
             min(MAX_EAGER, self._window // PIECE),
+            self._block,
             self._fail,
         )
         # The peer may wait for this BEAT, see `joining`: it must be the first frame,
