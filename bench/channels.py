@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from placer.channel.keys import Key as Secret
 from placer.channel.memory import memory_channels
 from placer.channel.ports import free_endpoints
 from placer.channel.protocol import Channel, Key
@@ -31,6 +32,7 @@ from placer.channel.transport import open_channel
 from placer.memory import aligned
 from placer.memory.allocator import keep_memory
 
+SECRET = Secret(bytes(32))
 LARGE = 16 << 20
 BUFFERS = 6
 """Buffers of `LARGE` bytes that are used in turn: more than a cache holds."""
@@ -52,7 +54,9 @@ def buffers() -> list[np.ndarray]:
 
 
 def peer(transport: str, addresses: dict[str, str], job: str) -> None:
-    channel = open_channel("b:0", addresses, job, transport=transport)
+    channel = open_channel(
+        "b:0", addresses, job, transport=transport, key=SECRET, encrypt=False
+    )
     channel.join()
     out = buffers()
     role = {"echo": 1, "out": 2, "pieces": 3, "any": 4}
@@ -224,7 +228,9 @@ class Benchmarks:
         addresses = free_endpoints(["a:0", "b:0"])
         job = f"bench {os.getpid()} {transport}"
         self._start("--peer", transport, json.dumps(addresses), job)
-        channel = open_channel("a:0", addresses, job, transport=transport)
+        channel = open_channel(
+            "a:0", addresses, job, transport=transport, key=SECRET, encrypt=False
+        )
         channel.join()
         return channel
 

@@ -9,7 +9,7 @@ allocator settings. Rounds alternate, so that both see the same load of the mach
 Prints the times and the ratio of each round, and the medians.
 
     python bench/training.py w1
-    python bench/training.py w3 --transport tcp
+    python bench/training.py w3 --transport shared tcp tls
     python bench/training.py w1 --nodes worker=2,ps=1 --rounds 7 --steps 300
     python bench/training.py mesh --nodes worker=1
 """
@@ -157,10 +157,17 @@ def run_plain(name: str, batch: int, steps: int) -> tuple[float, float]:
     return rate, used
 
 
+OPTIONS = {
+    "shared": ["--transport", "shared"],
+    "tcp": ["--transport", "tcp", "--insecure-network"],
+    "tls": ["--transport", "tcp"],
+}
+
+
 def run_placed(build: Path, steps: int, transport: str) -> float:
     command = [sys.executable, "-m", "placer.command", "launch", str(build)]
     done = subprocess.run(
-        [*command, "--json", "--steps", str(steps), "--transport", transport],
+        [*command, "--json", "--steps", str(steps), *OPTIONS[transport]],
         check=True,
         capture_output=True,
         text=True,
@@ -179,7 +186,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--nodes", default="worker=1,ps=1")
-    parser.add_argument("--transport", choices=("shared", "tcp"), default="shared")
+    parser.add_argument(
+        "--transport", choices=OPTIONS, nargs="+", default=["shared"], metavar="NAME"
+    )
     parser.add_argument("--plain", type=int, nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     work = WORKLOADS[arguments.workload]
@@ -196,23 +205,26 @@ def main() -> None:
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        setup = f"{arguments.nodes} over {arguments.transport}"
+        names = arguments.transport
         print(f"{os.cpu_count()} cores; {arguments.workload}, {batch} rows per step")
-        print(f"  ms per step: one process, {setup}, ratio")
-        ratios, ones, placeds = [], [], []
+        print(f"  ms per step: one process; {arguments.nodes} over {', '.join(names)}")
+        ones: list[float] = []
+        placed: dict[str, list[float]] = {name: [] for name in names}
         for _ in range(arguments.rounds):
             one, _ = run_plain(arguments.workload, batch, steps)
-            placed = run_placed(build, steps, arguments.transport)
             ones.append(1e3 * batch / one)
-            placeds.append(1e3 * batch / placed)
-            ratios.append(placeds[-1] / ones[-1])
+            for name in names:
+                placed[name].append(1e3 * batch / run_placed(build, steps, name))
+            row = "".join(f"{placed[name][-1]:9.2f}" for name in names)
+            print(f"  {ones[-1]:9.2f}{row}", flush=True)
+        print(f"median of one process {statistics.median(ones):.2f} ms")
+        for name in names:
+            ratios = [mine / one for mine, one in zip(placed[name], ones, strict=True)]
             print(
-                f"  {ones[-1]:9.2f}  {placeds[-1]:9.2f}  {ratios[-1]:5.2f}x", flush=True
+                f"{name}: {statistics.median(placed[name]):.2f} ms, a step takes "
+                f"{statistics.median(ratios):.2f}x of one process "
+                f"({min(ratios):.2f} to {max(ratios):.2f})"
             )
-        print(
-            f"median {statistics.median(ones):.2f} and {statistics.median(placeds):.2f}"
-            f" ms: a step takes {statistics.median(ratios):.2f}x of one process"
-        )
 
 
 if __name__ == "__main__":

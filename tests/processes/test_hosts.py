@@ -27,6 +27,24 @@ from placer.channel.keys import new_key, write_key
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes namespaces")
 STEPS = 30
+MOVED = """\
+name: moved
+nodes: {worker: {count: 2}, ps: {count: 1}}
+inputs: {x: "float32[batch]", y: "float32[batch]"}
+data:
+  train: {source: "csv:rows.csv", batch: 8}
+graph:
+  - place: /node:worker/cpu
+    ops:
+      - {name: wide, op: reshape, in: x, shape: [batch, 1]}
+      - {name: out, op: fc, in: wide, size: 1}
+      - {name: prediction, op: reshape, in: out, shape: [batch]}
+      - {name: loss, op: mean_squared_error, in: [prediction, y]}
+train:
+  minimize: loss
+  epochs: 2
+  optimizer: {op: sgd, learning_rate: 0.01, place: /node:ps/cpu}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -268,3 +286,29 @@ def test_a_node_with_another_key_or_build_is_named_with_the_reason(
     assert (mine[0], other[0]) == (1, 1)
     assert f"ps:1 did not join within 2 s (10.9.0.2:4714): {why}" in mine[2]
     assert "worker:0 did not join within 2 s (10.9.0.1:4711)" in other[2]
+
+
+def test_a_node_reads_the_data_where_the_option_says(three, key, tmp_path):
+    """The machines of workers have it elsewhere; that of the server has none."""
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    rows = "x,y\n" + "".join(f"{i % 7},{i % 3}\n" for i in range(32))
+    (sources / "rows.csv").write_text(rows)
+    spec = sources / "moved.yaml"
+    spec.write_text(MOVED)
+    build = tmp_path / "build"
+    placer.compile(spec, build)
+    placer.launch(build, save_params=tmp_path / "local.safetensors", progress=False)
+    expected = load_file(tmp_path / "local.safetensors")
+    moved = tmp_path / "elsewhere"
+    sources.rename(moved)
+    places = spread(build, three)
+    addresses = {
+        node: address_of("ipv4", host, 4711 + i)
+        for i, (node, host) in enumerate(places.items())
+    }
+    saved = f"--save-params={tmp_path / 'params.safetensors'}"
+    options = {node: (f"--data={moved}",) for node in places if "worker" in node}
+    with Run(build, places, addresses, key, saved, node_options=options) as run:
+        check_ends(run.end())
+    check_bits(tmp_path, expected)
