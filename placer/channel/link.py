@@ -212,7 +212,7 @@ class Link:
         """Send the pieces that can be sent now."""
         # A thread that finds the lock taken need not wait: the one that holds it looks
         # again after it has released it.
-        while self._next_message() is not None:
+        while self._next_message() is not None or self._is_newly_starved:
             if not self._advance_lock.acquire(blocking=False):
                 return
             try:
@@ -220,23 +220,42 @@ class Link:
                     self._put(*message.next_piece(self._pool))
                     if message.sent == len(message.layout):
                         del self._outgoing[message.number]
+                # With the lock, so behind the frames of all chunks. The mark comes first: a
+                # return of chunks that is not seen here removes it again.
+                if self._is_newly_starved:
+                    self._starving = True
+                    if self._is_starved:
+                        self.send_beat(flags=STARVED)
+                    else:
+                        self._starving = False
             finally:
                 self._advance_lock.release()
+
+    def _allowed(self) -> list[_Outgoing]:
+        """Return the messages whose next piece may be sent."""
+        # A copy: other threads add messages.
+        return [m for m in [*self._outgoing.values()] if m.is_allowed]
 
     def _next_message(self) -> _Outgoing | None:
         """Return the first message whose next piece can be sent now."""
         if not self._outgoing or self.socket.full or self.socket.broken:
             return None
-        # A copy: other threads add messages.
-        allowed = [m for m in [*self._outgoing.values()] if m.is_allowed]
-        pool = self._pool
-        if allowed and pool is not None and not pool.free:
-            users = {*[*pool.users.values()]}
-            if not self._starving and any(users - {m.number} for m in allowed):
-                self._starving = True
-                self.send_beat(flags=STARVED)
+        if self._pool is not None and not self._pool.free:
             return None
-        return allowed[0] if allowed else None
+        return next(iter(self._allowed()), None)
+
+    @property
+    def _is_starved(self) -> bool:
+        """Whether a message waits for chunks that others hold."""
+        pool = self._pool
+        if pool is None or pool.free or not self._outgoing:
+            return False
+        users = {*[*pool.users.values()]}
+        return any(users - {message.number} for message in self._allowed())
+
+    @property
+    def _is_newly_starved(self) -> bool:
+        return not self._starving and self._is_starved and not self.socket.broken
 
     @property
     def has_pending(self) -> bool:

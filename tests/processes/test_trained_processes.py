@@ -25,7 +25,7 @@ from support.real_runs import (
 from placer.build.plan import Plan, read_plan
 
 KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
-KEYS += ["checkpoint_seconds"]
+KEYS += ["checkpoint_seconds", "streams"]
 
 
 def compile_spec(
