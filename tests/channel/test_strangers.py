@@ -139,7 +139,7 @@ def test_a_node_that_is_refused_is_told_why(alone, changed, why):
         assert read_frame(connection)[0] is Kind.WELCOME
         connection.sendall(hello(**changed))
         assert read_frame(connection) == (Kind.REFUSED, why.encode())
-    assert a.refused == 1
+    eventually(lambda: a.refused == 1)
 
 
 def test_silent_connection_is_refused(shared, monkeypatch):
@@ -149,7 +149,7 @@ def test_silent_connection_is_refused(shared, monkeypatch):
     with connect_to_a(addresses) as connection:
         assert read_frame(connection)[0] is Kind.WELCOME
         assert connection.recv(1000) == b""
-    assert channels["a:0"].refused == 1
+    eventually(lambda: channels["a:0"].refused == 1)
     exchange_messages(channels, 1)
 
 
@@ -186,7 +186,7 @@ def test_process_of_another_user_is_refused(shared):
     thread.start()
     thread.join(10)
     assert answers == [b""]
-    assert channels["a:0"].refused == 1
+    eventually(lambda: channels["a:0"].refused == 1)
     exchange_messages(channels, 1)
 
 
