@@ -177,8 +177,8 @@ class Joining:
             if not self.peers.needs_connection(peer):
                 continue
             attempts = self._attempts[peer] = self._attempts.get(peer, 0) + 1
-            pause = min(MAX_RETRY, 0.01 * 1.2**attempts) * random.uniform(0.5, 1.5)
-            self._retry_at[peer] = now + pause
+            pause = min(MAX_RETRY, 0.01 * 1.2 ** min(attempts, 30))
+            self._retry_at[peer] = now + pause * random.uniform(0.5, 1.5)
             if not self._connect_unix(peer):
                 self._connect_tcp(peer, where, attempts)
 

@@ -115,7 +115,7 @@ class Link:
     with the root cause when it ends the run. `heard` is true if a frame has arrived since
     the session's thread reset it, `ended` once no more can arrive on the connection,
     `is_invalid` if the peer has broken the protocol, `peer_clears` if it wants to close.
-    `status` is what the peer last said that it does.
+    `knows_failure` if it has told one. `status` is what the peer last said that it does.
     """
 
     peer: str
@@ -133,6 +133,7 @@ class Link:
     ended: bool = False
     is_invalid: bool = False
     peer_clears: bool = False
+    knows_failure: bool = False
     status: Status = ()
     _number: int = 0
     _unacknowledged: dict[int, tuple[Contents, Sequence[Array]]] = field(
@@ -265,7 +266,7 @@ class Link:
     @property
     def is_informed(self) -> bool:
         """Whether the peer has a failure that this node has sent, or cannot get it."""
-        return self.is_invalid or not self.ended
+        return self.is_invalid or self.knows_failure or not self.ended
 
     @property
     def is_blocked(self) -> bool:
@@ -432,6 +433,7 @@ class Link:
                 self.mailbox.mark_departed(self.peer)
                 self.socket.finish()
             case Kind.ABORT:
+                self.knows_failure = True
                 body = frames.read_text(header, frame.body)
                 self.fail(frame_bodies.read_cause(body))
             case _:
@@ -557,7 +559,9 @@ class Link:
             message.allowed = header.f
         if header.flags & CLEAR:
             self.peer_clears = True
-            self.mailbox.detach_all(self.peer)
+            # Also what was acknowledged early, and is no more in the mailbox's list.
+            for stored in {*self._incoming.values(), *[*self._chunks.values()]}:
+                stored.detach()
             self.send_beat()
         if header.flags & DEMAND:
             self.mailbox.acknowledge_all(self.peer)

@@ -312,13 +312,6 @@ class Mailbox:
             if not self.is_read and self.reader is not None:
                 self.reader.reading_stopped()
 
-    def detach_all(self, peer: str) -> None:
-        """Copy all messages of `peer` out of its buffers: it wants to end its run."""
-        with self._lock:
-            messages = list(self._unacknowledged[peer])
-        for message in messages:
-            message.detach()
-
     # Internal.
 
     def _sleep(self, timeout: float | None) -> None:

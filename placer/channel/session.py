@@ -322,11 +322,11 @@ class Session(Channel):
                 if link.peer not in self.mailbox.departed
             )
 
-        for link in self.links.values():
+        self._flushing = True
+        for link in list(self.links.values()):
             if not link.is_delivered and link.peer not in self.mailbox.departed:
                 # Its program may receive that later.
                 link.send_beat(flags=CLEAR)
-        self._flushing = True
         self.mailbox.change_needs()
         # A failure ends the flush; the caller finds it in `aborted`.
         with suppress(Aborted):
@@ -481,6 +481,8 @@ class Session(Channel):
                 socket.close()
                 link.lose(f"sent an invalid frame: {why}")
                 return
+            if self._flushing:  # the request may have been lost with the connection
+                link.send_beat(flags=CLEAR)
         # A thread that aborts sets the cause first and reads `links` second; here the
         # order is the reverse, so that the peer gets the cause from one of the two.
         if self.aborted is not None:

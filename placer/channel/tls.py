@@ -19,6 +19,7 @@ import ssl
 import threading
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 from cryptography import x509
@@ -174,6 +175,7 @@ def refusal(error: ssl.SSLError) -> str:
     return f"TLS failed: {error.reason or error}"
 
 
+@lru_cache(maxsize=4096)  # the nodes of a process have the same peers
 def _certificate(key: Key, node: str) -> tuple[bytes, bytes]:
     """Return the private key of a node as PEM, and its certificate as DER."""
     private = Ed25519PrivateKey.from_private_bytes(key.derive("tls", node))
