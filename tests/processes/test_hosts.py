@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import sys
 import threading
 import time
@@ -255,9 +256,12 @@ def test_a_link_that_is_cut_for_good_ends_the_run_and_is_named(
     status, _, err = ended["worker:0"]
     assert status == 1
     assert "has been silent for" in err
-    assert "failed: seen from worker:0: lost: no heartbeat for 6 s; it last was at" in (
-        err.replace("ps:0:", "ps:0 failed:").replace("ps:1:", "ps:1 failed:")
-    )
+    # Of the nodes on both sides of the cut, the one that finds the loss first says so.
+    assert re.search(
+        r"^ps:[01]: seen from worker:[01]: lost: no heartbeat for 6 s; it last was at \w",
+        err,
+        re.MULTILINE,
+    ), err
 
 
 @pytest.mark.parametrize(

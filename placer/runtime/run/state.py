@@ -126,7 +126,7 @@ class Execution:
             f"{self.state} ({self.rows_read:,} rows)" if self.rows_read else self.state
         )
         where = self.where or (f"step {self.step}" if self.step else "")
-        return f"{where}, {doing}" if where else doing
+        return f"{where}, {doing}" if where and where != doing else doing
 
     @property
     def where(self) -> str:
