@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from placer.front.trace import trace as trace
     from placer.front.training import append_backward as append_backward
     from placer.front.variable import Variable as Variable
-    from placer.launcher.local import launch as launch
+    from placer.launcher.launch import launch as launch
     from placer.launcher.predict import predict as predict
+    from placer.launcher.remote import Hosts as Hosts
     from placer.place import Cluster as Cluster
     from placer.place import NodeKind as NodeKind
     from placer.place import Place as Place
@@ -66,6 +67,7 @@ _HOMES = {
     "Cluster": "placer.place",
     "DataError": "placer.errors",
     "GraphError": "placer.errors",
+    "Hosts": "placer.launcher.remote",
     "NodeKind": "placer.place",
     "OpError": "placer.errors",
     "Options": "placer.runtime.run.options",
@@ -86,7 +88,7 @@ _HOMES = {
     "data_folder": "placer.build.modules",
     "default_program": "placer.front.program",
     "device_guard": "placer.place.guard",
-    "launch": "placer.launcher.local",
+    "launch": "placer.launcher.launch",
     "place_guard": "placer.place.guard",
     "predict": "placer.launcher.predict",
     "export": "placer.exporting.export",

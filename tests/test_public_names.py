@@ -18,6 +18,7 @@ NAMES = [
     "DataError",
     "ExportedModel",
     "GraphError",
+    "Hosts",
     "NodeKind",
     "OpError",
     "Options",

@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from placer.command.console import echo
-from placer.command.options import build_argument, run_options
+from placer.command.options import (
+    build_argument,
+    data_option,
+    launch_hosts_option,
+    run_options,
+)
 
 if TYPE_CHECKING:
+    from placer.launcher.remote import Hosts
     from placer.launcher.supervise import Watch
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -67,17 +73,51 @@ def launch_options(command: Function) -> Function:
     return run_options(command)
 
 
-@click.command("launch", short_help="Run all nodes of a build on this machine.")
+@click.command("launch", short_help="Run all nodes of a build.")
 @build_argument
+@launch_hosts_option
+@click.option(
+    "--ssh",
+    metavar="COMMAND",
+    envvar="PLACER_SSH",
+    help="With --hosts: the command of OpenSSH, such as 'ssh -F FILE'. By default "
+    "PLACER_SSH, or else ssh.",
+)
+@click.option(
+    "--python",
+    metavar="PATH",
+    help="With --hosts: the Python on these machines that has placer. By default the "
+    "path of this one.",
+)
+@data_option
 @launch_options
-def launch_command(build: Path, **options: Any) -> None:
-    """Run all nodes of BUILD on this machine until the run ends.
+def launch_command(
+    build: Path,
+    hosts: Path | None,
+    ssh: str | None,
+    python: str | None,
+    data: Path | None,
+    **options: Any,
+) -> None:
+    """Run all nodes of BUILD until the run ends.
 
-    Each node is a process. If one fails, all are ended, and the last line says the root
-    cause. Ctrl-C ends all nodes. With --checkpoint or --save-params, the first Ctrl-C
-    stops all nodes after the same step and saves; a second one ends them at once.
+    Each node is a process on this machine, or with --hosts on another one. If one fails,
+    all are ended, and the last line says the root cause. Ctrl-C ends all nodes. With
+    --checkpoint or --save-params, the first Ctrl-C stops all nodes after the same step
+    and saves; a second one ends them at once.
     """
-    run_build(build, **options)
+    from placer.errors import PlacerError
+    from placer.launcher.remote import Hosts
+
+    if hosts is None:
+        if python is not None:
+            raise PlacerError("--python names the Python of other machines: --hosts")
+        run_build(build, **options)
+        return
+    if options["in_process"]:
+        raise PlacerError("--in-process cannot be used with --hosts")
+    machines = Hosts(hosts, ssh or "ssh", python, data)
+    run_build(build, hosts=machines, **options)
 
 
 def run_build(
@@ -87,15 +127,12 @@ def run_build(
     in_process: bool,
     quiet: bool,
     tensorboard: Path | None,
+    hosts: Hosts | None = None,
     **options: Any,
 ) -> None:
     """Launch a build and print its progress and its result."""
-    from placer.launcher.local import (
-        callback_queue,
-        check_launch,
-        launch,
-        launch_processes,
-    )
+    from placer.launcher.checks import check_launch
+    from placer.launcher.launch import callback_queue, launch, launch_processes
     from placer.launcher.logs import log_folder
     from placer.memory.cores import usable_cores
     from placer.report.outcome import (
@@ -109,7 +146,7 @@ def run_build(
     from placer.runtime.run.options import Options
 
     chosen = Options(**options)
-    plan = check_launch(build, chosen)
+    plan = check_launch(build, chosen, on_hosts=hosts is not None)
     stream = sys.stderr if as_json else sys.stdout
     with ExitStack() as exits:
         notes = []
@@ -119,7 +156,8 @@ def run_build(
             notes.append(f"logs in {folder.folder}{removed}")
         if chosen.emulate or plan.emulate:
             notes.append(emulation_note(plan))
-        if not in_process and (note := crowding_note(plan, usable_cores())):
+        is_here = not in_process and hosts is None
+        if is_here and (note := crowding_note(plan, usable_cores())):
             notes.append(note)
         for note in () if quiet else notes:
             echo(f"{plan.name}: {note}", file=stream)
@@ -154,6 +192,7 @@ def run_build(
                 watch,
                 interruption_of(plan, build, chosen),
                 calls,
+                hosts,
             )
     for line in result_lines(result):
         echo(line, file=stream)

@@ -47,6 +47,8 @@ class BuildPath(click.Path):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
+        if self.allow_dash and str(value) == "-":  # click allows that for files only
+            return Path("-")
         file, colon, _ = str(value).rpartition(":")
         if os.path.isfile(value) or (colon and file.endswith(".py")):
             spec = quote(str(value))
@@ -59,8 +61,11 @@ class BuildPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-build_argument = click.argument(
-    "build", type=BuildPath(exists=True, file_okay=False, path_type=Path)
+_build_folder = BuildPath(exists=True, file_okay=False, path_type=Path)
+build_argument = click.argument("build", type=_build_folder)
+given_build_argument = click.argument(
+    "build",
+    type=BuildPath(exists=True, file_okay=False, allow_dash=True, path_type=Path),
 )
 _spec_file = SpecPath(exists=True, dir_okay=False, path_type=Path)
 spec_argument = click.argument("spec", type=_spec_file)
@@ -168,27 +173,62 @@ endpoints_option = click.option(
     "listed have the address of --hosts, or a port on this machine. By default "
     "PLACER_ENDPOINTS.",
 )
+_hosts_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 hosts_option = click.option(
     "--hosts",
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=_hosts_file,
     help="A file with the hosts of each kind of node, such as worker: [10.0.0.1, "
     "10.0.0.2].",
 )
 
+ELSEWHERE = "placer.elsewhere"
+"""What a context has if the nodes run on other machines, where the files are that options
+name."""
+
+
+def _note_elsewhere(
+    context: click.Context, parameter: click.Parameter, hosts: Path | None
+) -> Path | None:
+    context.meta[ELSEWHERE] = hosts is not None
+    return hosts
+
+
+launch_hosts_option = click.option(
+    "--hosts",
+    metavar="FILE",
+    type=_hosts_file,
+    is_eager=True,
+    callback=_note_elsewhere,
+    help="Run the nodes on the machines in this file, such as worker: [10.0.0.1, "
+    "10.0.0.2], and start them by OpenSSH. Files that options name are on these machines.",
+)
+
+
+class ReadPath(click.Path):
+    """A file or folder that is read; it must exist on the machine that reads it."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        is_key = param is not None and param.name == "key"
+        if ctx is not None and ctx.meta.get(ELSEWHERE) and not is_key:
+            return Path(value)
+        return super().convert(value, param, ctx)
+
 
 def _set_data(
     context: click.Context, parameter: click.Parameter, folder: Path | None
-) -> None:
-    if folder is not None:
+) -> Path | None:
+    if folder is not None and not context.meta.get(ELSEWHERE):
         os.environ[DATA] = str(folder.resolve())
+    return folder
 
 
 data_option = click.option(
     "--data",
     metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    expose_value=False,
+    type=ReadPath(exists=True, file_okay=False, path_type=Path),
     callback=_set_data,
     help="The folder of the data on this machine, instead of the folder of the spec. By "
     "default PLACER_DATA.",
@@ -302,7 +342,7 @@ def _type_of(option: Option) -> click.ParamType[Any]:
         return click.Path(file_okay=False, path_type=Path)
     if option.file:
         if option.file == "read":
-            return click.Path(exists=True, path_type=Path)
+            return ReadPath(exists=True, path_type=Path)
         return click.Path(dir_okay=False, path_type=Path)
     if option.parse is not None:
         return Parsed(option.parse)

@@ -9,9 +9,9 @@ import click
 
 from placer.command.console import echo
 from placer.command.options import (
-    build_argument,
     data_option,
     endpoints_option,
+    given_build_argument,
     hosts_option,
     run_options,
 )
@@ -19,7 +19,7 @@ from placer.errors import PlacerError
 
 
 @click.command("run", short_help="Run one node of a build.")
-@build_argument
+@given_build_argument
 @click.option(
     "--node",
     required=True,
@@ -45,6 +45,7 @@ def run_command(
     endpoints: dict[str, str] | None,
     hosts: Path | None,
     bind: str | None,
+    data: Path | None,
     report_fd: int | None,
     order_fd: int | None,
     prediction: str | None,
@@ -57,10 +58,20 @@ def run_command(
     need their addresses (--endpoints, --hosts) and a key (--key). The first node of the
     build prints the result. With --checkpoint or --save-params, Ctrl-C or SIGTERM on
     any node stops all nodes after the same step, and they save.
+
+    With - for BUILD, the build and the key come on standard input, and the node ends
+    with it: `placer launch BUILD --hosts FILE` starts nodes like this.
     """
+    relay = str(build) == "-"
+    if relay:  # before there are threads: it forks
+        from placer.launcher.remote_node import become_node
+
+        remote = become_node()
+        build, report_fd, order_fd = remote.build, remote.report_fd, remote.order_fd
     from placer.build.plan import read_plan
+    from placer.launcher.checks import check_output_files
     from placer.launcher.hosts import read_hosts
-    from placer.launcher.local import check_output_files
+    from placer.launcher.parent import end_with_parent
     from placer.report.outcome import result_lines
     from placer.runtime.run.interruption import interruption_of
     from placer.runtime.run.node_signals import NodeSignals
@@ -70,6 +81,8 @@ def run_command(
     from placer.runtime.run.result import PredictionResult
     from placer.runtime.run.signals import signals_piped
 
+    if report_fd is not None:
+        end_with_parent()
     plan = read_plan(build)
     chosen = Options(**options)
     addresses = dict(endpoints or {})
@@ -87,6 +100,7 @@ def run_command(
                 options=chosen,
                 report_fd=report_fd,
                 order_fd=order_fd,
+                relay=relay,
                 bind=bind,
                 prediction=read_request(prediction) if prediction else None,
                 signals=signals,

@@ -49,7 +49,7 @@ def train_command(
     from placer.command.run_folder import create_run_folder
     from placer.compiler import compile_in_memory
     from placer.errors import PlacerError
-    from placer.launcher.local import check_output_files, check_resumed
+    from placer.launcher.checks import check_output_files, check_resumed
     from placer.report.outcome import plan_line
     from placer.report.tensorboard import check_installed
     from placer.runtime.run.options import Options

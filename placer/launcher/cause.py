@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from placer.launcher.node_process import NodeProcess
+from placer.launcher.node_process import SSH_FAILED, NodeProcess
 from placer.runtime.run.events import NodeFailure, State
 
 _QUOTED_LENGTH = 400
@@ -50,6 +50,11 @@ def failure_from_exit(child: NodeProcess, last: State | None) -> Failure:
         text = f"was killed by {_signal(-status)}{where}"
     elif status == 0:
         text = "ended before the end of the run"
+    elif child.host and status == SSH_FAILED:
+        line = last_line(child.log) or "it was killed, or the connection was lost"
+        return Failure(
+            child.node, f"{child.node}: ssh to {child.host} failed: {line}", True
+        )
     else:
         line = last_line(child.log)
         text = f"ended with exit status {status}" + (f": {line}" if line else "")

@@ -53,11 +53,13 @@ class ParamsKeeper:
         options: the options with which to run the nodes.
         file: the file that the run writes them to, None if it does not.
         is_temporary: whether the file is removed after the run.
+        elsewhere: whether the nodes run on other machines, where the file is.
     """
 
     options: Options
     file: Path | None = None
     is_temporary: bool = False
+    elsewhere: bool = False
 
     def attach(self, result: Result, history: StepHistory) -> None:
         """Let the result have the history and the parameters of its run."""
@@ -71,6 +73,12 @@ class ParamsKeeper:
                 return params
             if file is not None:
                 return _load(file)
+            if self.elsewhere:
+                raise PlacerError(
+                    "the result has no parameters, because the nodes ran on other"
+                    " machines",
+                    hint="read the file of save_params on the machine of the first node",
+                )
             raise PlacerError(
                 "the result has no parameters, because they are larger than"
                 f" {MAX_RETURNED >> 20} MiB or 'return_params' is False",
@@ -82,7 +90,7 @@ class ParamsKeeper:
 
 @contextmanager
 def params_keeper(
-    plan: Plan, options: Options, wanted: bool | None
+    plan: Plan, options: Options, wanted: bool | None, *, elsewhere: bool = False
 ) -> Iterator[ParamsKeeper]:
     """Yield where the run is to leave its parameters.
 
@@ -90,7 +98,11 @@ def params_keeper(
         plan: the plan.
         options: the options of the run, checked.
         wanted: whether the result is to have them; None if they are not large.
+        elsewhere: whether the nodes run on other machines.
     """
+    if elsewhere:
+        yield ParamsKeeper(options, elsewhere=True)
+        return
     if options.save_params is not None:
         yield ParamsKeeper(options, options.save_params)
         return

@@ -6,12 +6,17 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from placer.errors import RunError
 from placer.runtime.run.signals import signals_blocked
+
+SSH_FAILED = 255
+"""The status of an ssh that could not connect, or has lost its connection."""
 
 
 @dataclass(slots=True)
@@ -21,11 +26,12 @@ class NodeProcess:
     Attributes:
         report_fd: the launcher's end of the pipe that the node writes events to.
         order_fd: the launcher's end of the pipe that the control node reads orders
-            from, None for other nodes.
+            from, None for the other nodes of this machine.
         pidfd: a descriptor that becomes readable when the process has ended.
         pending: the incomplete last line of the events read so far.
         reports_ended: whether the node's end of the event pipe is closed.
         exit_status: -N after signal N, None while the process runs.
+        host: the machine of the node if it is another one; then the process is ssh.
     """
 
     node: str
@@ -37,6 +43,7 @@ class NodeProcess:
     pending: bytes = b""
     reports_ended: bool = False
     exit_status: int | None = None
+    host: str = ""
 
     @property
     def running(self) -> bool:
@@ -78,7 +85,10 @@ class NodeProcess:
         # Kill the group before the wait: after it, the system can reuse the process id,
         # which is also the id of the group.
         _kill_group(self.process.pid)
-        self.exit_status = self.process.wait()
+        status = self.process.wait()
+        # A remote node that a signal has ended has the status of a shell for that.
+        is_signal = self.host and 128 < status < SSH_FAILED
+        self.exit_status = 128 - status if is_signal else status
 
     def close(self) -> None:
         """Close the descriptors, and end the process if it runs."""
@@ -98,42 +108,76 @@ def start_node(
     takes_orders: bool,
     inherited: Sequence[int] = (),
 ) -> NodeProcess:
-    """Start the process of a node, with its output in `log`.
+    """Start the process of a node on this machine, with its output in `log`.
 
     `--report-fd N` is appended to `command`: the descriptor to write events to. With
     `takes_orders`, so is `--order-fd N`: the descriptor that becomes readable when the
-    node should stop the run. The process also has the descriptors `inherited`. The process starts a new session, so that Ctrl-C on the
-    terminal reaches the launcher only. The signals that end a run are blocked in it until
-    it can report them. Raises RunError if it cannot be started.
+    node should stop the run. The process also has the descriptors `inherited`. Raises
+    RunError if it cannot be started.
+    """
+    with _pipes(node, orders=takes_orders) as (reports, order, theirs):
+        options = ["--report-fd", str(theirs[0])]
+        if takes_orders:
+            options += ["--order-fd", str(theirs[1])]
+        with log.open("wb") as output:
+            return _start(
+                node,
+                [*command, *options],
+                log,
+                environment,
+                (reports, order),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(*theirs, *inherited),
+            )
+
+
+def start_ssh(node: str, command: Sequence[str], log: Path, host: str) -> NodeProcess:
+    """Start an ssh that runs a node on another machine, with its standard error in `log`.
+
+    It reads from the pipe for orders, and writes events to the other one. Raises
+    RunError if it cannot be started.
+    """
+    with (
+        _pipes(node, orders=True) as (reports, order, (end, read)),
+        log.open("wb") as output,
+    ):
+        child = _start(
+            node,
+            command,
+            log,
+            os.environ,
+            (reports, order),
+            stdin=read,
+            stdout=end,
+            stderr=output,
+        )
+    child.host = host
+    return child
+
+
+@contextmanager
+def _pipes(
+    node: str, *, orders: bool
+) -> Iterator[tuple[int, int | None, tuple[int, ...]]]:
+    """Yield the launcher's ends of the pipes for events and for orders, and the other
+    ends, which are closed afterwards; after an error all are.
+
+    Raises RunError for an OSError: the node cannot be started.
     """
     ours: list[int] = []
     theirs: list[int] = []
     try:
         reports, end = os.pipe()
         ours, theirs = [reports], [end]
-        options = ["--report-fd", str(end)]
         order = None
-        if takes_orders:
+        if orders:
             read, order = os.pipe()
             ours.append(order)
             theirs.append(read)
-            options += ["--order-fd", str(read)]
-        with log.open("wb") as output, signals_blocked():
-            process = subprocess.Popen(
-                [*command, *options],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=dict(environment),
-                pass_fds=(*theirs, *inherited),
-                start_new_session=True,
-            )
-        try:
-            pidfd = os.pidfd_open(process.pid)
-        except OSError:
-            _kill_group(process.pid)
-            process.wait()
-            raise
+        os.set_blocking(reports, False)
+        yield reports, order, tuple(theirs)
     except OSError as error:
         for fd in ours:
             os.close(fd)
@@ -141,8 +185,30 @@ def start_node(
     finally:
         for fd in theirs:
             os.close(fd)
-    os.set_blocking(reports, False)
-    return NodeProcess(node, log, process, reports, order, pidfd)
+
+
+def _start(
+    node: str,
+    command: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str],
+    pipes: tuple[int, int | None],
+    **files: Any,
+) -> NodeProcess:
+    """Start a process. It starts a new session, so that Ctrl-C on the terminal reaches
+    the launcher only. The signals that end a run are blocked in it until it can report
+    them."""
+    with signals_blocked():
+        process = subprocess.Popen(
+            command, env=dict(environment), start_new_session=True, **files
+        )
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except OSError:
+        _kill_group(process.pid)
+        process.wait()
+        raise
+    return NodeProcess(node, log, process, *pipes, pidfd)
 
 
 def _kill_group(leader: int) -> None:

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING, Any
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.config.sources import KINDS
 from placer.errors import PlacerError, RunWarning
-from placer.launcher.local import (
-    AnyPath,
-    check_thread_options,
-    run_processes,
-    threads_error,
-)
+from placer.launcher.checks import check_thread_options, threads_error
+from placer.launcher.launch import AnyPath
 from placer.launcher.logs import log_folder
 from placer.launcher.one_process import one_process_build
+from placer.launcher.processes import run_processes
 from placer.launcher.supervise import Watch
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.run.events import show_output
@@ -247,7 +244,7 @@ def predict_to_file(
                 run_logs,
                 watch or show_output,
                 interruption,
-                request,
+                prediction=request,
             )
     assert isinstance(result, PredictionResult)
     return result

@@ -327,7 +327,7 @@ class _Supervisor:
             case SignalReceived():
                 self.signals.add(event.number, event.node)
             case State():
-                self.states[child.node] = event
+                self.states[event.node] = event  # that of another node is relayed
         self.watch(event)
         self.calls.add(event)
 

@@ -18,7 +18,8 @@ LAUNCHER = """
 import os, signal, sys
 from pathlib import Path
 from placer.runtime.run.events import NodeFailure, NodeWarning, State
-from placer.launcher.local import launch_nodes
+from placer.launcher.node_process import start_node
+from placer.launcher.processes import launch_nodes
 from placer.runtime.run import signals
 from placer.runtime.run.interruption import Interruption
 scripted, logs, grace, window, params_file, control = sys.argv[1:]
@@ -26,8 +27,9 @@ signals.DUPLICATE_WINDOW = float(window)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 last = [f"ended={logs}/worker-0.log", "state=done"] if "result" in control else ["wait"]
 scripts = {"worker:0": ["pid", *control.split()], "ps:0": ["state=running", *last]}
-def command(node):
-    return [sys.executable, scripted, node, *scripts[node]]
+def start(node, log, takes_orders):
+    command = [sys.executable, scripted, node, *scripts[node]]
+    return start_node(node, command, log, os.environ, takes_orders=takes_orders)
 def watch(event):
     if isinstance(event, NodeFailure):
         print(event.cause.node, "failed", flush=True)
@@ -35,7 +37,7 @@ def watch(event):
         text = event.message if isinstance(event, NodeWarning) else event.state
         print(getattr(event, "node", ""), text, flush=True)
 with signals.end_shown():
-    launch_nodes(list(scripts), command, Path(logs), os.environ, watch,
+    launch_nodes(list(scripts), start, Path(logs), watch,
         Interruption(Path(params_file) if params_file else None, grace=float(grace)))
 """
 SAVING = "await_order state=saving state=done result"

@@ -18,7 +18,8 @@ from placer.channel.cause import Cause
 from placer.errors import RunError
 from placer.launcher import supervise
 from placer.launcher.cause import failure_from_report, last_line
-from placer.launcher.local import launch_nodes, log_path
+from placer.launcher.node_process import NodeProcess, start_node
+from placer.launcher.processes import StartNode, launch_nodes, log_path
 from placer.runtime.run.events import (
     Event,
     NodeFailure,
@@ -49,7 +50,19 @@ def outcome(
         return [sys.executable, str(SCRIPTED), node, *scripts[node].split()]
 
     watch = watch or (lambda event: None)
-    return launch_nodes(list(scripts), command, logs, os.environ, watch, Interruption())
+    start = starter(command)
+    return launch_nodes(list(scripts), start, logs, watch, Interruption())
+
+
+def starter(command: Callable[[str], list[str]]) -> StartNode:
+    """Return what starts the command of a node."""
+
+    def start(node: str, log: Path, takes_orders: bool) -> NodeProcess:
+        return start_node(
+            node, command(node), log, os.environ, takes_orders=takes_orders
+        )
+
+    return start
 
 
 def launch_and_wait(
@@ -339,7 +352,7 @@ def test_if_a_node_cannot_be_started_the_others_are_ended(tmp_path: Path) -> Non
     nodes = ["worker:0", "ps:0"]
     with pytest.raises(RunError, match="ps:0 cannot be started"):
         launch_nodes(
-            nodes, command, tmp_path, os.environ, lambda event: None, Interruption()
+            nodes, starter(command), tmp_path, lambda event: None, Interruption()
         )
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()
     assert not any(str(SCRIPTED) in cmdline(pid) for pid in children.split())
@@ -361,18 +374,20 @@ def test_an_error_in_the_watch_function_ends_all_nodes(tmp_path: Path) -> None:
 LAUNCHER = """
 import os, signal, sys
 from pathlib import Path
-from placer.launcher.local import launch_nodes
+from placer.launcher.node_process import start_node
+from placer.launcher.processes import launch_nodes
 from placer.runtime.run.interruption import Interruption
 scripted, logs = sys.argv[1:]
 # The handlers of a program started by a shell; under nohup, SIGHUP would be ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-def command(node):
-    return [sys.executable, scripted, node, "pid", "state=running", "wait"]
+def start(node, log, takes_orders):
+    command = [sys.executable, scripted, node, "pid", "state=running", "wait"]
+    return start_node(node, command, log, os.environ, takes_orders=takes_orders)
 def watch(event):
     print(event.node, flush=True)
 nodes = ["worker:0", "ps:0"]
-launch_nodes(nodes, command, Path(logs), os.environ, watch, Interruption())
+launch_nodes(nodes, start, Path(logs), watch, Interruption())
 """
 
 

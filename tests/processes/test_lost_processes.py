@@ -136,10 +136,13 @@ def test_a_signal_to_the_launcher_ends_all_nodes(
 
 
 def test_nodes_end_when_their_launcher_was_killed(build: Path) -> None:
+    """Also one that is stopped."""
     with running_launch(build, MANY_STEPS) as run:
         run.wait_for_line("step ")
-        ends = [os.pidfd_open(pid) for pid in node_processes(build).values()]
+        nodes = node_processes(build)
+        ends = [os.pidfd_open(pid) for pid in nodes.values()]
         assert len(ends) == len(NODES)
+        os.kill(nodes["worker:1"], signal.SIGSTOP)
         run.process.kill()
         for end in ends:
             assert select.select([end], [], [], END_TIMEOUT)[0], "a node still runs"

@@ -38,6 +38,8 @@ OUTPUT_ROWS = -20
 """The edge of the outputs of a prediction."""
 STOPPED = -21
 """The edge of the barrier after the step after which all nodes stop."""
+EVENTS = -22
+"""The edge of events that go to the launcher by the control node."""
 
 
 def barrier(

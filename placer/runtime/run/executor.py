@@ -80,6 +80,7 @@ def _start(
     metrics = MetricsStream(plan, channel, history, loss)
     execution.report_state(CONNECTING)
     channel.join()
+    execution.on_joined()
     node, tables = _make_node(execution, metrics, devices)
     execution.node = node
     execution.report_state(COMPARING)
@@ -137,6 +138,7 @@ def _finish(training: Training) -> Result | None:
         "checkpoint_seconds": waited,
         "streams": channel.streams(),
     }
+    execution.on_last_barrier()
     reports = barrier(plan, channel, own, DONE)
     # From here on no node needs another, so losing one no longer fails the run.
     execution.on_settled()

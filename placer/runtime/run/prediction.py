@@ -67,6 +67,7 @@ def predict(
         contexts.enter_context(in_precision(plan, me))
         execution.report_state(CONNECTING)
         channel.join()
+        execution.on_joined()
         execution.report_state(INITIALIZING)
         tables = make_tables(execution, devices)
         execution.report_state(READING)
@@ -116,6 +117,7 @@ def predict(
             gatherer.finish()
             seconds = time.perf_counter() - start
             node.where = "after the last batch"
+        execution.on_last_barrier()
         reports = barrier(plan, channel, {"bytes_sent": channel.bytes_sent}, DONE)
         # From here on no node needs another, so losing one no longer fails the run.
         execution.on_settled()

@@ -3,7 +3,8 @@
 The node ends with the others:
 
 - A byte that can be read from `order_fd` is a request to stop: all nodes stop after the
-  same step and save (see `common_step`). The launcher decides when to send it.
+  same step and save (see `common_step`). The launcher decides when to send it; the end of
+  the file says that it has ended.
 - A signal is reported to the launcher. Without one, the node itself decides what it does
   (see `node_signals`).
 - A process whose launcher has ended exits at once; its peers learn why.
@@ -17,7 +18,7 @@ import os
 import runpy
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,8 @@ from placer.reentry import node_in_process
 from placer.runtime.program.devices import reserve_cpu_devices
 from placer.runtime.program.load import Hook, load_program
 from placer.runtime.run.common_step import Action
-from placer.runtime.run.event_pipe import EventPipe
+from placer.runtime.run.event_queue import EventQueue, write_all
+from placer.runtime.run.event_relay import EventRelay, RelayedReport
 from placer.runtime.run.events import Event, Output, Report, show_output
 from placer.runtime.run.executor import execute
 from placer.runtime.run.failure import failure_event, root_cause_reported
@@ -76,6 +78,7 @@ def run(
     options: Options | None = None,
     report_fd: int | None = None,
     order_fd: int | None = None,
+    relay: bool = False,
     bind: str | None = None,
     prediction: PredictionRequest | None = None,
     signals: NodeSignals | None = None,
@@ -92,7 +95,9 @@ def run(
             Without it, warnings go to standard error.
         order_fd: a file descriptor; one byte that can be read from it asks the control
             node to stop the run, after the same step on all nodes and without a last
-            evaluation. The caller closes it.
+            evaluation. Its end says that the launcher has ended. The caller closes it.
+        relay: bring the events of all nodes to the `report_fd` of the control node
+            (`placer.runtime.run.event_relay`).
         bind: the address `HOST:PORT` to listen at, if it is not the one of `endpoints`,
             by which the other nodes know this one.
         prediction: predict these rows instead of training.
@@ -138,10 +143,14 @@ def run(
             pipe.close(EXIT_TIMEOUT, failure_event(node, error, channel))
         os._exit(1)
 
-    pipe = (
-        EventPipe(report_fd, exit_without_launcher) if report_fd is not None else None
-    )
+    pipe = None
+    if report_fd is not None:
+        write = partial(write_all, report_fd)
+        pipe = EventQueue(write, lambda events: exit_without_launcher())
     report: Report = pipe or show_output
+    is_control, relayed = node == plan.control, None
+    if relay and not is_control:
+        report = relayed = RelayedReport(report)
     if signals is not None and pipe is not None:
         signals.report_to(node, report)
     elif signals is not None:
@@ -167,9 +176,15 @@ def run(
         execution = Execution(
             plan, folder, me, channel, options, report, on_settled=forced_exit.cancel
         )
+        relaying = EventRelay(channel, report) if relay and is_control else None
+        if relaying is not None:
+            execution.on_joined = relaying.begin
+        if relayed is not None:
+            execution.on_joined = partial(relayed.begin, channel, plan.control)
+            execution.on_last_barrier = relayed.end
         watch_peers(execution, channel)
         if order_fd is not None:
-            _start_order_thread(order_fd, execution)
+            _start_order_thread(order_fd, execution, exit_without_launcher)
         if signals is not None and pipe is None:
             signals.obey(execution)
         with ExitStack() as contexts:
@@ -187,6 +202,8 @@ def run(
             if prediction is not None:
                 return predict(execution, hooks, prediction)
             result = execute(execution, hooks)
+        if relaying is not None:
+            relaying.close()
         if pipe is not None:
             # A launcher that is busy, such as with callbacks, still gets all events.
             pipe.close(None)
@@ -213,13 +230,16 @@ def _note_and_show(interruption: Interruption, event: Event) -> None:
     show_output(event)
 
 
-def _start_order_thread(fd: int, execution: Execution) -> None:
-    """Start a thread that requests a stop once a byte can be read from `fd`. The end of
-    the file is not a request: the launcher may have ended."""
+def _start_order_thread(
+    fd: int, execution: Execution, on_end: Callable[[], object]
+) -> None:
+    """Start a thread that requests a stop for each byte that can be read from `fd`, and
+    calls `on_end` at the end of the file."""
 
     def read() -> None:
-        if os.read(fd, 1):
+        while os.read(fd, 1):
             execution.common_step.request(Action.STOP)
+        on_end()
 
     threading.Thread(target=read, name="placer orders", daemon=True).start()
 

@@ -49,6 +49,8 @@ class Execution:
         channel: the node's channel.
         options: the options of the run.
         report: receives the node's events.
+        on_joined: called once this node has joined the others.
+        on_last_barrier: called before the last barrier.
         on_settled: called once this node needs no other node any more.
         state: what the node does, for its launcher.
         step: the number of the last training step that was started.
@@ -70,6 +72,8 @@ class Execution:
     channel: Channel
     options: Options
     report: Report
+    on_joined: Callable[[], None] = lambda: None
+    on_last_barrier: Callable[[], None] = lambda: None
     on_settled: Callable[[], None] = lambda: None
     state: str = IMPORTING
     step: int = 0

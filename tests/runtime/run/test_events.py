@@ -5,11 +5,12 @@ import fcntl
 import os
 import threading
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
 from placer.channel.cause import Cause
-from placer.runtime.run.event_pipe import MAX_PENDING, EventPipe
+from placer.runtime.run.event_queue import MAX_PENDING, EventQueue, write_all
 from placer.runtime.run.events import NodeFailure, State, Step, read_event
 
 
@@ -24,7 +25,7 @@ def ends():
             os.close(end)
 
 
-def fail_if_broken():
+def fail_if_broken(events):
     raise AssertionError("the pipe is whole")
 
 
@@ -46,7 +47,7 @@ def read_all(reading):
 
 def test_a_launcher_that_does_not_read_delays_no_step(ends):
     reading, writing = ends
-    pipe = EventPipe(writing, fail_if_broken)
+    pipe = EventQueue(partial(write_all, writing), fail_if_broken)
     steps = MAX_PENDING - 1
     for step in range(steps):  # far more than the pipe's buffer, and nobody reads
         pipe(line(step))
@@ -67,7 +68,7 @@ def test_a_launcher_that_does_not_read_delays_no_step(ends):
 
 def test_close_waits_until_all_events_are_written(ends):
     reading, writing = ends
-    pipe = EventPipe(writing, fail_if_broken)
+    pipe = EventQueue(partial(write_all, writing), fail_if_broken)
     for step in range(20):
         pipe(line(step))
     pipe(FAILED)
@@ -80,7 +81,7 @@ def test_close_waits_until_all_events_are_written(ends):
 def test_close_does_not_wait_forever(ends):
     reading, writing = ends
     gone = threading.Event()
-    pipe = EventPipe(writing, gone.set)
+    pipe = EventQueue(partial(write_all, writing), lambda events: gone.set())
     for step in range(200):
         pipe(line(step))
     pipe.close(0.01)
@@ -90,7 +91,7 @@ def test_close_does_not_wait_forever(ends):
 
 def test_the_last_event_does_not_wait_for_room(ends):
     reading, writing = ends
-    pipe = EventPipe(writing, fail_if_broken)
+    pipe = EventQueue(partial(write_all, writing), fail_if_broken)
     seen = []
     for step in range(MAX_PENDING):  # one more would wait for the launcher
         pipe(line(step))
@@ -108,21 +109,21 @@ def test_a_broken_pipe_is_reported_once(ends):
     os.close(reading)
     calls, called = [], threading.Event()
 
-    def gone():
+    def gone(events):
         calls.append(threading.current_thread().name)
         called.set()
 
-    pipe = EventPipe(writing, gone)
+    pipe = EventQueue(partial(write_all, writing), gone)
     pipe(state(1))
     assert called.wait(60)
     for step in range(3 * MAX_PENDING):
         pipe(line(step))
     pipe.close(60)
-    assert calls == ["placer pipe"]
+    assert calls == ["placer events"]
 
 
 def test_an_event_that_is_not_json_raises(ends):
-    pipe = EventPipe(ends[1], fail_if_broken)
+    pipe = EventQueue(partial(write_all, ends[1]), fail_if_broken)
     with pytest.raises(TypeError):
         pipe(Step(1, 1, {"loss": object()}))
     pipe.close(60)

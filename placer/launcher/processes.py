@@ -1,0 +1,141 @@
+"""Runs the nodes of a build as processes: on this machine, or on others by ssh."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from placer.build.plan import Plan
+from placer.channel.keys import find_key, new_key, pass_key
+from placer.channel.ports import free_endpoints
+from placer.errors import PlacerError, RunError
+from placer.launcher.logs import LogFolder
+from placer.launcher.node_command import node_command, node_environment
+from placer.launcher.node_process import NodeProcess, start_node
+from placer.launcher.remote import Hosts, remote_starter
+from placer.launcher.supervise import Watch, supervise
+from placer.runtime.run.callbacks import CallbackQueue
+from placer.runtime.run.interruption import Interruption
+from placer.runtime.run.options import Options
+from placer.runtime.run.prediction_request import PredictionRequest
+from placer.runtime.run.result import Outcome
+from placer.runtime.run.signals import catch_signals
+from placer.runtime.run.start_choice import choose_start
+
+StartNode = Callable[[str, Path, bool], NodeProcess]
+"""Starts the process of a node: with its name, the file of its log, and whether it is the
+control node, which takes orders."""
+
+
+def run_processes(
+    build: Path,
+    plan: Plan,
+    options: Options,
+    logs: LogFolder,
+    watch: Watch,
+    interruption: Interruption,
+    *,
+    prediction: PredictionRequest | None = None,
+    calls: CallbackQueue | None = None,
+    hosts: Hosts | None = None,
+) -> Outcome:
+    """Run the nodes of a build as processes, to train, or to predict some rows.
+
+    They run on the machines of `hosts`, by default on this one.
+    """
+    nodes = [node.name for node in plan.nodes]
+    with ExitStack() as exits:
+        if hosts is not None:
+            start = remote_starter(build, plan, options, hosts)
+        else:
+            options = choose_start(options, watch)
+            start = exits.enter_context(
+                _local_starter(build, plan, options, prediction)
+            )
+        result = launch_nodes(nodes, start, logs.folder, watch, interruption, calls)
+    logs.failed = bool(result.warnings)
+    return result
+
+
+@contextmanager
+def _local_starter(
+    build: Path, plan: Plan, options: Options, prediction: PredictionRequest | None
+) -> Iterator[StartNode]:
+    """Yield what starts the nodes of a build on this machine."""
+    if options.base_port is None:
+        endpoints = free_endpoints([node.name for node in plan.nodes])
+    else:
+        from placer.runtime.run.process import default_endpoints
+
+        endpoints = default_endpoints(plan, options.base_port)
+    command = partial(
+        node_command,
+        build,
+        endpoints=endpoints,
+        options=options,
+        prediction=prediction,
+    )
+    key_fd = pass_key(find_key(options.key) or new_key())
+    environment = node_environment(key_fd)
+
+    def start(node: str, log: Path, takes_orders: bool) -> NodeProcess:
+        return start_node(
+            node,
+            command(node),
+            log,
+            environment,
+            takes_orders=takes_orders,
+            inherited=(key_fd,),
+        )
+
+    try:
+        yield start
+    finally:
+        os.close(key_fd)
+
+
+def launch_nodes(
+    nodes: Sequence[str],
+    start: StartNode,
+    logs: Path,
+    watch: Watch,
+    interruption: Interruption,
+    calls: CallbackQueue | None = None,
+) -> Outcome:
+    """Start a process for each node and watch the processes until all have ended.
+
+    The first node is the control node. The processes write the events of
+    `placer.runtime.run.events`. `interruption` decides what signals do, `calls` has the
+    callbacks. Raises the same errors as `launch`.
+    """
+    if not hasattr(os, "pidfd_open"):
+        raise RunError(
+            "nodes can run as processes on Linux only", hint="use --in-process"
+        )
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PlacerError(
+            f"cannot create the folder for logs '{logs}': {error.strerror}"
+        ) from error
+    with catch_signals() as signals, ExitStack() as exits:
+        children: list[NodeProcess] = []
+        for node in nodes:
+            child = start(node, log_path(logs, node), not children)
+            children.append(child)
+            exits.callback(child.close)
+        return supervise(
+            children,
+            watch,
+            signals,
+            interruption,
+            calls if calls is not None else CallbackQueue(()),
+        )
+
+
+def log_path(logs: Path, node: str) -> Path:
+    """Return the log file of a node, such as `worker-0.log`."""
+    return logs / f"{node.replace(':', '-')}.log"

@@ -1,0 +1,121 @@
+"""Nodes on other machines, which are started by OpenSSH.
+
+The launcher starts `placer run -` on the machine of each node. It sends the key and the
+build over ssh's standard input (`placer.launcher.delivery`), which stays open: the node
+ends when it ends (`placer.launcher.remote_node`). The log of a node is what it and ssh
+write to standard error. Its events come over the channel of the run to the control node,
+and over its standard output to the launcher.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from placer.build.plan import Plan
+from placer.channel.endpoint import parse_endpoint
+from placer.channel.keys import find_key, new_key
+from placer.errors import PlacerError
+from placer.launcher.delivery import write_delivery
+from placer.launcher.hosts import read_hosts
+from placer.launcher.node_command import node_arguments
+from placer.launcher.node_process import NodeProcess, start_ssh
+from placer.runtime.run.event_queue import write_all
+from placer.runtime.run.options import Options
+
+ALIVE_INTERVAL: Final = 15
+"""Seconds between two questions of ssh to a silent machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """The machines of a run, and how nodes are started there.
+
+    Attributes:
+        file: the file of hosts.
+        ssh: the command of OpenSSH, with options.
+        python: the interpreter on the machines, by default the path of this one.
+        data: the folder of the data there, by default the machine's PLACER_DATA.
+    """
+
+    file: Path
+    ssh: str = "ssh"
+    python: str | None = None
+    data: Path | None = None
+
+
+def remote_starter(
+    build: Path, plan: Plan, options: Options, hosts: Hosts
+) -> Callable[[str, Path, bool], NodeProcess]:
+    """Return what starts the nodes of a build on their machines.
+
+    Raises PlacerError for hosts and keys that cannot be used.
+    """
+    names = [node.name for node in plan.nodes]
+    endpoints = read_hosts(hosts.file, names, options.base_port)
+    ssh = _ssh_command(hosts.ssh, options.lost_after)
+    delivery = write_delivery(build, plan, find_key(options.key) or new_key())
+
+    def start(node: str, log: Path, is_control: bool) -> NodeProcess:
+        host, _ = parse_endpoint(node, endpoints[node])
+        remote = remote_command(node, endpoints, options, hosts)
+        child = start_ssh(node, [*ssh, "--", host, remote], log, host)
+        assert child.order_fd is not None
+        _deliver(delivery, os.dup(child.order_fd))
+        return child
+
+    return start
+
+
+def remote_command(
+    node: str, endpoints: Mapping[str, str], options: Options, hosts: Hosts
+) -> str:
+    """Return the command line, for the shell of another machine, that runs a node."""
+    python = hosts.python or sys.executable
+    words = ["env", "PYTHONHASHSEED=0", python, "-P", "-u", "-X", "faulthandler"]
+    words += ["-m", "placer.command", "run", "-", "--node", node]
+    listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
+    words += ["--endpoints", listed]
+    words += node_arguments(replace(options, key=None, base_port=None))
+    if hosts.data is not None:
+        words += ["--data", str(hosts.data)]
+    return f"exec {shlex.join(words)}"
+
+
+def _ssh_command(ssh: str, lost_after: float) -> list[str]:
+    """Return the words of a command that starts ssh: it asks nothing, and ends when a
+    machine is silent as long as the nodes wait for each other."""
+    try:
+        words = shlex.split(ssh)
+    except ValueError as error:
+        raise PlacerError(f"--ssh '{ssh}' is not a command: {error}") from None
+    count = max(1, math.ceil(lost_after / ALIVE_INTERVAL))
+    options = {
+        "BatchMode": "yes",
+        "ServerAliveInterval": ALIVE_INTERVAL,
+        "ServerAliveCountMax": count,
+    }
+    words.append("-T")
+    for name, value in options.items():
+        words += ["-o", f"{name}={value}"]
+    return words
+
+
+def _deliver(delivery: bytes, fd: int) -> None:
+    """Write a delivery in a thread, since ssh reads only once it is connected."""
+
+    def write() -> None:
+        # If ssh has ended, its status and log say why.
+        with contextlib.suppress(BrokenPipeError):
+            write_all(fd, delivery)
+        os.close(fd)
+
+    threading.Thread(target=write, name="placer delivery", daemon=True).start()

@@ -1,0 +1,89 @@
+"""A node that a launcher on another machine has started: `placer run -`.
+
+The process that ssh starts receives the build, and continues as two. The child is the
+node. The parent waits for it, and ends it with all that it has started once standard
+input has ended: the launcher has ended, or does not need it. So a node that is frozen,
+or that holds the interpreter, ends too.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+from placer.channel.keys import VARIABLE, pass_key
+from placer.launcher.delivery import read_delivery, unpack
+from placer.runtime.run.signals import END_SIGNALS
+
+END_GRACE: Final = 3.0
+"""Seconds in which a node ends by itself after standard input has ended, and tells its
+peers why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteNode:
+    """The build of a node, and the descriptors for its events and orders."""
+
+    build: Path
+    report_fd: int
+    order_fd: int
+
+
+def become_node() -> RemoteNode:
+    """Receive a build on standard input, and continue as the process of its node.
+
+    Events go to what was standard output; the output of the process goes to its log, on
+    standard error. Raises PlacerError if the build cannot be received.
+    """
+    delivery = read_delivery(0)
+    build = unpack(delivery)
+    os.environ[VARIABLE] = f"/proc/self/fd/{pass_key(delivery.key)}"
+    child = os.fork()
+    if child:
+        _wait_for(child)
+    os.setsid()
+    report_fd, order_fd = os.dup(1), os.dup(0)
+    os.dup2(2, 1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return RemoteNode(build, report_fd, order_fd)
+
+
+def _wait_for(child: int) -> NoReturn:
+    """Wait for the node, and end as it has ended: with 128 + N if by signal N."""
+    for number in END_SIGNALS:
+        signal.signal(number, lambda given, _: os.kill(child, given))
+    os.close(1)  # the launcher sees the end of the events when the node has ended
+    pidfd = os.pidfd_open(child)
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    poll.register(0, select.POLLRDHUP)  # POLLHUP and POLLERR are always reported
+    until: float | None = None
+    while True:
+        left = None if until is None else max(0.0, until - time.monotonic())
+        events = dict(poll.poll(None if left is None else 1000 * left))
+        if pidfd in events:
+            break
+        if until is None and 0 in events:
+            until = time.monotonic() + END_GRACE
+            poll.unregister(0)
+        elif not events:
+            _kill(child)
+    _kill(child)  # what it has started
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    sys.stderr.flush()
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _kill(leader: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)

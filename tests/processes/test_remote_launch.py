@@ -1,0 +1,216 @@
+"""`placer launch --hosts` starts the nodes on several hosts by OpenSSH, and ends them.
+
+The hosts are network namespaces, each with an OpenSSH server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from support.free_addresses import eventually
+from support.hosts import Host, hosts
+from support.real_runs import END_TIMEOUT, MANY_STEPS, ROOT
+from support.ssh import ssh_servers
+
+import placer
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 and "PLACER_REQUIRE_HOSTS" not in os.environ,
+    reason="only root makes namespaces",
+)
+READER = """\
+import os
+import sys
+
+
+def rows():
+    print("reads in", os.path.basename(os.getcwd()), file=sys.stderr)
+    for line in open(os.environ["PLACER_DATA"] + "/numbers.txt"):
+        yield {"x": [float(line)] * 4, "y": float(line) / 7}
+"""
+SPEC = """\
+name: spread
+nodes: {worker: {count: 2}, ps: {count: 1}}
+inputs: {x: "float32[batch, 4]", y: "float32[batch]"}
+data:
+  train: {source: "python:spread_rows:rows", batch: 8, shuffle: true, seed: 3}
+graph:
+  - place: /node:worker/cpu
+    ops:
+      - {name: h1, op: fc, in: x, size: 4, activation: tanh}
+      - {name: out, op: fc, in: h1, size: 1}
+      - {name: prediction, op: reshape, in: out, shape: [batch]}
+      - {name: loss, op: mean_squared_error, in: [prediction, y]}
+train:
+  minimize: loss
+  epochs: 2
+  optimizer: {op: sgd, learning_rate: 0.01, place: /node:ps/cpu}
+"""
+NODES = ("worker:0", "worker:1", "ps:0")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Three hosts with OpenSSH, a build, and the folder of its data on the hosts."""
+
+    hosts: Sequence[Host]
+    ssh: str
+    folder: Path
+    build: Path
+    data: Path
+
+    def launch(
+        self, *options: str, file: str = "worker: [host-b, host-c]\nps: host-c\n"
+    ) -> subprocess.Popen[str]:
+        """Start a launcher on the first host."""
+        listed = self.folder / "hosts.yaml"
+        listed.write_text(file)
+        logs = self.folder / "logs"
+        return self.hosts[0].start(
+            *(sys.executable, "-m", "placer.command", "launch", str(self.build)),
+            *("--hosts", str(listed), "--ssh", self.ssh, "--logs", str(logs)),
+            *("--data", str(self.data), *options),
+            env={"PYTHONPATH": str(ROOT)},
+        )
+
+    def nodes(self) -> dict[str, int]:
+        """Return the process of each node."""
+        found = {}
+        for host in self.hosts[1:]:
+            words = ["ip", "netns", "pids", host.namespace]
+            listed = subprocess.run(words, check=True, capture_output=True, text=True)
+            for pid in listed.stdout.split():
+                command = _command_of(pid)
+                match = re.search(r" run - --node (\S+)", command)
+                # The leader of a session: others are its parent, and sshd's shell.
+                if match and os.getsid(int(pid)) == int(pid):
+                    found[match[1]] = int(pid)
+        return found
+
+
+def _command_of(pid: str) -> str:
+    try:
+        text = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:  # it has ended
+        return ""
+    return text if "python" in text.partition(" ")[0] else ""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    sources, data = folder / "sources", folder / "data"
+    sources.mkdir()
+    data.mkdir()
+    (data / "numbers.txt").write_text("".join(f"{i % 7}\n" for i in range(64)))
+    (sources / "spread_rows.py").write_text(READER)
+    (sources / "spread.yaml").write_text(SPEC)
+    build = folder / "build"
+    placer.compile(sources / "spread.yaml", build)
+    environment = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    with hosts() as three, ssh_servers(three, folder, environment) as ssh:
+        yield Cluster(three, ssh, folder, build, data)
+
+
+def test_a_launch_on_hosts_trains_to_the_bits_of_one_machine(
+    cluster, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PLACER_DATA", str(cluster.data))
+    local, remote = tmp_path / "local.safetensors", tmp_path / "remote.safetensors"
+    placer.launch(cluster.build, save_params=local, progress=False)
+    run = cluster.launch("--json", f"--save-params={remote}")
+    out, err = run.communicate(timeout=120)
+    assert run.returncode == 0, err
+    expected, got = load_file(local), load_file(remote)
+    assert got.keys() == expected.keys()
+    assert all(np.array_equal(got[name], expected[name]) for name in got)
+    streams = json.loads(out)["streams"]
+    assert streams["worker:1"] == {"worker:0": "tls", "ps:0": "shared memory"}
+    # What a node prints, and the log of each, are here.
+    assert re.search(r"^worker:1\| reads in \w", err, re.MULTILINE), err
+    assert "reads in" in (cluster.folder / "logs" / "worker-1.log").read_text()
+    assert cluster.nodes() == {}
+
+
+def test_a_killed_node_ends_the_run_on_all_hosts_and_is_named(cluster):
+    with cluster.launch(MANY_STEPS) as run:
+        wait_for_step(run)
+        os.kill(cluster.nodes()["worker:1"], signal.SIGKILL)
+        out, err = run.communicate(timeout=END_TIMEOUT)
+    assert run.returncode == 1, out
+    assert re.search(
+        r"^worker:1 was killed by SIGKILL( at step \d+)?$", err, re.MULTILINE
+    )
+    eventually(lambda: cluster.nodes() == {}, END_TIMEOUT)
+
+
+def wait_for_step(run: subprocess.Popen[str]) -> None:
+    """Wait until a launcher shows a step."""
+    assert run.stdout is not None
+    while not (line := run.stdout.readline()).startswith("step "):
+        assert line, run.communicate()
+
+
+def test_ctrl_c_saves_on_the_machine_of_the_control_node(cluster, tmp_path):
+    saved = tmp_path / "params.safetensors"
+    with cluster.launch(MANY_STEPS, f"--save-params={saved}") as run:
+        wait_for_step(run)
+        os.killpg(run.pid, signal.SIGINT)
+        _, err = run.communicate(timeout=60)
+    assert run.returncode == 130, err
+    assert f"the parameters are in {saved}" in err
+    assert load_file(saved)
+
+
+def test_all_nodes_end_when_the_launcher_was_killed(cluster):
+    """Also one that is stopped."""
+    with cluster.launch(MANY_STEPS) as run:
+        wait_for_step(run)
+        nodes = cluster.nodes()
+        assert nodes.keys() == set(NODES)
+        ends = [os.pidfd_open(pid) for pid in nodes.values()]
+        os.kill(nodes["ps:0"], signal.SIGSTOP)
+        run.kill()
+        for end in ends:
+            assert select.select([end], [], [], END_TIMEOUT)[0], "a node still runs"
+            os.close(end)
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "message"),
+    [
+        (
+            "worker: [host-b, 10.9.0.99]\nps: host-c\n",
+            ("--ssh", "ssh -o ConnectTimeout=1 {ssh}"),
+            "worker:1: ssh to 10.9.0.99 failed: ",
+        ),
+        (
+            "worker: [host-b, host-c]\nps: host-c\n",
+            ("--python", "/no/python"),
+            "ended with exit status 127: env: ",
+        ),
+        (
+            "worker: [host-b, host-c]\nps: -oProxyCommand=x\n",
+            (),
+            "'-oProxyCommand=x:27602' is not an address",
+        ),
+    ],
+)
+def test_a_node_that_cannot_be_started_is_named(cluster, file, options, message):
+    given = [each.format(ssh=cluster.ssh.removeprefix("ssh ")) for each in options]
+    run = cluster.launch(MANY_STEPS, *given, file=file)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode in (1, 2), err
+    assert message in err
