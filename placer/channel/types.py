@@ -28,6 +28,8 @@ class Key(NamedTuple):
     microbatch: int = 0
 
     def __str__(self) -> str:
+        if self.edge < 0:
+            return "a control message"
         text = f"edge {self.edge}, step {self.step}"
         return f"{text}, microbatch {self.microbatch}" if self.microbatch else text
 

@@ -233,6 +233,18 @@ def _layer_table(layers: Sequence[Layer]) -> Grid:
     return table
 
 
+def _data(plan: Plan) -> str:
+    """Return the sources of the rows, and the nodes that read them."""
+    phases = [(plan.train, [node for node in plan.nodes if node.step.reads])]
+    if plan.evaluation is not None:
+        reading = [n for n in plan.nodes if n.evaluation and n.evaluation.reads]
+        phases.append((plan.evaluation, reading))
+    sources: dict[str, dict[str, None]] = {}
+    for data, who in phases:
+        sources.setdefault(format_nodes(n.name for n in who), {})[data.source] = None
+    return "; ".join(f"{', '.join(of)}, read by {who}" for who, of in sources.items())
+
+
 def _totals(plan: Plan, step: Graph) -> Grid:
     sizes = {p.name: prod(p.shape) for p in plan.parameters}
     trained = sum(sizes[p.name] for p in plan.parameters if p.trainable)
@@ -263,6 +275,7 @@ def _totals(plan: Plan, step: Graph) -> Grid:
     rows = {
         "parameters": f"{format_count(sum(sizes.values()))} ({format_size(nbytes)}):"
         f" {of_kinds or 'none'}",
+        "data": _data(plan),
         "a step": f"{plural(plan.train.batch, 'row')}"
         + (f" in {parts} microbatches" if parts > 1 else ""),
         "": format_flops(flops) + (f", of which {of_work}" if of_work else ""),
