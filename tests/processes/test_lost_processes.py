@@ -14,6 +14,7 @@ from support.marks import slow_but
 from support.real_runs import (
     END_TIMEOUT,
     MANY_STEPS,
+    ROOT,
     compile_small,
     first_step_waiter,
     node_processes,
@@ -213,6 +214,36 @@ def test_a_reader_that_hangs_is_named_and_not_who_waits_for_it(
         ended.last_message,
     ), ended.last_message
     assert not node_processes(build)
+
+
+STUCK_WHILE_SAVING = """\
+import sys
+import threading
+
+if "ps:0" in sys.orig_argv:
+    from placer.checkpoint import writing
+
+    writing.write_tensors = lambda *_: threading.Event().wait()
+"""
+
+
+def test_a_node_that_hangs_while_it_saves_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk does not answer."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(STUCK_WHILE_SAVING)
+    monkeypatch.setenv("PYTHONPATH", f"{site}{os.pathsep}{ROOT}")
+    build = compile_small(tmp_path, workers=2)
+    saves = (f"--checkpoint={tmp_path / 'saved'}", "--checkpoint-every=1 steps")
+    with running_launch(build, MANY_STEPS, "--deadline=3", *saves) as run:
+        ended = run.wait(END_TIMEOUT + 20)
+    assert ended.status == 1
+    assert re.match(
+        r"ps:0 failed: step \d+, writing a checkpoint: no progress for \d+ s ",
+        ended.last_message,
+    ), ended.last_message
 
 
 def test_a_node_that_is_paused_for_less_than_the_limit_is_named_and_goes_on(
