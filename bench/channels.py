@@ -11,6 +11,7 @@ buffers that were not used for a while, as gradients are.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import socket
@@ -101,13 +102,13 @@ def receive_message(channel: Channel, role: int, key: Key, out: np.ndarray) -> N
 
 
 def sockets_peer(port: int) -> None:
-    """Receive into one buffer, again and again."""
-    buffer = memoryview(bytearray(LARGE))
+    """Receive into buffers in turn, as the other peer does."""
+    out = itertools.cycle([array.data for array in buffers()])
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         start = time.process_time()
         while True:
-            at = 0
+            at, buffer = 0, next(out)
             while at < LARGE:
                 got = connection.recv_into(buffer[at:])
                 if not got:

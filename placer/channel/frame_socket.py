@@ -37,6 +37,8 @@ BUFFER: Final = 256 << 10
 it is freed with the last of them."""
 AHEAD: Final = 4 << 10
 """Bytes to receive into the buffer behind the rest of a piece."""
+LOW_WATER: Final = 512 << 10
+"""Bytes of a piece to wait for before they are received, if so many are to come."""
 MAX_BUFFERS: Final = 512
 """Buffers that one call of the system sends or receives at most."""
 MAX_FILES: Final = 16
@@ -93,6 +95,7 @@ class FrameSocket:
         self._floor = 0  # what is below is in use
         self._start = self._stop = 0  # of the bytes that have not been handled
         self._targets: deque[memoryview[int]] = deque()
+        self._low_water = 1  # the bytes that make the system report the socket
 
     def serve(self, epoll: select.epoll) -> None:
         """Have `epoll` report from now on what has arrived, and room for what is queued.
@@ -249,12 +252,27 @@ class FrameSocket:
             first = targets[0]
             if count < len(first):
                 targets[0] = first[count:]
-                return is_full
+                break
             count -= len(first)
             targets.popleft()
+        else:
+            self._stop += count
         self.filled = not targets
-        self._stop += count
+        self._set_low_water()
         return is_full
+
+    def _set_low_water(self) -> None:
+        """Have the system report the socket once much of the rest of a piece is there."""
+        if not isinstance(self._socket, socket.socket) or self.is_unix:
+            return
+        rest = sum(map(len, self._targets))
+        low_water = LOW_WATER if rest >= LOW_WATER else 1
+        if low_water != self._low_water:
+            self._low_water = low_water
+            with suppress(OSError):  # a hint only
+                self._socket.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water
+                )
 
     def _receive_into(self, views: list[memoryview[int]]) -> int:
         if not self.is_unix:
@@ -318,6 +336,7 @@ class FrameSocket:
         if targets:  # the next frame starts aligned
             self._start = self._stop = self._floor
             self._make_room(AHEAD)
+            self._set_low_water()
 
     def keep(self) -> None:
         """Do not overwrite the last frame: arrays are views of it."""

@@ -54,6 +54,9 @@ HELLO_TIMEOUT: Final = 5.0
 """Seconds that a new connection may take until its HELLO."""
 MAX_PENDING: Final = 64
 """Connections without a HELLO at the same time at most."""
+MAX_CONNECTING: Final = 8
+"""Peers that a node connects to at the same time at most: so each handshake takes little
+of `HELLO_TIMEOUT`, also where many nodes begin at once."""
 MAX_RETRY: Final = 1.0
 """Seconds between two attempts to connect to a peer at most."""
 NONCE_BYTES: Final = 32
@@ -78,6 +81,14 @@ class _Pending:
     def close(self) -> None:
         """Close the connection, and the files that came over it."""
         (self.framed or self.stream).close()
+
+
+class _Attempt(NamedTuple):
+    """A TCP connection that the system is making; `until` is its deadline."""
+
+    peer: str
+    connection: socket.socket
+    until: float
 
 
 class Peers(Protocol):
@@ -140,7 +151,7 @@ class Joining:
     reasons: dict[str, str] = field(default_factory=dict)
     _listeners: dict[int, socket.socket] = field(default_factory=dict)
     _pending: dict[int, _Pending] = field(default_factory=dict)
-    _connecting: dict[int, tuple[str, socket.socket]] = field(default_factory=dict)
+    _connecting: dict[int, _Attempt] = field(default_factory=dict)
     _attempts: dict[str, int] = field(default_factory=dict)
     _retry_at: dict[str, float] = field(default_factory=dict)
     _resolver: Resolver = field(default_factory=Resolver)
@@ -164,23 +175,33 @@ class Joining:
     # Connecting.
 
     def connect(self, now: float) -> None:
-        """Connect to peers where this node is the one that connects."""
+        """Connect to peers where this node is the one that connects, first to those that
+        it has tried least recently."""
+        for fd, attempt in [*self._connecting.items()]:
+            if attempt.until < now:
+                self._give_up(fd, "no answer from its machine")
         known = {p.peer for p in self._pending.values()}
-        known |= {peer for peer, _ in self._connecting.values()}
-        for peer, where in self.endpoints.items():
-            if (
-                peer >= self.node
-                or peer in known
-                or now < self._retry_at.get(peer, now)
-            ):
-                continue
+        known |= {each.peer for each in self._connecting.values()}
+        due = [
+            (self._retry_at.get(peer, 0.0), peer)
+            for peer in self.endpoints
+            if peer < self.node and peer not in known
+        ]
+        for retry_at, peer in sorted(due):
+            if retry_at > now or self._count_attempts() >= MAX_CONNECTING:
+                return
             if not self.peers.needs_connection(peer):
                 continue
             attempts = self._attempts[peer] = self._attempts.get(peer, 0) + 1
             pause = min(MAX_RETRY, 0.01 * 1.2 ** min(attempts, 30))
             self._retry_at[peer] = now + pause * random.uniform(0.5, 1.5)
             if not self._connect_unix(peer):
-                self._connect_tcp(peer, where, attempts)
+                self._connect_tcp(peer, self.endpoints[peer], attempts)
+
+    def _count_attempts(self) -> int:
+        """Return the number of peers that this node is connecting to."""
+        begun = sum(pending.connects for pending in self._pending.values())
+        return begun + len(self._connecting)
 
     def _connect_unix(self, peer: str) -> bool:
         """Connect over a unix socket; return whether the peer is on this machine."""
@@ -207,23 +228,32 @@ class Joining:
             self.reasons[peer] = connection
             return
         self.reasons.setdefault(peer, "no answer from its machine")
-        self._connecting[connection.fileno()] = peer, connection
+        until = time.monotonic() + HELLO_TIMEOUT
+        self._connecting[connection.fileno()] = _Attempt(peer, connection, until)
         self.epoll.register(connection, select.EPOLLOUT)
 
     def _on_connected(self, fd: int) -> None:
-        peer, connection = self._connecting.pop(fd)
-        self.epoll.unregister(fd)
+        peer, connection, _ = self._connecting[fd]
         error = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
-            connection.close()
             what = os.strerror(error).lower()
             if error == errno.ECONNREFUSED:
                 what = "its machine refuses the connection: the node does not listen"
-            self.reasons[peer] = what
-        elif self._connect_unix(peer):
-            connection.close()  # it has begun to listen on this machine meanwhile
+            self._give_up(fd, what)
+        elif self._connect_unix(peer):  # it listens on this machine since then
+            self._give_up(fd, "")
         else:
+            del self._connecting[fd]
+            self.epoll.unregister(fd)
             self._begin(connection, peer)
+
+    def _give_up(self, fd: int, why: str) -> None:
+        """End an attempt to connect over TCP."""
+        peer, connection, _ = self._connecting.pop(fd)
+        self.epoll.unregister(fd)
+        connection.close()
+        if why:
+            self.reasons[peer] = why
 
     # New connections.
 
@@ -254,8 +284,8 @@ class Joining:
         consider established: it would take the end of the socket for a loss.
         """
         self._resolver.close()
-        for _, connection in self._connecting.values():
-            connection.close()
+        for attempt in self._connecting.values():
+            attempt.connection.close()
         for pending in self._pending.values():
             if pending.answered and pending.framed is not None:
                 pending.framed.put(last)

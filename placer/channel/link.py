@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -34,8 +34,8 @@ from placer.channel.payload import as_bytes
 from placer.channel.peers import Status
 from placer.channel.pieces import PIECE, Fragment, copied_pieces, in_array, piece_bytes
 from placer.channel.pool import MAX_CHUNKS, ChunkPool, chunk_view
-from placer.channel.region import Bytes, Region, attach
-from placer.channel.types import Array, ArrayType
+from placer.channel.region import Region, attach
+from placer.channel.types import Array, Bytes
 from placer.memory.aligned import ALIGNMENT
 from placer.memory.arena import Arena
 
@@ -56,9 +56,8 @@ class _Outgoing:
     has been sent if it `is_announced`."""
 
     number: int
-    types: Sequence[ArrayType]
     layout: Sequence[Sequence[Fragment]]
-    flat: list[Array]
+    arrays: list[Bytes]
     sent: int
     allowed: int
     is_announced: bool = False
@@ -73,10 +72,9 @@ class _Outgoing:
         sent: int = 0,
     ) -> _Outgoing:
         """Return a message of which the peer has `sent` pieces."""
-        types = contents.arrays.types
-        layout = copied_pieces(types, contents.references)
-        flat = [array.reshape(-1) for array in arrays]
-        return cls(number, types, layout, flat, sent, max(eager, sent))
+        layout = copied_pieces(contents.arrays.types, contents.references)
+        flat = [as_bytes(array) for array in arrays]
+        return cls(number, layout, flat, sent, max(eager, sent))
 
     @property
     def is_allowed(self) -> bool:
@@ -89,16 +87,15 @@ class _Outgoing:
         fragments = self.layout[index]
         self.sent += 1
         if pool is not None:
-            chunk = pool.fill(self.number, fragments, self.flat)
+            chunk = pool.fill(self.number, fragments, self.arrays)
             return [frames.frame(Kind.PIECE, self.number, index, chunk + 1)]
-        size = piece_bytes(fragments, self.types)
+        size = piece_bytes(fragments)
         buffers: list[Buffer] = [
             frames.frame(Kind.PIECE, self.number, index, length=size)
         ]
         for part in fragments:
-            view = as_bytes(in_array(self.flat[part.array], part)).data
-            buffers.append(view)
-            if padding := -len(view) % ALIGNMENT:
+            buffers.append(in_array(self.arrays[part.array], part).data)
+            if padding := -part.nbytes % ALIGNMENT:
                 buffers.append(_PADDING[padding])
         return buffers if len(fragments) <= JOINED_FRAGMENTS else [b"".join(buffers)]
 
@@ -232,10 +229,10 @@ class Link:
             finally:
                 self._advance_lock.release()
 
-    def _allowed(self) -> list[_Outgoing]:
-        """Return the messages whose next piece may be sent."""
+    def _allowed(self) -> Iterator[_Outgoing]:
+        """Yield the messages whose next piece may be sent."""
         # A copy: other threads add messages.
-        return [m for m in [*self._outgoing.values()] if m.is_allowed]
+        return (m for m in [*self._outgoing.values()] if m.is_allowed)
 
     def _next_message(self) -> _Outgoing | None:
         """Return the first message whose next piece can be sent now."""
@@ -243,7 +240,7 @@ class Link:
             return None
         if self._pool is not None and not self._pool.free:
             return None
-        return next(iter(self._allowed()), None)
+        return next(self._allowed(), None)
 
     @property
     def _is_starved(self) -> bool:

@@ -21,7 +21,7 @@ from placer.channel.pieces import (
     piece_bytes,
     piece_layout,
 )
-from placer.channel.types import Array, Key, Piece
+from placer.channel.types import Array, Bytes, Key, Piece
 from placer.memory.aligned import ALIGNMENT
 from placer.memory.arena import Arena
 
@@ -68,7 +68,8 @@ class Message:
         types = tuple((array.dtype, array.shape) for array in self.arrays)
         for fragments in piece_layout(types):
             for part in fragments:
-                yield part.array, part.first, in_array(flat[part.array], part)
+                stop = part.first + part.numel
+                yield part.array, part.first, flat[part.array][part.first : stop]
 
     def detach(self) -> None:
         """Receive all of the message, also while the program uses none of it: its source
@@ -111,9 +112,9 @@ class PiecedMessage(Message):
         self.arrived = 0
         self._consumed = 0  # pieces that `pieces` has returned
         # Where each piece is that is not in the arrays, and what frees that.
-        self._held: dict[int, tuple[Array, Callable[[], None]]] = {}
-        self._spare: list[Array] = []
-        self._flat: list[Array] = []  # the arrays, flattened
+        self._held: dict[int, tuple[Bytes, Callable[[], None]]] = {}
+        self._spare: list[Bytes] = []
+        self._flat: list[Bytes] = []  # the bytes of the arrays, once there are any
         self._discarded = False
 
     @property
@@ -127,7 +128,7 @@ class PiecedMessage(Message):
         """Return the length of the next piece, and where to receive it."""
         index = self.arrived
         fragments = self._layout[index]
-        nbytes = piece_bytes(fragments, self._types)
+        nbytes = piece_bytes(fragments)
         with self._lock:
             self._free(index)  # of a connection that broke during this piece
             if self._flat and index >= self._consumed:
@@ -141,7 +142,7 @@ class PiecedMessage(Message):
             self._settle(self.arrived)
             self.arrived += 1  # last: the program looks at it without the lock
 
-    def add_chunk(self, chunk: Array, release: Callable[[], None]) -> None:
+    def add_chunk(self, chunk: Bytes, release: Callable[[], None]) -> None:
         """Record that the next piece has arrived in a chunk; `release` returns it."""
         with self._lock:
             self._held[self.arrived] = chunk, release
@@ -169,7 +170,7 @@ class PiecedMessage(Message):
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
         """Return the pieces as views of where they are."""
-        views = {i: view.reshape(-1) for i, view in self._views.items()}
+        views = {i: as_bytes(view) for i, view in self._views.items()}
         index = 0  # of the next piece that is sent
         self._allow_up_to(AHEAD)
         try:
@@ -187,8 +188,9 @@ class PiecedMessage(Message):
                     elif buffer is None:
                         piece = in_array(self._flat[part.array], part)
                     else:
-                        piece = in_piece(buffer, part, self._types[part.array][0])
-                    yield part.array, part.first, piece
+                        piece = in_piece(buffer, part)
+                    dtype, _ = self._types[part.array]
+                    yield part.array, part.first, piece.view(dtype)
                 if is_sent:
                     # In this order the frame that allows more returns chunks, too.
                     if index + 1 + AHEAD // 2 >= self.allowed:
@@ -213,7 +215,7 @@ class PiecedMessage(Message):
             if not self._flat and not self._discarded:
                 arrays = payload.allocate(self._types, self._arena, out, self._views)
                 self.arrays = arrays
-                self._flat = [array.reshape(-1) for array in arrays]
+                self._flat = [as_bytes(array) for array in arrays]
                 for index in range(self._consumed, self.arrived):
                     self._settle(index)
         self._allow_up_to(len(self._layout))
@@ -236,11 +238,11 @@ class PiecedMessage(Message):
         elif self._flat and index in self._held:
             buffer, _ = self._held[index]
             for part in self._layout[index]:
-                flat = self._flat[part.array]
-                np.copyto(in_array(flat, part), in_piece(buffer, part, flat.dtype))
+                target = in_array(self._flat[part.array], part)
+                np.copyto(target, in_piece(buffer, part))
             self._free(index)
 
-    def _hold_buffer(self, index: int) -> Array:
+    def _hold_buffer(self, index: int) -> Bytes:
         """Return a buffer for a piece, which is freed with it."""
         buffer = (
             self._spare.pop()
@@ -259,8 +261,7 @@ class PiecedMessage(Message):
         the padding between them."""
         views = []
         for part in fragments:
-            view = as_bytes(in_array(self._flat[part.array], part)).data
-            views.append(view)
-            if padding := -len(view) % ALIGNMENT:
+            views.append(in_array(self._flat[part.array], part).data)
+            if padding := -part.nbytes % ALIGNMENT:
                 views.append(memoryview(bytearray(padding)))
         return views

@@ -12,9 +12,7 @@ from functools import lru_cache
 from math import prod
 from typing import Final, NamedTuple
 
-import numpy as np
-
-from placer.channel.types import Array, ArrayType
+from placer.channel.types import ArrayType, Bytes
 from placer.memory.aligned import round_up
 
 PIECE: Final = 1 << 20
@@ -25,15 +23,15 @@ next piece."""
 
 
 class Fragment(NamedTuple):
-    """`numel` elements of array number `array`, from element `first` on.
-
-    They start `offset` bytes into their piece.
-    """
+    """`numel` elements of array number `array`, from element `first` on: `nbytes` bytes,
+    which start `start` bytes into the array, and `offset` bytes into their piece."""
 
     array: int
     first: int
     numel: int
     offset: int
+    start: int
+    nbytes: int
 
 
 @lru_cache(maxsize=256)
@@ -42,8 +40,9 @@ def piece_layout(types: tuple[ArrayType, ...]) -> tuple[tuple[Fragment, ...], ..
 
     >>> f = np.dtype("float32")
     >>> pieces = piece_layout(((f, (3,)), (f, (400, 1000))))
-    >>> [[*map(tuple, fragments)] for fragments in pieces]
-    [[(0, 0, 3, 0), (1, 0, 262128, 64)], [(1, 262128, 137872, 0)]]
+    >>> [[*map(tuple, fragments)] for fragments in pieces]  # doctest: +NORMALIZE_WHITESPACE
+    [[(0, 0, 3, 0, 0, 12), (1, 0, 262128, 64, 0, 1048512)],
+     [(1, 262128, 137872, 0, 1048512, 551488)]]
     """
     pieces: list[tuple[Fragment, ...]] = []
     fragments: list[Fragment] = []
@@ -59,8 +58,9 @@ def piece_layout(types: tuple[ArrayType, ...]) -> tuple[tuple[Fragment, ...], ..
                 pieces.append(tuple(fragments))
                 fragments, used, room = [], 0, PIECE
             count = min(left, room) // item
-            fragments.append(Fragment(index, first, count, used))
-            used += round_up(count * item)
+            nbytes = count * item
+            fragments.append(Fragment(index, first, count, used, first * item, nbytes))
+            used += round_up(nbytes)
             first += count
     if fragments:
         pieces.append(tuple(fragments))
@@ -84,18 +84,17 @@ def copied_pieces(
     return tuple(fragments for fragments in pieces if fragments)
 
 
-def piece_bytes(fragments: Sequence[Fragment], types: Sequence[ArrayType]) -> int:
+def piece_bytes(fragments: Sequence[Fragment]) -> int:
     """Return the bytes of a piece, with padding up to a multiple of 64."""
     last = fragments[-1]
-    return last.offset + round_up(last.numel * types[last.array][0].itemsize)
+    return last.offset + round_up(last.nbytes)
 
 
-def in_piece(piece: Array, fragment: Fragment, dtype: np.dtype[np.generic]) -> Array:
-    """Return the view of a fragment in its piece, an array of bytes."""
-    stop = fragment.offset + fragment.numel * dtype.itemsize
-    return piece[fragment.offset : stop].view(dtype)
+def in_piece(piece: Bytes, fragment: Fragment) -> Bytes:
+    """Return the bytes of a fragment in its piece."""
+    return piece[fragment.offset : fragment.offset + fragment.nbytes]
 
 
-def in_array(flat: Array, fragment: Fragment) -> Array:
-    """Return the view of a fragment in its own array, flattened."""
-    return flat[fragment.first : fragment.first + fragment.numel]
+def in_array(array: Bytes, fragment: Fragment) -> Bytes:
+    """Return the bytes of a fragment in its array, of which all bytes are given."""
+    return array[fragment.start : fragment.start + fragment.nbytes]

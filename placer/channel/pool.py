@@ -9,8 +9,8 @@ import numpy as np
 
 from placer.channel.frame_bodies import InvalidFrame
 from placer.channel.pieces import PIECE, Fragment, in_array, in_piece
-from placer.channel.region import Bytes, Region
-from placer.channel.types import Array
+from placer.channel.region import Region
+from placer.channel.types import Bytes
 
 MAX_CHUNKS: Final = 8
 """Chunks of a pool at most; each has room for a piece."""
@@ -39,15 +39,15 @@ class ChunkPool:
         self.users: dict[int, int] = {}
 
     def fill(
-        self, message: int, fragments: Sequence[Fragment], flat: Sequence[Array]
+        self, message: int, fragments: Sequence[Fragment], arrays: Sequence[Bytes]
     ) -> int:
-        """Copy fragments of flattened arrays into a free chunk; return its number."""
+        """Copy fragments of arrays into a free chunk; return its number."""
         number = self.free.pop()
         self.users[number] = message
         chunk = chunk_view(self.region.array, number)
         for fragment in fragments:
-            array = flat[fragment.array]
-            np.copyto(in_piece(chunk, fragment, array.dtype), in_array(array, fragment))
+            part = in_array(arrays[fragment.array], fragment)
+            np.copyto(in_piece(chunk, fragment), part)
         return number
 
     def release(self, mask: int) -> None:

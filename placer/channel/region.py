@@ -18,17 +18,14 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from placer.channel.frame_bodies import InvalidFrame
-from placer.channel.types import Array
+from placer.channel.types import Array, Bytes
 from placer.errors import RunError
 from placer.memory.aligned import address_of
 from placer.memory.limit import available_nbytes
 
 _FUTURE_WRITE: Final = 0x10  # F_SEAL_FUTURE_WRITE of Linux 5.1, which Python lacks
-
-Bytes = npt.NDArray[np.uint8]
 
 
 @lru_cache

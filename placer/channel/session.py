@@ -30,8 +30,8 @@ from placer.channel.peers import OwnStatus, PeerEvent, Peers, PeerState, Status
 from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS
 from placer.channel.protocol import Channel
-from placer.channel.region import Bytes, Region, Regions, is_supported
-from placer.channel.types import Array, Key
+from placer.channel.region import Region, Regions, is_supported
+from placer.channel.types import Array, Bytes, Key
 from placer.errors import RunError, did_you_mean
 from placer.memory.arena import Arena
 
@@ -145,6 +145,7 @@ class Session(Channel):
         self._links_by_fd: dict[int, Link] = {}
         self._blocked: set[Link] = set()  # those that may be blocked
         self._watches_frames = False  # `_epoll` reports the next event of `_frames`
+        self._is_streaming = False  # the rest of a piece is on the way
         self._spin_skips = 0  # waits until the next spin
         self._next_spin_skips = 1  # `_spin_skips` after the next spin in vain
         self._epoll, self._frames = select.epoll(), select.epoll()
@@ -344,13 +345,15 @@ class Session(Channel):
 
     def read(self, timeout: float) -> bool:
         """Handle what has arrived; see `mailbox.FrameReader`."""
-        events = self._spin() if timeout > 0 else []
-        has_read = False
+        events = [] if timeout <= 0 or self._is_streaming else self._spin()
+        has_read = self._is_streaming = False
         for fd, event in events or self._frames.poll(timeout, MAX_EVENTS):
             link = self._links_by_fd.get(fd)
             if link is not None:
                 has_read = True
                 link.on_event(event)
+                if not link.socket.filled:
+                    self._is_streaming = True
                 if link.peer_clears and link not in self._blocked:
                     self._block(link)
         return has_read

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
 ArrayType = tuple[np.dtype[np.generic], tuple[int, ...]]
 """The dtype and the shape of an array."""
 Piece = tuple[int, int, Array]
