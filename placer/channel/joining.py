@@ -54,7 +54,7 @@ HELLO_TIMEOUT: Final = 5.0
 """Seconds that a new connection may take until its HELLO."""
 MAX_PENDING: Final = 64
 """Connections without a HELLO at the same time at most."""
-MAX_CONNECTING: Final = 8
+MAX_CONNECTING: Final = 16
 """Peers that a node connects to at the same time at most: so each handshake takes little
 of `HELLO_TIMEOUT`, also where many nodes begin at once."""
 MAX_RETRY: Final = 1.0

@@ -272,23 +272,22 @@ class Link:
         return not self.ended and (self.peer_clears or self.has_pending)
 
     def send_beat(
-        self, wanted: int = 0, allowed: tuple[int, int] = (0, 0), flags: int = 0
+        self,
+        wanted: int = 0,
+        allowed: tuple[int, int] = (0, 0),
+        flags: int = 0,
+        status: bytes = b"",
     ) -> None:
         """Send a heartbeat with the credit, and return consumed chunks.
 
         `wanted` is the credit that this node waits for, `allowed` how many pieces of a
-        message the peer may send; see `frames`.
+        message the peer may send; see `frames`. `status` is a frame that follows it.
         """
         with self._chunk_lock:
             freed, self._unreported = self._unreported, 0
         self._credit_sent = credit = self.mailbox.granted_credit(self.peer)
         fields = (credit, wanted, self._last_complete, freed, *allowed)
-        self._put(frames.frame(Kind.BEAT, *fields, flags=flags))
-
-    def send_status(self, status: Status) -> None:
-        """Tell the peer what this node does."""
-        body = frame_bodies.encode_status(status)
-        self._put(frames.text_frame(Kind.STATUS, body))
+        self._put(frames.frame(Kind.BEAT, *fields, flags=flags) + status)
 
     def send_probe(self, initiator: str, number: int, hops: int) -> None:
         """Pass on a probe of a node that waits; see `mailbox`."""

@@ -459,6 +459,7 @@ class Session(Channel):
                 established = self._joining.on_event(fd)
                 if established is not None:
                     self._on_established(*established)
+                    self._joining.connect(time.monotonic())  # to another one
 
     def _drain(self) -> None:
         """Handle what has arrived, unless another thread does that."""
@@ -521,16 +522,16 @@ class Session(Channel):
         self._joining.on_tick(now)
         self._drain()
         if is_beat:
-            status = self._own_status.status(
+            own = self._own_status.status(
                 self.describe(), self.mailbox.waiting(), self.status_of, now
             )
+            status = frames.text_frame(Kind.STATUS, frame_bodies.encode_status(own))
         for link in self.links.values():
             if link.heard:
                 link.heard = False
                 self._report_peers(self._peers.hear(link.peer, now))
             if is_beat and not link.ended and not link.socket.full:
-                link.send_beat()
-                link.send_status(status)
+                link.send_beat(status=status)
         for peer in list(self.mailbox.departed):
             self._peers.forget(peer)
         self._report_peers(self._peers.check(now))
