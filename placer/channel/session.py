@@ -436,10 +436,12 @@ class Session(Channel):
             self._report_failures()
         except Exception as error:
             # Without this thread nothing would end a wait before its deadline.
-            what = f"{type(error).__name__}: {error}"
+            is_known = isinstance(error, RunError)
+            what = str(error) if is_known else f"{type(error).__name__}: {error}"
             self._fail(Cause(self.node, "channel", what))
             self._report_failures()
-            raise
+            if not is_known:
+                raise
 
     def _report_failures(self) -> None:
         while self._unreported:

@@ -72,10 +72,16 @@ def connect_tcp(address: Address) -> socket.socket | str:
 
 
 def accept(listener: socket.socket) -> socket.socket | None:
-    """Accept a connection; None if there is none, or if it is of another user."""
+    """Accept a connection; None if there is none, or if it is of another user. Raises
+    RunError if this process has no descriptor left for it."""
     try:
         connection, _ = listener.accept()
-    except OSError:
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise RunError(
+                f"a peer cannot connect: {os.strerror(error.errno).lower()}",
+                hint="raise the limit of open files, as with `ulimit -n 20000`",
+            ) from None
         return None  # the other side has closed it already
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

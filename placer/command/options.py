@@ -230,8 +230,8 @@ data_option = click.option(
     metavar="DIR",
     type=ReadPath(exists=True, file_okay=False, path_type=Path),
     callback=_set_data,
-    help="The folder of the data on this machine, instead of the folder of the spec. By "
-    "default PLACER_DATA.",
+    help="The folder of the data on the machine of a node, instead of the folder of the "
+    "spec. By default PLACER_DATA.",
 )
 single_process_option = click.option(
     "--single-process",

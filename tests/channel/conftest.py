@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -9,6 +10,9 @@ from typing import Any
 
 import pytest
 from support.free_addresses import free_addresses
+from support.own_resources import count_files
+from support.raw_frames import HUGE
+from support.raw_node import RawNode
 
 from placer.channel.keys import new_key
 from placer.channel.memory import memory_channels
@@ -17,6 +21,16 @@ from placer.channel.session import Session
 
 Connect = Callable[..., Mapping[str, Any]]
 Spawn = Callable[..., "Future[Any]"]
+Alone = tuple[Session, Callable[[], RawNode]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_collection() -> Iterator[None]:
+    """Leave what is loaded, which is much with JAX, out of each `gc.collect`."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
@@ -115,3 +129,52 @@ def connect(
         yield memory
     else:
         yield from joined(spawn, TRANSPORTS[request.param])
+
+
+# A node that the test plays.
+
+
+@pytest.fixture
+def files_are_closed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Check that the fixtures and the test leave no file descriptor open."""
+    before = count_files()
+    yield
+    request.node.funcargs.clear()  # with views of shared memory
+    assert count_files() == before
+
+
+@pytest.fixture
+def addresses() -> dict[str, str]:
+    """Addresses of a:0 and b:0."""
+    return free_addresses(["a:0", "b:0"])
+
+
+@pytest.fixture
+def limits() -> dict[str, Any]:
+    """The options of the channel of a:0."""
+    return {"max_message": HUGE, "deadline": 5, "join_timeout": 10}
+
+
+@pytest.fixture
+def alone(
+    files_are_closed: None,
+    make: Any,
+    transport: str,
+    addresses: dict[str, str],
+    limits: dict[str, Any],
+) -> Iterator[Alone]:
+    """The channel of a:0, without b:0, and a function that connects as b:0."""
+    channel = make("a:0", addresses, "test job", **limits)
+    yield channel, lambda: RawNode(transport, addresses, make.keywords.get("key"))
+    channel.close()
+
+
+@pytest.fixture
+def played(alone: Alone) -> Iterator[tuple[Session, RawNode]]:
+    """The joined channel of a:0, and the connection of b:0, which the test plays."""
+    channel, connect = alone
+    with connect() as node:
+        node.join()
+        channel.join()
+        yield channel, node
+        node.leave()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import socket
 import ssl
 import subprocess
@@ -20,22 +18,16 @@ from support.free_addresses import (
     free_addresses,
     port,
 )
+from support.own_resources import resident
+from support.raw_frames import BEAT
+from support.raw_node import RawNode
 
-from placer.channel import frames
-from placer.channel.frames import Kind
 from placer.channel.joining import MAX_PENDING
 from placer.channel.keys import new_key
 from placer.channel.tls import Identities, TlsStream
 
 MIB = 1 << 20
 ATTACKER = Path(__file__).parents[1] / "support" / "attacker.py"
-
-
-def resident() -> int:
-    """Return the resident memory of this process in bytes."""
-    gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture
@@ -81,20 +73,20 @@ CLIENTS = {
     "nothing": b"",
     "a record of the largest size": bytes.fromhex("160301ffff") + bytes(70_000),
     "an endless handshake": bytes.fromhex("1603014000") + bytes(16_384) * 20,
-    "a frame without TLS": frames.frame(Kind.HELLO, 1 << 20, length=1 << 20),
-    "a gigabyte": frames.frame(Kind.MESSAGE, 1, length=1 << 30) + bytes(1000),
+    "a frame without TLS": BEAT,
 }
 
 
 @pytest.mark.parametrize("sent", CLIENTS.values(), ids=CLIENTS.keys())
-def test_clients_without_tls_are_refused_and_the_run_goes_on(run, sent):
+def test_clients_without_tls_are_refused_and_the_run_goes_on(run, monkeypatch, sent):
+    monkeypatch.setattr("placer.channel.joining.HELLO_TIMEOUT", 600.0)
     channels, where = run
     before = channels["a:0"].refused
-    with socket.create_connection(("127.0.0.1", where)) as client, suppress(OSError):
-        client.sendall(sent)
-        client.shutdown(socket.SHUT_WR)
-        while client.recv(1000):
-            pass
+    with RawNode("tls", {"a:0": f"127.0.0.1:{where}"}) as client:
+        client.send(sent)
+        if not sent:
+            client.finish()
+        client.read_rest()
     eventually(lambda: channels["a:0"].refused == before + 1)
     exchange_messages(channels, 3)
 

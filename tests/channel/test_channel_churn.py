@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
-import os
 import threading
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.free_addresses import free_addresses
+from support.own_resources import count_files, resident
 
 from placer.channel.keys import Key as Secret
 from placer.channel.protocol import Aborted, Key
@@ -86,24 +85,17 @@ def run_once(transport: str, context: Any, number: int) -> None:
 
 def count_resources() -> tuple[int, int, int, list[str]]:
     """Return the file descriptors, mappings, threads and children of this process."""
-    gc.collect()
     children = [
         pid
         for task in Path("/proc/self/task").iterdir()
         for pid in (task / "children").read_text().split()
     ]
     return (
-        len(os.listdir("/proc/self/fd")),
+        count_files(),
         Path("/proc/self/maps").read_text().count("memfd:"),
         threading.active_count(),
         children,
     )
-
-
-def resident() -> int:
-    """Return the resident memory of this process in bytes."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.slow

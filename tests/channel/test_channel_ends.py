@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import gc
+import errno
 import os
+import resource
 import socket
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 from support.free_addresses import eventually, exchange_messages, free_addresses, port
+from support.own_resources import count_files, count_mappings
 
 from placer.channel.protocol import Aborted, Cause, Key
 from placer.errors import RunError
@@ -46,30 +47,6 @@ def test_join_names_only_the_missing_node(make, spawn):
         closing.result(10)
 
 
-def test_node_of_another_job_does_not_join(make, spawn):
-    addresses = free_addresses(["a:0", "b:0"])
-    nodes = [
-        make(node, addresses, job, join_timeout=0.7)
-        for node, job in (("a:0", "one"), ("b:0", "two"))
-    ]
-    for joining in [spawn(node.join) for node in nodes]:
-        with pytest.raises(RunError, match="did not join"):
-            joining.result(10)
-    for node in nodes:
-        node.close()
-
-
-def test_node_with_another_set_of_nodes_does_not_join(make, spawn):
-    addresses = free_addresses(["a:0", "b:0", "c:0"])
-    fewer = {node: addresses[node] for node in ("a:0", "b:0")}
-    nodes = [make("a:0", addresses, "j"), make("b:0", fewer, "j", join_timeout=0.7)]
-    with pytest.raises(RunError, match="a:0 did not join"):
-        nodes[1].join()
-    assert all(node.refused > 0 for node in nodes)
-    for node in nodes:
-        node.close()
-
-
 def test_failure_during_join_ends_the_wait(make, spawn, monkeypatch):
     monkeypatch.setattr("placer.channel.session.LATE_JOIN_WAIT", 0.01)
     addresses = free_addresses(["a:0", "b:0", "c:0"])
@@ -82,8 +59,8 @@ def test_failure_during_join_ends_the_wait(make, spawn, monkeypatch):
     with pytest.raises(Aborted) as raised:
         joining.result(10)
     assert raised.value.cause == cause
-    first.close()
-    second.close()
+    for closing in [spawn(node.close) for node in (first, second)]:
+        closing.result(10)
 
 
 @pytest.mark.parametrize("failed", ["a:0", "b:0"])
@@ -143,6 +120,41 @@ def test_node_without_an_address_is_an_error(make):
         make("worker:2", {"worker:0": "127.0.0.1:1"}, "job")
 
 
+@pytest.mark.parametrize("transport", ["tcp"])
+def test_node_without_a_descriptor_for_a_peer_ends_the_run(make, monkeypatch):
+    monkeypatch.setattr("placer.channel.session.LATE_JOIN_WAIT", 0.01)
+    addresses = free_addresses(["a:0", "b:0"])
+    channel = make("a:0", addresses, "job")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as peer:
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
+        try:
+            peer.connect(("127.0.0.1", port(addresses["a:0"])))
+            eventually(lambda: channel.aborted is not None)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert channel.aborted is not None
+    assert channel.aborted.node == "a:0"
+    assert "a peer cannot connect: too many open files" in channel.aborted.what
+    channel.close()
+
+
+def test_node_without_a_descriptor_leaves_its_address_free(make, monkeypatch):
+    addresses = free_addresses(["a:0"])
+
+    def no_descriptor(*_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "eventfd", no_descriptor)
+        with pytest.raises(OSError, match="Too many open files"):
+            make("a:0", addresses, "job")
+    make("a:0", addresses, "job").close()
+
+
+@pytest.mark.parametrize("transport", ["shared", "tcp", "tls"])
 def test_single_node_joins_at_once(make):
     channel = make("a:0", free_addresses(["a:0"]), "job")
     channel.join()
@@ -151,11 +163,9 @@ def test_single_node_joins_at_once(make):
     channel.close()
 
 
-def count_resources() -> tuple[list[threading.Thread], int, int]:
-    """Return the threads, file descriptors and shared mappings of this process."""
-    gc.collect()
-    mappings = Path("/proc/self/maps").read_text().count("memfd:placer")
-    return threading.enumerate(), len(os.listdir("/proc/self/fd")), mappings
+def count_resources() -> tuple[int, list[threading.Thread], int]:
+    """Return the file descriptors, threads and shared mappings of this process."""
+    return count_files(), threading.enumerate(), count_mappings()
 
 
 def run_once(make, spawn, *, fails: bool) -> None:

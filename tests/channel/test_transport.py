@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from support.free_addresses import free_addresses
 
 from placer.channel.transport import (
     VARIABLE,
@@ -55,20 +54,3 @@ def test_connections_over_tcp_need_a_key(transport, where):
     ) as raised:
         open_channel("a:0", where, "job", transport=transport)
     assert "placer key new FILE" in raised.value.hint
-
-
-def test_without_memfd_messages_are_copied_through_unix_sockets(monkeypatch, spawn):
-    """As where a sandbox refuses the call."""
-    monkeypatch.setattr("placer.channel.session.is_supported", lambda: False)
-    addresses = free_addresses(["a:0", "b:0"])
-    channels = [open_channel(node, addresses, "job") for node in addresses]
-    for joining in [spawn(channel.join) for channel in channels]:
-        joining.result(10)
-    a, b = channels
-    assert a.streams() == {"b:0": "unix socket"}
-    memory = a.share(5 << 20)
-    memory[...] = 7
-    a.send("b:0", (1, 1, 0), [memory])
-    assert (b.receive("a:0", (1, 1, 0))[0] == 7).all()
-    for closing in [spawn(channel.close) for channel in channels]:
-        closing.result(10)

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 
 from placer.channel.protocol import Channel, Key
 
+_PORTS = itertools.cycle(random.sample(range(10_000, 32_768), 22_768))
+"""Those that Linux gives to no socket that asks for any port, in an order of this
+process."""
+
 
 def free_addresses(nodes: Sequence[str]) -> dict[str, str]:
     """Return a free loopback address for each node; the ports are all different."""
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in nodes]
-    addresses = {
-        node: f"127.0.0.1:{listener.getsockname()[1]}"
-        for node, listener in zip(nodes, listeners, strict=True)
-    }
-    for listener in listeners:
-        listener.close()
-    return addresses
+    return {node: f"127.0.0.1:{_free_port()}" for node in nodes}
+
+
+def _free_port() -> int:
+    while True:
+        port = next(_PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def port(address: str) -> int:

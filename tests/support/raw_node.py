@@ -100,6 +100,11 @@ class RawNode:
         """End the connection, also for a thread that still sends."""
         self.finish(socket.SHUT_RDWR)
 
+    def leave(self) -> None:
+        """End the run of b:0 in good order, without reading what it still gets."""
+        self.send(frame(Kind.GOODBYE))
+        self.end()
+
     def hello(self, welcome: bytes, **fields: object) -> bytes:
         """Return the HELLO of b:0, or one that differs in some fields, as the answer to
         a WELCOME."""
@@ -119,6 +124,12 @@ class RawNode:
         header, body = self.read()
         assert header.kind is Kind.WELCOME
         return body
+
+    def refusal(self) -> str:
+        """Return why the node refuses a HELLO."""
+        header, body = self.read()
+        assert header.kind is Kind.REFUSED
+        return body.decode()
 
     def greet(self, **fields: object) -> Greeting:
         """Send a HELLO; return the one of the node, which answers it."""

@@ -1,0 +1,120 @@
+"""TCP connections that break: what was lost is sent again, to the same process only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.free_addresses import (
+    BreakingProxy,
+    eventually,
+    exchange_messages,
+    port,
+)
+from support.raw_frames import HUGE, LARGE, content, message, piece, receive_sizes
+
+from placer.channel.frames import Kind, frame
+from placer.channel.protocol import Aborted, Key
+
+
+@pytest.mark.parametrize("lose_after", [1000, 13_000_000])
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("transport", ["tcp", "tls"])
+def test_what_was_lost_with_a_connection_is_sent_again(
+    between, addresses, lose_after, whole
+):
+    with BreakingProxy(port(addresses["a:0"]), lose_after) as proxy:
+        seen_by_b = {**addresses, "a:0": f"127.0.0.1:{proxy.port}"}
+        channels = between(
+            "a:0",
+            "b:0",
+            addresses={"a:0": addresses, "b:0": seen_by_b},
+            beat=0.1,
+            deadline=20.0,
+        )
+        sent = [np.arange(n, dtype=np.uint32) for n in (10, 200_000, 3_000_000, 7)]
+        for step in (1, 2, 3):
+            channels["b:0"].send("a:0", Key(1, step), sent)
+            channels["b:0"].send("a:0", Key(2, step), sent[:1])
+        for step in (1, 2, 3):
+            if whole:
+                got = channels["a:0"].receive("b:0", Key(1, step))
+            else:
+                got = [np.zeros_like(array) for array in sent]
+                for index, first, view in channels["a:0"].pieces("b:0", Key(1, step)):
+                    got[index][first : first + view.size] = view
+            assert all(np.array_equal(g, s) for g, s in zip(got, sent, strict=True))
+            (small,) = channels["a:0"].receive("b:0", Key(2, step))
+            assert np.array_equal(small, sent[0])
+        assert proxy.connections >= 2
+        exchange_messages(channels, 5)
+        channels["b:0"].close()
+
+
+# Connections of the node that is played.
+
+
+@pytest.fixture
+def transport() -> str:
+    """Connections of one machine do not break."""
+    return "tcp"
+
+
+def test_what_a_peer_lacks_after_a_break_is_sent_again(alone):
+    channel, connect = alone
+    with connect() as node:
+        assert node.join().expected == 1
+        channel.join()
+        for nbytes in (5, HUGE, LARGE, 7):
+            channel.send("b:0", Key(1, 1), [content(nbytes)])
+        node.send(message(1, LARGE), piece(1, 0), message(2, 7))
+        eventually(lambda: channel.bytes_received == LARGE + 7)
+    with connect() as node:
+        answer = node.join(expected=4, incomplete=[(2, 4), (3, 1)])
+        assert (answer.expected, answer.incomplete) == (3, [(1, 1)])
+        seen = []
+        while not seen or seen[-1] != (Kind.MESSAGE, 4):
+            header, _ = node.read_until(Kind.MESSAGE, Kind.PIECE)
+            name = (header.a,) if header.kind is Kind.MESSAGE else (header.a, header.b)
+            seen.append((header.kind, *name))
+        if (Kind.PIECE, 3, 1) not in seen:
+            header, _ = node.read_until(Kind.PIECE)
+            seen.append((header.kind, header.a, header.b))
+        assert sorted(seen) == [(Kind.MESSAGE, 4), (Kind.PIECE, 3, 1)]
+        node.send(piece(1, 1))
+        receive_sizes(channel, LARGE, 7)
+        node.leave()
+
+
+@pytest.mark.parametrize(
+    ("expected", "incomplete"),
+    [(1, []), (5, []), (4, [(3, 2)])],
+    ids=["acknowledged", "ahead", "complete"],
+)
+def test_position_that_no_peer_can_have_ends_the_run(alone, expected, incomplete):
+    """Three messages were sent, the last of two pieces; one was acknowledged."""
+    channel, connect = alone
+    with connect() as node:
+        node.join()
+        channel.join()
+        for nbytes in (5, 5, LARGE):
+            channel.send("b:0", Key(1, 1), [content(nbytes)])
+        node.send(frame(Kind.BEAT, 0, 0, 1), message(1, 5))
+        receive_sizes(channel, 5)
+    with connect() as node:
+        node.join(expected=expected, incomplete=incomplete)
+        with pytest.raises(Aborted, match=r"b:0: .* sent an invalid frame: position"):
+            channel.receive("b:0", Key(2, 2))
+
+
+def test_node_that_was_restarted_ends_the_run(alone, monkeypatch):
+    monkeypatch.setattr("placer.channel.session.LATE_JOIN_WAIT", 0.01)
+    channel, connect = alone
+    with connect() as node:
+        node.join()
+        channel.join()
+    with connect() as node:
+        node.send(node.hello(node.welcome(), incarnation=8))
+        assert node.refusal() == "it was restarted"
+    with pytest.raises(Aborted, match=r"b:0: seen from a:0: was restarted"):
+        channel.receive("b:0", Key(1, 1))
+    channel.close()
