@@ -31,6 +31,8 @@ from placer.launcher.node_process import NodeProcess, start_ssh
 from placer.runtime.run.event_queue import write_all
 from placer.runtime.run.options import Options
 
+CONNECT_TIMEOUT: Final = 30
+"""Seconds in which a machine has to answer ssh."""
 ALIVE_INTERVAL: Final = 15
 """Seconds between two questions of ssh to a silent machine."""
 
@@ -59,6 +61,11 @@ def remote_starter(
 
     Raises PlacerError for hosts and keys that cannot be used.
     """
+    if hosts.data is not None and not hosts.data.is_absolute():
+        raise PlacerError(
+            f"--data names '{hosts.data}', which is relative to no folder of the machines",
+            hint="with --hosts, write an absolute path on these machines",
+        )
     names = [node.name for node in plan.nodes]
     endpoints = read_hosts(hosts.file, names, options.base_port)
     ssh = _ssh_command(hosts.ssh, options.lost_after)
@@ -100,6 +107,7 @@ def _ssh_command(ssh: str, lost_after: float) -> list[str]:
     count = max(1, math.ceil(lost_after / ALIVE_INTERVAL))
     options = {
         "BatchMode": "yes",
+        "ConnectTimeout": CONNECT_TIMEOUT,
         "ServerAliveInterval": ALIVE_INTERVAL,
         "ServerAliveCountMax": count,
     }

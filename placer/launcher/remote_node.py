@@ -8,6 +8,7 @@ or that holds the interpreter, ends too.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -68,8 +69,10 @@ def _wait_for(child: int) -> NoReturn:
     poll.register(0, select.POLLRDHUP)  # POLLHUP and POLLERR are always reported
     until: float | None = None
     while True:
-        left = None if until is None else max(0.0, until - time.monotonic())
-        events = dict(poll.poll(None if left is None else 1000 * left))
+        left = None
+        if until is not None and until < math.inf:
+            left = 1000 * max(0.0, until - time.monotonic())
+        events = dict(poll.poll(left))
         if pidfd in events:
             break
         if until is None and 0 in events:
@@ -77,6 +80,7 @@ def _wait_for(child: int) -> NoReturn:
             poll.unregister(0)
         elif not events:
             _kill(child)
+            until = math.inf
     _kill(child)  # what it has started
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
