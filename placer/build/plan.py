@@ -183,6 +183,12 @@ class NodePlan(PlanStruct, frozen=True, kw_only=True):
     replicated_flops: Size = 0
     exchange_flops: Size = 0
 
+    @property
+    def reads_rows(self) -> bool:
+        """Whether the node reads rows in any phase, so that it needs the data."""
+        phases = (self.step, self.evaluation, self.prediction)
+        return any(phase is not None and phase.reads for phase in phases)
+
 
 class Parameter(PlanStruct, frozen=True, kw_only=True):
     """A whole parameter.

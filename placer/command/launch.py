@@ -112,6 +112,8 @@ def launch_command(
     if hosts is None:
         if python is not None:
             raise PlacerError("--python names the Python of other machines: --hosts")
+        if data is not None and not data.is_dir():
+            raise PlacerError(f"there is no folder '{data}' for --data")
         run_build(build, **options)
         return
     if options["in_process"]:

@@ -228,7 +228,7 @@ def _set_data(
 data_option = click.option(
     "--data",
     metavar="DIR",
-    type=ReadPath(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     callback=_set_data,
     help="The folder of the data on the machine of a node, instead of the folder of the "
     "spec. By default PLACER_DATA.",

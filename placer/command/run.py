@@ -84,6 +84,10 @@ def run_command(
     if report_fd is not None:
         end_with_parent()
     plan = read_plan(build)
+    if data is not None and not data.is_dir() and plan.node(node).reads_rows:
+        raise PlacerError(
+            f"{node} reads rows, and there is no folder '{data}' for --data"
+        )
     chosen = Options(**options)
     addresses = dict(endpoints or {})
     if hosts is not None:

@@ -9,6 +9,9 @@ from pathlib import Path
 from placer.launcher.node_process import SSH_FAILED, NodeProcess
 from placer.runtime.run.events import NodeFailure, State
 
+COMMAND_NOT_FOUND = 127
+"""The status of a shell for a command that it does not find."""
+_SSH_HINT = "`ssh HOST true` must work without a question: see docs/machines.md"
 _QUOTED_LENGTH = 400
 """Characters of a log's last line that a message quotes."""
 
@@ -45,19 +48,22 @@ def failure_from_exit(child: NodeProcess, last: State | None) -> Failure:
     that it last reported."""
     status = child.exit_status
     assert status is not None
+    where = f" at step {last.step}" if last is not None and last.step else ""
     if status < 0:
-        where = f" at step {last.step}" if last is not None and last.step else ""
         text = f"was killed by {_signal(-status)}{where}"
     elif status == 0:
         text = "ended before the end of the run"
+    elif child.host and status == SSH_FAILED and last is not None:
+        text = f"was killed, or the ssh connection to it was lost{where}"
     elif child.host and status == SSH_FAILED:
-        line = last_line(child.log) or "it was killed, or the connection was lost"
-        return Failure(
-            child.node, f"{child.node}: ssh to {child.host} failed: {line}", True
-        )
+        line = last_line(child.log) or "it says no reason"
+        text = f"{child.node}: ssh to {child.host} failed: {line}\n  hint: {_SSH_HINT}"
+        return Failure(child.node, text, True)
     else:
         line = last_line(child.log)
         text = f"ended with exit status {status}" + (f": {line}" if line else "")
+        if child.host and status == COMMAND_NOT_FOUND:
+            text += "\n  hint: --python names the Python with placer on the machines"
     return Failure(child.node, f"{child.node} {text}", True)
 
 

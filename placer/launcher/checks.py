@@ -27,6 +27,7 @@ def check_launch(build: Path, options: Options, *, on_hosts: bool = False) -> Pl
     spec = build / read_sources(build).spec
     refuse_at_import("placer.launch", spec.parent, plan.modules)
     if on_hosts:
+        _check_start(options)
         _check_absolute(plan, options)
         return plan
     check_output_files(build, options)
@@ -72,7 +73,12 @@ def check_resumed(plan: Plan, spec: Path, options: Options) -> None:
             hint="only the run's own folder, as --checkpoint names it, need not exist at"
             " the first start",
         )
-    if resumed is not None and options.init_params is not None:
+    _check_start(options)
+
+
+def _check_start(options: Options) -> None:
+    """Raise PlacerError for options that contradict each other about the start."""
+    if options.resume is not None and options.init_params is not None:
         raise PlacerError(
             "'resume' (--resume) and 'init_params' (--init-params) cannot be combined",
             hint="a run that continues has its parameters from the checkpoint",
@@ -101,8 +107,9 @@ def _check_absolute(plan: Plan, options: Options) -> None:
         if is_remote and path is not None and not path.is_absolute():
             raise PlacerError(
                 f"{option.flag} names '{path}', which is relative to no folder of the"
-                f" machine of {plan.control}",
-                hint="with --hosts, write an absolute path on that machine",
+                " machines",
+                hint="with --hosts, write an absolute path on the machine of"
+                f" {plan.control}, or on all that read it",
             )
 
 

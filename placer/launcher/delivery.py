@@ -1,4 +1,4 @@
-"""What a launcher sends to a node on another machine: the key of the run and the build."""
+"""What a launcher sends to a node on another machine: the secret of the run, the build."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -25,30 +25,27 @@ MAX_BYTES: Final = 1 << 30
 """Bytes of a delivery at most."""
 MAX_KEPT: Final = 20
 """The number of delivered builds that stay in the user's cache."""
+_HINT: Final = "PLACER_CACHE names another folder for placer's files on this machine"
 
 
 class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The secret of the run in hexadecimal, the digest of the build's plan, and the text
-    of each of its files by path."""
+    """The secret of the run, the digest of the build's plan, and the content of each of
+    its files by path."""
 
-    secret: str
+    secret: bytes
     digest: str
-    files: dict[str, str]
+    files: dict[str, bytes]
 
     def __repr__(self) -> str:
         return f"<Delivery of the build {self.digest}>"  # without the secret
 
-    @property
-    def key(self) -> Key:
-        return Key(bytes.fromhex(self.secret))
-
 
 def write_delivery(build: Path, plan: Plan, key: Key) -> bytes:
     """Return the bytes that deliver a build and the key of its run: a line with the
-    length of the rest, which is JSON.
+    length of the rest, which is msgpack.
 
     The spec of the build is named by its absolute path, which the other machine may have
-    too.
+    too. Raises BuildError for a build of more than `MAX_BYTES`.
     """
     sources = read_sources(build)
     spec = str((build / sources.spec).resolve())
@@ -56,44 +53,52 @@ def write_delivery(build: Path, plan: Plan, key: Key) -> bytes:
     files = {SOURCES: moved, FILE: read_file(build, FILE)}
     for path, digest in plan.files.items():
         files[path] = read_file(build, path, digest)
-    texts = {path: content.decode() for path, content in files.items()}
-    delivery = Delivery(key.secret.hex(), plan.digest, texts)
-    content = msgspec.json.encode(delivery)
+    content = msgspec.msgpack.encode(Delivery(key.secret, plan.digest, files))
+    if len(content) > MAX_BYTES:
+        raise BuildError(
+            f"'{build}' has {len(content):,} bytes, too many to send to other machines"
+        )
     return b"%d\n%b" % (len(content), content)
 
 
 def read_delivery(fd: int) -> Delivery:
     """Read a delivery from a descriptor, and no more. Raises PlacerError if there is
-    none."""
+    none, or a part of one."""
+    with open(fd, "rb", buffering=0, closefd=False) as file:
+        line = file.readline(16)
+        is_length = line.endswith(b"\n") and line[:-1].isdigit()
+        if not is_length or not 0 < int(line) <= MAX_BYTES:
+            raise _no_build()
+        content = bytearray()
+        while rest := int(line) - len(content):
+            part = file.read(rest)
+            if not part:
+                raise PlacerError("standard input has ended before all of the build")
+            content += part
     try:
-        with open(fd, "rb", buffering=0, closefd=False) as file:
-            nbytes = int(file.readline(16))
-            content = bytearray()
-            while nbytes <= MAX_BYTES and len(content) < nbytes:
-                part = file.read(nbytes - len(content))
-                if not part:
-                    break
-                content += part
-        # msgspec raises ValueErrors.
-        return msgspec.json.decode(content, type=Delivery)
-    except ValueError:  # it could quote the secret
-        raise PlacerError(
-            "standard input has no build",
-            hint="`placer launch BUILD --hosts FILE` starts nodes like this",
-        ) from None
+        return msgspec.msgpack.decode(content, type=Delivery)
+    except ValueError:  # msgspec's errors, which could quote the secret
+        raise _no_build() from None
+
+
+def _no_build() -> PlacerError:
+    return PlacerError(
+        "standard input has no build",
+        hint="`placer launch BUILD --hosts FILE` starts nodes like this",
+    )
 
 
 def unpack(delivery: Delivery) -> Path:
     """Write the delivered build to the user's cache, unless it is there, and return its
     folder.
 
-    Raises BuildError if it is not the build that was sent.
+    Raises BuildError if it is not the build that was sent, PlacerError if it cannot be
+    written.
     """
     for path in delivery.files:
         if not is_inside(path):
             raise BuildError(f"'{path}' is outside of the build that was sent")
-    files = {path: text.encode() for path, text in delivery.files.items()}
-    digest = hashlib.sha256(msgspec.json.encode(delivery.files)).hexdigest()
+    digest = hashlib.sha256(msgspec.msgpack.encode(delivery.files)).hexdigest()
     with _locked(_builds()) as builds:
         folder = builds / digest[:32]
         try:
@@ -101,8 +106,7 @@ def unpack(delivery: Delivery) -> Path:
             os.utime(folder)
         except BuildError:  # it is new, or was not completely written
             _prune(builds)
-            write_build(folder, files)
-            plan = read_plan(folder)
+            plan = _write(folder, delivery.files)
     if plan.digest != delivery.digest:
         raise BuildError(
             f"the build in '{folder}' is not the one that was sent: its digest is"
@@ -111,22 +115,35 @@ def unpack(delivery: Delivery) -> Path:
     return folder
 
 
+def _write(folder: Path, files: Mapping[str, bytes]) -> Plan:
+    try:
+        write_build(folder, files)
+    except BuildError as error:
+        raise BuildError(error.message, hint=_HINT) from error
+    return read_plan(folder)
+
+
 def _builds() -> Path:
     """Return the folder of delivered builds."""
-    cache = user_cache()
     temporary = Path(tempfile.gettempdir()) / f"placer-{os.getuid()}"
-    for base in (cache, temporary):
-        if found := usable_folder(base and base / "builds"):
+    for base in (user_cache(), temporary):
+        # Whoever can rename the folder above it could replace the builds.
+        if (found := usable_folder(base)) and (
+            found := usable_folder(found / "builds")
+        ):
             return found
-    raise PlacerError(
-        "there is no folder for the build", hint="name one with PLACER_CACHE"
-    )
+    raise PlacerError("no folder for the build can be used", hint=_HINT)
 
 
 @contextmanager
 def _locked(builds: Path) -> Iterator[Path]:
     """Lock the folder of builds: nodes of one machine start at the same time."""
-    lock = os.open(builds / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        lock = os.open(builds / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise PlacerError(
+            f"cannot write to '{builds}': {error.strerror}", hint=_HINT
+        ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield builds

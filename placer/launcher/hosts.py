@@ -21,6 +21,7 @@ from placer.build.plan import BASE_PORT
 from placer.channel.endpoint import parse_endpoint
 from placer.errors import PlacerError, did_you_mean
 from placer.files.regular import read_regular
+from placer.report.numbers import plural
 
 MAX_BYTES: Final = 1 << 20
 """Bytes of a file of hosts at most."""
@@ -88,8 +89,9 @@ def _hosts_of(path: Path, kind: str, listed: Any, members: Sequence[str]) -> lis
         )
     if len(listed) != len(members):
         raise PlacerError(
-            f"'{path}' has {len(listed)} hosts for {len(members)} nodes of kind "
-            f"'{kind}': {', '.join(members)}"
+            f"'{path}' has {plural(len(listed), 'host')} for"
+            f" {plural(len(members), 'node')} of kind '{kind}': {', '.join(members)}",
+            hint=f"write {kind}: HOST for one host of all",
         )
     return listed
 

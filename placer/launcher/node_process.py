@@ -112,14 +112,15 @@ def start_node(
 
     `--report-fd N` is appended to `command`: the descriptor to write events to. With
     `takes_orders`, so is `--order-fd N`: the descriptor that becomes readable when the
-    node should stop the run. The process also has the descriptors `inherited`. Raises
-    RunError if it cannot be started.
+    node should stop the run. The process also has the descriptors `inherited`. The
+    signals that end a run are blocked in it until it can report them. Raises RunError if
+    it cannot be started.
     """
     with _pipes(node, orders=takes_orders) as (reports, order, theirs):
         options = ["--report-fd", str(theirs[0])]
         if takes_orders:
             options += ["--order-fd", str(theirs[1])]
-        with log.open("wb") as output:
+        with log.open("wb") as output, signals_blocked():
             return _start(
                 node,
                 [*command, *options],
@@ -196,12 +197,10 @@ def _start(
     **files: Any,
 ) -> NodeProcess:
     """Start a process. It starts a new session, so that Ctrl-C on the terminal reaches
-    the launcher only. The signals that end a run are blocked in it until it can report
-    them."""
-    with signals_blocked():
-        process = subprocess.Popen(
-            command, env=dict(environment), start_new_session=True, **files
-        )
+    the launcher only."""
+    process = subprocess.Popen(
+        command, env=dict(environment), start_new_session=True, **files
+    )
     try:
         pidfd = os.pidfd_open(process.pid)
     except OSError:

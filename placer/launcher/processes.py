@@ -26,8 +26,8 @@ from placer.runtime.run.signals import catch_signals
 from placer.runtime.run.start_choice import choose_start
 
 StartNode = Callable[[str, Path, bool], NodeProcess]
-"""Starts the process of a node: with its name, the file of its log, and whether it is the
-control node, which takes orders."""
+"""Starts the process of a node, of which it gets the name, the file of the log, and
+whether it is the control node."""
 
 
 def run_processes(
@@ -81,13 +81,13 @@ def _local_starter(
     key_fd = pass_key(find_key(options.key) or new_key())
     environment = node_environment(key_fd)
 
-    def start(node: str, log: Path, takes_orders: bool) -> NodeProcess:
+    def start(node: str, log: Path, is_control: bool) -> NodeProcess:
         return start_node(
             node,
             command(node),
             log,
             environment,
-            takes_orders=takes_orders,
+            takes_orders=is_control,
             inherited=(key_fd,),
         )
 

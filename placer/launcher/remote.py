@@ -118,12 +118,15 @@ def _ssh_command(ssh: str, lost_after: float) -> list[str]:
 
 
 def _deliver(delivery: bytes, fd: int) -> None:
-    """Write a delivery in a thread, since ssh reads only once it is connected."""
+    """Write a delivery in a thread, since ssh reads only once it is connected.
+
+    Orders go through the same pipe. They come after it: there is none before the first
+    step of the run.
+    """
 
     def write() -> None:
         # If ssh has ended, its status and log say why.
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(BrokenPipeError), open(fd, "wb", buffering=0):
             write_all(fd, delivery)
-        os.close(fd)
 
     threading.Thread(target=write, name="placer delivery", daemon=True).start()

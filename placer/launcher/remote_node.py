@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from placer.channel.keys import VARIABLE, pass_key
+from placer.channel.keys import VARIABLE, Key, pass_key
 from placer.launcher.delivery import read_delivery, unpack
 from placer.runtime.run.signals import END_SIGNALS
 
@@ -41,11 +41,14 @@ def become_node() -> RemoteNode:
     """Receive a build on standard input, and continue as the process of its node.
 
     Events go to what was standard output; the output of the process goes to its log, on
-    standard error. Raises PlacerError if the build cannot be received.
+    standard error. The signals that end a run are blocked in the node. Raises
+    PlacerError if the build cannot be received.
     """
     delivery = read_delivery(0)
     build = unpack(delivery)
-    os.environ[VARIABLE] = f"/proc/self/fd/{pass_key(delivery.key)}"
+    os.environ[VARIABLE] = f"/proc/self/fd/{pass_key(Key(delivery.secret))}"
+    # Until the node can report them, and the first process can pass them on.
+    signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     child = os.fork()
     if child:
         _wait_for(child)
@@ -62,6 +65,7 @@ def _wait_for(child: int) -> NoReturn:
     """Wait for the node, and end as it has ended: with 128 + N if by signal N."""
     for number in END_SIGNALS:
         signal.signal(number, lambda given, _: os.kill(child, given))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
     os.close(1)  # the launcher sees the end of the events when the node has ended
     pidfd = os.pidfd_open(child)
     poll = select.poll()

@@ -267,6 +267,7 @@ class _Supervisor:
             text += "\n  its process is frozen: a signal has stopped it"
         for child in self.children:
             if child.node == failure.node:
+                text += f"\n  host: {child.host}" if child.host else ""
                 text += f"\n  log: {child.log}"
         return text
 

@@ -43,7 +43,7 @@ def test_one_host_for_all_nodes_of_a_kind(tmp_path):
         ("worker: [a, b]\n", "has no host for the nodes of kind 'ps'"),
         (
             "worker: [a, b]\nps: [c]\n",
-            "has 1 hosts for 2 nodes of kind 'ps': ps:0, ps:1",
+            "has 1 host for 2 nodes of kind 'ps': ps:0, ps:1",
         ),
         (
             "worker: [a, b]\nps: [c, 5]\n",

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -53,7 +58,7 @@ def test_a_delivered_build_is_the_one_that_was_sent(build, cache):
     folder = unpack(delivery)
     assert folder.is_relative_to(cache)
     assert read_plan(folder) == plan
-    assert delivery.key == key
+    assert delivery.secret == key.secret
     # Its data are searched where they are on the machine of the launcher.
     assert read_sources(folder).spec == str(
         (build / read_sources(build).spec).resolve()
@@ -79,10 +84,10 @@ def test_a_build_is_written_once_and_again_if_it_was_edited(build):
     assert read_plan(folder).digest == delivery.digest
 
 
-@pytest.mark.parametrize("path", ["../program.py", "/tmp/program.py", "other.py"])
+@pytest.mark.parametrize("path", ["../program.py", "/program.py", "other.py"])
 def test_a_file_that_is_not_of_the_build_is_refused(build, cache, path):
     delivery = sent(write_delivery(build, read_plan(build), new_key()))
-    files = {**delivery.files, path: "import os"}
+    files = {**delivery.files, path: b"import os"}
     with pytest.raises(BuildError):
         unpack(msgspec.structs.replace(delivery, files=files))
     assert not (cache / "program.py").exists()
@@ -95,15 +100,63 @@ def test_another_build_than_the_launchers_is_refused(build):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"hello\n", b"12\n{}", b"-1\n", b"2\n{}", b"99999999999\n{}"]
+    ("content", "what"),
+    [
+        (b"", "has no build"),
+        (b"hello\n", "has no build"),
+        (b"-1\n", "has no build"),
+        (b"2\n{}", "has no build"),
+        (b"99999999999\n{}", "has no build"),
+        (b"12\n{}", "has ended before all of the build"),
+    ],
 )
-def test_what_is_no_delivery_is_refused(content):
+def test_what_is_no_delivery_is_refused(content, what):
     fd = os.memfd_create("delivery")
     os.write(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)
-    with pytest.raises(PlacerError, match="standard input has no build"):
+    with pytest.raises(PlacerError, match=f"standard input {what}"):
         read_delivery(fd)
     os.close(fd)
+
+
+def test_a_full_disk_says_which_variable_names_another_folder(build):
+    delivery = sent(write_delivery(build, read_plan(build), new_key()))
+    builds = unpack(delivery).parent
+    with file_size_limit(0):
+        changed = {**delivery.files, "sources.json": b"{}"}
+        with pytest.raises(BuildError, match="cannot write") as raised:
+            unpack(msgspec.structs.replace(delivery, files=changed))
+    assert raised.value.hint is not None
+    assert raised.value.hint.startswith("PLACER_CACHE")
+    assert unpack(delivery).parent == builds
+
+
+@contextmanager
+def file_size_limit(nbytes: int) -> Iterator[None]:
+    """Let no file of this process grow beyond so many bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_a_cache_below_a_folder_of_another_user_is_not_used(
+    build, tmp_path, monkeypatch
+):
+    """Whoever owns it could replace the builds."""
+    shared = tmp_path / "shared"
+    (shared / "builds").mkdir(parents=True, mode=0o700)
+    shared.chmod(0o777)
+    monkeypatch.setenv("PLACER_CACHE", str(shared))
+    (tmp_path / "file").touch()  # no folder for temporary files either
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    delivery = sent(write_delivery(build, read_plan(build), new_key()))
+    with pytest.raises(PlacerError, match="no folder for the build can be used"):
+        unpack(delivery)
 
 
 def test_only_the_last_builds_stay_in_the_cache(build, cache):
@@ -113,7 +166,7 @@ def test_only_the_last_builds_stay_in_the_cache(build, cache):
         folder = builds / f"old-{i}"
         folder.mkdir()
         os.utime(folder, (i, i))
-    moved = {**delivery.files, "sources.json": '{"spec": "/a/b.yaml", "ops": {}}'}
+    moved = {**delivery.files, "sources.json": b'{"spec": "/a/b.yaml", "ops": {}}'}
     unpack(msgspec.structs.replace(delivery, files=moved))
     left = {each.name for each in builds.iterdir() if each.is_dir()}
     assert len(left) == MAX_KEPT

@@ -6,7 +6,6 @@ The results have the bits of a run on one machine.
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import sys
@@ -19,17 +18,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from support.free_addresses import eventually
-from support.hosts import Host, hosts
+from support.hosts import Host, hosts, needs_hosts
 from support.marks import slow_but
 from support.real_runs import ROOT
 
 import placer
 from placer.channel.keys import new_key, write_key
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 and "PLACER_REQUIRE_HOSTS" not in os.environ,
-    reason="only root makes namespaces",
-)
+pytestmark = needs_hosts
 STEPS = 30
 MOVED = """\
 name: moved

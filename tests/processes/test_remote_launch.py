@@ -20,16 +20,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from support.free_addresses import eventually
-from support.hosts import Host, hosts
+from support.hosts import Host, hosts, needs_hosts
 from support.real_runs import END_TIMEOUT, MANY_STEPS, ROOT
 from support.ssh import ssh_servers
 
 import placer
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 and "PLACER_REQUIRE_HOSTS" not in os.environ,
-    reason="only root makes namespaces",
-)
+pytestmark = needs_hosts
 READER = """\
 import os
 import sys
@@ -87,17 +84,24 @@ class Cluster:
 
     def nodes(self) -> dict[str, int]:
         """Return the process of each node."""
-        found = {}
+        found: dict[int, str] = {}
         for host in self.hosts[1:]:
             words = ["ip", "netns", "pids", host.namespace]
             listed = subprocess.run(words, check=True, capture_output=True, text=True)
             for pid in listed.stdout.split():
                 command = _command_of(pid)
                 match = re.search(r" run - --node (\S+)", command)
-                # The leader of a session: others are its parent, and sshd's shell.
-                if match and os.getsid(int(pid)) == int(pid):
-                    found[match[1]] = int(pid)
-        return found
+                if match:
+                    found[int(pid)] = match[1]
+        # The parent of a node is the process that ssh has started.
+        return {node: pid for pid, node in found.items() if _parent_of(pid) in found}
+
+
+def _parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:  # it has ended
+        return 0
 
 
 def _command_of(pid: str) -> str:
@@ -151,8 +155,21 @@ def test_a_killed_node_ends_the_run_on_all_hosts_and_is_named(cluster):
         out, err = run.communicate(timeout=END_TIMEOUT)
     assert run.returncode == 1, out
     assert re.search(
-        r"^worker:1 was killed by SIGKILL( at step \d+)?$", err, re.MULTILINE
+        r"^worker:1 was killed by SIGKILL( at step \d+)?\n  host: host-c$",
+        err,
+        re.MULTILINE,
     )
+    eventually(lambda: cluster.nodes() == {}, END_TIMEOUT)
+
+
+def test_a_killed_process_of_ssh_ends_the_run_and_is_named(cluster):
+    """That which waits for a node."""
+    with cluster.launch(MANY_STEPS) as run:
+        wait_for_step(run)
+        os.kill(_parent_of(cluster.nodes()["ps:0"]), signal.SIGKILL)
+        out, err = run.communicate(timeout=END_TIMEOUT)
+    assert run.returncode == 1, out
+    assert "ps:0 was killed, or the ssh connection to it was lost" in err
     eventually(lambda: cluster.nodes() == {}, END_TIMEOUT)
 
 
@@ -199,7 +216,7 @@ def test_all_nodes_end_when_the_launcher_was_killed(cluster):
         (
             "worker: [host-b, host-c]\nps: host-c\n",
             ("--python", "/no/python"),
-            "ended with exit status 127: env: ",
+            "hint: --python names the Python with placer on the machines",
         ),
         (
             "worker: [host-b, host-c]\nps: -oProxyCommand=x\n",

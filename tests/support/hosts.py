@@ -10,6 +10,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+needs_hosts = pytest.mark.skipif(
+    os.geteuid() != 0 and "PLACER_REQUIRE_HOSTS" not in os.environ,
+    reason="only root makes namespaces",
+)
 _ETC = Path("/etc/netns")
 
 

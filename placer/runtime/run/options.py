@@ -190,7 +190,8 @@ class Options:
     )
     base_port: int | None = _option(
         None,
-        "The port of the first node; the others use the ports after it.",
+        "The port of the first node, instead of that in a file of hosts; the others use "
+        "the ports after it.",
         metavar="PORT",
         low=1,
         high=65535,
