@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from placer.command.console import echo
+from placer.command.option_groups import GroupedCommand, grouped_option
 from placer.command.options import (
     build_argument,
     data_option,
@@ -25,34 +26,39 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_json_option = click.option(
+_json_option = grouped_option(
+    "Output",
     "--json",
     "as_json",
     is_flag=True,
     help="Print the result as one JSON object on standard output; everything else goes "
     "to standard error.",
 )
-_logs_option = click.option(
+_logs_option = grouped_option(
+    "Output",
     "--logs",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder for the logs of nodes. By default a folder in the user's cache, "
     "removed after a successful run; the logs of the last 20 failed runs are kept.",
 )
-_tensorboard_option = click.option(
+_tensorboard_option = grouped_option(
+    "Output",
     "--tensorboard",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
     help="Write metrics, learning rates and speed to a folder of the run in DIR, for "
     "TensorBoard. Needs pip install 'placer[tensorboard]'.",
 )
-_in_process_option = click.option(
+_in_process_option = grouped_option(
+    "Run",
     "--in-process",
     is_flag=True,
     help="Run the nodes as threads of this process, with the same programs and without "
     "the live table.",
 )
-_quiet_option = click.option(
+_quiet_option = grouped_option(
+    "Output",
     "--quiet",
     is_flag=True,
     help="Print nothing but warnings, errors and the result.",
@@ -73,17 +79,19 @@ def launch_options(command: Function) -> Function:
     return run_options(command)
 
 
-@click.command("launch", short_help="Run all nodes of a build.")
+@click.command("launch", cls=GroupedCommand, short_help="Run all nodes of a build.")
 @build_argument
 @launch_hosts_option
-@click.option(
+@grouped_option(
+    "Machines and connections",
     "--ssh",
     metavar="COMMAND",
     envvar="PLACER_SSH",
     help="With --hosts: the command of OpenSSH, such as 'ssh -F FILE'. By default "
     "PLACER_SSH, or else ssh.",
 )
-@click.option(
+@grouped_option(
+    "Machines and connections",
     "--python",
     metavar="PATH",
     help="With --hosts: the Python on these machines that has placer. By default the "
@@ -148,7 +156,7 @@ def run_build(
     from placer.runtime.run.options import Options
 
     chosen = Options(**options)
-    plan = check_launch(build, chosen, on_hosts=hosts is not None)
+    plan = check_launch(build, chosen, hosts=hosts)
     stream = sys.stderr if as_json else sys.stdout
     with ExitStack() as exits:
         notes = []

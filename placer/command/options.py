@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from placer.build.plan import DATA
+from placer.command.option_groups import grouped_option
 from placer.errors import PlacerError
 from placer.runtime.run.options import MAX_WAIT, OPTIONS, Option
 
@@ -152,12 +153,14 @@ class Parsed(click.ParamType[str]):
         return str(value)
 
 
-nodes_option = click.option(
+nodes_option = grouped_option(
+    "Model",
     "--nodes",
     type=Pairs("KIND=N", "worker=4,ps=2", "[0-9]{1,7}", int),
     help="Override the number of nodes of a kind, such as worker=4,ps=2.",
 )
-set_option = click.option(
+set_option = grouped_option(
+    "Model",
     "--set",
     "overrides",
     multiple=True,
@@ -165,7 +168,8 @@ set_option = click.option(
     help="Set a key of the spec, such as train.epochs=5 or graph.h1.size=64; the value "
     "is YAML. Can be repeated; of one key, the last value counts.",
 )
-endpoints_option = click.option(
+endpoints_option = grouped_option(
+    "Machines and connections",
     "--endpoints",
     type=Pairs("NODE=HOST:PORT", "worker:0=127.0.0.1:4000", ".+", str),
     envvar="PLACER_ENDPOINTS",
@@ -174,7 +178,8 @@ endpoints_option = click.option(
     "PLACER_ENDPOINTS.",
 )
 _hosts_file = click.Path(exists=True, dir_okay=False, path_type=Path)
-hosts_option = click.option(
+hosts_option = grouped_option(
+    "Machines and connections",
     "--hosts",
     metavar="FILE",
     type=_hosts_file,
@@ -194,7 +199,8 @@ def _note_elsewhere(
     return hosts
 
 
-launch_hosts_option = click.option(
+launch_hosts_option = grouped_option(
+    "Machines and connections",
     "--hosts",
     metavar="FILE",
     type=_hosts_file,
@@ -225,7 +231,8 @@ def _set_data(
     return folder
 
 
-data_option = click.option(
+data_option = grouped_option(
+    "Machines and connections",
     "--data",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
@@ -233,12 +240,14 @@ data_option = click.option(
     help="The folder of the data on the machine of a node, instead of the folder of the "
     "spec. By default PLACER_DATA.",
 )
-single_process_option = click.option(
+single_process_option = grouped_option(
+    "Model",
     "--single-process",
     is_flag=True,
     help="Compile the whole model for one process, as a reference for any placement.",
 )
-code_option = click.option(
+code_option = grouped_option(
+    "Model",
     "--no-code",
     "code",
     is_flag=True,
@@ -263,7 +272,8 @@ class NameList(click.ParamType[tuple[str, ...]]):
         return names
 
 
-outputs_option = click.option(
+outputs_option = grouped_option(
+    "Model",
     "--outputs",
     type=NameList(),
     help="The values that predictions return, instead of predict.outputs of the spec, "
@@ -274,7 +284,8 @@ outputs_option = click.option(
 def trained_model_options(command: Function) -> Function:
     """Add what names a trained model: a build or a spec, its parameters, and some of its
     outputs."""
-    params = click.option(
+    params = grouped_option(
+        "Model",
         "--params",
         required=True,
         metavar="PATH",
@@ -282,7 +293,8 @@ def trained_model_options(command: Function) -> Function:
         help="The parameters: a file, as --save-params writes it, a checkpoint, or a "
         "folder of checkpoints, of which the last good one is taken.",
     )
-    outputs = click.option(
+    outputs = grouped_option(
+        "Model",
         "--outputs",
         type=NameList(),
         default=(),
@@ -326,7 +338,8 @@ def some_run_options(*names: str) -> Callable[[Function], Function]:
 
 def _run_option(option: Option) -> Callable[[Function], Function]:
     is_flag = option.default is False
-    return click.option(
+    return grouped_option(
+        option.group,
         option.flag,
         is_flag=is_flag,
         type=None if is_flag else _type_of(option),

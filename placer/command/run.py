@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from placer.command.console import echo
+from placer.command.option_groups import GroupedCommand, grouped_option
 from placer.command.options import (
     data_option,
     endpoints_option,
@@ -18,9 +19,10 @@ from placer.command.options import (
 from placer.errors import PlacerError
 
 
-@click.command("run", short_help="Run one node of a build.")
+@click.command("run", cls=GroupedCommand, short_help="Run one node of a build.")
 @given_build_argument
-@click.option(
+@grouped_option(
+    "Run",
     "--node",
     required=True,
     metavar="NAME:ID",
@@ -28,7 +30,8 @@ from placer.errors import PlacerError
 )
 @endpoints_option
 @hosts_option
-@click.option(
+@grouped_option(
+    "Machines and connections",
     "--bind",
     metavar="HOST:PORT",
     help="The address to listen at, if it is not the one by which the others know this "

@@ -11,15 +11,21 @@ import click
 
 from placer.command.console import echo
 from placer.command.launch import launch_options, run_build
+from placer.command.option_groups import GroupedCommand, grouped_option
 from placer.command.options import compile_options, spec_argument
 
 BUILD = "build"
 """The folder of the build in the folder of a run."""
 
 
-@click.command("train", short_help="Compile a spec, and run it on this machine.")
+@click.command(
+    "train",
+    cls=GroupedCommand,
+    short_help="Compile a spec, and run it on this machine.",
+)
 @spec_argument
-@click.option(
+@grouped_option(
+    "Run",
     "--out",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),

@@ -7,6 +7,7 @@ from pathlib import Path
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.checkpoint.folder import check_continues
 from placer.errors import PlacerError
+from placer.launcher.remote import Hosts, remote_endpoints
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.run.checkpoint_settings import (
     checkpoint_folder,
@@ -15,10 +16,10 @@ from placer.runtime.run.checkpoint_settings import (
 from placer.runtime.run.options import OPTIONS, Options
 
 
-def check_launch(build: Path, options: Options, *, on_hosts: bool = False) -> Plan:
+def check_launch(build: Path, options: Options, *, hosts: Hosts | None = None) -> Plan:
     """Return the plan of a build; PlacerError if it must not be launched like this.
 
-    With `on_hosts`, the files of the options are on other machines, which check them.
+    With `hosts`, the files of the options are on other machines, which check them.
     """
     refuse_in_node("placer.launch")
     plan = read_plan(build)
@@ -26,7 +27,8 @@ def check_launch(build: Path, options: Options, *, on_hosts: bool = False) -> Pl
         raise PlacerError(f"the build '{build}' can only predict")
     spec = build / read_sources(build).spec
     refuse_at_import("placer.launch", spec.parent, plan.modules)
-    if on_hosts:
+    if hosts is not None:
+        remote_endpoints(plan, options, hosts)
         _check_start(options)
         _check_absolute(plan, options)
         return plan

@@ -98,7 +98,7 @@ def launch(
     folder, chosen = Path(build), read_options(options)
     if hosts is not None and not isinstance(hosts, Hosts):
         hosts = Hosts(Path(hosts))
-    plan = check_launch(folder, chosen, on_hosts=hosts is not None)
+    plan = check_launch(folder, chosen, hosts=hosts)
     if hosts is not None and (return_params or in_process):
         name = "return_params" if return_params else "in_process"
         raise PlacerError(f"'{name}' cannot be used with nodes on other machines")

@@ -61,13 +61,7 @@ def remote_starter(
 
     Raises PlacerError for hosts and keys that cannot be used.
     """
-    if hosts.data is not None and not hosts.data.is_absolute():
-        raise PlacerError(
-            f"--data names '{hosts.data}', which is relative to no folder of the machines",
-            hint="with --hosts, write an absolute path on these machines",
-        )
-    names = [node.name for node in plan.nodes]
-    endpoints = read_hosts(hosts.file, names, options.base_port)
+    endpoints = remote_endpoints(plan, options, hosts)
     ssh = _ssh_command(hosts.ssh, options.lost_after)
     delivery = write_delivery(build, plan, find_key(options.key) or new_key())
 
@@ -80,6 +74,18 @@ def remote_starter(
         return child
 
     return start
+
+
+def remote_endpoints(plan: Plan, options: Options, hosts: Hosts) -> dict[str, str]:
+    """Return the address of each node. Raises PlacerError for hosts that cannot be
+    used."""
+    if hosts.data is not None and not hosts.data.is_absolute():
+        raise PlacerError(
+            f"--data names '{hosts.data}', which is relative to no folder of the machines",
+            hint="with --hosts, write an absolute path on these machines",
+        )
+    names = [node.name for node in plan.nodes]
+    return read_hosts(hosts.file, names, options.base_port)
 
 
 def remote_command(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,8 +132,12 @@ def test_the_command_of_a_node_has_no_secret_and_is_quoted(tmp_path):
 
 def test_a_relative_path_of_other_machines_is_refused(tmp_path):
     build = compile_small(tmp_path, workers=1)
+    (tmp_path / "hosts.yaml").write_text("worker: host-a\nps: host-b\n")
+    hosts = Hosts(tmp_path / "hosts.yaml")
     with pytest.raises(PlacerError, match=r"^--save-params names 'p.safetensors'"):
-        check_launch(build, Options(save_params="p.safetensors"), on_hosts=True)
-    check_launch(build, Options(save_params="/no/p.safetensors"), on_hosts=True)
+        check_launch(build, Options(save_params="p.safetensors"), hosts=hosts)
+    check_launch(build, Options(save_params="/no/p.safetensors"), hosts=hosts)
+    with pytest.raises(PlacerError, match=r"^--data names 'rows'"):
+        check_launch(build, Options(), hosts=replace(hosts, data=Path("rows")))
     with pytest.raises(PlacerError, match="the folder '/no' does not exist"):
         check_launch(build, Options(save_params="/no/p.safetensors"))

@@ -37,6 +37,7 @@ class Option:
         name: as a keyword argument, such as `save_params`.
         default: False for a flag, None if there is nothing to use instead.
         text: what the option does, for `--help`.
+        group: where `--help` lists it.
         metavar: what `--help` prints for the value, if its type does not say it.
         low: the lowest value of a whole number.
         high: the highest value of a whole number.
@@ -51,6 +52,7 @@ class Option:
     name: str
     default: Any
     text: str
+    group: str
     metavar: str | None = None
     low: int | None = None
     high: int | None = None
@@ -103,8 +105,12 @@ class Option:
             )
 
 
-def _option(default: Any, text: str, **facts: Any) -> Any:
-    return field(default=default, metadata={"text": text, **facts})
+def _option(default: Any, group: str, text: str, **facts: Any) -> Any:
+    return field(default=default, metadata={"text": text, "group": group, **facts})
+
+
+_RUN, _CHECKPOINTS = "Run", "Checkpoints"
+_CONNECTIONS, _LIMITS = "Machines and connections", "Time limits"
 
 
 def _check_safetensors(path: str | Path) -> None:
@@ -130,21 +136,27 @@ class Options:
 
     steps: int | None = _option(
         None,
+        _RUN,
         "Run exactly N steps instead of the epochs of the spec.",
         metavar="N",
         low=1,
     )
     history: Path | None = _option(
-        None, "Write the metrics of each step to FILE, as JSON lines.", file="written"
+        None,
+        _RUN,
+        "Write the metrics of each step to FILE, as JSON lines.",
+        file="written",
     )
     save_params: Path | None = _option(
         None,
+        _RUN,
         "Write all parameters to FILE at the end, as safetensors.",
         file="written",
         parse=_check_safetensors,
     )
     init_params: Path | None = _option(
         None,
+        _RUN,
         "Start from the parameters of a safetensors file, of a checkpoint, or of the "
         "last good one in a folder of checkpoints.",
         metavar="PATH",
@@ -152,6 +164,7 @@ class Options:
     )
     checkpoint: Path | None = _option(
         None,
+        _CHECKPOINTS,
         "Save checkpoints in DIR: at the end, after Ctrl-C or SIGTERM, and as often as "
         "--checkpoint-every specifies.",
         metavar="DIR",
@@ -159,6 +172,7 @@ class Options:
     )
     checkpoint_every: str | None = _option(
         None,
+        _CHECKPOINTS,
         "Save a checkpoint every N steps, or at another interval: "
         f"{INTERVAL_FORM}. By default epoch.",
         metavar="INTERVAL",
@@ -166,12 +180,14 @@ class Options:
     )
     checkpoint_keep: int | None = _option(
         None,
+        _CHECKPOINTS,
         f"Keep the last N checkpoints, and the best one. By default {DEFAULT_KEEP}.",
         metavar="N",
         low=1,
     )
     resume: Path | None = _option(
         None,
+        _CHECKPOINTS,
         "Continue from a checkpoint, or from the last good one in a folder of "
         "checkpoints. The folder of --checkpoint may be empty: the run then starts.",
         metavar="DIR",
@@ -179,17 +195,20 @@ class Options:
     )
     partial: bool = _option(
         False,
+        _CHECKPOINTS,
         "With --resume: let parameters and optimizer states that the checkpoint does "
         "not have start from their initial values.",
     )
     grace: float = _option(
         30.0,
+        _LIMITS,
         "The time that all nodes have to reach the same step after Ctrl-C or SIGTERM, "
         "to save there.",
         seconds=True,
     )
     base_port: int | None = _option(
         None,
+        _CONNECTIONS,
         "The port of the first node, instead of that in a file of hosts; the others use "
         "the ports after it.",
         metavar="PORT",
@@ -198,21 +217,27 @@ class Options:
         for_threads=False,
     )
     join_timeout: float = _option(
-        600.0, "The longest that a node waits for the others to start.", seconds=True
+        600.0,
+        _LIMITS,
+        "The longest that a node waits for the others to start.",
+        seconds=True,
     )
     deadline: float = _option(
         600.0,
+        _LIMITS,
         "The longest that a node waits for a message from a live peer.",
         seconds=True,
     )
     lost_after: float = _option(
         60.0,
+        _LIMITS,
         "The silence after which a node counts as lost, which ends the run. It is named "
         "after 8 s.",
         seconds=True,
     )
     transport: str = _option(
         "auto",
+        _CONNECTIONS,
         "The transport between nodes: shared memory or TCP. `auto` is "
         "the value of PLACER_TRANSPORT, or else shared memory on one machine.",
         choices=CHOICES,
@@ -220,6 +245,7 @@ class Options:
     )
     key: Path | None = _option(
         None,
+        _CONNECTIONS,
         "The key of the run, as `placer key new` writes it: for connections between "
         "machines. By default PLACER_KEY_FILE names it.",
         file="read",
@@ -227,13 +253,16 @@ class Options:
     )
     insecure_network: bool = _option(
         False,
+        _CONNECTIONS,
         "Do not encrypt connections between machines, on a network that does so itself. "
         "Each connection is still authenticated with the key when it begins.",
         for_threads=False,
     )
-    emulate: bool = _option(False, "Use CPU devices in place of all accelerators.")
+    emulate: bool = _option(
+        False, _RUN, "Use CPU devices in place of all accelerators."
+    )
     debug_nans: bool = _option(
-        False, "Find the first op that produces NaN, by running op by op (slow)."
+        False, _RUN, "Find the first op that produces NaN, by running op by op (slow)."
     )
 
     def __post_init__(self) -> None:
