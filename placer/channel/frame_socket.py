@@ -2,7 +2,7 @@
 
 Any thread may send frames; one thread at a time may receive them. Sending never blocks:
 what finds no room is queued, as views of the arrays that are sent. Small frames are
-received together into a buffer; the body of a PIECE is received where its message wants
+received together into a buffer; the bytes of a piece are received where its message wants
 it. Over a unix socket a frame may bring a file descriptor.
 """
 
@@ -17,12 +17,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from placer.channel.frame_bodies import InvalidFrame
-from placer.channel.frames import HEADER_BYTES, MAX_BODY, Header, Kind, read_header
+from placer.channel import frames
+from placer.channel.frames import MAX_FRAME, Frame, InvalidFrame
 from placer.memory.arena import Arena
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FIRST_BUFFER: Final = 4 << 10
 """Bytes of the receive buffer of a connection that has not identified itself."""
 MAX_HELLO: Final = 64 << 10
-"""Bytes of the body of a frame of such a connection at most."""
+"""Bytes of a frame of such a connection at most."""
 BUFFER: Final = 256 << 10
 """Bytes of a receive buffer after that. Arrays of inline messages are views of it, and
 it is freed with the last of them."""
@@ -48,19 +48,6 @@ _FILE: Final = array.array("i", [0]).itemsize
 _FILE_SPACE: Final = socket.CMSG_SPACE(_FILE)
 
 Buffer = bytes | memoryview
-
-
-class Frame(NamedTuple):
-    """A frame that has arrived, as a view of a buffer that the next call of `receive`
-    overwrites, unless `keep` is called first. That of a PIECE is its header only."""
-
-    header: Header
-    data: memoryview[int]
-
-    @property
-    def body(self) -> memoryview[int]:
-        """The body of the frame."""
-        return self.data[HEADER_BYTES:]
 
 
 class FrameSocket:
@@ -91,7 +78,7 @@ class FrameSocket:
         self._files: deque[int] = deque()  # that have arrived
         self._arena = arena
         self._buffer = arena.allocate(np.uint8, (FIRST_BUFFER,)).data
-        self._max_body = MAX_HELLO
+        self._max_frame = MAX_HELLO
         self._floor = 0  # what is below is in use
         self._start = self._stop = 0  # of the bytes that have not been handled
         self._targets: deque[memoryview[int]] = deque()
@@ -103,7 +90,7 @@ class FrameSocket:
         The peer has identified itself: frames of any length are accepted.
         """
         with self._lock:
-            self._max_body = MAX_BODY
+            self._max_frame = MAX_FRAME
             self._epoll = epoll
             # Writable at once: what `next` has to return already is looked at then.
             self.full = True
@@ -295,30 +282,28 @@ class FrameSocket:
         if len(self._files) > MAX_FILES:
             raise InvalidFrame("files that no frame brings")
 
-    def next(self) -> Frame | None:
-        """Return the next frame that has arrived whole; None if there is none, or until
-        the bytes that were asked for by `fill` have arrived.
+    def next(self) -> tuple[Frame, memoryview[int]] | None:
+        """Return the next frame that has arrived whole, and its payload; None if there is
+        none, or until the bytes that were asked for by `fill` have arrived.
 
-        Raises InvalidFrame for a header that no frame has.
+        The payload is a view of a buffer that the next call of `receive` overwrites,
+        unless `keep` is called first. Raises InvalidFrame for what is no frame.
         """
         if not self.filled:
             return None
-        start, available = self._start, self._stop - self._start
-        needed = HEADER_BYTES
-        if available >= needed:
-            header = read_header(self._buffer[start : start + needed], self._max_body)
-            if header.kind is not Kind.PIECE:
-                needed += header.length
-            if available >= needed:
-                self._start += needed
-                return Frame(header, self._buffer[start : self._start])
-        if not available:
+        arrived = self._buffer[self._start : self._stop]
+        needed = frames.size_of(arrived, self._max_frame)
+        if needed <= len(arrived):
+            self._start += needed
+            return frames.decode(arrived[:needed])
+        if not arrived:
             self._start = self._stop = self._floor
         self._make_room(max(needed, AHEAD))
         return None
 
     def fill(self, views: Sequence[memoryview[int]]) -> None:
-        """Receive the body of a PIECE into views, which have its length together.
+        """Receive the bytes that follow a `Piece` into views, which have its length
+        together.
 
         `filled` is true once it has arrived.
         """
@@ -351,7 +336,7 @@ class FrameSocket:
         if len(self._buffer) - self._start >= needed:
             return
         rest = self._buffer[self._start : self._stop]
-        least = BUFFER if self._max_body == MAX_BODY else FIRST_BUFFER
+        least = BUFFER if self._max_frame == MAX_FRAME else FIRST_BUFFER
         buffer = self._arena.allocate(np.uint8, (max(least, needed),)).data
         buffer[: len(rest)] = rest
         self._buffer, self._floor = buffer, 0

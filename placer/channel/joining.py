@@ -6,7 +6,7 @@ one listens on this machine, and else over TCP, with TLS if there is a key. Then
 1. the listening node sends WELCOME, with a nonce. Under TLS the other one has been
    checked by then, and knows it by that;
 2. the connecting node sends HELLO: who it is, with a nonce of its own;
-3. the listening node answers with its HELLO, or says in REFUSED why it does not;
+3. the listening node answers with its HELLO, or says in REFUSAL why it does not;
 4. the connecting node is connected, and sends BEAT. The listening node is connected only
    when that has come: the connection may have waited so long to be accepted that the
    other node gave it up and made another one.
@@ -40,9 +40,8 @@ from msgspec.structs import replace
 
 from placer.channel import frames, sockets
 from placer.channel.endpoint import Endpoint
-from placer.channel.frame_bodies import Greeting, InvalidFrame, Refused, encode
-from placer.channel.frame_socket import Frame, FrameSocket
-from placer.channel.frames import Kind
+from placer.channel.frame_socket import FrameSocket
+from placer.channel.frames import NONCE_BYTES, Frame, Hello, InvalidFrame, Refused
 from placer.channel.keys import Key
 from placer.channel.resolver import Resolver
 from placer.memory.arena import Arena
@@ -59,7 +58,6 @@ MAX_CONNECTING: Final = 16
 of `HELLO_TIMEOUT`, also where many nodes begin at once."""
 MAX_RETRY: Final = 1.0
 """Seconds between two attempts to connect to a peer at most."""
-NONCE_BYTES: Final = 32
 LISTENER, CONNECTOR = "listener", "connector"
 
 
@@ -74,7 +72,7 @@ class _Pending:
     certified: str | None = None  # the node whose certificate it has
     nonce: bytes = b""  # ours
     other_nonce: bytes = b""  # of the listener, if we have connected
-    greeting: Greeting | None = None  # of the peer
+    hello: Hello | None = None  # of the peer
     answered: bool = False  # it connected to us, and we have answered its HELLO
     connects: bool = False  # we have connected to it
 
@@ -104,10 +102,10 @@ class Peers(Protocol):
         """Whether it is final what was received of a peer; ends its connection if there
         still is one."""
 
-    def greet(self, peer: str) -> Greeting:
+    def greet(self, peer: str) -> Hello:
         """Return the greeting for a peer, whose position is final."""
 
-    def check(self, greeting: Greeting) -> None:
+    def check(self, hello: Hello) -> None:
         """Raise Refused unless a greeting is of a peer of this run."""
 
 
@@ -116,7 +114,7 @@ class Established(NamedTuple):
 
     peer: str
     socket: FrameSocket
-    greeting: Greeting
+    hello: Hello
 
 
 @dataclass(eq=False)
@@ -274,7 +272,7 @@ class Joining:
         for pending in [*self._pending.values()]:
             if pending.until < now:
                 self._refuse(pending, "it does not answer")
-            elif pending.greeting is not None and not pending.answered:
+            elif pending.hello is not None and not pending.answered:
                 self._answer(pending)
 
     def close(self, last: bytes) -> None:
@@ -336,7 +334,7 @@ class Joining:
         if pending.peer is not None and why:
             self.reasons[pending.peer] = why
         if tell and pending.framed is not None:
-            pending.framed.put(frames.text_frame(Kind.REFUSED, why.encode()))
+            pending.framed.put(frames.encode(frames.Refusal(why)))
             pending.framed.finish()
         del self._pending[pending.stream.fileno()]
         pending.close()
@@ -349,9 +347,9 @@ class Joining:
         assert framed is not None
         try:
             framed.receive()
-            frame = framed.next()
-            if frame is not None:
-                return self._on_frame(frame, pending)
+            arrived = framed.next()
+            if arrived is not None:
+                return self._on_frame(arrived[0], pending)
             if framed.ended:
                 self._refuse(pending, _end(framed.error))
         except Refused as why:
@@ -388,76 +386,77 @@ class Joining:
         pending.framed = FrameSocket(pending.stream, self.arena)
         pending.nonce = secrets.token_bytes(NONCE_BYTES)
         if not pending.connects:
-            pending.framed.put(frames.text_frame(Kind.WELCOME, pending.nonce))
+            pending.framed.put(frames.encode(frames.Welcome(pending.nonce)))
 
     def _on_frame(self, frame: Frame, pending: _Pending) -> Established | None:
-        kind, framed = frame.header.kind, pending.framed
+        framed = pending.framed
         assert framed is not None
-        if pending.connects and kind is Kind.REFUSED:
-            why = bytes(frames.read_text(frame.header, frame.body))[:200]
-            text = why.decode(errors="replace")
-            raise Refused(f"it refuses this node: {text}")
+        if pending.connects and isinstance(frame, frames.Refusal):
+            raise Refused(f"it refuses this node: {frame.why[:200]}")
         if pending.connects and not pending.other_nonce:
-            if kind is not Kind.WELCOME or frame.header.a != NONCE_BYTES:
+            if not isinstance(frame, frames.Welcome):
                 raise InvalidFrame("kind")
-            pending.other_nonce = bytes(frames.read_text(frame.header, frame.body))
+            pending.other_nonce = frame.nonce
             self._send_hello(pending)
             return None
-        expected = Kind.BEAT if pending.answered else Kind.HELLO
-        if kind is not expected:
-            raise InvalidFrame("kind")
-        if not pending.answered:
-            pending.greeting = self._greeting(frame, pending)
+        if pending.answered:
+            if not isinstance(frame, frames.Beat):
+                raise InvalidFrame("kind")
+        else:
+            if not isinstance(frame, Hello):
+                raise InvalidFrame("kind")
+            self._check(frame, pending)
+            pending.hello = frame
             if not pending.connects:
-                pending.peer = pending.greeting.hello.node
+                pending.peer = frame.identity.node
                 self._answer(pending)
                 return None
-        assert pending.greeting is not None
+        assert pending.hello is not None
         assert pending.peer is not None
         del self._pending[framed.fd]
         self.epoll.unregister(framed.fd)
         self.reasons.pop(pending.peer, None)
         self._attempts.pop(pending.peer, None)
-        return Established(pending.peer, framed, pending.greeting)
+        return Established(pending.peer, framed, pending.hello)
 
-    def _greeting(self, frame: Frame, pending: _Pending) -> Greeting:
-        """Return the greeting of a peer of this run: the expected one if this node has
-        connected to it, and one that has no other connection."""
-        greeting = frames.decode_greeting(frame.header, frame.body)
-        node = greeting.hello.node
+    def _check(self, hello: Hello, pending: _Pending) -> None:
+        """Raise Refused unless a greeting is of a peer of this run: the expected one if
+        this node has connected to it, and one that has no other connection."""
+        node = hello.identity.node
         if self.key is not None:
             role = LISTENER if pending.connects else CONNECTOR
-            code = self._code(role, greeting, pending)
-            if not hmac.compare_digest(code, greeting.mac):
+            code = self._code(role, hello, pending)
+            if not hmac.compare_digest(code, hello.mac):
                 raise Refused("it has another key")
         may_connect = not pending.connects and node > self.node
         if not (may_connect or node == pending.peer) or node not in self.endpoints:
             raise Refused("it is no neighbour")
         if pending.certified not in (None, node):
             raise Refused("it has the certificate of another node")
-        self.peers.check(greeting)
+        self.peers.check(hello)
         others = {p.peer for p in self._pending.values() if p is not pending}
         if node in others:
             raise Refused("it has another connection")
-        return greeting
 
     def _send_hello(self, pending: _Pending) -> None:
         assert pending.framed is not None
         assert pending.peer is not None
-        greeting = replace(self.peers.greet(pending.peer), nonce=pending.nonce)
+        hello = replace(self.peers.greet(pending.peer), nonce=pending.nonce)
         if self.key is not None:
             role = CONNECTOR if pending.connects else LISTENER
-            greeting = replace(greeting, mac=self._code(role, greeting, pending))
-        pending.framed.put(frames.greeting_frame(greeting))
+            hello = replace(hello, mac=self._code(role, hello, pending))
+        pending.framed.put(frames.encode(hello))
 
-    def _code(self, role: str, greeting: Greeting, pending: _Pending) -> bytes:
+    def _code(self, role: str, hello: Hello, pending: _Pending) -> bytes:
         """Return the authentication code of a greeting of the sender with this role."""
         assert self.key is not None
         listener, connector = pending.other_nonce, pending.nonce
         if not pending.connects:
             listener = pending.nonce
-            connector = (pending.greeting or greeting).nonce
-        message = encode([role, listener, connector, replace(greeting, mac=b"")])
+            connector = (pending.hello or hello).nonce
+        message = frames.to_msgpack(
+            [role, listener, connector, replace(hello, mac=b"")]
+        )
         return hmac.digest(self.key.derive("hello"), message, sha256)
 
     def _answer(self, pending: _Pending) -> None:

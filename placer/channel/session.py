@@ -17,12 +17,20 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from placer.channel import frame_bodies, frames
+from placer.channel import frames
 from placer.channel.cause import Aborted, Cause
+from placer.channel.contents import describe_arrays
 from placer.channel.endpoint import parse_endpoint, show_endpoint
-from placer.channel.frame_bodies import Greeting, Hello, InvalidFrame, Refused
 from placer.channel.frame_socket import FrameSocket
-from placer.channel.frames import CLEAR, DEMAND, INLINE, Kind, describe_arrays
+from placer.channel.frames import (
+    INLINE,
+    Abort,
+    Hello,
+    Identity,
+    InvalidFrame,
+    Reference,
+    Refused,
+)
 from placer.channel.joining import Joining
 from placer.channel.keys import Key as Secret
 from placer.channel.link import MAX_EAGER, Link
@@ -177,10 +185,10 @@ class Session(Channel):
         self._frames.register(self._eventfd, select.EPOLLIN)
         self.mailbox.reader = self
         self.mailbox.status_of = self.status_of
-        self.mailbox.send_probe = lambda peer, *probe: self.links[peer].send_probe(
-            *probe
+        self.mailbox.send_probe = lambda peer, *probe: self.links[peer].tell(
+            frames.Probe(*probe)
         )
-        self.mailbox.send_demand = lambda peer: self.links[peer].send_beat(flags=DEMAND)
+        self.mailbox.send_demand = lambda peer: self.links[peer].tell(frames.Demand())
         self._thread = threading.Thread(
             target=self._run, name=f"placer channel of {node}", daemon=True
         )
@@ -274,22 +282,15 @@ class Session(Channel):
             raise RunError(f"{self.node}: the channel has not joined its peers yet")
 
     def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
-        contents = describe_arrays(key, arrays, self._references(to, arrays))
         link = self.links.get(to)
+        references: tuple[Reference, ...] = ()
+        if link is not None and link.socket.is_unix:  # the peer can map them
+            references = self._regions.find(arrays)
+        contents = describe_arrays(arrays, references)
         ask = link.send_beat if link is not None else None
-        nbytes = contents.arrays.total
-        self.mailbox.reserve(to, key, nbytes, contents.copied_nbytes, ask)
+        self.mailbox.reserve(to, key, contents.nbytes, contents.copied_nbytes, ask)
         assert link is not None
-        link.send(contents, arrays)
-
-    def _references(
-        self, to: str, arrays: list[Array]
-    ) -> Mapping[int, tuple[int, int]]:
-        """Return the places of arrays that the peer can map."""
-        link = self.links.get(to)
-        if link is None or not link.socket.is_unix:
-            return {}
-        return self._regions.find(arrays)
+        link.send(key, contents, arrays)
 
     def _on_credit(self, source: str, total: int) -> None:
         """Acknowledge what the program received, now or with the next heartbeat."""
@@ -327,7 +328,7 @@ class Session(Channel):
         for link in list(self.links.values()):
             if not link.is_delivered and link.peer not in self.mailbox.departed:
                 # Its program may receive that later.
-                link.send_beat(flags=CLEAR)
+                link.tell(frames.Clear())
         self.mailbox.change_needs()
         # A failure ends the flush; the caller finds it in `aborted`.
         with suppress(Aborted):
@@ -403,9 +404,9 @@ class Session(Channel):
             self._unreported.append(cause)
             self._wake()
 
-    def _hello(self, sender: str, receiver: str) -> Hello:
-        """Return the body of the HELLO from one node to another."""
-        return Hello(self._job, self._build, sender, receiver, self._names)
+    def _identity(self, sender: str, receiver: str) -> Identity:
+        """Return who the sender of a `Hello` is."""
+        return Identity(self._job, self._build, sender, receiver, self._names)
 
     def _wake(self) -> None:
         """End `_poll` and every wait of the program for a frame."""
@@ -416,7 +417,7 @@ class Session(Channel):
     def _broadcast_abort(self, cause: Cause) -> None:
         # `_add_link` serves the peers that connect later.
         for link in list(self.links.values()):
-            link.socket.put(_abort_frame(cause))
+            link.socket.put(frames.encode(Abort.of(cause)))
 
     def _run(self) -> None:
         due = beat_due = 0.0
@@ -470,29 +471,27 @@ class Session(Channel):
                 break
         self.mailbox.notify()
 
-    def _on_established(
-        self, peer: str, socket: FrameSocket, greeting: Greeting
-    ) -> None:
+    def _on_established(self, peer: str, socket: FrameSocket, hello: Hello) -> None:
         """Serve a peer that is connected now, for the first time or again."""
-        self._incarnations[peer] = greeting.incarnation
+        self._incarnations[peer] = hello.incarnation
         self._report_peers(self._peers.hear(peer, time.monotonic()))
         link = self.links.get(peer)
         if link is None:
-            link = self._add_link(peer, socket, greeting.window)
+            link = self._add_link(peer, socket, hello.window)
         else:
             del self._links_by_fd[link.socket.fd]
             try:
-                link.reconnect(socket, greeting.expected, dict(greeting.incomplete))
+                link.reconnect(socket, hello)
             except InvalidFrame as why:
                 socket.close()
                 link.lose(f"sent an invalid frame: {why}")
                 return
             if self._flushing:  # the request may have been lost with the connection
-                link.send_beat(flags=CLEAR)
+                link.tell(frames.Clear())
         # A thread that aborts sets the cause first and reads `links` second; here the
         # order is the reverse, so that the peer gets the cause from one of the two.
         if self.aborted is not None:
-            socket.put(_abort_frame(self.aborted))
+            socket.put(frames.encode(Abort.of(self.aborted)))
         self._links_by_fd[socket.fd] = link
         self._epoll.register(socket.fd, _ENDED)
         socket.serve(self._frames)
@@ -527,7 +526,7 @@ class Session(Channel):
             own = self._own_status.status(
                 self.describe(), self.mailbox.waiting(), self.status_of, now
             )
-            status = frames.text_frame(Kind.STATUS, frame_bodies.encode_status(own))
+            status = frames.encode(frames.Status(own))
         for link in self.links.values():
             if link.heard:
                 link.heard = False
@@ -573,21 +572,21 @@ class Session(Channel):
         self._drain()
         return link.ended
 
-    def greet(self, peer: str) -> Greeting:
+    def greet(self, peer: str) -> Hello:
         """Return the greeting for a peer."""
-        hello, link = self._hello(self.node, peer), self.links.get(peer)
+        identity, link = self._identity(self.node, peer), self.links.get(peer)
         expected, incomplete = (1, []) if link is None else link.position()
-        return Greeting(hello, self._window, self._incarnation, expected, incomplete)
+        return Hello(identity, self._window, self._incarnation, expected, incomplete)
 
-    def check(self, greeting: Greeting) -> None:
+    def check(self, hello: Hello) -> None:
         """Check who has sent a greeting."""
-        peer = greeting.hello.node
-        theirs, ours = greeting.hello, self._hello(peer, self.node)
+        peer = hello.identity.node
+        theirs, ours = hello.identity, self._identity(peer, self.node)
         if theirs.build != ours.build:
             raise Refused("it has another build")
         if theirs != ours:
             raise Refused("it is of another run")
-        if self._incarnations.get(peer, greeting.incarnation) != greeting.incarnation:
+        if self._incarnations.get(peer, hello.incarnation) != hello.incarnation:
             self._fail(Cause(peer, f"seen from {self.node}", "was restarted"))
             raise Refused("it was restarted")
         link = self.links.get(peer)
@@ -600,7 +599,7 @@ class Session(Channel):
         # discards what it has not sent. After a failure, `_broadcast_abort` has sent
         # ABORT already.
         cause = self.aborted
-        last = frames.frame(Kind.GOODBYE) if cause is None else _abort_frame(cause)
+        last = frames.encode(frames.Goodbye() if cause is None else Abort.of(cause))
         until = time.monotonic() + CLOSE_LINGER
         for link in self.links.values():
             if cause is None:
@@ -619,7 +618,3 @@ class Session(Channel):
             self._epoll.close()
             self._frames.close()
             os.close(self._eventfd)
-
-
-def _abort_frame(cause: Cause) -> bytes:
-    return frames.text_frame(Kind.ABORT, frame_bodies.encode_cause(cause))
