@@ -459,10 +459,7 @@ class Session(Channel):
             elif fd in self._links_by_fd:
                 self._drain()
             elif fd != self._eventfd:
-                established = self._joining.on_event(fd)
-                if established is not None:
-                    self._on_established(*established)
-                    self._joining.connect(time.monotonic())  # to another one
+                self._joining.on_event(fd)
 
     def _drain(self) -> None:
         """Handle what has arrived, unless another thread does that."""
@@ -470,32 +467,6 @@ class Session(Channel):
             if not self.mailbox.read():
                 break
         self.mailbox.notify()
-
-    def _on_established(self, peer: str, socket: FrameSocket, hello: Hello) -> None:
-        """Serve a peer that is connected now, for the first time or again."""
-        self._incarnations[peer] = hello.incarnation
-        self._report_peers(self._peers.hear(peer, time.monotonic()))
-        link = self.links.get(peer)
-        if link is None:
-            link = self._add_link(peer, socket, hello.window)
-        else:
-            del self._links_by_fd[link.socket.fd]
-            try:
-                link.reconnect(socket, hello)
-            except InvalidFrame as why:
-                socket.close()
-                link.lose(f"sent an invalid frame: {why}")
-                return
-            if self._flushing:  # the request may have been lost with the connection
-                link.tell(frames.Clear())
-        # A thread that aborts sets the cause first and reads `links` second; here the
-        # order is the reverse, so that the peer gets the cause from one of the two.
-        if self.aborted is not None:
-            socket.put(frames.encode(Abort.of(self.aborted)))
-        self._links_by_fd[socket.fd] = link
-        self._epoll.register(socket.fd, _ENDED)
-        socket.serve(self._frames)
-        self._drain()
 
     def _add_link(self, peer: str, socket: FrameSocket, window: int) -> Link:
         self.mailbox.set_bound(peer, window)
@@ -548,10 +519,10 @@ class Session(Channel):
             what = f"lost: no heartbeat for {self._lost_after:g} s"
             self.links[event.peer].lose(what)
 
-    # What `joining` asks; run by the session's thread. See `joining.Peers`.
+    # What `joining` asks; run by the session's thread.
 
     def needs_connection(self, peer: str) -> bool:
-        """Whether a peer is to be connected."""
+        """Whether there is no connection to a peer, and there should be one."""
         link = self.links.get(peer)
         if link is None:
             return True
@@ -559,12 +530,9 @@ class Session(Channel):
             return False
         return link.ended and peer not in self.mailbox.departed
 
-    def is_remote(self, peer: str) -> bool:
-        """Whether a peer was connected over TCP before."""
-        return peer in self.links
-
     def has_position(self, peer: str) -> bool:
-        """Whether the old connection to a peer has ended."""
+        """Whether it is final what was received of a peer; ends its connection if there
+        still is one."""
         link = self.links.get(peer)
         if link is None or link.ended:
             return True
@@ -572,14 +540,16 @@ class Session(Channel):
         self._drain()
         return link.ended
 
-    def greet(self, peer: str) -> Hello:
-        """Return the greeting for a peer."""
+    def greet(self, peer: str, nonce: bytes) -> Hello:
+        """Return the greeting for a peer, whose position is final."""
         identity, link = self._identity(self.node, peer), self.links.get(peer)
         expected, incomplete = (1, []) if link is None else link.position()
-        return Hello(identity, self._window, self._incarnation, expected, incomplete)
+        return Hello(
+            identity, self._window, self._incarnation, expected, incomplete, nonce
+        )
 
     def check(self, hello: Hello) -> None:
-        """Check who has sent a greeting."""
+        """Raise Refused unless a greeting is of a peer of this run."""
         peer = hello.identity.node
         theirs, ours = hello.identity, self._identity(peer, self.node)
         if theirs.build != ours.build:
@@ -592,6 +562,32 @@ class Session(Channel):
         link = self.links.get(peer)
         if peer in self.mailbox.departed or (link and link.socket.is_unix):
             raise Refused("it has another connection")
+
+    def connected(self, peer: str, socket: FrameSocket, hello: Hello) -> None:
+        """Serve a peer that is connected now, for the first time or again."""
+        self._incarnations[peer] = hello.incarnation
+        self._report_peers(self._peers.hear(peer, time.monotonic()))
+        link = self.links.get(peer)
+        if link is None:
+            link = self._add_link(peer, socket, hello.window)
+        else:
+            del self._links_by_fd[link.socket.fd]
+            try:
+                link.reconnect(socket, hello)
+            except InvalidFrame as why:
+                socket.close()
+                link.lose(f"sent an invalid frame: {why}")
+                return
+            if self._flushing:  # the request may have been lost with the connection
+                link.tell(frames.Clear())
+        # A thread that aborts sets the cause first and reads `links` second; here the
+        # order is the reverse, so that the peer gets the cause from one of the two.
+        if self.aborted is not None:
+            socket.put(frames.encode(Abort.of(self.aborted)))
+        self._links_by_fd[socket.fd] = link
+        self._epoll.register(socket.fd, _ENDED)
+        socket.serve(self._frames)
+        self._drain()
 
     def _close_sockets(self) -> None:
         # The order matters. GOODBYE goes behind all other frames. Then each side waits

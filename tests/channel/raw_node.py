@@ -125,7 +125,7 @@ class RawNode:
         rest = {"window": 64 << 20, "incarnation": 7, "nonce": NONCE, **fields}
         hello = Hello(Identity(**identity), **rest)
         if self.key is not None and "mac" not in fields:
-            code = frames.to_msgpack(["connector", welcome, hello.nonce, hello])
+            code = frames.to_msgpack([welcome, hello.nonce, hello])
             mac = hmac.digest(self.key.derive("hello"), code, sha256)
             hello = replace(hello, mac=mac)
         return encode(hello)
