@@ -60,19 +60,16 @@ class FrameSocket:
         broken: whether it accepts nothing ever again.
         ended: whether nothing arrives any more.
         error: why it ended, if the system or TLS said why.
-        filled: whether the bytes that were asked for by `fill` have arrived.
     """
 
     def __init__(self, connection: socket.socket | TlsStream, arena: Arena) -> None:
-        connection.setblocking(False)
         self.fd = connection.fileno()
         self.is_unix = connection.family == socket.AF_UNIX
         self.full = self.broken = self.ended = False
         self.error: OSError | None = None
-        self.filled = True
         self._socket = connection
         self._epoll: select.epoll | None = None  # that reports what may be done
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._queue: deque[Buffer] = deque()
         self._files_to_send: deque[tuple[Buffer, int]] = deque()
         self._files: deque[int] = deque()  # that have arrived
@@ -107,12 +104,9 @@ class FrameSocket:
     def leave(self) -> None:
         """Have `epoll` report nothing more."""
         with self._lock:
-            self._leave()
-
-    def _leave(self) -> None:
-        if self._epoll is not None:
-            self._epoll.unregister(self.fd)
-            self._epoll = None
+            if self._epoll is not None:
+                self._epoll.unregister(self.fd)
+                self._epoll = None
 
     # Sending.
 
@@ -156,13 +150,15 @@ class FrameSocket:
 
     def linger(self, until: float) -> None:
         """Send what was queued, waiting for room until the monotonic time `until`."""
-        room = select.poll()
-        room.register(self.fd, select.POLLOUT)
-        while self.has_queued:
-            left = until - time.monotonic()
-            if left <= 0 or not room.poll(left * 1000):
-                return
+        while self.has_queued and self._wait(select.POLLOUT, until):
             self.flush()
+
+    def _wait(self, event: int, until: float) -> bool:
+        """Wait for an event until a monotonic time; return whether it has come."""
+        poll = select.poll()
+        poll.register(self.fd, event)
+        left = until - time.monotonic()
+        return left > 0 and bool(poll.poll(left * 1000))
 
     def _send(self) -> None:
         queue = self._queue
@@ -204,6 +200,11 @@ class FrameSocket:
     # Receiving.
 
     @property
+    def filled(self) -> bool:
+        """Whether the bytes that were asked for by `fill` have arrived."""
+        return not self._targets
+
+    @property
     def holds_bytes(self) -> bool:
         """Whether bytes were received that the system does not report any more."""
         return not isinstance(self._socket, socket.socket) and self._socket.holds_bytes
@@ -230,23 +231,24 @@ class FrameSocket:
             self.error = error
             count = 0
         if not count:
-            with self._lock:
-                self.ended = True
-                self._leave()
+            self.ended = True
+            self.leave()
             return False
-        is_full = count == room
+        self._stop += self._fill_targets(count)
+        self._set_low_water()
+        return count == room
+
+    def _fill_targets(self, count: int) -> int:
+        """Note that bytes have arrived; return how many are behind the targets."""
+        targets = self._targets
         while targets and count:
             first = targets[0]
             if count < len(first):
                 targets[0] = first[count:]
-                break
+                return 0
             count -= len(first)
             targets.popleft()
-        else:
-            self._stop += count
-        self.filled = not targets
-        self._set_low_water()
-        return is_full
+        return count
 
     def _set_low_water(self) -> None:
         """Have the system report the socket once much of the rest of a piece is there."""
@@ -303,22 +305,15 @@ class FrameSocket:
 
     def fill(self, views: Sequence[memoryview[int]]) -> None:
         """Receive the bytes that follow a `Piece` into views, which have its length
-        together.
-
-        `filled` is true once it has arrived.
-        """
-        targets = self._targets = deque(views)
-        while targets and self._start < self._stop:
-            first = targets[0]
-            count = min(len(first), self._stop - self._start)
-            first[:count] = self._buffer[self._start : self._start + count]
-            self._start += count
-            if count < len(first):
-                targets[0] = first[count:]
-            else:
-                targets.popleft()
-        self.filled = not targets
-        if targets:  # the next frame starts aligned
+        together."""
+        self._targets = deque(views)
+        while self._targets and self._start < self._stop:
+            first = self._targets[0]
+            part = self._buffer[self._start : self._stop][: len(first)]
+            first[: len(part)] = part
+            self._start += len(part)
+            self._fill_targets(len(part))
+        if self._targets:  # the next frame starts aligned
             self._start = self._stop = self._floor
             self._make_room(AHEAD)
             self._set_low_water()
@@ -345,12 +340,8 @@ class FrameSocket:
     def drain(self, until: float) -> None:
         """Receive and drop what arrives, until the peer has finished too, or until the
         monotonic time `until`; nobody else reads any more."""
-        ready = select.poll()
-        ready.register(self.fd, select.POLLIN)
         rest = memoryview(bytearray(BUFFER))
-        while not self.ended and (left := until - time.monotonic()) > 0:
-            if not ready.poll(left * 1000):
-                return
+        while not self.ended and self._wait(select.POLLIN, until):
             try:
                 self.ended = not self._socket.recv_into(rest)
             except BlockingIOError:
@@ -363,7 +354,7 @@ class FrameSocket:
         with self._lock:
             self.broken = True
             self._queue.clear()
-            self._leave()
+            self.leave()
         for file in self._files:
             os.close(file)
         self._files.clear()

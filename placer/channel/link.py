@@ -28,7 +28,7 @@ from placer.channel.cause import Cause
 from placer.channel.contents import Contents, message_frame, read_message
 from placer.channel.frame_socket import Buffer, FrameSocket
 from placer.channel.frames import Frame, InvalidFrame
-from placer.channel.mailbox import MAX_HOPS, Mailbox
+from placer.channel.mailbox import Mailbox
 from placer.channel.message import Message, PiecedMessage
 from placer.channel.peers import Status
 from placer.channel.pieces import PIECE, in_array, piece_bytes
@@ -156,7 +156,10 @@ class Link:
         # raise comes first: the peer accepts no gaps.
         with self._order_lock:
             if self._pool is None and not contents.is_inline and self.socket.is_unix:
-                self._open_pool()
+                region = self.pool_region()
+                if region is not None:
+                    self._announce(region)
+                    self._pool = ChunkPool(region)
             references = tuple(contents.references.values())
             for reference in references:
                 self._announce(self.regions[reference.region])
@@ -178,12 +181,6 @@ class Link:
             self._outgoing[message.header.number] = message
         self._put(message_frame(message.header, message.contents, message.arrays))
         message.is_announced = True
-
-    def _open_pool(self) -> None:
-        region = self.pool_region()
-        if region is not None:
-            self._announce(region)
-            self._pool = ChunkPool(region)
 
     def _announce(self, region: Region) -> None:
         """Send a region to the peer once, before the first frame that refers to it."""
@@ -266,7 +263,7 @@ class Link:
         """
         with self._chunk_lock:
             freed, self._unreported = self._unreported, 0
-        self._credit_sent = credit = self.mailbox.granted_credit(self.peer)
+        self._credit_sent = credit = self.mailbox.credits[self.peer].granted
         beat = frames.Beat(credit, self._last_complete, freed, wanted, message, pieces)
         self._put(frames.encode(beat) + status)
 
@@ -365,7 +362,9 @@ class Link:
         socket = self.socket
         while socket.filled:
             if self._filling:
-                self._add_piece()
+                message = self._incoming[self._filling]
+                message.add()
+                self._end_piece(message)
             arrived = socket.next()
             if arrived is None:
                 return
@@ -400,9 +399,8 @@ class Link:
                 self.send_beat()
             case frames.Demand():
                 self.mailbox.acknowledge_all(self.peer)
-            case frames.Probe(initiator, number, hops):
-                hops = min(hops, MAX_HOPS)
-                self.mailbox.on_probe(self.peer, initiator, number, hops)
+            case frames.Probe():
+                self.mailbox.on_probe(self.peer, frame)
             case frames.Memory():
                 self._on_memory(frame)
             case frames.Status(doing):
@@ -476,13 +474,8 @@ class Link:
         message.add_chunk(view, lambda: self._release_chunk(message, chunk))
         self._end_piece(message)
 
-    def _add_piece(self) -> None:
-        """Add the piece that has been received to its message."""
-        message = self._incoming[self._filling]
-        message.add()
-        self._end_piece(message)
-
     def _end_piece(self, message: PiecedMessage) -> None:
+        """Go on after a piece, which has been added to its message."""
         number, self._filling = self._filling, 0
         if message.is_complete:
             del self._incoming[number]

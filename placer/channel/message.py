@@ -62,12 +62,11 @@ class Message:
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
         """Return the arrays piece by piece; see `protocol.Channel.pieces`."""
-        flat = [array.reshape(-1) for array in self.arrays]
         types = tuple((array.dtype, array.shape) for array in self.arrays)
         for fragments in piece_layout(types):
             for part in fragments:
-                stop = part.first + part.numel
-                yield part.array, part.first, flat[part.array][part.first : stop]
+                flat = self.arrays[part.array].reshape(-1)
+                yield part.array, part.first, flat[part.first :][: part.numel]
 
     def detach(self) -> None:
         """Receive all of the message, also while the program uses none of it: its source

@@ -121,7 +121,7 @@ class Session(Channel):
                 f"{node}: connections over TCP need a key",
                 hint="`placer key new FILE` makes one; give every node --key FILE",
             )
-        addresses = {
+        self._endpoints = {
             name: parse_endpoint(name, text) for name, text in endpoints.items()
         }
         self._names = sorted(endpoints)
@@ -131,7 +131,6 @@ class Session(Channel):
         )
         self._window = self._limits.window(len(self.mailbox.peers))
         self._arena = Arena()  # of received arrays
-        self._endpoints = addresses
         self._job, self._build = job, build
         self._streams = streams
         self._join_timeout = join_timeout
@@ -169,8 +168,8 @@ class Session(Channel):
                 node,
                 job,
                 self,
-                {name: addresses[name] for name in (node, *self.mailbox.peers)},
-                addresses[node] if bind is None else parse_endpoint(node, bind),
+                {name: self._endpoints[name] for name in (node, *self.mailbox.peers)},
+                self._endpoints[node] if bind is None else parse_endpoint(node, bind),
                 streams,
                 key,
                 identities,
@@ -185,10 +184,7 @@ class Session(Channel):
         self._frames.register(self._eventfd, select.EPOLLIN)
         self.mailbox.reader = self
         self.mailbox.status_of = self.status_of
-        self.mailbox.send_probe = lambda peer, *probe: self.links[peer].tell(
-            frames.Probe(*probe)
-        )
-        self.mailbox.send_demand = lambda peer: self.links[peer].tell(frames.Demand())
+        self.mailbox.tell = lambda peer, frame: self.links[peer].tell(frame)
         self._thread = threading.Thread(
             target=self._run, name=f"placer channel of {node}", daemon=True
         )
@@ -469,7 +465,7 @@ class Session(Channel):
         self.mailbox.notify()
 
     def _add_link(self, peer: str, socket: FrameSocket, window: int) -> Link:
-        self.mailbox.set_bound(peer, window)
+        self.mailbox.credits[peer].bound = window
         link = Link(
             peer,
             socket,

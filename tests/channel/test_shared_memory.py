@@ -182,7 +182,9 @@ def test_files_that_no_frame_brings_are_bounded_and_closed(played):
 
 def test_frames_and_their_files_survive_a_full_socket():
     """Frames in pieces of any size: the file still arrives with its frame."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    for each in (ours, theirs):
+        each.setblocking(False)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     arena = Arena()
     sender, receiver = FrameSocket(ours, arena), FrameSocket(theirs, arena)
