@@ -15,16 +15,10 @@ import msgspec
 
 from placer.channel import frames
 from placer.channel.frames import INLINE, InvalidFrame, Reference
-from placer.channel.payload import (
-    CODES,
-    DTYPES,
-    MAX_ARRAYS,
-    MAX_EXTENT,
-    MAX_RANK,
-)
+from placer.channel.payload import CODES, DTYPES, MAX_ARRAYS, MAX_EXTENT, MAX_RANK
 from placer.channel.pieces import Fragment, copied_pieces
 from placer.channel.types import Array, ArrayType
-from placer.memory.aligned import ALIGNMENT, aligned_offsets
+from placer.memory.aligned import aligned_offsets
 
 CACHED_TYPES: Final = 8 << 10
 """Types of at most so many bytes are cached: every step has the same messages."""
@@ -35,7 +29,6 @@ _Shape = Annotated[tuple[_Size, ...], msgspec.Meta(max_length=MAX_RANK)]
 # The code of the dtype (its index in `payload.DTYPES`) and the shape of each array.
 _Types = Annotated[list[tuple[_Code, _Shape]], msgspec.Meta(max_length=MAX_ARRAYS)]
 _TYPES: Final = msgspec.msgpack.Decoder(_Types)
-_PADDING: Final = bytes(ALIGNMENT)
 
 
 @dataclass(frozen=True)
@@ -114,18 +107,6 @@ def _read(encoded: bytes, references: tuple[Reference, ...]) -> Contents:
 
 
 _read_once = lru_cache(maxsize=256)(_read)
-
-
-def message_frame(
-    header: frames.Message, contents: Contents, arrays: Sequence[Array]
-) -> bytes:
-    """Return the frame of a message, with its payload if that is inline."""
-    payload: list[bytes] = []
-    if contents.is_inline:
-        for i, array in enumerate(arrays):
-            if i not in contents.references:
-                payload += array.tobytes(), _PADDING[: -array.nbytes % ALIGNMENT]
-    return frames.encode(header, *payload)
 
 
 def read_message(

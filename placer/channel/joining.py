@@ -41,16 +41,7 @@ from msgspec.structs import replace
 from placer.channel import frames, sockets
 from placer.channel.endpoint import Endpoint
 from placer.channel.frame_socket import FrameSocket
-from placer.channel.frames import (
-    NONCE_BYTES,
-    Beat,
-    Frame,
-    Hello,
-    InvalidFrame,
-    Refusal,
-    Refused,
-    Welcome,
-)
+from placer.channel.frames import Frame, Hello, InvalidFrame, Refused
 from placer.channel.keys import Key
 from placer.channel.resolver import Resolver
 from placer.memory.arena import Arena
@@ -281,7 +272,7 @@ class Joining:
             self.connect(time.monotonic())  # to another one
         except Refused as why:
             if pending.framed is not None and not pending.connects:
-                pending.framed.put(frames.encode(Refusal(str(why))))
+                pending.framed.put(frames.encode(frames.Refusal(str(why))))
                 pending.framed.finish()
             self._give_up(pending, str(why))
         except InvalidFrame:
@@ -309,16 +300,16 @@ class Joining:
         if self.identities is not None and pending.stream.family != socket.AF_UNIX:
             yield from self._shake_hands(pending, self.identities)
         framed = pending.framed = FrameSocket(pending.stream, self.arena)
-        nonce = secrets.token_bytes(NONCE_BYTES)
+        nonce = secrets.token_bytes(frames.NONCE_BYTES)
         if pending.peer is not None:
-            welcome = yield from _next_frame(framed, Welcome)
+            welcome = yield from _next_frame(framed, frames.Welcome)
             nonces = welcome.nonce, nonce
             own = self.session.greet(pending.peer, nonce)
             framed.put(frames.encode(self._sign(own, nonces)))
             hello = yield from _next_frame(framed, Hello)
             self._check(hello, pending, nonces)
             return hello
-        framed.put(frames.encode(Welcome(nonce)))
+        framed.put(frames.encode(frames.Welcome(nonce)))
         hello = yield from _next_frame(framed, Hello)
         nonces = nonce, hello.nonce
         self._check(hello, pending, nonces)
@@ -331,7 +322,7 @@ class Joining:
         # its end for the loss of this node. So there is no deadline: only the peer
         # itself ends it.
         pending.answered, pending.until = True, math.inf
-        yield from _next_frame(framed, Beat)
+        yield from _next_frame(framed, frames.Beat)
         return hello
 
     def _wait_until_open(self, pending: _Pending) -> Steps[None]:
@@ -404,7 +395,7 @@ def _next_frame(framed: FrameSocket, kind: type[Kind]) -> Steps[Kind]:
             yield select.EPOLLIN
         more = framed.receive()
     frame, _ = arrived
-    if isinstance(frame, Refusal):
+    if isinstance(frame, frames.Refusal):
         raise JoinError(f"it refuses this node: {frame.why[:200]}")
     if not isinstance(frame, kind):
         raise InvalidFrame("kind")

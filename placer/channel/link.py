@@ -25,17 +25,17 @@ import numpy as np
 
 from placer.channel import frames
 from placer.channel.cause import Cause
-from placer.channel.contents import Contents, message_frame, read_message
+from placer.channel.contents import Contents, read_message
 from placer.channel.frame_socket import Buffer, FrameSocket
 from placer.channel.frames import Frame, InvalidFrame
 from placer.channel.mailbox import Mailbox
 from placer.channel.message import Message, PiecedMessage
+from placer.channel.outgoing import Outgoing
 from placer.channel.peers import Status
-from placer.channel.pieces import PIECE, in_array, piece_bytes
+from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS, ChunkPool, chunk_view
 from placer.channel.region import Region, attach
 from placer.channel.types import Array, Bytes, Key
-from placer.memory.aligned import ALIGNMENT
 from placer.memory.arena import Arena
 
 MAX_EAGER: Final = 4
@@ -44,47 +44,6 @@ READS: Final = 16
 """Calls of the system that receive from one peer before others have their turn."""
 MAX_REGIONS: Final = 4096
 """Regions of a peer at most."""
-JOINED_FRAGMENTS: Final = 64
-"""A piece of more fragments is copied into one buffer to be sent."""
-_PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
-
-
-@dataclass(eq=False, slots=True)
-class _Outgoing:
-    """A message that is being sent, or may have to be sent again.
-
-    `sent` and `allowed` are numbers of pieces. Its header has been sent if it
-    `is_announced`.
-    """
-
-    header: frames.Message
-    contents: Contents
-    arrays: Sequence[Array]
-    allowed: int
-    sent: int = 0
-    is_announced: bool = False
-
-    @property
-    def is_allowed(self) -> bool:
-        """Whether the next piece may be sent."""
-        allowed = min(self.allowed, len(self.contents.pieces))
-        return self.is_announced and self.sent < allowed
-
-    def next_piece(self, pool: ChunkPool | None) -> list[Buffer]:
-        """Return the frame of the next piece, as buffers, or with a chunk of the pool."""
-        number, index = self.header.number, self.sent
-        fragments = self.contents.pieces[index]
-        self.sent += 1
-        if pool is not None:
-            chunk = pool.fill(number, fragments, self.arrays)
-            return [frames.encode(frames.Piece(number, index, chunk=chunk))]
-        size = piece_bytes(fragments)
-        buffers: list[Buffer] = [frames.encode(frames.Piece(number, index, size))]
-        for part in fragments:
-            buffers.append(in_array(self.arrays[part.array], part).data)
-            if padding := -part.nbytes % ALIGNMENT:
-                buffers.append(_PADDING[padding])
-        return buffers if len(fragments) <= JOINED_FRAGMENTS else [b"".join(buffers)]
 
 
 @dataclass(eq=False)
@@ -120,9 +79,9 @@ class Link:
     knows_failure: bool = False
     status: Status = ()
     _number: int = 0
-    _unacknowledged: dict[int, _Outgoing] = field(default_factory=dict)  # over TCP
+    _unacknowledged: dict[int, Outgoing] = field(default_factory=dict)  # over TCP
     _acknowledged: int = 0
-    _outgoing: dict[int, _Outgoing] = field(default_factory=dict)
+    _outgoing: dict[int, Outgoing] = field(default_factory=dict)
     _order_lock: threading.Lock = field(default_factory=threading.Lock)
     _advance_lock: threading.Lock = field(default_factory=threading.Lock)
     _announced: set[int] = field(default_factory=set)  # regions sent to the peer
@@ -165,7 +124,7 @@ class Link:
                 self._announce(self.regions[reference.region])
             self._number += 1
             header = frames.Message(self._number, key, contents.encoded, references)
-            message = _Outgoing(header, contents, arrays, self.eager_out)
+            message = Outgoing(header, contents, arrays, self.eager_out)
             if not self.socket.is_unix:
                 self._unacknowledged[self._number] = message
             self._send_header(message)
@@ -174,12 +133,12 @@ class Link:
         if self.has_pending:
             self.need(self)
 
-    def _send_header(self, message: _Outgoing) -> None:
+    def _send_header(self, message: Outgoing) -> None:
         # In this order the answer of the peer, which another thread may read at once,
         # finds the message, and no piece of it is sent before its header.
         if not message.contents.is_inline:
             self._outgoing[message.header.number] = message
-        self._put(message_frame(message.header, message.contents, message.arrays))
+        self._put(message.head())
         message.is_announced = True
 
     def _announce(self, region: Region) -> None:
@@ -211,12 +170,12 @@ class Link:
             finally:
                 self._advance_lock.release()
 
-    def _allowed(self) -> Iterator[_Outgoing]:
+    def _allowed(self) -> Iterator[Outgoing]:
         """Yield the messages whose next piece may be sent."""
         # A copy: other threads add messages.
         return (m for m in [*self._outgoing.values()] if m.is_allowed)
 
-    def _next_message(self) -> _Outgoing | None:
+    def _next_message(self) -> Outgoing | None:
         """Return the first message whose next piece can be sent now."""
         if not self._outgoing or self.socket.full or self.socket.broken:
             return None

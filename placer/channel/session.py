@@ -22,15 +22,7 @@ from placer.channel.cause import Aborted, Cause
 from placer.channel.contents import describe_arrays
 from placer.channel.endpoint import parse_endpoint, show_endpoint
 from placer.channel.frame_socket import FrameSocket
-from placer.channel.frames import (
-    INLINE,
-    Abort,
-    Hello,
-    Identity,
-    InvalidFrame,
-    Reference,
-    Refused,
-)
+from placer.channel.frames import Abort, Hello, Identity, InvalidFrame, Refused
 from placer.channel.joining import Joining
 from placer.channel.keys import Key as Secret
 from placer.channel.link import MAX_EAGER, Link
@@ -132,7 +124,6 @@ class Session(Channel):
         self._window = self._limits.window(len(self.mailbox.peers))
         self._arena = Arena()  # of received arrays
         self._job, self._build = job, build
-        self._streams = streams
         self._join_timeout = join_timeout
         self._lost_after = lost_after
         self._tick = min(self._limits.beat / 2, lost_after / 16, 0.1)
@@ -279,7 +270,7 @@ class Session(Channel):
 
     def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
         link = self.links.get(to)
-        references: tuple[Reference, ...] = ()
+        references: tuple[frames.Reference, ...] = ()
         if link is not None and link.socket.is_unix:  # the peer can map them
             references = self._regions.find(arrays)
         contents = describe_arrays(arrays, references)
@@ -293,7 +284,7 @@ class Session(Channel):
         link = self.links[source]
         threshold = self._window // 4
         if not link.socket.is_unix:  # the source keeps what is not acknowledged
-            threshold = min(INLINE, threshold)
+            threshold = min(frames.INLINE, threshold)
         link.acknowledge(total, threshold)
 
     def _allocate(self, nbytes: int) -> Bytes:

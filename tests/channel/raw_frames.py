@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from placer.channel import frames
-from placer.channel.contents import describe_arrays, message_frame
+from placer.channel.contents import describe_arrays
 from placer.channel.frames import Beat, Memory, Piece, Reference, encode
+from placer.channel.outgoing import Outgoing
 from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS
 from placer.channel.protocol import Key
@@ -50,7 +51,7 @@ def message(
     references = () if reference is None else (Reference(0, *reference),)
     contents = describe_arrays(arrays, references)
     header = frames.Message(number, Key(1, 1), contents.encoded, references)
-    return message_frame(header, contents, arrays)
+    return Outgoing(header, contents, arrays, 0).head()
 
 
 def piece(number: int, index: int, nbytes: int = PIECE) -> bytes:

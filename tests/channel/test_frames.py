@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from raw_frames import packed, raw
 
 from placer.channel import frames, payload
-from placer.channel.contents import describe_arrays, message_frame, read_message
+from placer.channel.contents import describe_arrays, read_message
 from placer.channel.frames import (
     INLINE,
     MAX_FRAME,
@@ -29,6 +29,7 @@ from placer.channel.frames import (
     Status,
     Welcome,
 )
+from placer.channel.outgoing import Outgoing
 from placer.channel.peers import Doing
 from placer.channel.protocol import Cause, Key
 from placer.channel.types import MAX_TEXT
@@ -78,7 +79,7 @@ def decode(data: bytes, maximum: int = 1 << 30):
 def message(*arrays: np.ndarray, key: Key = KEY, references=()) -> bytes:
     contents = describe_arrays(arrays, references)
     header = Message(1, key, contents.encoded, references)
-    return message_frame(header, contents, arrays)
+    return Outgoing(header, contents, arrays, 0).head()
 
 
 def raw_message(types: bytes, inline: int, *references: object) -> bytes:
