@@ -44,7 +44,6 @@ from placer.channel.frame_socket import FrameSocket
 from placer.channel.frames import Frame, Hello, InvalidFrame, Refused
 from placer.channel.keys import Key
 from placer.channel.resolver import Resolver
-from placer.memory.arena import Arena
 
 if TYPE_CHECKING:  # the package cryptography takes long to import
     from placer.channel.session import Session
@@ -114,16 +113,14 @@ class Joining:
     Raises RunError if the node cannot listen at its address.
     """
 
-    node: str
-    job: str
     session: Session
+    job: str
     endpoints: Mapping[str, Endpoint]
     bind: Endpoint
     streams: Collection[str]
     key: Key | None
     identities: Identities | None
     epoll: select.epoll
-    arena: Arena
     refused: int = 0
     reasons: dict[str, str] = field(default_factory=dict)
     _listeners: dict[int, socket.socket] = field(default_factory=dict)
@@ -133,13 +130,13 @@ class Joining:
     _resolver: Resolver = field(default_factory=Resolver)
 
     def __post_init__(self) -> None:
-        own = self.endpoints[self.node]
+        own = self.endpoints[self.session.node]
         listeners = []
         if "unix" in self.streams:
-            listeners.append(sockets.listen_unix(self.node, self.job, own))
+            listeners.append(sockets.listen_unix(self.session.node, self.job, own))
         if "tcp" in self.streams:
             try:
-                listeners.append(sockets.listen_tcp(self.node, self.bind))
+                listeners.append(sockets.listen_tcp(self.session.node, self.bind))
             except BaseException:
                 for listener in listeners:
                     listener.close()
@@ -157,7 +154,7 @@ class Joining:
         due = [
             (self._retry_at.get(peer, 0.0), peer)
             for peer in self.endpoints
-            if peer < self.node and peer not in known
+            if peer < self.session.node and peer not in known
         ]
         for retry_at, peer in sorted(due):
             connecting = sum(pending.connects for pending in self._pending.values())
@@ -299,7 +296,7 @@ class Joining:
             yield from self._wait_until_open(pending)
         if self.identities is not None and pending.stream.family != socket.AF_UNIX:
             yield from self._shake_hands(pending, self.identities)
-        framed = pending.framed = FrameSocket(pending.stream, self.arena)
+        framed = pending.framed = FrameSocket(pending.stream, self.session.arena)
         nonce = secrets.token_bytes(frames.NONCE_BYTES)
         if pending.peer is not None:
             welcome = yield from _next_frame(framed, frames.Welcome)
@@ -365,7 +362,7 @@ class Joining:
         node = hello.identity.node
         if not hmac.compare_digest(self._sign(hello, nonces).mac, hello.mac):
             raise Refused("it has another key")
-        may_connect = not pending.connects and node > self.node
+        may_connect = not pending.connects and node > self.session.node
         if not (may_connect or node == pending.peer) or node not in self.endpoints:
             raise Refused("it is no neighbour")
         if pending.certified not in (None, node):

@@ -17,9 +17,9 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from placer.channel.cause import Cause
 from placer.channel.contents import Contents, read_message
 from placer.channel.frame_socket import Buffer, FrameSocket
 from placer.channel.frames import Frame, InvalidFrame
-from placer.channel.mailbox import Mailbox
 from placer.channel.message import Message, PiecedMessage
 from placer.channel.outgoing import Outgoing
 from placer.channel.peers import Status
@@ -36,7 +35,9 @@ from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS, ChunkPool, chunk_view
 from placer.channel.region import Region, attach
 from placer.channel.types import Array, Bytes, Key
-from placer.memory.arena import Arena
+
+if TYPE_CHECKING:
+    from placer.channel.session import Session
 
 MAX_EAGER: Final = 4
 """Pieces of a message that are sent before its receiver asks for it, at most."""
@@ -50,28 +51,17 @@ MAX_REGIONS: Final = 4096
 class Link:
     """A connected peer; see the module.
 
-    `eager_out` and `eager_in` are the pieces of a message that are sent before its
-    receiver asks for it, there and here.
-    `regions` is the shared memory of this node by number, and `pool_region()` returns
-    new memory for the pool of this link, or None: pieces then go over the connection.
-    `need(link)` is called when this link `is_blocked`, and has to be read. `fail` is called
-    with the root cause when it ends the run. `heard` is true if a frame has arrived since
+    `eager` are the pieces of a message that are sent before the peer asks for it. `heard`
+    is true if a frame has arrived since
     the session's thread reset it, `ended` once no more can arrive on the connection,
     `is_invalid` if the peer has broken the protocol, `peer_clears` if it wants to close.
     `knows_failure` if it has told one. `status` is what the peer last said that it does.
     """
 
+    session: Session
     peer: str
     socket: FrameSocket
-    mailbox: Mailbox
-    arena: Arena
-    regions: Mapping[int, Region]
-    pool_region: Callable[[], Region | None]
-    max_message: int
-    eager_out: int
-    eager_in: int
-    need: Callable[[Link], None]
-    fail: Callable[[Cause], None]
+    eager: int
     heard: bool = False
     ended: bool = False
     is_invalid: bool = False
@@ -103,7 +93,7 @@ class Link:
         """Send buffers; what finds no room needs a thread that reads."""
         self.socket.put(*buffers, file=file)
         if self.socket.full:
-            self.need(self)
+            self.session.need(self)
 
     def tell(self, frame: Frame, file: int | None = None) -> None:
         """Send a frame without a payload."""
@@ -115,23 +105,23 @@ class Link:
         # raise comes first: the peer accepts no gaps.
         with self._order_lock:
             if self._pool is None and not contents.is_inline and self.socket.is_unix:
-                region = self.pool_region()
+                region = self.session.pool_region()
                 if region is not None:
                     self._announce(region)
                     self._pool = ChunkPool(region)
             references = tuple(contents.references.values())
             for reference in references:
-                self._announce(self.regions[reference.region])
+                self._announce(self.session.regions.by_number[reference.region])
             self._number += 1
             header = frames.Message(self._number, key, contents.encoded, references)
-            message = Outgoing(header, contents, arrays, self.eager_out)
+            message = Outgoing(header, contents, arrays, self.eager)
             if not self.socket.is_unix:
                 self._unacknowledged[self._number] = message
             self._send_header(message)
         if not contents.is_inline:
             self.advance()
         if self.has_pending:
-            self.need(self)
+            self.session.need(self)
 
     def _send_header(self, message: Outgoing) -> None:
         # In this order the answer of the peer, which another thread may read at once,
@@ -222,7 +212,7 @@ class Link:
         """
         with self._chunk_lock:
             freed, self._unreported = self._unreported, 0
-        self._credit_sent = credit = self.mailbox.credits[self.peer].granted
+        self._credit_sent = credit = self.session.mailbox.credits[self.peer].granted
         beat = frames.Beat(credit, self._last_complete, freed, wanted, message, pieces)
         self._put(frames.encode(beat) + status)
 
@@ -273,7 +263,7 @@ class Link:
             for number, message in self._unacknowledged.items():
                 is_known = number < expected
                 message.sent = incomplete.get(number, 0) if is_known else 0
-                message.allowed = max(self.eager_out, message.sent)
+                message.allowed = max(self.eager, message.sent)
                 if not is_known:
                     self._send_header(message)
                 elif number in incomplete:
@@ -304,7 +294,7 @@ class Link:
             self.advance()
         if self.socket.ended and not self.ended:
             self.ended = True
-            if self.socket.is_unix and self.peer not in self.mailbox.departed:
+            if self.socket.is_unix and self.peer not in self.session.mailbox.departed:
                 self.lose("lost: its process has ended")
 
     def _read(self) -> None:
@@ -335,7 +325,9 @@ class Link:
         self.socket.leave()
         if self.status and self.status[0].what:
             what += f"; it last was at {self.status[0].what}"
-        self.fail(Cause(self.peer, f"seen from {self.mailbox.node}", what))
+        self.session.fail(
+            Cause(self.peer, f"seen from {self.session.mailbox.node}", what)
+        )
 
     def _handle(self, frame: Frame, payload: memoryview[int]) -> None:
         self.heard = True
@@ -357,24 +349,24 @@ class Link:
                     held.empty_chunks()
                 self.send_beat()
             case frames.Demand():
-                self.mailbox.acknowledge_all(self.peer)
+                self.session.mailbox.acknowledge_all(self.peer)
             case frames.Probe():
-                self.mailbox.on_probe(self.peer, frame)
+                self.session.mailbox.on_probe(self.peer, frame)
             case frames.Memory():
                 self._on_memory(frame)
             case frames.Status(doing):
                 self.status = doing
             case frames.Goodbye():
-                self.mailbox.mark_departed(self.peer)
+                self.session.mailbox.mark_departed(self.peer)
                 self.socket.finish()
             case frames.Abort(node, where, what):
                 self.knows_failure = True
-                self.fail(Cause(node, where, what))
+                self.session.fail(Cause(node, where, what))
             case _:
                 raise InvalidFrame("kind")
 
     def _on_message(self, header: frames.Message, payload: memoryview[int]) -> None:
-        contents = read_message(header, payload, self.max_message)
+        contents = read_message(header, payload, self.session.limits.max_message)
         number = header.number
         if number != self._last_received + 1:
             raise InvalidFrame("number")
@@ -397,11 +389,11 @@ class Link:
                 header.key,
                 contents,
                 views,
-                self.eager_in,
+                self.session.eager,
                 lambda pieces: self.send_beat(message=number, pieces=pieces),
-                self.arena,
+                self.session.arena,
             )
-        self.mailbox.deliver(message)
+        self.session.mailbox.deliver(message)
         if self.peer_clears:
             message.detach()
             self.send_beat()
@@ -441,7 +433,7 @@ class Link:
             if self.peer_clears:
                 self.send_beat()
         self._return_chunks(message)
-        self.mailbox.notify()
+        self.session.mailbox.notify()
 
     def _release_chunk(self, message: PiecedMessage, chunk: int) -> None:
         """Return a consumed chunk to the peer, now or with others."""
@@ -473,13 +465,13 @@ class Link:
             self._starving = False
         if beat.received > self._number:
             raise InvalidFrame("an acknowledgement of what was not sent")
-        self.mailbox.update_credit(self.peer, beat.credit)
+        self.session.mailbox.update_credit(self.peer, beat.credit)
         if beat.received > self._acknowledged:
             for number in range(self._acknowledged + 1, beat.received + 1):
                 self._unacknowledged.pop(number, None)
             self._acknowledged = beat.received
             if self.is_delivered:
-                self.mailbox.notify()
+                self.session.mailbox.notify()
         if beat.wanted > self._credit_sent:
             self._credit_wanted = beat.wanted
             self.send_beat()

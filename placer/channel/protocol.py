@@ -71,8 +71,8 @@ class Channel(ABC):
         self.on_abort: Callable[[Cause], object] = lambda cause: None
         self.on_peer: Callable[[PeerEvent], object] = lambda event: None
         self.describe: Callable[[], str] = lambda: ""
-        self._limits = Limits(**limits)
-        self.mailbox = Mailbox(node, peers, self._limits, self._on_credit)
+        self.limits = Limits(**limits)
+        self.mailbox = Mailbox(node, peers, self.limits, self._on_credit)
         self._closed = False
 
     @property

@@ -60,7 +60,9 @@ class Session(Channel):
     Opening it starts its thread, which connects to the peers.
 
     `links` maps each connected peer to its link: the session's thread adds, others
-    read. Two epolls report events: `_frames` those of the connections, to the thread
+    read. `regions` is the shared memory of this node, `arena` has the arrays that it
+    receives; `eager` are the pieces of a message that peers send before it asks for it.
+    Two epolls report events: `_frames` those of the connections, to the thread
     that reads; `_epoll` those that the session's thread looks at: new connections, the
     end of established ones, and, while a sender is blocked and no thread of the program
     reads, `_frames`. An eventfd is readable from a failure or the end of the run on,
@@ -121,13 +123,14 @@ class Session(Channel):
         super().__init__(
             node, [n for n in self._names if n in among and n != node], **limits
         )
-        self._window = self._limits.window(len(self.mailbox.peers))
-        self._arena = Arena()  # of received arrays
+        self._window = self.limits.window(len(self.mailbox.peers))
+        self.eager = min(MAX_EAGER, self._window // PIECE)
+        self.arena = Arena()
         self._job, self._build = job, build
         self._join_timeout = join_timeout
         self._lost_after = lost_after
-        self._tick = min(self._limits.beat / 2, lost_after / 16, 0.1)
-        self._peers = Peers(lost_after, self._limits.beat)
+        self._tick = min(self.limits.beat / 2, lost_after / 16, 0.1)
+        self._peers = Peers(lost_after, self.limits.beat)
         self._own_status = OwnStatus(node)
         self.on_peer = self.end_if_lost
         self._unreported: list[Cause] = []  # failures to report to the peers
@@ -138,7 +141,7 @@ class Session(Channel):
         self._incarnations: dict[str, int] = {}
         self._over_tcp = "tls" if encrypt else "tcp"
         self._shares = "unix" in streams and is_supported()
-        self._regions = Regions()
+        self.regions = Regions()
         self.links: dict[str, Link] = {}
         self._links_by_fd: dict[int, Link] = {}
         self._blocked: set[Link] = set()  # those that may be blocked
@@ -156,16 +159,14 @@ class Session(Channel):
 
                 identities = Identities(key, node, self.mailbox.peers)
             self._joining = Joining(
-                node,
-                job,
                 self,
+                job,
                 {name: self._endpoints[name] for name in (node, *self.mailbox.peers)},
                 self._endpoints[node] if bind is None else parse_endpoint(node, bind),
                 streams,
                 key,
                 identities,
                 self._epoll,
-                self._arena,
             )
         except BaseException:
             self._close_events()
@@ -272,7 +273,7 @@ class Session(Channel):
         link = self.links.get(to)
         references: tuple[frames.Reference, ...] = ()
         if link is not None and link.socket.is_unix:  # the peer can map them
-            references = self._regions.find(arrays)
+            references = self.regions.find(arrays)
         contents = describe_arrays(arrays, references)
         ask = link.send_beat if link is not None else None
         self.mailbox.reserve(to, key, contents.nbytes, contents.copied_nbytes, ask)
@@ -289,11 +290,12 @@ class Session(Channel):
 
     def _allocate(self, nbytes: int) -> Bytes:
         if self._shares:
-            return self._regions.allocate(nbytes, self.node)
+            return self.regions.allocate(nbytes, self.node)
         return super()._allocate(nbytes)
 
-    def _pool_region(self) -> Region | None:
-        """Return the memory for the pool of a link."""
+    def pool_region(self) -> Region | None:
+        """Return new memory for the pool of a link, or None: its pieces then go over the
+        connection."""
         chunks = min(MAX_CHUNKS, self._window // PIECE)
         if not self._shares or not chunks:
             return None
@@ -319,7 +321,7 @@ class Session(Channel):
         self.mailbox.change_needs()
         # A failure ends the flush; the caller finds it in `aborted`.
         with suppress(Aborted):
-            self.mailbox.wait_until(is_delivered, self._limits.deadline)
+            self.mailbox.wait_until(is_delivered, self.limits.deadline)
 
     def _all_informed(self) -> bool:
         """Whether all peers know of the failure: a link begins with it."""
@@ -343,7 +345,7 @@ class Session(Channel):
                 if not link.socket.filled:
                     self._is_streaming = True
                 if link.peer_clears and link not in self._blocked:
-                    self._block(link)
+                    self.need(link)
         return has_read
 
     def reading_stopped(self) -> None:
@@ -357,7 +359,7 @@ class Session(Channel):
             self._watches_frames = True
             self._epoll.modify(self._frames, select.EPOLLIN | select.EPOLLONESHOT)
 
-    def _block(self, link: Link) -> None:
+    def need(self, link: Link) -> None:
         """Have somebody read while a sender is blocked."""
         self.mailbox.change_needs(lambda: self._blocked.add(link))
 
@@ -382,7 +384,7 @@ class Session(Channel):
 
     # Run by the session's thread.
 
-    def _fail(self, cause: Cause) -> None:
+    def fail(self, cause: Cause) -> None:
         """Record a failure found here; the thread reports it to the peers.
 
         May be called by a thread that reads a socket, so it does not wait.
@@ -419,14 +421,14 @@ class Session(Channel):
                     due = now + pause
                     is_beat = now >= beat_due
                     if is_beat:
-                        beat_due = now + self._limits.beat
+                        beat_due = now + self.limits.beat
                     self._on_tick(now, is_beat)
             self._report_failures()
         except Exception as error:
             # Without this thread nothing would end a wait before its deadline.
             is_known = isinstance(error, RunError)
             what = str(error) if is_known else f"{type(error).__name__}: {error}"
-            self._fail(Cause(self.node, "channel", what))
+            self.fail(Cause(self.node, "channel", what))
             self._report_failures()
             if not is_known:
                 raise
@@ -457,19 +459,7 @@ class Session(Channel):
 
     def _add_link(self, peer: str, socket: FrameSocket, window: int) -> Link:
         self.mailbox.credits[peer].bound = window
-        link = Link(
-            peer,
-            socket,
-            self.mailbox,
-            self._arena,
-            self._regions.by_number,
-            self._pool_region,
-            self._limits.max_message,
-            min(MAX_EAGER, window // PIECE),
-            min(MAX_EAGER, self._window // PIECE),
-            self._block,
-            self._fail,
-        )
+        link = Link(self, peer, socket, min(MAX_EAGER, window // PIECE))
         # The peer may wait for this BEAT, see `joining`: it must be the first frame,
         # before another thread finds the link.
         link.send_beat()
@@ -544,7 +534,7 @@ class Session(Channel):
         if theirs != ours:
             raise Refused("it is of another run")
         if self._incarnations.get(peer, hello.incarnation) != hello.incarnation:
-            self._fail(Cause(peer, f"seen from {self.node}", "was restarted"))
+            self.fail(Cause(peer, f"seen from {self.node}", "was restarted"))
             raise Refused("it was restarted")
         link = self.links.get(peer)
         if peer in self.mailbox.departed or (link and link.socket.is_unix):
@@ -594,7 +584,7 @@ class Session(Channel):
             link.close()
         self._joining.close(last)
         self._close_events()
-        self._regions.close()
+        self.regions.close()
 
     def _close_events(self) -> None:
         with self._eventfd_lock:
