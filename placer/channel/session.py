@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from placer.channel import frames
 from placer.channel.cause import Aborted, Cause
-from placer.channel.contents import describe_arrays
 from placer.channel.endpoint import parse_endpoint, show_endpoint
+from placer.channel.frame_bodies import describe_arrays
 from placer.channel.frame_socket import FrameSocket
 from placer.channel.frames import Abort, Hello, Identity, InvalidFrame, Refused
 from placer.channel.joining import Joining

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from placer.channel import frames
-from placer.channel.contents import describe_arrays
+from placer.channel.frame_bodies import describe_arrays
 from placer.channel.frames import Beat, Memory, Piece, Reference, encode
 from placer.channel.outgoing import Outgoing
 from placer.channel.pieces import PIECE
