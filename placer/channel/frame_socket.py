@@ -2,7 +2,7 @@
 
 Any thread may send frames; one thread at a time may receive them. Sending never blocks:
 what finds no room is queued, as views of the arrays that are sent. Small frames are
-received together into a buffer; the body of a PIECE is received where its message wants
+received together into a buffer; the bytes of a piece are received where its message wants
 it. Over a unix socket a frame may bring a file descriptor.
 """
 
@@ -17,12 +17,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from placer.channel.frame_bodies import InvalidFrame
-from placer.channel.frames import HEADER_BYTES, MAX_BODY, Header, Kind, read_header
+from placer.channel import frames
+from placer.channel.frames import MAX_FRAME, Frame, InvalidFrame
 from placer.memory.arena import Arena
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FIRST_BUFFER: Final = 4 << 10
 """Bytes of the receive buffer of a connection that has not identified itself."""
 MAX_HELLO: Final = 64 << 10
-"""Bytes of the body of a frame of such a connection at most."""
+"""Bytes of a frame of such a connection at most."""
 BUFFER: Final = 256 << 10
 """Bytes of a receive buffer after that. Arrays of inline messages are views of it, and
 it is freed with the last of them."""
@@ -50,19 +50,6 @@ _FILE_SPACE: Final = socket.CMSG_SPACE(_FILE)
 Buffer = bytes | memoryview
 
 
-class Frame(NamedTuple):
-    """A frame that has arrived, as a view of a buffer that the next call of `receive`
-    overwrites, unless `keep` is called first. That of a PIECE is its header only."""
-
-    header: Header
-    data: memoryview[int]
-
-    @property
-    def body(self) -> memoryview[int]:
-        """The body of the frame."""
-        return self.data[HEADER_BYTES:]
-
-
 class FrameSocket:
     """A connected stream socket of a peer.
 
@@ -73,25 +60,22 @@ class FrameSocket:
         broken: whether it accepts nothing ever again.
         ended: whether nothing arrives any more.
         error: why it ended, if the system or TLS said why.
-        filled: whether the bytes that were asked for by `fill` have arrived.
     """
 
     def __init__(self, connection: socket.socket | TlsStream, arena: Arena) -> None:
-        connection.setblocking(False)
         self.fd = connection.fileno()
         self.is_unix = connection.family == socket.AF_UNIX
         self.full = self.broken = self.ended = False
         self.error: OSError | None = None
-        self.filled = True
         self._socket = connection
         self._epoll: select.epoll | None = None  # that reports what may be done
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._queue: deque[Buffer] = deque()
         self._files_to_send: deque[tuple[Buffer, int]] = deque()
         self._files: deque[int] = deque()  # that have arrived
         self._arena = arena
         self._buffer = arena.allocate(np.uint8, (FIRST_BUFFER,)).data
-        self._max_body = MAX_HELLO
+        self._max_frame = MAX_HELLO
         self._floor = 0  # what is below is in use
         self._start = self._stop = 0  # of the bytes that have not been handled
         self._targets: deque[memoryview[int]] = deque()
@@ -103,7 +87,7 @@ class FrameSocket:
         The peer has identified itself: frames of any length are accepted.
         """
         with self._lock:
-            self._max_body = MAX_BODY
+            self._max_frame = MAX_FRAME
             self._epoll = epoll
             # Writable at once: what `next` has to return already is looked at then.
             self.full = True
@@ -120,12 +104,9 @@ class FrameSocket:
     def leave(self) -> None:
         """Have `epoll` report nothing more."""
         with self._lock:
-            self._leave()
-
-    def _leave(self) -> None:
-        if self._epoll is not None:
-            self._epoll.unregister(self.fd)
-            self._epoll = None
+            if self._epoll is not None:
+                self._epoll.unregister(self.fd)
+                self._epoll = None
 
     # Sending.
 
@@ -169,13 +150,15 @@ class FrameSocket:
 
     def linger(self, until: float) -> None:
         """Send what was queued, waiting for room until the monotonic time `until`."""
-        room = select.poll()
-        room.register(self.fd, select.POLLOUT)
-        while self.has_queued:
-            left = until - time.monotonic()
-            if left <= 0 or not room.poll(left * 1000):
-                return
+        while self.has_queued and self._wait(select.POLLOUT, until):
             self.flush()
+
+    def _wait(self, event: int, until: float) -> bool:
+        """Wait for an event until a monotonic time; return whether it has come."""
+        poll = select.poll()
+        poll.register(self.fd, event)
+        left = until - time.monotonic()
+        return left > 0 and bool(poll.poll(left * 1000))
 
     def _send(self) -> None:
         queue = self._queue
@@ -217,6 +200,11 @@ class FrameSocket:
     # Receiving.
 
     @property
+    def filled(self) -> bool:
+        """Whether the bytes that were asked for by `fill` have arrived."""
+        return not self._targets
+
+    @property
     def holds_bytes(self) -> bool:
         """Whether bytes were received that the system does not report any more."""
         return not isinstance(self._socket, socket.socket) and self._socket.holds_bytes
@@ -243,23 +231,24 @@ class FrameSocket:
             self.error = error
             count = 0
         if not count:
-            with self._lock:
-                self.ended = True
-                self._leave()
+            self.ended = True
+            self.leave()
             return False
-        is_full = count == room
+        self._stop += self._fill_targets(count)
+        self._set_low_water()
+        return count == room
+
+    def _fill_targets(self, count: int) -> int:
+        """Note that bytes have arrived; return how many are behind the targets."""
+        targets = self._targets
         while targets and count:
             first = targets[0]
             if count < len(first):
                 targets[0] = first[count:]
-                break
+                return 0
             count -= len(first)
             targets.popleft()
-        else:
-            self._stop += count
-        self.filled = not targets
-        self._set_low_water()
-        return is_full
+        return count
 
     def _set_low_water(self) -> None:
         """Have the system report the socket once much of the rest of a piece is there."""
@@ -295,45 +284,36 @@ class FrameSocket:
         if len(self._files) > MAX_FILES:
             raise InvalidFrame("files that no frame brings")
 
-    def next(self) -> Frame | None:
-        """Return the next frame that has arrived whole; None if there is none, or until
-        the bytes that were asked for by `fill` have arrived.
+    def next(self) -> tuple[Frame, memoryview[int]] | None:
+        """Return the next frame that has arrived whole, and its payload; None if there is
+        none, or until the bytes that were asked for by `fill` have arrived.
 
-        Raises InvalidFrame for a header that no frame has.
+        The payload is a view of a buffer that the next call of `receive` overwrites,
+        unless `keep` is called first. Raises InvalidFrame for what is no frame.
         """
         if not self.filled:
             return None
-        start, available = self._start, self._stop - self._start
-        needed = HEADER_BYTES
-        if available >= needed:
-            header = read_header(self._buffer[start : start + needed], self._max_body)
-            if header.kind is not Kind.PIECE:
-                needed += header.length
-            if available >= needed:
-                self._start += needed
-                return Frame(header, self._buffer[start : self._start])
-        if not available:
+        arrived = self._buffer[self._start : self._stop]
+        needed = frames.size_of(arrived, self._max_frame)
+        if needed <= len(arrived):
+            self._start += needed
+            return frames.decode(arrived[:needed])
+        if not arrived:
             self._start = self._stop = self._floor
         self._make_room(max(needed, AHEAD))
         return None
 
     def fill(self, views: Sequence[memoryview[int]]) -> None:
-        """Receive the body of a PIECE into views, which have its length together.
-
-        `filled` is true once it has arrived.
-        """
-        targets = self._targets = deque(views)
-        while targets and self._start < self._stop:
-            first = targets[0]
-            count = min(len(first), self._stop - self._start)
-            first[:count] = self._buffer[self._start : self._start + count]
-            self._start += count
-            if count < len(first):
-                targets[0] = first[count:]
-            else:
-                targets.popleft()
-        self.filled = not targets
-        if targets:  # the next frame starts aligned
+        """Receive the bytes that follow a `Piece` into views, which have its length
+        together."""
+        self._targets = deque(views)
+        while self._targets and self._start < self._stop:
+            first = self._targets[0]
+            part = self._buffer[self._start : self._stop][: len(first)]
+            first[: len(part)] = part
+            self._start += len(part)
+            self._fill_targets(len(part))
+        if self._targets:  # the next frame starts aligned
             self._start = self._stop = self._floor
             self._make_room(AHEAD)
             self._set_low_water()
@@ -351,7 +331,7 @@ class FrameSocket:
         if len(self._buffer) - self._start >= needed:
             return
         rest = self._buffer[self._start : self._stop]
-        least = BUFFER if self._max_body == MAX_BODY else FIRST_BUFFER
+        least = BUFFER if self._max_frame == MAX_FRAME else FIRST_BUFFER
         buffer = self._arena.allocate(np.uint8, (max(least, needed),)).data
         buffer[: len(rest)] = rest
         self._buffer, self._floor = buffer, 0
@@ -360,12 +340,8 @@ class FrameSocket:
     def drain(self, until: float) -> None:
         """Receive and drop what arrives, until the peer has finished too, or until the
         monotonic time `until`; nobody else reads any more."""
-        ready = select.poll()
-        ready.register(self.fd, select.POLLIN)
         rest = memoryview(bytearray(BUFFER))
-        while not self.ended and (left := until - time.monotonic()) > 0:
-            if not ready.poll(left * 1000):
-                return
+        while not self.ended and self._wait(select.POLLIN, until):
             try:
                 self.ended = not self._socket.recv_into(rest)
             except BlockingIOError:
@@ -378,7 +354,7 @@ class FrameSocket:
         with self._lock:
             self.broken = True
             self._queue.clear()
-            self._leave()
+            self.leave()
         for file in self._files:
             os.close(file)
         self._files.clear()

@@ -1,287 +1,299 @@
 """The frames on the connection between two nodes, and the checks of those that arrive.
 
 A connection is a stream of bytes (a unix socket or TCP), which keeps their order and
-loses none until it breaks. A frame is a header of 64 bytes, little-endian, and a body,
-whose length is a multiple of 64: so every frame, and the payload inside it, starts
-64-byte aligned in the buffer of the receiver.
+loses none until it breaks. A frame is one of the structs below in msgpack; that of a
+`Message` may have a payload. Numbers are little-endian:
 
     bytes  field
     4      magic, b"PLC1"
-    1      kind
-    1      flags
-    2      0
-    4      bytes of the body
-    4      0
-    6 x 8  a to f, by kind; unsigned, but signed d to f of a MESSAGE
+    4      bytes of the struct
+    4      bytes of the payload, a multiple of 64
+    ...    the struct, and zeros up to a multiple of 64
+    ...    the payload
 
-    kind       a        b           c               d      e       f       the body
-    1 HELLO    length   0           0               0      0       0       msgpack `Greeting`
-    2 MESSAGE  number   references  bytes of types  edge   step    microb. see below
-    3 PIECE    number   index       chunk + 1, or 0 0      0       0       a piece
-    4 BEAT     credit   wanted      last received   freed  number  pieces  -
-    5 GOODBYE  0        0           0               0      0       0       -
-    6 ABORT    length   0           0               0      0       0       msgpack `Cause`
-    7 REGION   region   bytes       0               0      0       0       -
-    8 STATUS   length   0           0               0      0       0       msgpack `Status`
-    9 WELCOME  length   0           0               0      0       0       a nonce
-    10 REFUSED length   0           0               0      0       0       a text
-    11 PROBE   length   number      hops            0      0       0       msgpack, a node
+So every frame, and the payload inside it, starts 64-byte aligned in the buffer of the
+receiver.
 
-- WELCOME, HELLO, and REFUSED with the reason, are the first frames of a connection, and
-  BEAT is the next one: see `joining`.
-- MESSAGE is the header of a message: its number, counted from 1 in each direction, and
-  its key. The body is the types of its arrays in msgpack; a reference of 16 bytes (array,
-  region, offset) for each array that is in shared memory of the sender; and a payload of
-  up to `INLINE` bytes, the other arrays. The payload and each array in it start at a
-  multiple of 64 bytes. A larger payload follows in PIECE frames.
-- PIECE is a piece of a message, as `pieces` divides it: the body, or a chunk of the
-  sender's pool, which is in shared memory (`pool`). Pieces of a message come in their
-  order; those of several messages, and other frames, may come between them.
-- BEAT is the heartbeat and the acknowledgement. Its credit is the total of bytes (cost)
-  that the program has received; `last received` is the number up to which all messages
-  have arrived completely; the bits of `freed` are chunks of the pool that the peer may
-  fill again. A nonzero credit wanted asks the peer to report each rise of the credit
-  until it reaches that, because the sender waits for room. A nonzero number allows the
-  peer to send so many pieces of that message: see `link`. Flag `CLEAR` asks the peer to
-  accept everything now, because the sender wants to close; `STARVED`, to copy what it
-  has not used out of the pool, because another message needs it; `DEMAND`, to acknowledge
-  what it has stored, because its sender waits in a circle.
-- PROBE looks for such circles: see `mailbox`.
-- REGION announces shared memory of the sender; its file descriptor comes with the frame.
-  Region 0 is the pool.
-- STATUS says what the sender does, see `peers`.
-- GOODBYE is the last frame of a node that ended in good order.
+`Welcome`, `Hello`, and `Refusal` with the reason, are the first frames of a connection,
+and `Beat` is the next one: see `joining`. `Goodbye` is the last frame of a node that
+ended in good order.
 
-A frame that fails a check raises `InvalidFrame`. Sizes are checked before anything is
-allocated for them, and nothing that was checked is in memory that the peer can still
-write to. Nothing is ever executed: no pickle.
+A frame that fails a check raises `InvalidFrame`. Bytes that arrive are decoded into
+exactly these types and no others. Sizes are checked before anything is allocated for
+them, and nothing that was checked is in memory that the peer can still write to. Nothing
+is ever executed: no pickle.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
-from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, TypeVar
 
-from placer.channel.frame_bodies import (
-    ArrayTypes,
-    Greeting,
-    InvalidFrame,
-    encode,
-    encode_types,
-    read_greeting,
-    read_types,
-)
+import msgspec
+
+from placer.channel.cause import Cause
 from placer.channel.payload import MAX_ARRAYS
-from placer.channel.pieces import PIECE
-from placer.channel.types import Array, Key
-from placer.memory.aligned import ALIGNMENT, aligned_offsets, round_up
+from placer.channel.peers import MAX_CHAIN, Doing
+from placer.channel.types import MAX_TEXT, Key, Text
+from placer.memory.aligned import ALIGNMENT, round_up
 
 MAGIC: Final = b"PLC1"
-HEADER: Final = struct.Struct("<4sBBHII6Q")
-MESSAGE_HEADER: Final = struct.Struct("<4sBBHII3Q3q")
-REFERENCE: Final = struct.Struct("<IIQ")
-HEADER_BYTES: Final = HEADER.size
+PREFIX: Final = struct.Struct("<4sII")
 INLINE: Final = 64 << 10
-"""Bytes of a payload that is sent inside its MESSAGE frame at most."""
-MAX_BODY: Final = (2 << 20) + INLINE
-"""Bytes of the body of a frame at most: 16,384 arrays of 32 dimensions need 1.3 MB."""
-CLEAR: Final = 1
-"""The flag of a BEAT that asks the peer to accept everything now."""
-STARVED: Final = 2
-"""The flag of a BEAT that asks the peer to copy its messages out of the pool."""
-DEMAND: Final = 4
-"""The flag of a BEAT that asks the peer to acknowledge what it has stored."""
+"""Bytes of a payload that is sent inside its `Message` frame at most."""
+MAX_FRAME: Final = (2 << 20) + INLINE
+"""Bytes of a frame at most: 16,384 arrays of 32 dimensions need 1.3 MB."""
+MAX_INCOMPLETE: Final = 2048
+"""Messages that arrive at the same time at most."""
+NONCE_BYTES: Final = 32
 
 _PADDING: Final = bytes(ALIGNMENT)
+_Number = Annotated[int, msgspec.Meta(ge=0)]
+_Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 
 
-class Kind(IntEnum):
-    """The kind of a frame; the numbers are on the wire."""
-
-    HELLO = 1
-    MESSAGE = 2
-    PIECE = 3
-    BEAT = 4
-    GOODBYE = 5
-    ABORT = 6
-    REGION = 7
-    STATUS = 8
-    WELCOME = 9
-    REFUSED = 10
-    PROBE = 11
+class InvalidFrame(Exception):  # noqa: N818 - the outcome of a check
+    """A frame that does not pass a check; the text says which check."""
 
 
-_KINDS: Final = {int(kind): kind for kind in Kind}
+class Refused(InvalidFrame):
+    """A `Hello` of a node that is not of this run; the text says why, also to that node."""
 
 
-class Header(NamedTuple):
-    """The decoded header of a frame; `length` are the bytes of its body."""
-
-    kind: Kind
-    flags: int
-    length: int
-    a: int
-    b: int
-    c: int
-    d: int
-    e: int
-    f: int
+class _Struct(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=True
+):
+    """A frame; the name of its class, which is its tag, says of which kind."""
 
 
-class Contents(NamedTuple):
-    """What the header of a message says.
+class Welcome(_Struct, frozen=True):
+    """The first frame of the node that listens: random bytes."""
 
-    `encoded` are the types of the arrays as they are on the wire. `references` are
-    (region, offset) by the index of the array. `copied_nbytes` are the bytes of the
-    arrays without a reference; `offsets` and `span` are their offsets and length in an
-    inline payload.
+    nonce: _Nonce
+
+
+class Identity(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
+):
+    """The run and the build, the sender, the receiver, and the sorted names of all nodes,
+    on which both must agree."""
+
+    job: Text
+    build: Text
+    node: Text
+    to: Text
+    nodes: list[Text]
+
+
+class Hello(_Struct, frozen=True):
+    """The greeting of a node.
+
+    Attributes:
+        identity: who the sender is.
+        window: the bytes that the receiver of this may send before the sender of this
+            has acknowledged them.
+        incarnation: a random number of the sender's process: another one is a restart.
+        expected: the number of the next message that the sender expects.
+        incomplete: the numbers of the messages that have not arrived completely, with
+            the number of their pieces that have.
+        nonce: random bytes of the sender of this.
+        mac: an authentication code of the others and of the nonce of the receiver, with
+            the key of the run; empty without one.
     """
 
+    identity: Identity
+    window: _Number
+    incarnation: _Number
+    expected: _Number = 1
+    incomplete: Annotated[
+        list[tuple[_Number, _Number]], msgspec.Meta(max_length=MAX_INCOMPLETE)
+    ] = []
+    nonce: bytes = b""
+    mac: bytes = b""
+
+
+class Refusal(_Struct, frozen=True):
+    """Why a node refuses a `Hello`."""
+
+    why: Text
+
+
+class Reference(NamedTuple):
+    """The place of an array in shared memory of the sender."""
+
+    array: _Number
+    region: _Number
+    offset: _Number
+
+
+class Message(_Struct, frozen=True):
+    """The header of a message: its number, counted from 1 in each direction, and its key.
+
+    `types` are the types of its arrays, in msgpack (`frame_bodies`), `references` those
+    arrays that are in shared memory. The others are the payload; it is in this frame if
+    it has up to `INLINE` bytes, and each array in it starts at a multiple of 64 bytes. A
+    larger one follows in pieces.
+    """
+
+    number: _Number
     key: Key
-    encoded: bytes
-    arrays: ArrayTypes
-    references: Mapping[int, tuple[int, int]]
-    copied_nbytes: int
-    offsets: tuple[int, ...]
-    span: int
-
-    @property
-    def is_inline(self) -> bool:
-        """Whether the payload is in the MESSAGE frame."""
-        return self.span <= INLINE
+    types: bytes
+    references: Annotated[
+        tuple[Reference, ...], msgspec.Meta(max_length=MAX_ARRAYS)
+    ] = ()
 
 
-def frame(kind: Kind, *fields: int, flags: int = 0, length: int = 0) -> bytes:
-    """Return the header of a frame with the fields a, b and so on."""
-    rest = (0,) * (6 - len(fields))
-    return HEADER.pack(MAGIC, kind, flags, 0, length, 0, *fields, *rest)
+class Piece(_Struct, frozen=True):
+    """A piece of a message, as `pieces` divides it: the `nbytes` bytes that follow this
+    frame, or a chunk of the sender's pool, which is in shared memory (`pool`).
 
-
-def read_header(data: memoryview[int], maximum: int = MAX_BODY) -> Header:
-    """Decode the header that `data` starts with; raises InvalidFrame for any other."""
-    magic, kind, flags, zero, length, zeros, *fields = HEADER.unpack_from(data)
-    if magic != MAGIC or zero or zeros:
-        raise InvalidFrame("magic")
-    known = _KINDS.get(kind)
-    if known is None:
-        raise InvalidFrame("kind")
-    if length % ALIGNMENT or length > maximum:
-        raise InvalidFrame("length")
-    return Header(known, flags, length, *fields)
-
-
-def text_frame(kind: Kind, body: bytes, *fields: int) -> bytes:
-    """Return a frame with a body of any length, which its field a has; `fields` are those
-    from b on."""
-    padded = round_up(len(body))
-    header = frame(kind, len(body), *fields, length=padded)
-    return b"".join((header, body, _PADDING[: padded - len(body)]))
-
-
-def read_text(header: Header, body: memoryview[int]) -> memoryview[int]:
-    """Return the body of a frame of `text_frame`, without its padding."""
-    if not 0 <= len(body) - header.a < ALIGNMENT:
-        raise InvalidFrame("length")
-    return body[: header.a]
-
-
-def greeting_frame(greeting: Greeting) -> bytes:
-    """Return a HELLO frame."""
-    return text_frame(Kind.HELLO, encode(greeting))
-
-
-def decode_greeting(header: Header, body: memoryview[int]) -> Greeting:
-    """Decode the body of a HELLO; raises InvalidFrame when it is malformed."""
-    return read_greeting(read_text(header, body))
-
-
-def describe_arrays(
-    key: Key, arrays: Sequence[Array], references: Mapping[int, tuple[int, int]]
-) -> Contents:
-    """Return the contents of a message of arrays, which are checked."""
-    return _contents(key, encode_types(arrays), references)
-
-
-def message_frame(number: int, contents: Contents, arrays: Sequence[Array]) -> bytes:
-    """Return the MESSAGE frame of a message, with its payload if that is inline."""
-    types, references = contents.encoded, contents.references
-    head = types
-    if references:
-        head += b"".join(REFERENCE.pack(i, *place) for i, place in references.items())
-    padding = -len(head) % ALIGNMENT
-    inline = contents.span if contents.is_inline else 0
-    length = len(head) + padding + inline
-    header = MESSAGE_HEADER.pack(
-        MAGIC,
-        Kind.MESSAGE,
-        0,
-        0,
-        length,
-        0,
-        number,
-        len(references),
-        len(types),
-        *contents.key,
-    )
-    parts = [header, head, _PADDING[:padding]]
-    if inline:
-        for i, array in enumerate(arrays):
-            if i not in references:
-                parts += array.tobytes(), _PADDING[: -array.nbytes % ALIGNMENT]
-    return b"".join(parts)
-
-
-def decode_message(
-    header: Header, frame: memoryview[int], maximum: int
-) -> tuple[Contents, memoryview[int]]:
-    """Decode a MESSAGE frame; return its contents and its inline payload.
-
-    `maximum` bounds the bytes of arrays without a reference. Raises InvalidFrame when a
-    check fails; all sizes are checked before anything is allocated for them.
+    Pieces of a message come in their order; those of several messages, and other frames,
+    may come between them.
     """
-    key = Key(*MESSAGE_HEADER.unpack_from(frame)[9:])
-    body = frame[HEADER_BYTES:]
-    count = header.b
-    if count > MAX_ARRAYS or header.c > len(body):
+
+    message: _Number
+    index: _Number
+    nbytes: _Number = 0
+    chunk: _Number | None = None
+
+
+class Beat(_Struct, frozen=True):
+    """The heartbeat and the acknowledgement.
+
+    Attributes:
+        credit: the total of bytes (cost) that the program has received.
+        received: the number up to which all messages have arrived completely.
+        freed: the bits of chunks of the pool that the peer may fill again.
+        wanted: asks the peer to report each rise of its credit until it reaches that,
+            because the sender waits for room; or 0.
+        message: a message of which the peer may send `pieces` pieces, or 0; see `link`.
+        pieces: how many.
+    """
+
+    credit: _Number = 0
+    received: _Number = 0
+    freed: _Number = 0
+    wanted: _Number = 0
+    message: _Number = 0
+    pieces: _Number = 0
+
+
+class Clear(_Struct, frozen=True):
+    """Asks the peer to accept everything now, because the sender wants to close."""
+
+
+class Starved(_Struct, frozen=True):
+    """Asks the peer to copy what it has not used out of the pool, because another message
+    needs it."""
+
+
+class Demand(_Struct, frozen=True):
+    """Asks the peer to acknowledge what it has stored, because its sender waits in a
+    circle."""
+
+
+class Probe(_Struct, frozen=True):
+    """Looks for such circles: see `mailbox`."""
+
+    initiator: Text
+    number: _Number
+    hops: _Number
+
+
+class Memory(_Struct, frozen=True):
+    """Shared memory of the sender; its file descriptor comes with the frame. Region 0 is
+    the pool."""
+
+    region: _Number
+    nbytes: _Number
+
+
+class Status(_Struct, frozen=True):
+    """What the sender does, see `peers`."""
+
+    doing: Annotated[tuple[Doing, ...], msgspec.Meta(max_length=MAX_CHAIN)]
+
+
+class Abort(_Struct, frozen=True):
+    """The run has failed: the fields of a `Cause`."""
+
+    node: Text
+    where: Text
+    what: Text
+
+    @classmethod
+    def of(cls, cause: Cause) -> Abort:
+        """Return the frame for a cause, with texts of up to `MAX_TEXT` characters."""
+        texts = (cause.node, cause.where, cause.what)
+        return cls(*(text[:MAX_TEXT] for text in texts))
+
+
+class Goodbye(_Struct, frozen=True):
+    """The sender has ended its run in good order."""
+
+
+Frame = (
+    Welcome
+    | Hello
+    | Refusal
+    | Message
+    | Piece
+    | Beat
+    | Clear
+    | Starved
+    | Demand
+    | Probe
+    | Memory
+    | Status
+    | Abort
+    | Goodbye
+)
+Decoded = TypeVar("Decoded")
+to_msgpack: Final = msgspec.msgpack.Encoder().encode
+_FRAME: Final[msgspec.msgpack.Decoder[Frame]] = msgspec.msgpack.Decoder(Frame)
+
+
+def from_msgpack(
+    decoder: msgspec.msgpack.Decoder[Decoded], data: bytes | memoryview[int]
+) -> Decoded:
+    """Decode msgpack bytes; raises InvalidFrame when the decoder rejects them."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidFrame(str(error)) from None
+
+
+def encode(frame: Frame, *payload: bytes) -> bytes:
+    """Return the bytes of a frame, with the parts of its payload."""
+    head = to_msgpack(frame)
+    prefix = PREFIX.pack(MAGIC, len(head), sum(map(len, payload)))
+    padding = _PADDING[: -(PREFIX.size + len(head)) % ALIGNMENT]
+    return b"".join((prefix, head, padding, *payload))
+
+
+def size_of(data: memoryview[int], maximum: int = MAX_FRAME) -> int:
+    """Return the bytes of the frame that `data` starts with, as far as that is known.
+
+    Raises InvalidFrame for what is no frame, or one of more than `maximum` bytes.
+    """
+    if len(data) < PREFIX.size:
+        return ALIGNMENT
+    magic, head, payload = PREFIX.unpack_from(data)
+    if magic != MAGIC:
+        raise InvalidFrame("magic")
+    size: int = round_up(PREFIX.size + head) + payload
+    if payload % ALIGNMENT or size > maximum:
         raise InvalidFrame("length")
-    end = header.c + count * REFERENCE.size
-    head = round_up(end)
-    if head > len(body):
+    return size
+
+
+def decode(data: memoryview[int]) -> tuple[Frame, memoryview[int]]:
+    """Decode a frame, of which `size_of` bytes are given; return it and its payload.
+
+    Raises InvalidFrame when a check fails.
+    """
+    _, head, payload = PREFIX.unpack_from(data)
+    frame = from_msgpack(_FRAME, data[PREFIX.size : PREFIX.size + head])
+    if payload and not isinstance(frame, Message):
         raise InvalidFrame("length")
-    # A copy, so that the receive buffer can be reused.
-    encoded = bytes(body[: header.c])
-    references = {
-        i: (region, at) for i, region, at in REFERENCE.iter_unpack(body[header.c : end])
-    }
-    if len(references) != count:
-        raise InvalidFrame("references")  # an array has two
-    contents = _contents(key, encoded, references)
-    if contents.copied_nbytes > maximum:
-        raise InvalidFrame(
-            f"a message of {contents.copied_nbytes} bytes is over the maximum of "
-            f"{maximum}"
-        )
-    inline = contents.span if contents.is_inline else 0
-    if len(body) != head + inline:
-        raise InvalidFrame("sizes do not add up")
-    return contents, body[head:]
-
-
-def _contents(
-    key: Key, encoded: bytes, references: Mapping[int, tuple[int, int]]
-) -> Contents:
-    """Return the contents of a message; raises InvalidFrame for what none may have."""
-    arrays = read_types(encoded)
-    copied_nbytes, offsets, span = arrays.total, arrays.offsets, arrays.span
-    if references:
-        if max(references) >= len(arrays.types):
-            raise InvalidFrame("references")
-        copied_nbytes -= sum(arrays.sizes[i] for i in references)
-        offsets, span = aligned_offsets(arrays.sizes, references)
-    return Contents(key, encoded, arrays, references, copied_nbytes, offsets, span)
-
-
-assert HEADER_BYTES == MESSAGE_HEADER.size == ALIGNMENT
-assert PIECE % ALIGNMENT == 0
+    return frame, data[len(data) - payload :]

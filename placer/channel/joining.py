@@ -6,13 +6,13 @@ one listens on this machine, and else over TCP, with TLS if there is a key. Then
 1. the listening node sends WELCOME, with a nonce. Under TLS the other one has been
    checked by then, and knows it by that;
 2. the connecting node sends HELLO: who it is, with a nonce of its own;
-3. the listening node answers with its HELLO, or says in REFUSED why it does not;
+3. the listening node answers with its HELLO, or says in REFUSAL why it does not;
 4. the connecting node is connected, and sends BEAT. The listening node is connected only
    when that has come: the connection may have waited so long to be accepted that the
    other node gave it up and made another one.
 
-With a key a HELLO has an authentication code of itself, of both nonces, and of the role of
-its sender, so none can be forged or used again.
+With a key a HELLO has an authentication code of itself, which says of whom and for whom it
+is, and of both nonces. So none can be forged or used again.
 
 A TCP connection that breaks is opened again in the same way. The HELLOs say what each
 side has received of the other one, which is final once the old connection has ended
@@ -31,92 +31,68 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import replace
 
 from placer.channel import frames, sockets
 from placer.channel.endpoint import Endpoint
-from placer.channel.frame_bodies import Greeting, InvalidFrame, Refused, encode
-from placer.channel.frame_socket import Frame, FrameSocket
-from placer.channel.frames import Kind
+from placer.channel.frame_socket import FrameSocket
+from placer.channel.frames import Frame, Hello, InvalidFrame, Refused
 from placer.channel.keys import Key
 from placer.channel.resolver import Resolver
-from placer.memory.arena import Arena
 
 if TYPE_CHECKING:  # the package cryptography takes long to import
+    from placer.channel.session import Session
     from placer.channel.tls import Identities, TlsStream
 
 HELLO_TIMEOUT: Final = 5.0
 """Seconds that a new connection may take until its HELLO."""
 MAX_PENDING: Final = 64
-"""Connections without a HELLO at the same time at most."""
+"""Connections of other nodes without a HELLO at the same time at most."""
 MAX_CONNECTING: Final = 16
 """Peers that a node connects to at the same time at most: so each handshake takes little
 of `HELLO_TIMEOUT`, also where many nodes begin at once."""
 MAX_RETRY: Final = 1.0
 """Seconds between two attempts to connect to a peer at most."""
-NONCE_BYTES: Final = 32
-LISTENER, CONNECTOR = "listener", "connector"
+Kind = TypeVar("Kind", bound=Frame)
+Result = TypeVar("Result")
+Steps = Generator[int, None, Result]
+"""Takes a connection as far as it goes now, then yields the event of its socket to wait
+for, or 0 to wait for the next tick."""
+
+
+class JoinError(Exception):
+    """A connection cannot be established; the text says why, if that is known."""
 
 
 @dataclass(eq=False, slots=True)
 class _Pending:
-    """A connection that is not established yet; `until` is its deadline."""
+    """A connection that is not established yet; `until` is its deadline.
 
+    `steps` establishes it, and returns the greeting of the peer; `event` is what that
+    waits for.
+    """
+
+    fd: int
     stream: socket.socket | TlsStream
     peer: str | None  # None until its HELLO, where it connected to us
     until: float
-    framed: FrameSocket | None = None  # None until the handshake of TLS is done
+    is_open: bool  # the connection itself is made
+    connects: bool  # we connect to it
+    event: int = 0
+    steps: Steps[Hello] = field(init=False)
     certified: str | None = None  # the node whose certificate it has
-    nonce: bytes = b""  # ours
-    other_nonce: bytes = b""  # of the listener, if we have connected
-    greeting: Greeting | None = None  # of the peer
+    framed: FrameSocket | None = None  # None until the handshake of TLS is done
     answered: bool = False  # it connected to us, and we have answered its HELLO
-    connects: bool = False  # we have connected to it
 
     def close(self) -> None:
         """Close the connection, and the files that came over it."""
+        self.steps.close()
         (self.framed or self.stream).close()
-
-
-class _Attempt(NamedTuple):
-    """A TCP connection that the system is making; `until` is its deadline."""
-
-    peer: str
-    connection: socket.socket
-    until: float
-
-
-class Peers(Protocol):
-    """What a node knows of its peers, and says to them."""
-
-    def needs_connection(self, peer: str) -> bool:
-        """Whether there is no connection to a peer, and there should be one."""
-
-    def is_remote(self, peer: str) -> bool:
-        """Whether a peer was connected over TCP before."""
-
-    def has_position(self, peer: str) -> bool:
-        """Whether it is final what was received of a peer; ends its connection if there
-        still is one."""
-
-    def greet(self, peer: str) -> Greeting:
-        """Return the greeting for a peer, whose position is final."""
-
-    def check(self, greeting: Greeting) -> None:
-        """Raise Refused unless a greeting is of a peer of this run."""
-
-
-class Established(NamedTuple):
-    """A connection to a peer, which has sent this greeting."""
-
-    peer: str
-    socket: FrameSocket
-    greeting: Greeting
 
 
 @dataclass(eq=False)
@@ -124,7 +100,7 @@ class Joining:
     """Listens and connects for a node; only the session's thread uses it.
 
     Attributes:
-        peers: what the node knows of its peers.
+        session: serves the peers, and knows what was received of them.
         endpoints: the addresses of the node and of its peers.
         bind: where the node listens.
         streams: the streams to use, of "unix" and "tcp".
@@ -137,33 +113,30 @@ class Joining:
     Raises RunError if the node cannot listen at its address.
     """
 
-    node: str
+    session: Session
     job: str
-    peers: Peers
     endpoints: Mapping[str, Endpoint]
     bind: Endpoint
     streams: Collection[str]
     key: Key | None
     identities: Identities | None
     epoll: select.epoll
-    arena: Arena
     refused: int = 0
     reasons: dict[str, str] = field(default_factory=dict)
     _listeners: dict[int, socket.socket] = field(default_factory=dict)
     _pending: dict[int, _Pending] = field(default_factory=dict)
-    _connecting: dict[int, _Attempt] = field(default_factory=dict)
     _attempts: dict[str, int] = field(default_factory=dict)
     _retry_at: dict[str, float] = field(default_factory=dict)
     _resolver: Resolver = field(default_factory=Resolver)
 
     def __post_init__(self) -> None:
-        own = self.endpoints[self.node]
+        own = self.endpoints[self.session.node]
         listeners = []
         if "unix" in self.streams:
-            listeners.append(sockets.listen_unix(self.node, self.job, own))
+            listeners.append(sockets.listen_unix(self.session.node, self.job, own))
         if "tcp" in self.streams:
             try:
-                listeners.append(sockets.listen_tcp(self.node, self.bind))
+                listeners.append(sockets.listen_tcp(self.session.node, self.bind))
             except BaseException:
                 for listener in listeners:
                     listener.close()
@@ -177,20 +150,17 @@ class Joining:
     def connect(self, now: float) -> None:
         """Connect to peers where this node is the one that connects, first to those that
         it has tried least recently."""
-        for fd, attempt in [*self._connecting.items()]:
-            if attempt.until < now:
-                self._give_up(fd, "no answer from its machine")
-        known = {p.peer for p in self._pending.values()}
-        known |= {each.peer for each in self._connecting.values()}
+        known = {pending.peer for pending in self._pending.values()}
         due = [
             (self._retry_at.get(peer, 0.0), peer)
             for peer in self.endpoints
-            if peer < self.node and peer not in known
+            if peer < self.session.node and peer not in known
         ]
         for retry_at, peer in sorted(due):
-            if retry_at > now or self._count_attempts() >= MAX_CONNECTING:
+            connecting = sum(pending.connects for pending in self._pending.values())
+            if retry_at > now or connecting >= MAX_CONNECTING:
                 return
-            if not self.peers.needs_connection(peer):
+            if not self.session.needs_connection(peer):
                 continue
             attempts = self._attempts[peer] = self._attempts.get(peer, 0) + 1
             pause = min(MAX_RETRY, 0.01 * 1.2 ** min(attempts, 30))
@@ -198,19 +168,15 @@ class Joining:
             if not self._connect_unix(peer):
                 self._connect_tcp(peer, self.endpoints[peer], attempts)
 
-    def _count_attempts(self) -> int:
-        """Return the number of peers that this node is connecting to."""
-        begun = sum(pending.connects for pending in self._pending.values())
-        return begun + len(self._connecting)
-
     def _connect_unix(self, peer: str) -> bool:
-        """Connect over a unix socket; return whether the peer is on this machine."""
-        if "unix" not in self.streams or self.peers.is_remote(peer):
+        """Connect over a unix socket, unless that was over TCP before; return whether the
+        peer is on this machine."""
+        if "unix" not in self.streams or peer in self.session.links:
             return False
         where = self.endpoints[peer]
         connection, is_busy = sockets.connect_unix(self.job, peer, where)
         if connection is not None:
-            self._open(self._add_pending(connection, peer))
+            self._begin(connection, peer)
         elif "tcp" not in self.streams:
             self.reasons.setdefault(peer, "it does not listen")
         return is_busy or connection is not None
@@ -228,54 +194,28 @@ class Joining:
             self.reasons[peer] = connection
             return
         self.reasons.setdefault(peer, "no answer from its machine")
-        until = time.monotonic() + HELLO_TIMEOUT
-        self._connecting[connection.fileno()] = _Attempt(peer, connection, until)
-        self.epoll.register(connection, select.EPOLLOUT)
-
-    def _on_connected(self, fd: int) -> None:
-        peer, connection, _ = self._connecting[fd]
-        error = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if error:
-            what = os.strerror(error).lower()
-            if error == errno.ECONNREFUSED:
-                what = "its machine refuses the connection: the node does not listen"
-            self._give_up(fd, what)
-        elif self._connect_unix(peer):  # it listens on this machine since then
-            self._give_up(fd, "")
-        else:
-            del self._connecting[fd]
-            self.epoll.unregister(fd)
-            self._begin(connection, peer)
-
-    def _give_up(self, fd: int, why: str) -> None:
-        """End an attempt to connect over TCP."""
-        peer, connection, _ = self._connecting.pop(fd)
-        self.epoll.unregister(fd)
-        connection.close()
-        if why:
-            self.reasons[peer] = why
+        self._begin(connection, peer, is_open=False)
 
     # New connections.
 
-    def on_event(self, fd: int) -> Established | None:
-        """Handle a ready socket; return the connection that is established now."""
+    def on_event(self, fd: int) -> None:
+        """Handle a ready socket."""
         if fd in self._listeners:
             self._accept(self._listeners[fd])
-        elif fd in self._connecting:
-            self._on_connected(fd)
         elif fd in self._pending:
-            return self._advance(self._pending[fd])
-        return None
+            self._advance(self._pending[fd])
 
     def on_tick(self, now: float) -> None:
-        """Connect, answer the peers that wait for it, and refuse the connections that
-        have not identified themselves in time."""
-        self.connect(now)
+        """Answer the peers that wait for it, give up the connections that have not
+        identified themselves in time, and connect."""
         for pending in [*self._pending.values()]:
             if pending.until < now:
-                self._refuse(pending, "it does not answer")
-            elif pending.greeting is not None and not pending.answered:
-                self._answer(pending)
+                is_open = pending.is_open
+                why = "it does not answer" if is_open else "no answer from its machine"
+                self._give_up(pending, why)
+            elif not pending.event:
+                self._advance(pending)
+        self.connect(now)
 
     def close(self, last: bytes) -> None:
         """Close all sockets.
@@ -284,8 +224,6 @@ class Joining:
         consider established: it would take the end of the socket for a loss.
         """
         self._resolver.close()
-        for attempt in self._connecting.values():
-            attempt.connection.close()
         for pending in self._pending.values():
             if pending.answered and pending.framed is not None:
                 pending.framed.put(last)
@@ -299,177 +237,166 @@ class Joining:
         if connection is None:
             self.refused += 1
             return
-        if len(self._pending) >= MAX_PENDING:
-            unanswered = (p for p in self._pending.values() if not p.answered)
-            oldest = next(iter(self._pending.values()))
-            self._refuse(next(unanswered, oldest), "")
+        accepted = [each for each in self._pending.values() if not each.connects]
+        if len(accepted) >= MAX_PENDING:
+            unanswered = (each for each in accepted if not each.answered)
+            self._give_up(next(unanswered, accepted[0]), "")
         self._begin(connection, None)
 
-    def _begin(self, connection: socket.socket, peer: str | None) -> None:
+    def _begin(
+        self, connection: socket.socket, peer: str | None, *, is_open: bool = True
+    ) -> None:
         """Begin with a new connection, to `peer` or from an unknown node."""
-        stream: socket.socket | TlsStream = connection
-        if self.identities is not None and connection.family != socket.AF_UNIX:
-            from placer.channel.tls import TlsStream
+        fd, until = connection.fileno(), time.monotonic() + HELLO_TIMEOUT
+        pending = _Pending(fd, connection, peer, until, is_open, peer is not None)
+        pending.steps = self._establish(pending)
+        self._pending[fd] = pending
+        self.epoll.register(fd, 0)
+        self._advance(pending)
 
-            client, server = self.identities.client, self.identities.server
-            stream = TlsStream(connection, server if peer is None else client)
-        pending = self._add_pending(stream, peer)
-        if stream is connection:
-            self._open(pending)
+    def _advance(self, pending: _Pending) -> None:
+        """Take a connection as far as it goes now."""
+        try:
+            pending.event = next(pending.steps)
+        except StopIteration as done:
+            assert pending.peer is not None
+            assert pending.framed is not None
+            del self._pending[pending.fd]
+            self.epoll.unregister(pending.fd)
+            self.reasons.pop(pending.peer, None)
+            self._attempts.pop(pending.peer, None)
+            self.session.connected(pending.peer, pending.framed, done.value)
+            self.connect(time.monotonic())  # to another one
+        except Refused as why:
+            if pending.framed is not None and not pending.connects:
+                pending.framed.put(frames.encode(frames.Refusal(str(why))))
+                pending.framed.finish()
+            self._give_up(pending, str(why))
+        except InvalidFrame:
+            self._give_up(pending, "it does not speak this protocol")
+        except JoinError as why:
+            self._give_up(pending, str(why))
         else:
-            self._advance(pending)
+            self.epoll.modify(pending.fd, pending.event)
 
-    def _add_pending(
-        self, stream: socket.socket | TlsStream, peer: str | None
-    ) -> _Pending:
-        stream.setblocking(False)
-        until = time.monotonic() + HELLO_TIMEOUT
-        pending = _Pending(stream, peer, until, connects=peer is not None)
-        self._pending[stream.fileno()] = pending
-        self.epoll.register(stream.fileno(), select.EPOLLIN)
-        return pending
-
-    def _refuse(self, pending: _Pending, why: str, *, tell: bool = False) -> None:
-        """Close a connection and count it as refused; `why` is for the errors of this
-        node, and with `tell` for the other one."""
-        self.refused += 1
+    def _give_up(self, pending: _Pending, why: str) -> None:
+        """Close a connection, and count it as refused if it was made; `why` is for the
+        errors of this node."""
+        self.refused += pending.is_open
         if pending.peer is not None and why:
             self.reasons[pending.peer] = why
-        if tell and pending.framed is not None:
-            pending.framed.put(frames.text_frame(Kind.REFUSED, why.encode()))
-            pending.framed.finish()
-        del self._pending[pending.stream.fileno()]
+        del self._pending[pending.fd]
         pending.close()
 
-    def _advance(self, pending: _Pending) -> Established | None:
-        """Do the next part of the protocol with a connection, if it has come."""
-        if pending.framed is None and not self._shake_hands(pending):
-            return None
-        framed = pending.framed
-        assert framed is not None
-        try:
-            framed.receive()
-            frame = framed.next()
-            if frame is not None:
-                return self._on_frame(frame, pending)
-            if framed.ended:
-                self._refuse(pending, _end(framed.error))
-        except Refused as why:
-            self._refuse(pending, str(why), tell=not pending.connects)
-        except InvalidFrame:
-            self._refuse(pending, "it does not speak this protocol")
-        return None
+    # The steps of a connection; each raises Refused, InvalidFrame or JoinError.
 
-    def _shake_hands(self, pending: _Pending) -> bool:
-        """Advance the handshake of TLS; return whether the connection can be used."""
-        from placer.channel.tls import TlsStream
-
-        stream = pending.stream
-        assert isinstance(stream, TlsStream)
-        assert self.identities is not None
-        try:
-            event = stream.handshake()
-        except OSError as error:
-            self._refuse(pending, _end(error))
-            return False
-        if event:
-            self.epoll.modify(stream.fileno(), event)
-            return False
-        self.epoll.modify(stream.fileno(), select.EPOLLIN)
-        pending.certified = self.identities.node_of(stream)
-        if pending.certified is None or pending.peer not in (None, pending.certified):
-            self._refuse(pending, "another node answers at its address")
-            return False
-        self._open(pending)
-        return True
-
-    def _open(self, pending: _Pending) -> None:
-        """Begin with frames: the listening node speaks first."""
-        pending.framed = FrameSocket(pending.stream, self.arena)
-        pending.nonce = secrets.token_bytes(NONCE_BYTES)
-        if not pending.connects:
-            pending.framed.put(frames.text_frame(Kind.WELCOME, pending.nonce))
-
-    def _on_frame(self, frame: Frame, pending: _Pending) -> Established | None:
-        kind, framed = frame.header.kind, pending.framed
-        assert framed is not None
-        if pending.connects and kind is Kind.REFUSED:
-            why = bytes(frames.read_text(frame.header, frame.body))[:200]
-            text = why.decode(errors="replace")
-            raise Refused(f"it refuses this node: {text}")
-        if pending.connects and not pending.other_nonce:
-            if kind is not Kind.WELCOME or frame.header.a != NONCE_BYTES:
-                raise InvalidFrame("kind")
-            pending.other_nonce = bytes(frames.read_text(frame.header, frame.body))
-            self._send_hello(pending)
-            return None
-        expected = Kind.BEAT if pending.answered else Kind.HELLO
-        if kind is not expected:
-            raise InvalidFrame("kind")
-        if not pending.answered:
-            pending.greeting = self._greeting(frame, pending)
-            if not pending.connects:
-                pending.peer = pending.greeting.hello.node
-                self._answer(pending)
-                return None
-        assert pending.greeting is not None
-        assert pending.peer is not None
-        del self._pending[framed.fd]
-        self.epoll.unregister(framed.fd)
-        self.reasons.pop(pending.peer, None)
-        self._attempts.pop(pending.peer, None)
-        return Established(pending.peer, framed, pending.greeting)
-
-    def _greeting(self, frame: Frame, pending: _Pending) -> Greeting:
-        """Return the greeting of a peer of this run: the expected one if this node has
-        connected to it, and one that has no other connection."""
-        greeting = frames.decode_greeting(frame.header, frame.body)
-        node = greeting.hello.node
-        if self.key is not None:
-            role = LISTENER if pending.connects else CONNECTOR
-            code = self._code(role, greeting, pending)
-            if not hmac.compare_digest(code, greeting.mac):
-                raise Refused("it has another key")
-        may_connect = not pending.connects and node > self.node
-        if not (may_connect or node == pending.peer) or node not in self.endpoints:
-            raise Refused("it is no neighbour")
-        if pending.certified not in (None, node):
-            raise Refused("it has the certificate of another node")
-        self.peers.check(greeting)
-        others = {p.peer for p in self._pending.values() if p is not pending}
-        if node in others:
-            raise Refused("it has another connection")
-        return greeting
-
-    def _send_hello(self, pending: _Pending) -> None:
-        assert pending.framed is not None
-        assert pending.peer is not None
-        greeting = replace(self.peers.greet(pending.peer), nonce=pending.nonce)
-        if self.key is not None:
-            role = CONNECTOR if pending.connects else LISTENER
-            greeting = replace(greeting, mac=self._code(role, greeting, pending))
-        pending.framed.put(frames.greeting_frame(greeting))
-
-    def _code(self, role: str, greeting: Greeting, pending: _Pending) -> bytes:
-        """Return the authentication code of a greeting of the sender with this role."""
-        assert self.key is not None
-        listener, connector = pending.other_nonce, pending.nonce
-        if not pending.connects:
-            listener = pending.nonce
-            connector = (pending.greeting or greeting).nonce
-        message = encode([role, listener, connector, replace(greeting, mac=b"")])
-        return hmac.digest(self.key.derive("hello"), message, sha256)
-
-    def _answer(self, pending: _Pending) -> None:
-        """Answer the HELLO of a peer, once our position is final."""
-        assert pending.peer is not None
-        if not self.peers.has_position(pending.peer):
-            return
-        self._send_hello(pending)
+    def _establish(self, pending: _Pending) -> Steps[Hello]:
+        """Take a connection through the protocol; return the greeting of the peer."""
+        if not pending.is_open:
+            yield from self._wait_until_open(pending)
+        if self.identities is not None and pending.stream.family != socket.AF_UNIX:
+            yield from self._shake_hands(pending, self.identities)
+        framed = pending.framed = FrameSocket(pending.stream, self.session.arena)
+        nonce = secrets.token_bytes(frames.NONCE_BYTES)
+        if pending.peer is not None:
+            welcome = yield from _next_frame(framed, frames.Welcome)
+            nonces = welcome.nonce, nonce
+            own = self.session.greet(pending.peer, nonce)
+            framed.put(frames.encode(self._sign(own, nonces)))
+            hello = yield from _next_frame(framed, Hello)
+            self._check(hello, pending, nonces)
+            return hello
+        framed.put(frames.encode(frames.Welcome(nonce)))
+        hello = yield from _next_frame(framed, Hello)
+        nonces = nonce, hello.nonce
+        self._check(hello, pending, nonces)
+        peer = pending.peer = hello.identity.node
+        while not self.session.has_position(peer):
+            yield 0
+        own = self.session.greet(peer, nonce)
+        framed.put(frames.encode(self._sign(own, nonces)))
         # From here on the peer may consider this connection established, and would take
         # its end for the loss of this node. So there is no deadline: only the peer
         # itself ends it.
         pending.answered, pending.until = True, math.inf
+        yield from _next_frame(framed, frames.Beat)
+        return hello
+
+    def _wait_until_open(self, pending: _Pending) -> Steps[None]:
+        """Wait until the system has made a TCP connection to a peer."""
+        assert isinstance(pending.stream, socket.socket)
+        assert pending.peer is not None
+        yield select.EPOLLOUT
+        error = pending.stream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error == errno.ECONNREFUSED:
+            raise JoinError(
+                "its machine refuses the connection: the node does not listen"
+            )
+        if error:
+            raise JoinError(os.strerror(error).lower())
+        if self._connect_unix(pending.peer):  # it listens on this machine since then
+            raise JoinError
+        pending.is_open, pending.until = True, time.monotonic() + HELLO_TIMEOUT
+
+    def _shake_hands(self, pending: _Pending, identities: Identities) -> Steps[None]:
+        """Begin with TLS, which says which node is at the other end."""
+        from placer.channel.tls import TlsStream
+
+        assert isinstance(pending.stream, socket.socket)
+        context = identities.client if pending.connects else identities.server
+        try:
+            stream = pending.stream = TlsStream(pending.stream, context)
+            while event := stream.handshake():
+                yield event
+        except OSError as error:
+            raise JoinError(_end(error)) from None
+        node = pending.certified = identities.node_of(stream)
+        if node is None or pending.peer not in (None, node):
+            raise JoinError("another node answers at its address")
+
+    def _check(
+        self, hello: Hello, pending: _Pending, nonces: tuple[bytes, bytes]
+    ) -> None:
+        """Raise Refused unless a greeting is of a peer of this run: the expected one if
+        this node has connected to it, and one that has no other connection."""
+        node = hello.identity.node
+        if not hmac.compare_digest(self._sign(hello, nonces).mac, hello.mac):
+            raise Refused("it has another key")
+        may_connect = not pending.connects and node > self.session.node
+        if not (may_connect or node == pending.peer) or node not in self.endpoints:
+            raise Refused("it is no neighbour")
+        if pending.certified not in (None, node):
+            raise Refused("it has the certificate of another node")
+        self.session.check(hello)
+        others = {each.peer for each in self._pending.values() if each is not pending}
+        if node in others:
+            raise Refused("it has another connection")
+
+    def _sign(self, hello: Hello, nonces: tuple[bytes, bytes]) -> Hello:
+        """Return a greeting with its authentication code, if there is a key; `nonces` are
+        those of the node that listens and of the other one."""
+        if self.key is None:
+            return hello
+        message = frames.to_msgpack([*nonces, replace(hello, mac=b"")])
+        code = hmac.digest(self.key.derive("hello"), message, sha256)
+        return replace(hello, mac=code)
+
+
+def _next_frame(framed: FrameSocket, kind: type[Kind]) -> Steps[Kind]:
+    """Wait for the next frame, which has to be of this kind."""
+    more = True  # what TLS holds is not reported
+    while (arrived := framed.next()) is None:
+        if framed.ended:
+            raise JoinError(_end(framed.error))
+        if not more:
+            yield select.EPOLLIN
+        more = framed.receive()
+    frame, _ = arrived
+    if isinstance(frame, frames.Refusal):
+        raise JoinError(f"it refuses this node: {frame.why[:200]}")
+    if not isinstance(frame, kind):
+        raise InvalidFrame("kind")
+    return frame
 
 
 def _end(error: OSError | None) -> str:

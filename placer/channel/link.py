@@ -17,27 +17,27 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from placer.channel import frame_bodies, frames
+from placer.channel import frames
 from placer.channel.cause import Cause
-from placer.channel.frame_bodies import InvalidFrame
-from placer.channel.frame_socket import Buffer, Frame, FrameSocket
-from placer.channel.frames import CLEAR, DEMAND, STARVED, Contents, Header, Kind
-from placer.channel.mailbox import MAX_HOPS, Mailbox
+from placer.channel.frame_bodies import Contents, read_message
+from placer.channel.frame_socket import Buffer, FrameSocket
+from placer.channel.frames import Frame, InvalidFrame
 from placer.channel.message import Message, PiecedMessage
-from placer.channel.payload import as_bytes
+from placer.channel.outgoing import Outgoing
 from placer.channel.peers import Status
-from placer.channel.pieces import PIECE, Fragment, copied_pieces, in_array, piece_bytes
+from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS, ChunkPool, chunk_view
 from placer.channel.region import Region, attach
-from placer.channel.types import Array, Bytes
-from placer.memory.aligned import ALIGNMENT
-from placer.memory.arena import Arena
+from placer.channel.types import Array, Bytes, Key
+
+if TYPE_CHECKING:
+    from placer.channel.session import Session
 
 MAX_EAGER: Final = 4
 """Pieces of a message that are sent before its receiver asks for it, at most."""
@@ -45,87 +45,23 @@ READS: Final = 16
 """Calls of the system that receive from one peer before others have their turn."""
 MAX_REGIONS: Final = 4096
 """Regions of a peer at most."""
-JOINED_FRAGMENTS: Final = 64
-"""A piece of more fragments is copied into one buffer to be sent."""
-_PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
-
-
-@dataclass(eq=False, slots=True)
-class _Outgoing:
-    """A message that is being sent; `sent` and `allowed` are numbers of pieces. Its header
-    has been sent if it `is_announced`."""
-
-    number: int
-    layout: Sequence[Sequence[Fragment]]
-    arrays: list[Bytes]
-    sent: int
-    allowed: int
-    is_announced: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        number: int,
-        contents: Contents,
-        arrays: Sequence[Array],
-        eager: int,
-        sent: int = 0,
-    ) -> _Outgoing:
-        """Return a message of which the peer has `sent` pieces."""
-        layout = copied_pieces(contents.arrays.types, contents.references)
-        flat = [as_bytes(array) for array in arrays]
-        return cls(number, layout, flat, sent, max(eager, sent))
-
-    @property
-    def is_allowed(self) -> bool:
-        """Whether the next piece may be sent."""
-        return self.is_announced and self.sent < min(self.allowed, len(self.layout))
-
-    def next_piece(self, pool: ChunkPool | None) -> list[Buffer]:
-        """Return the frame of the next piece, as buffers, or with a chunk of the pool."""
-        index = self.sent
-        fragments = self.layout[index]
-        self.sent += 1
-        if pool is not None:
-            chunk = pool.fill(self.number, fragments, self.arrays)
-            return [frames.frame(Kind.PIECE, self.number, index, chunk + 1)]
-        size = piece_bytes(fragments)
-        buffers: list[Buffer] = [
-            frames.frame(Kind.PIECE, self.number, index, length=size)
-        ]
-        for part in fragments:
-            buffers.append(in_array(self.arrays[part.array], part).data)
-            if padding := -part.nbytes % ALIGNMENT:
-                buffers.append(_PADDING[padding])
-        return buffers if len(fragments) <= JOINED_FRAGMENTS else [b"".join(buffers)]
 
 
 @dataclass(eq=False)
 class Link:
     """A connected peer; see the module.
 
-    `eager_out` and `eager_in` are the pieces of a message that are sent before its
-    receiver asks for it, there and here.
-    `regions` is the shared memory of this node by number, and `pool_region()` returns
-    new memory for the pool of this link, or None: pieces then go over the connection.
-    `need(link)` is called when this link `is_blocked`, and has to be read. `fail` is called
-    with the root cause when it ends the run. `heard` is true if a frame has arrived since
+    `eager` are the pieces of a message that are sent before the peer asks for it. `heard`
+    is true if a frame has arrived since
     the session's thread reset it, `ended` once no more can arrive on the connection,
     `is_invalid` if the peer has broken the protocol, `peer_clears` if it wants to close.
     `knows_failure` if it has told one. `status` is what the peer last said that it does.
     """
 
+    session: Session
     peer: str
     socket: FrameSocket
-    mailbox: Mailbox
-    arena: Arena
-    regions: Mapping[int, Region]
-    pool_region: Callable[[], Region | None]
-    max_message: int
-    eager_out: int
-    eager_in: int
-    need: Callable[[Link], None]
-    fail: Callable[[Cause], None]
+    eager: int
     heard: bool = False
     ended: bool = False
     is_invalid: bool = False
@@ -133,11 +69,9 @@ class Link:
     knows_failure: bool = False
     status: Status = ()
     _number: int = 0
-    _unacknowledged: dict[int, tuple[Contents, Sequence[Array]]] = field(
-        default_factory=dict
-    )
+    _unacknowledged: dict[int, Outgoing] = field(default_factory=dict)  # over TCP
     _acknowledged: int = 0
-    _outgoing: dict[int, _Outgoing] = field(default_factory=dict)
+    _outgoing: dict[int, Outgoing] = field(default_factory=dict)
     _order_lock: threading.Lock = field(default_factory=threading.Lock)
     _advance_lock: threading.Lock = field(default_factory=threading.Lock)
     _announced: set[int] = field(default_factory=set)  # regions sent to the peer
@@ -159,52 +93,49 @@ class Link:
         """Send buffers; what finds no room needs a thread that reads."""
         self.socket.put(*buffers, file=file)
         if self.socket.full:
-            self.need(self)
+            self.session.need(self)
 
-    def send(self, contents: Contents, arrays: Sequence[Array]) -> None:
+    def tell(self, frame: Frame, file: int | None = None) -> None:
+        """Send a frame without a payload."""
+        self._put(frames.encode(frame), file=file)
+
+    def send(self, key: Key, contents: Contents, arrays: Sequence[Array]) -> None:
         """Send a message of C-contiguous arrays without waiting."""
         # Numbers are assigned, and headers sent, in the order of this lock. What may
         # raise comes first: the peer accepts no gaps.
         with self._order_lock:
             if self._pool is None and not contents.is_inline and self.socket.is_unix:
-                self._open_pool()
-            for region, _ in contents.references.values():
-                self._announce(self.regions[region])
+                region = self.session.pool_region()
+                if region is not None:
+                    self._announce(region)
+                    self._pool = ChunkPool(region)
+            references = tuple(contents.references.values())
+            for reference in references:
+                self._announce(self.session.regions.by_number[reference.region])
             self._number += 1
+            header = frames.Message(self._number, key, contents.encoded, references)
+            message = Outgoing(header, contents, arrays, self.eager)
             if not self.socket.is_unix:
-                self._unacknowledged[self._number] = contents, arrays
-            self._send_header(self._number, contents, arrays)
+                self._unacknowledged[self._number] = message
+            self._send_header(message)
         if not contents.is_inline:
             self.advance()
         if self.has_pending:
-            self.need(self)
+            self.session.need(self)
 
-    def _send_header(
-        self, number: int, contents: Contents, arrays: Sequence[Array]
-    ) -> None:
-        header = frames.message_frame(number, contents, arrays)
-        if contents.is_inline:
-            self._put(header)
-            return
+    def _send_header(self, message: Outgoing) -> None:
         # In this order the answer of the peer, which another thread may read at once,
         # finds the message, and no piece of it is sent before its header.
-        message = _Outgoing.of(number, contents, arrays, self.eager_out)
-        self._outgoing[number] = message
-        self._put(header)
+        if not message.contents.is_inline:
+            self._outgoing[message.header.number] = message
+        self._put(message.head())
         message.is_announced = True
-
-    def _open_pool(self) -> None:
-        region = self.pool_region()
-        if region is not None:
-            self._announce(region)
-            self._pool = ChunkPool(region)
 
     def _announce(self, region: Region) -> None:
         """Send a region to the peer once, before the first frame that refers to it."""
         if region.number not in self._announced:
             self._announced.add(region.number)
-            frame = frames.frame(Kind.REGION, region.number, region.nbytes)
-            self._put(frame, file=region.fd)
+            self.tell(frames.Memory(region.number, region.nbytes), file=region.fd)
 
     def advance(self) -> None:
         """Send the pieces that can be sent now."""
@@ -216,25 +147,25 @@ class Link:
             try:
                 while (message := self._next_message()) is not None:
                     self._put(*message.next_piece(self._pool))
-                    if message.sent == len(message.layout):
-                        del self._outgoing[message.number]
+                    if message.sent == len(message.contents.pieces):
+                        del self._outgoing[message.header.number]
                 # With the lock, so behind the frames of all chunks. The mark comes first: a
                 # return of chunks that is not seen here removes it again.
                 if self._is_newly_starved:
                     self._starving = True
                     if self._is_starved:
-                        self.send_beat(flags=STARVED)
+                        self.tell(frames.Starved())
                     else:
                         self._starving = False
             finally:
                 self._advance_lock.release()
 
-    def _allowed(self) -> Iterator[_Outgoing]:
+    def _allowed(self) -> Iterator[Outgoing]:
         """Yield the messages whose next piece may be sent."""
         # A copy: other threads add messages.
         return (m for m in [*self._outgoing.values()] if m.is_allowed)
 
-    def _next_message(self) -> _Outgoing | None:
+    def _next_message(self) -> Outgoing | None:
         """Return the first message whose next piece can be sent now."""
         if not self._outgoing or self.socket.full or self.socket.broken:
             return None
@@ -249,7 +180,7 @@ class Link:
         if pool is None or pool.free or not self._outgoing:
             return False
         users = {*[*pool.users.values()]}
-        return any(users - {message.number} for message in self._allowed())
+        return any(users - {message.header.number} for message in self._allowed())
 
     @property
     def _is_newly_starved(self) -> bool:
@@ -272,27 +203,18 @@ class Link:
         return not self.ended and (self.peer_clears or self.has_pending)
 
     def send_beat(
-        self,
-        wanted: int = 0,
-        allowed: tuple[int, int] = (0, 0),
-        flags: int = 0,
-        status: bytes = b"",
+        self, wanted: int = 0, message: int = 0, pieces: int = 0, status: bytes = b""
     ) -> None:
         """Send a heartbeat with the credit, and return consumed chunks.
 
-        `wanted` is the credit that this node waits for, `allowed` how many pieces of a
-        message the peer may send; see `frames`. `status` is a frame that follows it.
+        `wanted` is the credit that this node waits for, `pieces` how many pieces of a
+        message the peer may send; see `frames.Beat`. `status` is a frame that follows.
         """
         with self._chunk_lock:
             freed, self._unreported = self._unreported, 0
-        self._credit_sent = credit = self.mailbox.granted_credit(self.peer)
-        fields = (credit, wanted, self._last_complete, freed, *allowed)
-        self._put(frames.frame(Kind.BEAT, *fields, flags=flags) + status)
-
-    def send_probe(self, initiator: str, number: int, hops: int) -> None:
-        """Pass on a probe of a node that waits; see `mailbox`."""
-        body = frame_bodies.encode(initiator)
-        self._put(frames.text_frame(Kind.PROBE, body, number, hops))
+        self._credit_sent = credit = self.session.mailbox.credits[self.peer].granted
+        beat = frames.Beat(credit, self._last_complete, freed, wanted, message, pieces)
+        self._put(frames.encode(beat) + status)
 
     @property
     def _last_complete(self) -> int:
@@ -317,19 +239,18 @@ class Link:
     # A connection that breaks.
 
     def position(self) -> tuple[int, list[tuple[int, int]]]:
-        """Return what the peer has to send again: see `frame_bodies.Greeting`. Called
+        """Return what the peer has to send again: see `frames.Hello`. Called
         when the connection has ended."""
         incomplete = [(n, message.arrived) for n, message in self._incoming.items()]
         return self._last_received + 1, incomplete
 
-    def reconnect(
-        self, socket: FrameSocket, expected: int, incomplete: Mapping[int, int]
-    ) -> None:
+    def reconnect(self, socket: FrameSocket, hello: frames.Hello) -> None:
         """Go on over a new connection: send again what the peer has not received.
 
         Called by the session's thread when the old connection has ended. Raises
         InvalidFrame for a position that the peer cannot have.
         """
+        expected, incomplete = hello.expected, dict(hello.incomplete)
         with self._order_lock, self._advance_lock:
             if not self._acknowledged < expected <= self._number + 1:
                 raise InvalidFrame("position")
@@ -338,18 +259,16 @@ class Link:
             self._outgoing.clear()
             self.send_beat()
             for number, received in self._incoming.items():
-                self.send_beat(allowed=(number, received.allowed))
-            for number, (contents, arrays) in sorted(self._unacknowledged.items()):
-                if number >= expected:
-                    self._send_header(number, contents, arrays)
+                self.send_beat(message=number, pieces=received.allowed)
+            for number, message in self._unacknowledged.items():
+                is_known = number < expected
+                message.sent = incomplete.get(number, 0) if is_known else 0
+                message.allowed = max(self.eager, message.sent)
+                if not is_known:
+                    self._send_header(message)
                 elif number in incomplete:
-                    sent = incomplete[number]
-                    message = _Outgoing.of(
-                        number, contents, arrays, self.eager_out, sent
-                    )
-                    if sent >= len(message.layout):
+                    if message.sent >= len(message.contents.pieces):
                         raise InvalidFrame("position")
-                    message.is_announced = True
                     self._outgoing[number] = message
             self.ended = False
         self.advance()
@@ -375,7 +294,7 @@ class Link:
             self.advance()
         if self.socket.ended and not self.ended:
             self.ended = True
-            if self.socket.is_unix and self.peer not in self.mailbox.departed:
+            if self.socket.is_unix and self.peer not in self.session.mailbox.departed:
                 self.lose("lost: its process has ended")
 
     def _read(self) -> None:
@@ -392,11 +311,13 @@ class Link:
         socket = self.socket
         while socket.filled:
             if self._filling:
-                self._add_piece()
-            frame = socket.next()
-            if frame is None:
+                message = self._incoming[self._filling]
+                message.add()
+                self._end_piece(message)
+            arrived = socket.next()
+            if arrived is None:
                 return
-            self._handle(frame)
+            self._handle(*arrived)
 
     def lose(self, what: str) -> None:
         """End the run, because the peer is lost; `what` says why."""
@@ -404,41 +325,49 @@ class Link:
         self.socket.leave()
         if self.status and self.status[0].what:
             what += f"; it last was at {self.status[0].what}"
-        self.fail(Cause(self.peer, f"seen from {self.mailbox.node}", what))
+        self.session.fail(
+            Cause(self.peer, f"seen from {self.session.mailbox.node}", what)
+        )
 
-    def _handle(self, frame: Frame) -> None:
+    def _handle(self, frame: Frame, payload: memoryview[int]) -> None:
         self.heard = True
-        header = frame.header
-        match header.kind:
-            case Kind.MESSAGE:
-                self._on_message(frame)
-            case Kind.PIECE:
-                self._on_piece(header)
-            case Kind.BEAT:
-                self._on_beat(header)
-            case Kind.REGION:
-                self._on_region(header)
-            case Kind.PROBE:
-                initiator = frame_bodies.read_name(frames.read_text(header, frame.body))
-                hops = min(header.c, MAX_HOPS)
-                self.mailbox.on_probe(self.peer, initiator, header.b, hops)
-            case Kind.STATUS:
-                body = frames.read_text(header, frame.body)
-                self.status = frame_bodies.read_status(body)
-            case Kind.GOODBYE:
-                self.mailbox.mark_departed(self.peer)
+        match frame:
+            case frames.Message():
+                self._on_message(frame, payload)
+            case frames.Piece():
+                self._on_piece(frame)
+            case frames.Beat():
+                self._on_beat(frame)
+            case frames.Clear():
+                self.peer_clears = True
+                # Also what was acknowledged early, and is no more in the mailbox's list.
+                for stored in {*self._incoming.values(), *[*self._chunks.values()]}:
+                    stored.detach()
+                self.send_beat()
+            case frames.Starved():
+                for held in {*[*self._chunks.values()]}:
+                    held.empty_chunks()
+                self.send_beat()
+            case frames.Demand():
+                self.session.mailbox.acknowledge_all(self.peer)
+            case frames.Probe():
+                self.session.mailbox.on_probe(self.peer, frame)
+            case frames.Memory():
+                self._on_memory(frame)
+            case frames.Status(doing):
+                self.status = doing
+            case frames.Goodbye():
+                self.session.mailbox.mark_departed(self.peer)
                 self.socket.finish()
-            case Kind.ABORT:
+            case frames.Abort(node, where, what):
                 self.knows_failure = True
-                body = frames.read_text(header, frame.body)
-                self.fail(frame_bodies.read_cause(body))
+                self.session.fail(Cause(node, where, what))
             case _:
                 raise InvalidFrame("kind")
 
-    def _on_message(self, frame: Frame) -> None:
-        header, data = frame
-        contents, payload = frames.decode_message(header, data, self.max_message)
-        number = header.a
+    def _on_message(self, header: frames.Message, payload: memoryview[int]) -> None:
+        contents = read_message(header, payload, self.session.limits.max_message)
+        number = header.number
         if number != self._last_received + 1:
             raise InvalidFrame("number")
         self._last_received = number
@@ -450,38 +379,39 @@ class Link:
             arrays: list[Array] = [
                 views[i] if i in views
                 else np.ndarray(shape, dtype, payload, contents.offsets[i])
-                for i, (dtype, shape) in enumerate(contents.arrays.types)
+                for i, (dtype, shape) in enumerate(contents.types)
             ]  # fmt: skip
-            nbytes, copied_nbytes = contents.arrays.total, contents.copied_nbytes
-            message = Message(self.peer, contents.key, nbytes, copied_nbytes, arrays)
+            nbytes, copied_nbytes = contents.nbytes, contents.copied_nbytes
+            message = Message(self.peer, header.key, nbytes, copied_nbytes, arrays)
         else:
             message = self._incoming[number] = PiecedMessage(
                 self.peer,
+                header.key,
                 contents,
                 views,
-                self.eager_in,
-                lambda pieces: self.send_beat(allowed=(number, pieces)),
-                self.arena,
+                self.session.eager,
+                lambda pieces: self.send_beat(message=number, pieces=pieces),
+                self.session.arena,
             )
-        self.mailbox.deliver(message)
+        self.session.mailbox.deliver(message)
         if self.peer_clears:
             message.detach()
             self.send_beat()
 
-    def _on_piece(self, header: Header) -> None:
-        message = self._incoming.get(header.a)
-        if message is None or header.b != message.arrived:
+    def _on_piece(self, piece: frames.Piece) -> None:
+        message = self._incoming.get(piece.message)
+        if message is None or piece.index != message.arrived:
             raise InvalidFrame("a piece of no message")
-        if header.b >= message.allowed:
+        if piece.index >= message.allowed:
             raise InvalidFrame("a piece that was not asked for")
-        self._filling = header.a
-        if header.c:
-            if header.length:
+        self._filling = piece.message
+        if piece.chunk is not None:
+            if piece.nbytes:
                 raise InvalidFrame("length")
-            self._add_chunk(message, header.c - 1)
+            self._add_chunk(message, piece.chunk)
             return
-        length, views = message.room()
-        if header.length != length:
+        nbytes, views = message.room()
+        if piece.nbytes != nbytes:
             raise InvalidFrame("length")
         self.socket.fill(views)
 
@@ -495,20 +425,15 @@ class Link:
         message.add_chunk(view, lambda: self._release_chunk(message, chunk))
         self._end_piece(message)
 
-    def _add_piece(self) -> None:
-        """Add the piece that has been received to its message."""
-        message = self._incoming[self._filling]
-        message.add()
-        self._end_piece(message)
-
     def _end_piece(self, message: PiecedMessage) -> None:
+        """Go on after a piece, which has been added to its message."""
         number, self._filling = self._filling, 0
         if message.is_complete:
             del self._incoming[number]
             if self.peer_clears:
                 self.send_beat()
         self._return_chunks(message)
-        self.mailbox.notify()
+        self.session.mailbox.notify()
 
     def _release_chunk(self, message: PiecedMessage, chunk: int) -> None:
         """Return a consumed chunk to the peer, now or with others."""
@@ -532,43 +457,31 @@ class Link:
         if is_due:
             self.send_beat()
 
-    def _on_beat(self, header: Header) -> None:
-        if header.d:
+    def _on_beat(self, beat: frames.Beat) -> None:
+        if beat.freed:
             if self._pool is None:
                 raise InvalidFrame("chunks of no pool")
-            self._pool.release(header.d)
+            self._pool.release(beat.freed)
             self._starving = False
-        if header.c > self._number:
+        if beat.received > self._number:
             raise InvalidFrame("an acknowledgement of what was not sent")
-        self.mailbox.update_credit(self.peer, header.a)
-        if header.c > self._acknowledged:
-            for number in range(self._acknowledged + 1, header.c + 1):
+        self.session.mailbox.update_credit(self.peer, beat.credit)
+        if beat.received > self._acknowledged:
+            for number in range(self._acknowledged + 1, beat.received + 1):
                 self._unacknowledged.pop(number, None)
-            self._acknowledged = header.c
+            self._acknowledged = beat.received
             if self.is_delivered:
-                self.mailbox.notify()
-        if header.b > self._credit_sent:
-            self._credit_wanted = header.b
+                self.session.mailbox.notify()
+        if beat.wanted > self._credit_sent:
+            self._credit_wanted = beat.wanted
             self.send_beat()
-        message = self._outgoing.get(header.e)
-        if message is not None and header.f > message.allowed:
-            message.allowed = header.f
-        if header.flags & CLEAR:
-            self.peer_clears = True
-            # Also what was acknowledged early, and is no more in the mailbox's list.
-            for stored in {*self._incoming.values(), *[*self._chunks.values()]}:
-                stored.detach()
-            self.send_beat()
-        if header.flags & DEMAND:
-            self.mailbox.acknowledge_all(self.peer)
-        if header.flags & STARVED:
-            for held in {*list(self._chunks.values())}:
-                held.empty_chunks()
-            self.send_beat()
+        message = self._outgoing.get(beat.message)
+        if message is not None and beat.pieces > message.allowed:
+            message.allowed = beat.pieces
 
-    def _on_region(self, header: Header) -> None:
+    def _on_memory(self, memory: frames.Memory) -> None:
         """Map memory of the peer, whose file descriptor came with this frame."""
-        number, nbytes = header.a, header.b
+        number, nbytes = memory.region, memory.nbytes
         file = self.socket.take_file()
         if file is None:
             raise InvalidFrame("memory without a file")
@@ -582,12 +495,12 @@ class Link:
 
     def _view(self, contents: Contents, i: int) -> Array:
         """Return the view of an array in the peer's memory that a message refers to."""
-        number, offset = contents.references[i]
+        _, number, offset = contents.references[i]
         region = self._peer_regions.get(number)
-        end = offset + contents.arrays.sizes[i]
+        end = offset + contents.sizes[i]
         if number == 0 or region is None or end > region.nbytes:
             raise InvalidFrame("a reference outside shared memory")
-        dtype, shape = contents.arrays.types[i]
+        dtype, shape = contents.types[i]
         return region[offset:end].view(dtype).reshape(shape)
 
     def close(self) -> None:

@@ -19,7 +19,8 @@ from functools import partial
 from typing import Final, Protocol
 
 from placer.channel.cause import Aborted, Cause, DeadlineError
-from placer.channel.credits import Credits
+from placer.channel.credits import Credit
+from placer.channel.frames import Demand, Probe
 from placer.channel.message import MESSAGE_COST, Message
 from placer.channel.peers import Status
 from placer.channel.types import Array, Key, Limits, Piece
@@ -71,6 +72,8 @@ class Mailbox:
         self.bytes_received = 0
         self.aborted: Cause | None = None
         self.departed: set[str] = set()
+        window = limits.window(len(self.peers))
+        self.credits = {peer: Credit(window) for peer in self.peers}
         self.reader: FrameReader | None = None
         self.is_read = False  # a thread reads the connections
         self.status_of: Callable[[str], Status] = lambda peer: ()
@@ -84,13 +87,10 @@ class Mailbox:
         self._queues: dict[tuple[str, Key], deque[Message]] = {}
         # Messages by source, claimed or not, whose cost was not granted back yet.
         self._unacknowledged: dict[str, list[Message]] = defaultdict(list)
-        # How to send a probe to a peer: its initiator, its number, and how many nodes it
-        # may still pass; and how to tell a peer that it has to acknowledge.
-        self.send_probe: Callable[[str, str, int, int], None] = lambda *_: None
-        self.send_demand: Callable[[str], None] = lambda peer: None
+        # Sends a frame to a peer, whose mailbox is to handle it.
+        self.tell: Callable[[str, Probe | Demand], None] = lambda peer, frame: None
         self._probes = 0
         self._probed: dict[int, str] = {}  # by the number of a probe, who has it
-        self._credits = Credits(self.peers, limits.window(len(self.peers)))
         # The peers of each wait, and whether they have to do something for it to end.
         self._waits: dict[object, tuple[tuple[str, ...], Callable[[], bool]]] = {}
         self._listeners: dict[int, Callable[[str], None]] = {}
@@ -124,40 +124,30 @@ class Mailbox:
                 f"is over the maximum of {self._limits.max_message}",
                 hint="use a smaller batch, or place parameters on more nodes",
             )
-        cost = copied_nbytes + MESSAGE_COST
+        cost, credit = copied_nbytes + MESSAGE_COST, self.credits[to]
         with self._lock:
             self._check_run()
             is_there = to not in self.departed
             if is_there and self._claim_room(to, nbytes, cost):
                 return
-            wanted = self._credits.required_credit(to, cost)
+            wanted = credit.required(cost)
         if is_there and ask is not None:
             ask(wanted)
         room = partial(self._claim_room, to, nbytes, cost)
-        self._wait(
-            (to,), key, room, lambda: not self._credits.has_room(to, cost), sending=True
-        )
+        self._wait((to,), key, room, lambda: not credit.has_room(cost), sending=True)
 
     def receive(
-        self, source: str, key: Key, out: Sequence[Array | None] | None
-    ) -> list[Array]:
-        """Wait for a message, acknowledge it, and return its arrays."""
-        message = self._claim_message((source,), key)
-        return self._collect(message, out)
-
-    def receive_any(self, sources: Sequence[str], key: Key) -> tuple[str, list[Array]]:
+        self,
+        sources: Sequence[str],
+        key: Key,
+        out: Sequence[Array | None] | None = None,
+    ) -> tuple[str, list[Array]]:
         """Wait for a message of any of the sources, acknowledge it, and return its
         source and arrays."""
         message = self._claim_message(tuple(sources), key)
-        return message.source, self._collect(message, None)
-
-    def _collect(
-        self, message: Message, out: Sequence[Array | None] | None
-    ) -> list[Array]:
-        """Return the arrays of a claimed message, and acknowledge it."""
-        source, key = message.source, message.key
+        source = message.source
         try:
-            return message.collect(
+            return source, message.collect(
                 out,
                 lambda: f"{key} from {source} to {self.node}",
                 partial(self._wait_for_rest, source, key),
@@ -228,34 +218,30 @@ class Mailbox:
         if listener is not None:
             listener(message.source)
 
-    def set_bound(self, peer: str, bound: int) -> None:
-        """Set how many bytes may be on the way to a peer: what that one has room for."""
-        with self._lock:
-            self._credits.set_bound(peer, bound)
-
     def update_credit(self, peer: str, total: int) -> None:
         """Record that `peer` has acknowledged `total` bytes of what was sent to it."""
         with self._lock:
-            if self._credits.update(peer, total):
+            if self.credits[peer].update(total):
                 self._wake()
 
-    def on_probe(self, source: str, initiator: str, number: int, hops: int) -> None:
+    def on_probe(self, source: str, probe: Probe) -> None:
         """Handle a probe that has come from `source`: see `_wait`."""
+        initiator, hops = probe.initiator, min(probe.hops, MAX_HOPS)
         with self._lock:
             waited_for = {
                 peer
                 for peers, is_stuck in self._waits.values()
                 for peer in (peers if is_stuck() else ())
             }
-            probed = self._probed.get(number) if initiator == self.node else None
+            probed = self._probed.get(probe.number) if initiator == self.node else None
         if initiator == self.node:
             if probed is not None:
-                self.send_demand(probed)
+                self.tell(probed, Demand())
         elif initiator == source and source in waited_for:
             self.acknowledge_all(source)
         elif hops > 0:
             for peer in waited_for:
-                self.send_probe(peer, initiator, number, hops - 1)
+                self.tell(peer, Probe(initiator, probe.number, hops - 1))
 
     def acknowledge_all(self, source: str) -> None:
         """Acknowledge all messages of a peer, also those that the program has not received
@@ -264,11 +250,6 @@ class Mailbox:
             stored = list(self._unacknowledged[source])
         for message in stored:
             self._acknowledge(message)
-
-    def granted_credit(self, source: str) -> int:
-        """Return the total that this node has acknowledged to `source`, in bytes."""
-        with self._lock:
-            return self._credits.granted(source)
 
     def mark_departed(self, peer: str) -> None:
         """Record that `peer` has ended its run in good order."""
@@ -341,10 +322,12 @@ class Mailbox:
             )
 
     def _claim_room(self, to: str, nbytes: int, cost: int) -> bool:
-        claimed = self._credits.claim(to, cost)
-        if claimed:
+        credit = self.credits[to]
+        has_room = credit.has_room(cost)
+        if has_room:
+            credit.sent += cost
             self.bytes_sent += nbytes
-        return claimed
+        return has_room
 
     def _claim_message(self, sources: tuple[str, ...], key: Key) -> Message:
         """Wait for a message of any of the sources and remove it from its queue, without
@@ -457,7 +440,7 @@ class Mailbox:
                             self._sleep(timeout)
                 # Without the lock: this may enter another mailbox, and reading `deliver`.
                 if is_probe:
-                    self.send_probe(peers[0], self.node, number, MAX_HOPS)
+                    self.tell(peers[0], Probe(self.node, number, MAX_HOPS))
                 elif is_reader:
                     assert self.reader is not None
                     self.reader.read(timeout)
@@ -496,7 +479,9 @@ class Mailbox:
                 self._unacknowledged[source].remove(message)
             except ValueError:
                 return  # `_wait` has acknowledged it early
-            total = self._credits.grant(source, message.copied_nbytes + MESSAGE_COST)
+            credit = self.credits[source]
+            credit.granted += message.copied_nbytes + MESSAGE_COST
+            total = credit.granted
         self._on_credit(source, total)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from placer.channel.cause import Cause
+from placer.channel.frames import Demand, Probe
 from placer.channel.message import Message
 from placer.channel.protocol import Channel
 from placer.channel.types import Array, Key
@@ -39,15 +40,16 @@ class MemoryChannel(Channel):
 
     def connect(self, others: Mapping[str, MemoryChannel]) -> None:
         """Set the channels of the other nodes."""
+
+        def tell(peer: str, frame: Probe | Demand) -> None:
+            mailbox = others[peer].mailbox
+            if isinstance(frame, Probe):
+                mailbox.on_probe(self.node, frame)
+            else:
+                mailbox.acknowledge_all(self.node)
+
         self.others = others
-
-        def send_probe(peer: str, initiator: str, number: int, hops: int) -> None:
-            others[peer].mailbox.on_probe(self.node, initiator, number, hops)
-
-        self.mailbox.send_probe = send_probe
-        self.mailbox.send_demand = lambda peer: others[peer].mailbox.acknowledge_all(
-            self.node
-        )
+        self.mailbox.tell = tell
 
     def join(self) -> None:
         """Return at once: the nodes of one process exist from the start."""

@@ -10,12 +10,10 @@ from typing import Final
 import numpy as np
 
 from placer.channel import payload
-from placer.channel.frames import Contents
-from placer.channel.payload import as_bytes
+from placer.channel.frame_bodies import Contents
 from placer.channel.pieces import (
     PIECE,
     Fragment,
-    copied_pieces,
     in_array,
     in_piece,
     piece_bytes,
@@ -64,12 +62,11 @@ class Message:
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
         """Return the arrays piece by piece; see `protocol.Channel.pieces`."""
-        flat = [array.reshape(-1) for array in self.arrays]
         types = tuple((array.dtype, array.shape) for array in self.arrays)
         for fragments in piece_layout(types):
             for part in fragments:
-                stop = part.first + part.numel
-                yield part.array, part.first, flat[part.array][part.first : stop]
+                flat = self.arrays[part.array].reshape(-1)
+                yield part.array, part.first, flat[part.first :][: part.numel]
 
     def detach(self) -> None:
         """Receive all of the message, also while the program uses none of it: its source
@@ -94,17 +91,17 @@ class PiecedMessage(Message):
     def __init__(
         self,
         source: str,
+        key: Key,
         contents: Contents,
         views: Mapping[int, Array],
         allowed: int,
         allow: Callable[[int], None],
         arena: Arena,
     ) -> None:
-        nbytes, copied_nbytes = contents.arrays.total, contents.copied_nbytes
-        super().__init__(source, contents.key, nbytes, copied_nbytes, [])
-        self._types = contents.arrays.types
+        super().__init__(source, key, contents.nbytes, contents.copied_nbytes, [])
+        self._types = contents.types
         self._views = views  # the arrays in shared memory, by index
-        self._layout = copied_pieces(self._types, views)
+        self._layout = contents.pieces
         self.allowed = min(allowed, len(self._layout))
         self._allow = allow
         self._arena = arena
@@ -114,7 +111,6 @@ class PiecedMessage(Message):
         # Where each piece is that is not in the arrays, and what frees that.
         self._held: dict[int, tuple[Bytes, Callable[[], None]]] = {}
         self._spare: list[Bytes] = []
-        self._flat: list[Bytes] = []  # the bytes of the arrays, once there are any
         self._discarded = False
 
     @property
@@ -131,7 +127,7 @@ class PiecedMessage(Message):
         nbytes = piece_bytes(fragments)
         with self._lock:
             self._free(index)  # of a connection that broke during this piece
-            if self._flat and index >= self._consumed:
+            if self.arrays and index >= self._consumed:
                 return nbytes, self._array_views(fragments)
             buffer = self._hold_buffer(index)
             return nbytes, [buffer[:nbytes].data]
@@ -170,23 +166,22 @@ class PiecedMessage(Message):
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
         """Return the pieces as views of where they are."""
-        views = {i: as_bytes(view) for i, view in self._views.items()}
         index = 0  # of the next piece that is sent
         self._allow_up_to(AHEAD)
         try:
             for fragments in piece_layout(self._types):
                 buffer = None
-                is_sent = any(part.array not in views for part in fragments)
+                is_sent = any(part.array not in self._views for part in fragments)
                 if is_sent:
                     wait(self._arrival_of(index + 1))
                     with self._lock:
                         self._consumed = index + 1
                         buffer, _ = self._held.get(index, (None, None))
                 for part in fragments:
-                    if part.array in views:
-                        piece = in_array(views[part.array], part)
+                    if part.array in self._views:
+                        piece = in_array(self._views[part.array], part)
                     elif buffer is None:
-                        piece = in_array(self._flat[part.array], part)
+                        piece = in_array(self.arrays[part.array], part)
                     else:
                         piece = in_piece(buffer, part)
                     dtype, _ = self._types[part.array]
@@ -212,10 +207,10 @@ class PiecedMessage(Message):
     def _place(self, out: Sequence[Array | None] | None) -> None:
         """Allocate the arrays, move what has arrived there, and ask for the rest."""
         with self._lock:
-            if not self._flat and not self._discarded:
-                arrays = payload.allocate(self._types, self._arena, out, self._views)
-                self.arrays = arrays
-                self._flat = [as_bytes(array) for array in arrays]
+            if not self.arrays and not self._discarded:
+                self.arrays = payload.allocate(
+                    self._types, self._arena, out, self._views
+                )
                 for index in range(self._consumed, self.arrived):
                     self._settle(index)
         self._allow_up_to(len(self._layout))
@@ -235,10 +230,10 @@ class PiecedMessage(Message):
         """Move a piece into the arrays, if there are any, or drop it."""
         if self._discarded:
             self._free(index)
-        elif self._flat and index in self._held:
+        elif self.arrays and index in self._held:
             buffer, _ = self._held[index]
             for part in self._layout[index]:
-                target = in_array(self._flat[part.array], part)
+                target = in_array(self.arrays[part.array], part)
                 np.copyto(target, in_piece(buffer, part))
             self._free(index)
 
@@ -261,7 +256,7 @@ class PiecedMessage(Message):
         the padding between them."""
         views = []
         for part in fragments:
-            views.append(in_array(self._flat[part.array], part).data)
+            views.append(in_array(self.arrays[part.array], part).data)
             if padding := -part.nbytes % ALIGNMENT:
                 views.append(memoryview(bytearray(padding)))
         return views

@@ -13,6 +13,7 @@ from enum import StrEnum
 from math import inf
 from typing import Final, NamedTuple
 
+from placer.channel.types import MAX_TEXT, Text
 from placer.errors import RunError
 
 SILENT_AFTER: Final = 8.0
@@ -33,8 +34,8 @@ class PeerState(StrEnum):
 class Doing(NamedTuple):
     """What a node does, and for how many seconds it has been doing that."""
 
-    node: str
-    what: str
+    node: Text
+    what: Text
     seconds: float
 
 
@@ -131,7 +132,7 @@ class OwnStatus:
         """Return the status; `of_peer` returns that of a peer, empty if unknown."""
         if what != self._what or self._since == -inf:
             self._what, self._since = what, now
-        own = Doing(self._node, what, now - self._since)
+        own = Doing(self._node, what[:MAX_TEXT], now - self._since)
         for peer in waits_for:
             rest = of_peer(peer)
             if rest and all(each.node != self._node for each in rest):

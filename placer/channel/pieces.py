@@ -12,7 +12,8 @@ from functools import lru_cache
 from math import prod
 from typing import Final, NamedTuple
 
-from placer.channel.types import ArrayType, Bytes
+from placer.channel.payload import as_bytes
+from placer.channel.types import Array, ArrayType, Bytes
 from placer.memory.aligned import round_up
 
 PIECE: Final = 1 << 20
@@ -95,6 +96,6 @@ def in_piece(piece: Bytes, fragment: Fragment) -> Bytes:
     return piece[fragment.offset : fragment.offset + fragment.nbytes]
 
 
-def in_array(array: Bytes, fragment: Fragment) -> Bytes:
-    """Return the bytes of a fragment in its array, of which all bytes are given."""
-    return array[fragment.start : fragment.start + fragment.nbytes]
+def in_array(array: Array, fragment: Fragment) -> Bytes:
+    """Return the bytes of a fragment in its array, which is C-contiguous."""
+    return as_bytes(array)[fragment.start : fragment.start + fragment.nbytes]

@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from placer.channel.frame_bodies import InvalidFrame
+from placer.channel.frames import InvalidFrame
 from placer.channel.pieces import PIECE, Fragment, in_array, in_piece
 from placer.channel.region import Region
-from placer.channel.types import Bytes
+from placer.channel.types import Array, Bytes
 
 MAX_CHUNKS: Final = 8
 """Chunks of a pool at most; each has room for a piece."""
@@ -39,7 +39,7 @@ class ChunkPool:
         self.users: dict[int, int] = {}
 
     def fill(
-        self, message: int, fragments: Sequence[Fragment], arrays: Sequence[Bytes]
+        self, message: int, fragments: Sequence[Fragment], arrays: Sequence[Array]
     ) -> int:
         """Copy fragments of arrays into a free chunk; return its number."""
         number = self.free.pop()

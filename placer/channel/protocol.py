@@ -71,8 +71,8 @@ class Channel(ABC):
         self.on_abort: Callable[[Cause], object] = lambda cause: None
         self.on_peer: Callable[[PeerEvent], object] = lambda event: None
         self.describe: Callable[[], str] = lambda: ""
-        self._limits = Limits(**limits)
-        self.mailbox = Mailbox(node, peers, self._limits, self._on_credit)
+        self.limits = Limits(**limits)
+        self.mailbox = Mailbox(node, peers, self.limits, self._on_credit)
         self._closed = False
 
     @property
@@ -146,7 +146,7 @@ class Channel(ABC):
             Aborted: the run has failed.
         """
         self._check_open()
-        return self.mailbox.receive(source, key, out)
+        return self.mailbox.receive((source,), key, out)[1]
 
     def receive_any(self, sources: Sequence[str], key: Key) -> tuple[str, list[Array]]:
         """Wait for a message with this key from whichever source it comes first.
@@ -169,7 +169,7 @@ class Channel(ABC):
         self._check_open()
         if not sources:
             raise RunError(f"{self.node} cannot receive {key} from no node")
-        return self.mailbox.receive_any(sources, key)
+        return self.mailbox.receive(sources, key)
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
         """Receive a message piece by piece, in order, as its data arrives.

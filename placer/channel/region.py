@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from placer.channel.frame_bodies import InvalidFrame
+from placer.channel.frames import InvalidFrame, Reference
 from placer.channel.types import Array, Bytes
 from placer.errors import RunError
 from placer.memory.aligned import address_of
@@ -125,12 +125,12 @@ class Regions:
             self._sorted = [r.start for r in regions], regions
         return region.array
 
-    def find(self, arrays: Sequence[Array]) -> dict[int, tuple[int, int]]:
-        """Return (region, offset) of each array, by index, that is inside a region."""
-        references: dict[int, tuple[int, int]] = {}
+    def find(self, arrays: Sequence[Array]) -> tuple[Reference, ...]:
+        """Return the place of each array that is inside a region."""
+        references: list[Reference] = []
         starts, regions = self._sorted
         if not starts:
-            return references
+            return ()
         for i, array in enumerate(arrays):
             start = address_of(array)
             at = bisect_right(starts, start) - 1
@@ -138,8 +138,8 @@ class Regions:
                 continue
             offset = start - starts[at]
             if offset + array.nbytes <= regions[at].nbytes:
-                references[i] = regions[at].number, offset
-        return references
+                references.append(Reference(i, regions[at].number, offset))
+        return tuple(references)
 
     def close(self) -> None:
         """Close all regions; views that are left keep their memory."""

@@ -17,12 +17,12 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from placer.channel import frame_bodies, frames
+from placer.channel import frames
 from placer.channel.cause import Aborted, Cause
 from placer.channel.endpoint import parse_endpoint, show_endpoint
-from placer.channel.frame_bodies import Greeting, Hello, InvalidFrame, Refused
+from placer.channel.frame_bodies import describe_arrays
 from placer.channel.frame_socket import FrameSocket
-from placer.channel.frames import CLEAR, DEMAND, INLINE, Kind, describe_arrays
+from placer.channel.frames import Abort, Hello, Identity, InvalidFrame, Refused
 from placer.channel.joining import Joining
 from placer.channel.keys import Key as Secret
 from placer.channel.link import MAX_EAGER, Link
@@ -60,7 +60,9 @@ class Session(Channel):
     Opening it starts its thread, which connects to the peers.
 
     `links` maps each connected peer to its link: the session's thread adds, others
-    read. Two epolls report events: `_frames` those of the connections, to the thread
+    read. `regions` is the shared memory of this node, `arena` has the arrays that it
+    receives; `eager` are the pieces of a message that peers send before it asks for it.
+    Two epolls report events: `_frames` those of the connections, to the thread
     that reads; `_epoll` those that the session's thread looks at: new connections, the
     end of established ones, and, while a sender is blocked and no thread of the program
     reads, `_frames`. An eventfd is readable from a failure or the end of the run on,
@@ -113,7 +115,7 @@ class Session(Channel):
                 f"{node}: connections over TCP need a key",
                 hint="`placer key new FILE` makes one; give every node --key FILE",
             )
-        addresses = {
+        self._endpoints = {
             name: parse_endpoint(name, text) for name, text in endpoints.items()
         }
         self._names = sorted(endpoints)
@@ -121,15 +123,14 @@ class Session(Channel):
         super().__init__(
             node, [n for n in self._names if n in among and n != node], **limits
         )
-        self._window = self._limits.window(len(self.mailbox.peers))
-        self._arena = Arena()  # of received arrays
-        self._endpoints = addresses
+        self._window = self.limits.window(len(self.mailbox.peers))
+        self.eager = min(MAX_EAGER, self._window // PIECE)
+        self.arena = Arena()
         self._job, self._build = job, build
-        self._streams = streams
         self._join_timeout = join_timeout
         self._lost_after = lost_after
-        self._tick = min(self._limits.beat / 2, lost_after / 16, 0.1)
-        self._peers = Peers(lost_after, self._limits.beat)
+        self._tick = min(self.limits.beat / 2, lost_after / 16, 0.1)
+        self._peers = Peers(lost_after, self.limits.beat)
         self._own_status = OwnStatus(node)
         self.on_peer = self.end_if_lost
         self._unreported: list[Cause] = []  # failures to report to the peers
@@ -140,7 +141,7 @@ class Session(Channel):
         self._incarnations: dict[str, int] = {}
         self._over_tcp = "tls" if encrypt else "tcp"
         self._shares = "unix" in streams and is_supported()
-        self._regions = Regions()
+        self.regions = Regions()
         self.links: dict[str, Link] = {}
         self._links_by_fd: dict[int, Link] = {}
         self._blocked: set[Link] = set()  # those that may be blocked
@@ -158,16 +159,14 @@ class Session(Channel):
 
                 identities = Identities(key, node, self.mailbox.peers)
             self._joining = Joining(
-                node,
-                job,
                 self,
-                {name: addresses[name] for name in (node, *self.mailbox.peers)},
-                addresses[node] if bind is None else parse_endpoint(node, bind),
+                job,
+                {name: self._endpoints[name] for name in (node, *self.mailbox.peers)},
+                self._endpoints[node] if bind is None else parse_endpoint(node, bind),
                 streams,
                 key,
                 identities,
                 self._epoll,
-                self._arena,
             )
         except BaseException:
             self._close_events()
@@ -177,10 +176,7 @@ class Session(Channel):
         self._frames.register(self._eventfd, select.EPOLLIN)
         self.mailbox.reader = self
         self.mailbox.status_of = self.status_of
-        self.mailbox.send_probe = lambda peer, *probe: self.links[peer].send_probe(
-            *probe
-        )
-        self.mailbox.send_demand = lambda peer: self.links[peer].send_beat(flags=DEMAND)
+        self.mailbox.tell = lambda peer, frame: self.links[peer].tell(frame)
         self._thread = threading.Thread(
             target=self._run, name=f"placer channel of {node}", daemon=True
         )
@@ -274,38 +270,32 @@ class Session(Channel):
             raise RunError(f"{self.node}: the channel has not joined its peers yet")
 
     def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
-        contents = describe_arrays(key, arrays, self._references(to, arrays))
         link = self.links.get(to)
+        references: tuple[frames.Reference, ...] = ()
+        if link is not None and link.socket.is_unix:  # the peer can map them
+            references = self.regions.find(arrays)
+        contents = describe_arrays(arrays, references)
         ask = link.send_beat if link is not None else None
-        nbytes = contents.arrays.total
-        self.mailbox.reserve(to, key, nbytes, contents.copied_nbytes, ask)
+        self.mailbox.reserve(to, key, contents.nbytes, contents.copied_nbytes, ask)
         assert link is not None
-        link.send(contents, arrays)
-
-    def _references(
-        self, to: str, arrays: list[Array]
-    ) -> Mapping[int, tuple[int, int]]:
-        """Return the places of arrays that the peer can map."""
-        link = self.links.get(to)
-        if link is None or not link.socket.is_unix:
-            return {}
-        return self._regions.find(arrays)
+        link.send(key, contents, arrays)
 
     def _on_credit(self, source: str, total: int) -> None:
         """Acknowledge what the program received, now or with the next heartbeat."""
         link = self.links[source]
         threshold = self._window // 4
         if not link.socket.is_unix:  # the source keeps what is not acknowledged
-            threshold = min(INLINE, threshold)
+            threshold = min(frames.INLINE, threshold)
         link.acknowledge(total, threshold)
 
     def _allocate(self, nbytes: int) -> Bytes:
         if self._shares:
-            return self._regions.allocate(nbytes, self.node)
+            return self.regions.allocate(nbytes, self.node)
         return super()._allocate(nbytes)
 
-    def _pool_region(self) -> Region | None:
-        """Return the memory for the pool of a link."""
+    def pool_region(self) -> Region | None:
+        """Return new memory for the pool of a link, or None: its pieces then go over the
+        connection."""
         chunks = min(MAX_CHUNKS, self._window // PIECE)
         if not self._shares or not chunks:
             return None
@@ -327,11 +317,11 @@ class Session(Channel):
         for link in list(self.links.values()):
             if not link.is_delivered and link.peer not in self.mailbox.departed:
                 # Its program may receive that later.
-                link.send_beat(flags=CLEAR)
+                link.tell(frames.Clear())
         self.mailbox.change_needs()
         # A failure ends the flush; the caller finds it in `aborted`.
         with suppress(Aborted):
-            self.mailbox.wait_until(is_delivered, self._limits.deadline)
+            self.mailbox.wait_until(is_delivered, self.limits.deadline)
 
     def _all_informed(self) -> bool:
         """Whether all peers know of the failure: a link begins with it."""
@@ -355,7 +345,7 @@ class Session(Channel):
                 if not link.socket.filled:
                     self._is_streaming = True
                 if link.peer_clears and link not in self._blocked:
-                    self._block(link)
+                    self.need(link)
         return has_read
 
     def reading_stopped(self) -> None:
@@ -369,7 +359,7 @@ class Session(Channel):
             self._watches_frames = True
             self._epoll.modify(self._frames, select.EPOLLIN | select.EPOLLONESHOT)
 
-    def _block(self, link: Link) -> None:
+    def need(self, link: Link) -> None:
         """Have somebody read while a sender is blocked."""
         self.mailbox.change_needs(lambda: self._blocked.add(link))
 
@@ -394,7 +384,7 @@ class Session(Channel):
 
     # Run by the session's thread.
 
-    def _fail(self, cause: Cause) -> None:
+    def fail(self, cause: Cause) -> None:
         """Record a failure found here; the thread reports it to the peers.
 
         May be called by a thread that reads a socket, so it does not wait.
@@ -403,9 +393,9 @@ class Session(Channel):
             self._unreported.append(cause)
             self._wake()
 
-    def _hello(self, sender: str, receiver: str) -> Hello:
-        """Return the body of the HELLO from one node to another."""
-        return Hello(self._job, self._build, sender, receiver, self._names)
+    def _identity(self, sender: str, receiver: str) -> Identity:
+        """Return who the sender of a `Hello` is."""
+        return Identity(self._job, self._build, sender, receiver, self._names)
 
     def _wake(self) -> None:
         """End `_poll` and every wait of the program for a frame."""
@@ -416,7 +406,7 @@ class Session(Channel):
     def _broadcast_abort(self, cause: Cause) -> None:
         # `_add_link` serves the peers that connect later.
         for link in list(self.links.values()):
-            link.socket.put(_abort_frame(cause))
+            link.socket.put(frames.encode(Abort.of(cause)))
 
     def _run(self) -> None:
         due = beat_due = 0.0
@@ -431,14 +421,14 @@ class Session(Channel):
                     due = now + pause
                     is_beat = now >= beat_due
                     if is_beat:
-                        beat_due = now + self._limits.beat
+                        beat_due = now + self.limits.beat
                     self._on_tick(now, is_beat)
             self._report_failures()
         except Exception as error:
             # Without this thread nothing would end a wait before its deadline.
             is_known = isinstance(error, RunError)
             what = str(error) if is_known else f"{type(error).__name__}: {error}"
-            self._fail(Cause(self.node, "channel", what))
+            self.fail(Cause(self.node, "channel", what))
             self._report_failures()
             if not is_known:
                 raise
@@ -458,10 +448,7 @@ class Session(Channel):
             elif fd in self._links_by_fd:
                 self._drain()
             elif fd != self._eventfd:
-                established = self._joining.on_event(fd)
-                if established is not None:
-                    self._on_established(*established)
-                    self._joining.connect(time.monotonic())  # to another one
+                self._joining.on_event(fd)
 
     def _drain(self) -> None:
         """Handle what has arrived, unless another thread does that."""
@@ -470,49 +457,9 @@ class Session(Channel):
                 break
         self.mailbox.notify()
 
-    def _on_established(
-        self, peer: str, socket: FrameSocket, greeting: Greeting
-    ) -> None:
-        """Serve a peer that is connected now, for the first time or again."""
-        self._incarnations[peer] = greeting.incarnation
-        self._report_peers(self._peers.hear(peer, time.monotonic()))
-        link = self.links.get(peer)
-        if link is None:
-            link = self._add_link(peer, socket, greeting.window)
-        else:
-            del self._links_by_fd[link.socket.fd]
-            try:
-                link.reconnect(socket, greeting.expected, dict(greeting.incomplete))
-            except InvalidFrame as why:
-                socket.close()
-                link.lose(f"sent an invalid frame: {why}")
-                return
-            if self._flushing:  # the request may have been lost with the connection
-                link.send_beat(flags=CLEAR)
-        # A thread that aborts sets the cause first and reads `links` second; here the
-        # order is the reverse, so that the peer gets the cause from one of the two.
-        if self.aborted is not None:
-            socket.put(_abort_frame(self.aborted))
-        self._links_by_fd[socket.fd] = link
-        self._epoll.register(socket.fd, _ENDED)
-        socket.serve(self._frames)
-        self._drain()
-
     def _add_link(self, peer: str, socket: FrameSocket, window: int) -> Link:
-        self.mailbox.set_bound(peer, window)
-        link = Link(
-            peer,
-            socket,
-            self.mailbox,
-            self._arena,
-            self._regions.by_number,
-            self._pool_region,
-            self._limits.max_message,
-            min(MAX_EAGER, window // PIECE),
-            min(MAX_EAGER, self._window // PIECE),
-            self._block,
-            self._fail,
-        )
+        self.mailbox.credits[peer].bound = window
+        link = Link(self, peer, socket, min(MAX_EAGER, window // PIECE))
         # The peer may wait for this BEAT, see `joining`: it must be the first frame,
         # before another thread finds the link.
         link.send_beat()
@@ -527,7 +474,7 @@ class Session(Channel):
             own = self._own_status.status(
                 self.describe(), self.mailbox.waiting(), self.status_of, now
             )
-            status = frames.text_frame(Kind.STATUS, frame_bodies.encode_status(own))
+            status = frames.encode(frames.Status(own))
         for link in self.links.values():
             if link.heard:
                 link.heard = False
@@ -549,10 +496,10 @@ class Session(Channel):
             what = f"lost: no heartbeat for {self._lost_after:g} s"
             self.links[event.peer].lose(what)
 
-    # What `joining` asks; run by the session's thread. See `joining.Peers`.
+    # What `joining` asks; run by the session's thread.
 
     def needs_connection(self, peer: str) -> bool:
-        """Whether a peer is to be connected."""
+        """Whether there is no connection to a peer, and there should be one."""
         link = self.links.get(peer)
         if link is None:
             return True
@@ -560,12 +507,9 @@ class Session(Channel):
             return False
         return link.ended and peer not in self.mailbox.departed
 
-    def is_remote(self, peer: str) -> bool:
-        """Whether a peer was connected over TCP before."""
-        return peer in self.links
-
     def has_position(self, peer: str) -> bool:
-        """Whether the old connection to a peer has ended."""
+        """Whether it is final what was received of a peer; ends its connection if there
+        still is one."""
         link = self.links.get(peer)
         if link is None or link.ended:
             return True
@@ -573,26 +517,54 @@ class Session(Channel):
         self._drain()
         return link.ended
 
-    def greet(self, peer: str) -> Greeting:
-        """Return the greeting for a peer."""
-        hello, link = self._hello(self.node, peer), self.links.get(peer)
+    def greet(self, peer: str, nonce: bytes) -> Hello:
+        """Return the greeting for a peer, whose position is final."""
+        identity, link = self._identity(self.node, peer), self.links.get(peer)
         expected, incomplete = (1, []) if link is None else link.position()
-        return Greeting(hello, self._window, self._incarnation, expected, incomplete)
+        return Hello(
+            identity, self._window, self._incarnation, expected, incomplete, nonce
+        )
 
-    def check(self, greeting: Greeting) -> None:
-        """Check who has sent a greeting."""
-        peer = greeting.hello.node
-        theirs, ours = greeting.hello, self._hello(peer, self.node)
+    def check(self, hello: Hello) -> None:
+        """Raise Refused unless a greeting is of a peer of this run."""
+        peer = hello.identity.node
+        theirs, ours = hello.identity, self._identity(peer, self.node)
         if theirs.build != ours.build:
             raise Refused("it has another build")
         if theirs != ours:
             raise Refused("it is of another run")
-        if self._incarnations.get(peer, greeting.incarnation) != greeting.incarnation:
-            self._fail(Cause(peer, f"seen from {self.node}", "was restarted"))
+        if self._incarnations.get(peer, hello.incarnation) != hello.incarnation:
+            self.fail(Cause(peer, f"seen from {self.node}", "was restarted"))
             raise Refused("it was restarted")
         link = self.links.get(peer)
         if peer in self.mailbox.departed or (link and link.socket.is_unix):
             raise Refused("it has another connection")
+
+    def connected(self, peer: str, socket: FrameSocket, hello: Hello) -> None:
+        """Serve a peer that is connected now, for the first time or again."""
+        self._incarnations[peer] = hello.incarnation
+        self._report_peers(self._peers.hear(peer, time.monotonic()))
+        link = self.links.get(peer)
+        if link is None:
+            link = self._add_link(peer, socket, hello.window)
+        else:
+            del self._links_by_fd[link.socket.fd]
+            try:
+                link.reconnect(socket, hello)
+            except InvalidFrame as why:
+                socket.close()
+                link.lose(f"sent an invalid frame: {why}")
+                return
+            if self._flushing:  # the request may have been lost with the connection
+                link.tell(frames.Clear())
+        # A thread that aborts sets the cause first and reads `links` second; here the
+        # order is the reverse, so that the peer gets the cause from one of the two.
+        if self.aborted is not None:
+            socket.put(frames.encode(Abort.of(self.aborted)))
+        self._links_by_fd[socket.fd] = link
+        self._epoll.register(socket.fd, _ENDED)
+        socket.serve(self._frames)
+        self._drain()
 
     def _close_sockets(self) -> None:
         # The order matters. GOODBYE goes behind all other frames. Then each side waits
@@ -600,7 +572,7 @@ class Session(Channel):
         # discards what it has not sent. After a failure, `_broadcast_abort` has sent
         # ABORT already.
         cause = self.aborted
-        last = frames.frame(Kind.GOODBYE) if cause is None else _abort_frame(cause)
+        last = frames.encode(frames.Goodbye() if cause is None else Abort.of(cause))
         until = time.monotonic() + CLOSE_LINGER
         for link in self.links.values():
             if cause is None:
@@ -612,14 +584,10 @@ class Session(Channel):
             link.close()
         self._joining.close(last)
         self._close_events()
-        self._regions.close()
+        self.regions.close()
 
     def _close_events(self) -> None:
         with self._eventfd_lock:
             self._epoll.close()
             self._frames.close()
             os.close(self._eventfd)
-
-
-def _abort_frame(cause: Cause) -> bytes:
-    return frames.text_frame(Kind.ABORT, frame_bodies.encode_cause(cause))

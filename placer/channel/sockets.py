@@ -83,6 +83,7 @@ def accept(listener: socket.socket) -> socket.socket | None:
                 hint="raise the limit of open files, as with `ulimit -n 20000`",
             ) from None
         return None  # the other side has closed it already
+    connection.setblocking(False)
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     elif not is_same_user(connection):

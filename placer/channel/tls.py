@@ -105,10 +105,6 @@ class TlsStream:
         """See `socket.socket`."""
         return self._tls.fileno()
 
-    def setblocking(self, blocking: bool) -> None:
-        """See `socket.socket`."""
-        self._tls.setblocking(blocking)
-
     def send(self, data: Buffer) -> int:
         """See `socket.socket`."""
         with self._lock:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -15,6 +16,9 @@ ArrayType = tuple[np.dtype[np.generic], tuple[int, ...]]
 Piece = tuple[int, int, Array]
 """Part of a message: the index of an array, the index of the first element, and a 1-D
 view of elements."""
+MAX_TEXT: Final = 8192
+"""Characters of a text that a node accepts from another."""
+Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 
 
 class Key(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from raw_frames import BEAT
+from raw_node import RawNode
 from support.free_addresses import (
     BreakingProxy,
     eventually,
@@ -19,8 +22,6 @@ from support.free_addresses import (
     port,
 )
 from support.own_resources import resident
-from support.raw_frames import BEAT
-from support.raw_node import RawNode
 
 from placer.channel.joining import MAX_PENDING
 from placer.channel.keys import new_key
@@ -115,6 +116,32 @@ def test_other_certificates_are_refused_and_the_run_goes_on(run, is_of_the_run):
     eventually(lambda: channels["a:0"].refused == before + 1)
     stream.close()
     exchange_messages(channels, 3)
+
+
+def test_connections_that_are_reset_at_once_are_refused_and_the_run_goes_on(run):
+    """Some of them before they are accepted."""
+    channels, where = run
+    before = channels["a:0"].refused
+    for _ in range(300):
+        with socket.create_connection(("127.0.0.1", where)) as connection:
+            connection.sendall(b"x")
+            reset = struct.pack("ii", 1, 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+    eventually(lambda: channels["a:0"].refused == before + 300)
+    exchange_messages(channels, 3)
+
+
+def test_nodes_with_long_greetings_join(tls):
+    """TLS may hold a part of one that the system does not report."""
+    others = dict.fromkeys((f"c:{i}" for i in range(900)), "127.0.0.1:1")
+    addresses = free_addresses(["a:0", "b:0"]) | others
+    channels = tls(
+        "a:0",
+        "b:0",
+        addresses=dict.fromkeys(["a:0", "b:0"], addresses),
+        peers=["a:0", "b:0"],
+    )
+    exchange_messages(channels, 1)
 
 
 def test_a_recorded_session_that_is_played_again_has_no_effect(tls):

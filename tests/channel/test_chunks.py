@@ -6,24 +6,26 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from support.free_addresses import exchange_messages
-from support.own_resources import count_files
-from support.raw_frames import (
+from raw_frames import (
     BEAT,
     HUGE,
     LARGE,
     POOL,
     Sent,
+    beat,
     chunk,
     content,
+    memory,
     message,
     piece,
     receive_sizes,
 )
-from support.raw_node import RawNode
+from raw_node import RawNode
+from support.free_addresses import exchange_messages
+from support.own_resources import count_files
 
 from placer.channel import frames, link
-from placer.channel.frames import CLEAR, STARVED, Kind, frame
+from placer.channel.frames import Beat, Clear, Piece, Starved, encode
 from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS
 from placer.channel.protocol import Aborted, Key
@@ -55,7 +57,7 @@ def pool(played) -> Region:
     """The pool of b:0, which a:0 has."""
     region = Region(0, POOL, "b:0")
     _, node = played
-    node.send(region.fd, frame(Kind.REGION, 0, POOL))  # which closes that
+    node.send(region.fd, memory(0, POOL))  # which closes that
     return region
 
 
@@ -68,9 +70,9 @@ def read_freed(node: RawNode, expected: int) -> None:
     """Read until the chunks of a bit mask, and no others, have been returned."""
     freed = 0
     while freed != expected:
-        header, _ = node.read_until(Kind.BEAT)
-        assert not freed & header.d
-        freed |= header.d
+        answer = node.read_until(Beat)
+        assert not freed & answer.freed
+        freed |= answer.freed
         assert not freed & ~expected
 
 
@@ -84,7 +86,7 @@ CASES: dict[str, Callable[[], Sent]] = {
     ],
     "and a body": lambda: [
         message(1, LARGE),
-        frame(Kind.PIECE, 1, 0, 1, length=64) + BEAT,
+        encode(Piece(1, 0, 64, chunk=0)) + BEAT,
     ],
 }
 
@@ -122,15 +124,15 @@ def test_chunks_and_bodies_of_several_messages_are_received(played, pool):
     read_freed(node, 0b100000)
 
 
-@pytest.mark.parametrize("flag", [STARVED, CLEAR])
+@pytest.mark.parametrize("request_", [Starved(), Clear()])
 def test_node_that_needs_its_pool_or_ends_gets_back_what_nobody_receives(
-    played, pool, flag
+    played, pool, request_
 ):
     channel, node = played
     put(pool, 3, 0)
     put(pool, 5, 1)
     node.send(message(1, LARGE), chunk(1, 0, 3), chunk(1, 1, 5))
-    node.send(frame(Kind.BEAT, flags=flag))
+    node.send(encode(request_))
     read_freed(node, 1 << 3 | 1 << 5)
     pool.array[...] = 255
     receive_sizes(channel, LARGE)
@@ -143,7 +145,7 @@ def test_node_that_needs_its_pool_does_not_get_back_the_chunk_in_use(played, poo
     node.send(message(1, HUGE), *(chunk(1, i, i) for i in range(4)))
     pieces = channel.pieces("b:0", Key(1, 1))
     _, _, view = next(pieces)
-    node.send(frame(Kind.BEAT, flags=STARVED))
+    node.send(encode(Starved()))
     read_freed(node, 0b1110)
     pool.array[PIECE:] = 255
     put(pool, 1, 4)
@@ -158,13 +160,12 @@ def test_node_that_needs_its_pool_does_not_get_back_the_chunk_in_use(played, poo
 
 
 def read_chunks(node: RawNode, count: int) -> list[tuple[int, int, int]]:
-    """Return message, index and chunk of the next pieces; no BEAT asks for chunks."""
+    """Return message, index and chunk of the next pieces; nothing asks for chunks."""
     pieces: list[tuple[int, int, int]] = []
     while len(pieces) < count:
-        header, _ = node.read_until(Kind.PIECE, Kind.BEAT)
-        assert not header.flags
-        if header.kind is Kind.PIECE:
-            pieces.append((header.a, header.b, header.c - 1))
+        frame = node.read_until(Piece, Starved)
+        assert isinstance(frame, Piece)
+        pieces.append((frame.message, frame.index, frame.chunk))
     return pieces
 
 
@@ -172,9 +173,9 @@ def test_return_of_a_chunk_twice_ends_the_run(played):
     channel, node = played
     channel.send("b:0", Key(1, 1), [content(LARGE)])
     (_, _, first), _ = read_chunks(node, 2)
-    node.send(frame(Kind.BEAT, 0, 0, 0, 1 << first), message(1, 5))
+    node.send(beat(freed=1 << first), message(1, 5))
     receive_sizes(channel, 5)
-    node.send(frame(Kind.BEAT, 0, 0, 0, 1 << first))
+    node.send(beat(freed=1 << first))
     with pytest.raises(Aborted, match="chunks returned that were not filled"):
         channel.receive("b:0", Key(2, 2))
 
@@ -186,10 +187,8 @@ def test_message_without_free_chunks_asks_for_those_of_others(played):
     used = read_chunks(node, MAX_CHUNKS)
     assert [each[:2] for each in used] == [(n, i) for n in (1, 2) for i in range(4)]
     assert {at for _, _, at in used} == set(range(MAX_CHUNKS))
-    while not (header := node.read_until(Kind.BEAT)[0]).flags:
-        pass
-    assert header.flags == STARVED
-    node.send(frame(Kind.BEAT, 0, 0, 0, 1 << 6))
+    node.read_until(Starved)
+    node.send(beat(freed=1 << 6))
     assert read_chunks(node, 1) == [(3, 0, 6)]
 
 
@@ -198,7 +197,7 @@ def test_message_that_fills_all_chunks_itself_asks_for_none(played):
     channel, node = played
     channel.send("b:0", Key(1, 1), [content((MAX_CHUNKS + 1) * PIECE)])
     read_chunks(node, link.MAX_EAGER)
-    node.send(frame(Kind.BEAT, 0, 0, 0, 0, 1, MAX_CHUNKS + 1))
+    node.send(beat(message=1, pieces=MAX_CHUNKS + 1))
     read_chunks(node, MAX_CHUNKS - link.MAX_EAGER)
-    node.send(frame(Kind.BEAT, 0, 0, 0, 1 << 2))
+    node.send(beat(freed=1 << 2))
     assert read_chunks(node, 1) == [(1, MAX_CHUNKS, 2)]

@@ -10,43 +10,67 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from support.raw_frames import (
+from raw_frames import (
     BEAT,
     HUGE,
     LARGE,
     Sent,
+    beat,
     chunk,
     content,
+    memory,
     message,
+    packed,
     piece,
+    raw,
     receive_sizes,
 )
 
-from placer.channel import frame_bodies, frames, link
-from placer.channel.frames import CLEAR, MAX_BODY, Kind, frame
+from placer.channel import link
+from placer.channel.frames import (
+    MAGIC,
+    MAX_FRAME,
+    Abort,
+    Beat,
+    Clear,
+    Message,
+    Piece,
+    Status,
+    Welcome,
+    encode,
+)
+from placer.channel.peers import Doing
 from placer.channel.pieces import PIECE
 from placer.channel.protocol import Aborted, Key
 from placer.errors import RunError
 
 CASES: dict[str, Callable[[], Sent]] = {
     "wrong magic": lambda: [b"PLT1" + BEAT[4:]],
-    "too long": lambda: [frame(Kind.MESSAGE, 1, 0, 1, length=MAX_BODY + 64)],
-    "a second hello": lambda: [frames.text_frame(Kind.HELLO, b"\x90")],
-    "an invalid cause": lambda: [frames.text_frame(Kind.ABORT, b"\xc1")],
-    "an endless cause": lambda: [
-        frames.text_frame(Kind.ABORT, b"\xdd\xff\xff\xff\xff")
+    "too long": lambda: [raw(b"\x91", MAX_FRAME)],
+    "an unknown kind": lambda: [packed("Header", 1)],
+    "a second welcome": lambda: [encode(Welcome(bytes(32)))],
+    "a payload that no frame has": lambda: [
+        raw(BEAT[12:][: BEAT[4]], 64, magic=MAGIC) + bytes(64)
     ],
-    "a cause of another length": lambda: [frame(Kind.ABORT, 65, length=64) + bytes(64)],
-    "an invalid status": lambda: [frames.text_frame(Kind.STATUS, b"\xc1")],
-    "an invalid probe": lambda: [frames.text_frame(Kind.PROBE, b"\xc1")],
+    "an invalid cause": lambda: [packed("Abort", "b:0", "", 5)],
+    "an endless cause": lambda: [raw(b"\x92\xa5Abort\xdb\xff\xff\xff\xff")],
+    "a cause of another length": lambda: [packed("Abort", "b:0", "")],
+    "a text that is too long": lambda: [packed("Abort", "b:0", "", "x" * 8193)],
+    "a text that is no text": lambda: [raw(b"\x94\xa5Abort\xa0\xa0\xa1\xff")],
+    "an invalid status": lambda: [packed("Status", [["b:0", ""]])],
+    "an endless status": lambda: [raw(b"\x92\xa6Status\xdd\xff\xff\xff\xff")],
+    "a status of too many nodes": lambda: [packed("Status", [["b:0", "", 1.0]] * 17)],
+    "an invalid probe": lambda: [packed("Probe", 5, 1, 1)],
+    "a negative number": lambda: [packed("Beat", -1)],
+    "no msgpack": lambda: [raw(b"\xc1")],
     "a missing number": lambda: [message(2, 5)],
     "a repeated number": lambda: [message(1, 5), message(1, 5)],
     "truncated types": lambda: [
-        frame(Kind.MESSAGE, 1, 0, 1, length=64) + b"\x91" + bytes(63)
+        packed("Message", 1, [1, 1, 0], b"\x91"),
     ],
     "over the maximum": lambda: [message(1, HUGE + 1)],
     "a reference in no memory": lambda: [message(1, 5, (1, 0))],
-    "memory without a file": lambda: [frame(Kind.REGION, 1, 5000)],
+    "memory without a file": lambda: [memory(1, 5000)],
     "a piece of no message": lambda: [piece(1, 0)],
     "a piece of an inline message": lambda: [message(1, 5), piece(1, 0, 64)],
     "a piece out of order": lambda: [message(1, LARGE), piece(1, 1)],
@@ -55,14 +79,14 @@ CASES: dict[str, Callable[[], Sent]] = {
     "a piece that is too short": lambda: [message(1, LARGE), piece(1, 0, PIECE - 64)],
     "a piece that is too long": lambda: [
         message(1, LARGE),
-        frame(Kind.PIECE, 1, 0, length=PIECE + 64) + bytes(PIECE) + BEAT,
+        encode(Piece(1, 0, PIECE + 64)) + bytes(PIECE) + BEAT,
     ],
     "a piece that was not asked for": lambda: [
         message(1, HUGE),
         *(piece(1, i) for i in range(link.MAX_EAGER + 1)),
     ],
     "a chunk without a pool": lambda: [message(1, LARGE), chunk(1, 0, 0)],
-    "a return of chunks without a pool": lambda: [frame(Kind.BEAT, 0, 0, 0, 1)],
+    "a return of chunks without a pool": lambda: [beat(freed=1)],
 }
 
 
@@ -72,8 +96,7 @@ def test_invalid_frames_end_the_run_and_name_the_node(played, spawn, case):
     sending = spawn(node.send, *CASES[case]())
     with pytest.raises(Aborted, match=r"^b:0: seen from a:0: sent an invalid frame: "):
         channel.receive("b:0", Key(2, 2))
-    _, body = node.read_until(Kind.ABORT)
-    assert frame_bodies.read_cause(body) == channel.aborted
+    assert node.read_until(Abort) == Abort.of(channel.aborted)
     node.end()
     sending.result(10)
 
@@ -81,7 +104,7 @@ def test_invalid_frames_end_the_run_and_name_the_node(played, spawn, case):
 def test_valid_variants_of_the_invalid_frames_are_received(played, spawn):
     """Pieces of several messages, and other frames, may come between each other."""
     channel, node = played
-    status = frames.text_frame(Kind.STATUS, frame_bodies.encode([["b:0", "", 1.0]]))
+    status = encode(Status((Doing("b:0", "", 1.0),)))
     sent = [message(1, 5), message(2, LARGE), piece(2, 0), message(3, 7), BEAT]
     sent += [message(4, HUGE), *(piece(4, i) for i in range(link.MAX_EAGER)), status]
     sending = spawn(node.send, *sent, piece(2, 1))
@@ -89,9 +112,9 @@ def test_valid_variants_of_the_invalid_frames_are_received(played, spawn):
     sending.result(10)
     pieces = channel.pieces("b:0", Key(1, 1))
     parts = [next(pieces)[2].tobytes()]
-    while (header := node.read_until(Kind.BEAT)[0]).e != 4:
+    while (answer := node.read_until(Beat)).message != 4:
         pass
-    assert header.f == HUGE // PIECE  # asked for now
+    assert answer.pieces == HUGE // PIECE  # asked for now
     sending = spawn(node.send, piece(4, 4), piece(4, 5))
     parts += [view.tobytes() for _, _, view in pieces]
     assert b"".join(parts) == content(HUGE).tobytes()
@@ -103,7 +126,7 @@ def test_frames_arrive_exactly_however_their_bytes_are_divided(played, spawn, si
     channel, node = played
     last = content(1000, PIECE).tobytes() + bytes(24)
     parts = [message(1, 5), BEAT, message(2, 50_000), message(3, PIECE + 1000)]
-    parts += [piece(3, 0), message(4, 7), frame(Kind.PIECE, 3, 1, length=1024) + last]
+    parts += [piece(3, 0), message(4, 7), encode(Piece(3, 1, 1024)) + last]
     data = b"".join([*parts, message(5, 60_000)])
     ends = itertools.accumulate(itertools.cycle(sizes))
     divided, start = [], 0
@@ -119,16 +142,16 @@ def test_frames_arrive_exactly_however_their_bytes_are_divided(played, spawn, si
 def test_node_that_wants_to_close_is_sent_for_all_of_its_messages(played):
     """They are acknowledged once they have arrived, not when they are received."""
     channel, node = played
-    node.send(message(1, HUGE), frame(Kind.BEAT, flags=CLEAR))
-    while (header := node.read_until(Kind.BEAT)[0]).e != 1:
-        assert header.c == 0
-    assert header.f == HUGE // PIECE
+    node.send(message(1, HUGE), encode(Clear()))
+    while (answer := node.read_until(Beat)).message != 1:
+        assert answer.received == 0
+    assert answer.pieces == HUGE // PIECE
     node.send(*(piece(1, i) for i in range(HUGE // PIECE)), message(2, HUGE))
-    while (header := node.read_until(Kind.BEAT)[0]).e != 2:  # also of a later one
+    while (answer := node.read_until(Beat)).message != 2:  # also of a later one
         pass
-    assert header.c == 1
+    assert answer.received == 1
     node.send(*(piece(2, i) for i in range(HUGE // PIECE)), message(3, 5))
-    while node.read_until(Kind.BEAT)[0].c != 3:
+    while node.read_until(Beat).received != 3:
         pass
     receive_sizes(channel, HUGE, HUGE, 5)
 
@@ -140,9 +163,9 @@ def test_acknowledgement_of_more_than_was_sent_ends_the_run(played):
     channel, node = played
     for step in (1, 2):
         channel.send("b:0", Key(1, step), [content(5)])
-    node.send(frame(Kind.BEAT, 0, 0, 2), message(1, 5))
+    node.send(beat(received=2), message(1, 5))
     receive_sizes(channel, 5)
-    node.send(frame(Kind.BEAT, 0, 0, 3))
+    node.send(beat(received=3))
     with pytest.raises(Aborted, match="an acknowledgement of what was not sent"):
         channel.receive("b:0", Key(2, 2))
 
@@ -154,11 +177,11 @@ def test_credit_beyond_what_was_sent_is_ignored(alone):
         node.join(window=1000)
         channel.join()
         channel.send("b:0", Key(1, 1), [content(900)])
-        node.send(frame(Kind.BEAT, 2**60), message(1, 5))
+        node.send(beat(credit=2**60), message(1, 5))
         receive_sizes(channel, 5)
         with pytest.raises(RunError, match=r"waited 0\.5 s for b:0 to receive"):
             channel.send("b:0", Key(1, 2), [content(900)])
-        node.send(frame(Kind.BEAT, 900 + 64), message(2, 5))
+        node.send(beat(credit=900 + 64), message(2, 5))
         receive_sizes(channel, 5)
         channel.send("b:0", Key(1, 2), [content(900)])
         node.leave()
@@ -169,13 +192,17 @@ def test_only_the_pieces_that_are_allowed_are_sent(played):
     channel.send("b:0", Key(1, 1), [content(HUGE)])
     channel.send("b:0", Key(1, 2), [])
     seen = []
-    while (header := node.read_until(Kind.PIECE, Kind.MESSAGE)[0]).a != 2:
-        seen.append((header.kind, header.a, header.b))
-    assert seen[0] == (Kind.MESSAGE, 1, 0)
-    eager = range(link.MAX_EAGER)
-    assert seen[1:] == [(Kind.PIECE, 1, i) for i in eager]
+    while not isinstance(frame := node.read_until(Piece, Message), Message) or (
+        frame.number != 2
+    ):
+        seen.append(frame)
+    assert isinstance(seen[0], Message)
+    assert seen[0].number == 1
+    assert [(each.message, each.index) for each in seen[1:]] == [
+        (1, i) for i in range(link.MAX_EAGER)
+    ]
     for index, allowed in ((4, 5), (5, 2**64 - 1)):
-        node.send(frame(Kind.BEAT, 0, 0, 0, 0, 1, allowed))
-        header, _ = node.read_until(Kind.PIECE)
-        assert (header.a, header.b) == (1, index)
-    node.send(frame(Kind.BEAT, 0, 0, 0, 0, 7, 5))  # of no message
+        node.send(beat(message=1, pieces=allowed))
+        sent = node.read_until(Piece)
+        assert (sent.message, sent.index) == (1, index)
+    node.send(beat(message=7, pieces=5))  # of no message

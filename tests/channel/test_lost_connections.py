@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from raw_frames import HUGE, LARGE, beat, content, message, piece, receive_sizes
 from support.free_addresses import (
     BreakingProxy,
     eventually,
     exchange_messages,
     port,
 )
-from support.raw_frames import HUGE, LARGE, content, message, piece, receive_sizes
 
-from placer.channel.frames import Kind, frame
+from placer.channel.frames import Message, Piece
 from placer.channel.protocol import Aborted, Key
 
 
@@ -71,15 +71,10 @@ def test_what_a_peer_lacks_after_a_break_is_sent_again(alone):
     with connect() as node:
         answer = node.join(expected=4, incomplete=[(2, 4), (3, 1)])
         assert (answer.expected, answer.incomplete) == (3, [(1, 1)])
-        seen = []
-        while not seen or seen[-1] != (Kind.MESSAGE, 4):
-            header, _ = node.read_until(Kind.MESSAGE, Kind.PIECE)
-            name = (header.a,) if header.kind is Kind.MESSAGE else (header.a, header.b)
-            seen.append((header.kind, *name))
-        if (Kind.PIECE, 3, 1) not in seen:
-            header, _ = node.read_until(Kind.PIECE)
-            seen.append((header.kind, header.a, header.b))
-        assert sorted(seen) == [(Kind.MESSAGE, 4), (Kind.PIECE, 3, 1)]
+        seen = [node.read_until(Message, Piece) for _ in range(2)]
+        assert [each.number for each in seen if isinstance(each, Message)] == [4]
+        pieces = [each for each in seen if isinstance(each, Piece)]
+        assert [(each.message, each.index) for each in pieces] == [(3, 1)]
         node.send(piece(1, 1))
         receive_sizes(channel, LARGE, 7)
         node.leave()
@@ -98,7 +93,7 @@ def test_position_that_no_peer_can_have_ends_the_run(alone, expected, incomplete
         channel.join()
         for nbytes in (5, 5, LARGE):
             channel.send("b:0", Key(1, 1), [content(nbytes)])
-        node.send(frame(Kind.BEAT, 0, 0, 1), message(1, 5))
+        node.send(beat(received=1), message(1, 5))
         receive_sizes(channel, 5)
     with connect() as node:
         node.join(expected=expected, incomplete=incomplete)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.channel.frame_bodies import InvalidFrame
+from placer.channel.frames import InvalidFrame
 from placer.channel.payload import as_bytes
 from placer.channel.pieces import (
     PIECE,

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.own_resources import count_files, count_mappings
-from support.raw_frames import (
+from raw_frames import (
     BEAT,
     HUGE,
     POOL,
@@ -21,10 +20,11 @@ from support.raw_frames import (
     message,
     receive_sizes,
 )
+from support.own_resources import count_files, count_mappings
 
 from placer.channel import link
 from placer.channel.frame_socket import MAX_FILES, FrameSocket
-from placer.channel.frames import Kind, frame
+from placer.channel.frames import Memory, encode
 from placer.channel.pieces import PIECE
 from placer.channel.protocol import Aborted, Key
 from placer.channel.region import Region
@@ -118,7 +118,7 @@ def on_disk(nbytes: int) -> int:
 def memory(number: int, nbytes: int, file: int | None = None) -> Sent:
     """Return the frame that announces memory, with its file."""
     file = sealed(nbytes) if file is None else file
-    return [file, frame(Kind.REGION, number, nbytes)]
+    return [file, encode(Memory(number, nbytes))]
 
 
 CASES: dict[str, Callable[[], Sent]] = {
@@ -182,7 +182,9 @@ def test_files_that_no_frame_brings_are_bounded_and_closed(played):
 
 def test_frames_and_their_files_survive_a_full_socket():
     """Frames in pieces of any size: the file still arrives with its frame."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    for each in (ours, theirs):
+        each.setblocking(False)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     arena = Arena()
     sender, receiver = FrameSocket(ours, arena), FrameSocket(theirs, arena)
@@ -190,18 +192,19 @@ def test_frames_and_their_files_survive_a_full_socket():
     for number in range(1, 200):
         sender.put(message(number, 1000))
         if number % 50 == 0:
-            sender.put(frame(Kind.REGION, number, 4096), file=region.fd)
+            sender.put(encode(Memory(number, 4096)), file=region.fd)
     kinds = []
     while len(kinds) < 202:
         sender.flush()
         receiver.receive()
         while (got := receiver.next()) is not None:
-            kinds.append(got.header.kind)
-            if got.header.kind is Kind.REGION:
+            frame, _ = got
+            kinds.append(type(frame))
+            if isinstance(frame, Memory):
                 file = receiver.take_file()
                 assert file is not None
                 os.close(file)
-    assert kinds.count(Kind.REGION) == 3
+    assert kinds.count(Memory) == 3
     assert receiver.take_file() is None
     for end in (sender, receiver, region):
         end.close()

@@ -13,14 +13,14 @@ from contextlib import ExitStack, closing
 from types import SimpleNamespace
 
 import pytest
+from raw_frames import BEAT, memory, message, packed, piece, raw
+from raw_node import RawNode
 from support.free_addresses import eventually, exchange_messages, free_addresses, port
 from support.own_resources import count_files
-from support.raw_frames import BEAT, message, piece
-from support.raw_node import RawNode
 
-from placer.channel import frame_bodies, frames, joining, session
+from placer.channel import joining, session
 from placer.channel.frame_socket import MAX_FILES, MAX_HELLO
-from placer.channel.frames import Kind, frame
+from placer.channel.frames import Abort, Goodbye, encode
 from placer.channel.joining import HELLO_TIMEOUT, MAX_PENDING
 from placer.channel.keys import new_key
 from placer.channel.protocol import Cause
@@ -30,9 +30,7 @@ from placer.errors import RunError
 
 SETRESUID = {"x86_64": 117, "aarch64": 147}
 """The number of setresuid; the system call changes the user of one thread only."""
-FAILURE = frames.text_frame(
-    Kind.ABORT, frame_bodies.encode_cause(Cause("b:0", "", "forged"))
-)
+FAILURE = encode(Abort("b:0", "", "forged"))
 
 
 @pytest.fixture
@@ -51,9 +49,7 @@ def stranger(files_are_closed, channels, transport, make, addresses, monkeypatch
     exchange_messages(channels, 1)
 
 
-@pytest.mark.parametrize(
-    "sent", [b"", frame(Kind.HELLO)[:63]], ids=["nothing", "half a frame"]
-)
+@pytest.mark.parametrize("sent", [b"", BEAT[:63]], ids=["nothing", "half a frame"])
 def test_connection_that_ends_before_its_hello_is_refused(stranger, sent):
     with stranger() as node:
         node.welcome()
@@ -68,11 +64,11 @@ FIRST_FRAMES = {
     "forged failure": FAILURE,
     "message": message(1, 5),
     "piece": piece(1, 0, 64),
-    "memory": frame(Kind.REGION, 1, 5000),
-    "too long": frame(Kind.HELLO, 5, length=MAX_HELLO + 64),
-    "another length": frame(Kind.HELLO, 65, length=64) + bytes(64),
-    "no names": frames.text_frame(Kind.HELLO, b""),
-    "endless names": frames.text_frame(Kind.HELLO, b"\xdd\xff\xff\xff\xff"),
+    "memory": memory(1, 5000),
+    "too long": raw(b"\x93\xa5Hello", MAX_HELLO),
+    "another length": packed("Hello", ["test job", "", "b:0", "a:0", ["a:0"]]),
+    "no names": packed("Hello"),
+    "endless names": raw(b"\x94\xa5Hello\x95\xa0\xa0\xa0\xa0\xdd\xff\xff\xff\xff"),
 }
 
 
@@ -224,7 +220,7 @@ def test_answered_connection_is_not_closed_to_make_room(alone):
 
 @pytest.mark.parametrize(
     "sent",
-    [frame(Kind.GOODBYE), message(1, 5), FAILURE],
+    [encode(Goodbye()), message(1, 5), FAILURE],
     ids=["goodbye", "message", "forged failure"],
 )
 def test_frame_other_than_a_beat_after_the_answer_is_refused(alone, sent):
@@ -246,8 +242,7 @@ def test_answered_connection_receives_the_last_frame(alone, monkeypatch):
         node.greet()
         a.abort(cause)
         a.close()
-        header, body = node.read()
-        assert (header.kind, frame_bodies.read_cause(body)) == (Kind.ABORT, cause)
+        assert node.read() == Abort.of(cause)
         assert node.read_rest() == b""
 
 

@@ -1,0 +1,66 @@
+"""A message on its way to a peer: its frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from placer.channel import frames
+from placer.channel.frame_bodies import Contents
+from placer.channel.frame_socket import Buffer
+from placer.channel.pieces import in_array, piece_bytes
+from placer.channel.pool import ChunkPool
+from placer.channel.types import Array
+from placer.memory.aligned import ALIGNMENT
+
+JOINED_FRAGMENTS: Final = 64
+"""A piece of more fragments is copied into one buffer to be sent."""
+_PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
+
+
+@dataclass(eq=False, slots=True)
+class Outgoing:
+    """A message that is being sent, or may have to be sent again.
+
+    `sent` and `allowed` are numbers of pieces. Its header has been sent if it
+    `is_announced`.
+    """
+
+    header: frames.Message
+    contents: Contents
+    arrays: Sequence[Array]
+    allowed: int
+    sent: int = 0
+    is_announced: bool = False
+
+    def head(self) -> bytes:
+        """Return the frame of the header, with the payload if that is inline."""
+        payload: list[bytes] = []
+        if self.contents.is_inline:
+            for i, array in enumerate(self.arrays):
+                if i not in self.contents.references:
+                    payload += array.tobytes(), _PADDING[-array.nbytes % ALIGNMENT]
+        return frames.encode(self.header, *payload)
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the next piece may be sent."""
+        allowed = min(self.allowed, len(self.contents.pieces))
+        return self.is_announced and self.sent < allowed
+
+    def next_piece(self, pool: ChunkPool | None) -> list[Buffer]:
+        """Return the frame of the next piece, as buffers, or with a chunk of the pool."""
+        number, index = self.header.number, self.sent
+        fragments = self.contents.pieces[index]
+        self.sent += 1
+        if pool is not None:
+            chunk = pool.fill(number, fragments, self.arrays)
+            return [frames.encode(frames.Piece(number, index, chunk=chunk))]
+        size = piece_bytes(fragments)
+        buffers: list[Buffer] = [frames.encode(frames.Piece(number, index, size))]
+        for part in fragments:
+            buffers.append(in_array(self.arrays[part.array], part).data)
+            if padding := -part.nbytes % ALIGNMENT:
+                buffers.append(_PADDING[padding])
+        return buffers if len(fragments) <= JOINED_FRAGMENTS else [b"".join(buffers)]
