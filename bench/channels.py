@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from placer.channel.keys import Key as Secret
+from placer.channel.keys import RunKey
 from placer.channel.memory import memory_channels
 from placer.channel.ports import free_endpoints
 from placer.channel.protocol import Channel, Key
@@ -33,7 +33,7 @@ from placer.channel.transport import open_channel
 from placer.memory import aligned
 from placer.memory.allocator import keep_memory
 
-SECRET = Secret(bytes(32))
+SECRET = RunKey(bytes(32))
 LARGE = 16 << 20
 BUFFERS = 6
 """Buffers of `LARGE` bytes that are used in turn: more than a cache holds."""

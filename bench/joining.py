@@ -22,12 +22,12 @@ from pathlib import Path
 
 import numpy as np
 
-from placer.channel.keys import Key as Secret
+from placer.channel.keys import RunKey
 from placer.channel.ports import free_endpoints
 from placer.channel.protocol import Key
 from placer.channel.session import Session
 
-KEY = Secret(bytes(32))
+KEY = RunKey(bytes(32))
 
 
 def play(kind: str, endpoints: dict[str, str], encrypt: bool) -> None:

@@ -8,7 +8,7 @@ order in which a message passes the modules:
 1. `payload` checks the arrays of a `send`; `region` finds those in memory of `share`.
 2. `mailbox` waits until the credit of the peer covers the message; `credits` counts.
 3. `link` numbers the message and sends its header, and its pieces as far as the peer
-   allows: `outgoing` makes their frames, which are declared in `frames`. `frame_bodies` has
+   allows: `outgoing` makes their frames, which are declared in `frames`. `contents` has
    the types of a message, `pieces` divides the payload, `pool` has the chunks of shared
    memory, `frame_socket` writes and reads the connection.
 4. At the other end `link` assembles a `message`, and the `mailbox` delivers it.

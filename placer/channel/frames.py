@@ -129,7 +129,7 @@ class Reference(NamedTuple):
 class Message(_Struct, frozen=True):
     """The header of a message: its number, counted from 1 in each direction, and its key.
 
-    `types` are the types of its arrays, in msgpack (`frame_bodies`), `references` those
+    `types` are the types of its arrays, in msgpack (`contents`), `references` those
     arrays that are in shared memory. The others are the payload; it is in this frame if
     it has up to `INLINE` bytes, and each array in it starts at a multiple of 64 bytes. A
     larger one follows in pieces.

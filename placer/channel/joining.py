@@ -42,7 +42,7 @@ from placer.channel import frames, sockets
 from placer.channel.endpoint import Endpoint
 from placer.channel.frame_socket import FrameSocket
 from placer.channel.frames import Frame, Hello, InvalidFrame, Refused
-from placer.channel.keys import Key
+from placer.channel.keys import RunKey
 from placer.channel.resolver import Resolver
 
 if TYPE_CHECKING:  # the package cryptography takes long to import
@@ -118,7 +118,7 @@ class Joining:
     endpoints: Mapping[str, Endpoint]
     bind: Endpoint
     streams: Collection[str]
-    key: Key | None
+    key: RunKey | None
     identities: Identities | None
     epoll: select.epoll
     refused: int = 0

@@ -25,7 +25,7 @@ VARIABLE: Final = "PLACER_KEY_FILE"
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class RunKey:
     """The secret of a run; it is not shown in messages."""
 
     secret: bytes = field(repr=False)
@@ -38,12 +38,12 @@ class Key:
         return hmac.digest(extracted, info, sha256)
 
 
-def new_key() -> Key:
+def new_key() -> RunKey:
     """Return a key of random bytes."""
-    return Key(secrets.token_bytes(KEY_BYTES))
+    return RunKey(secrets.token_bytes(KEY_BYTES))
 
 
-def write_key(path: Path, key: Key) -> None:
+def write_key(path: Path, key: RunKey) -> None:
     """Write a key to a new file that only its owner can read.
 
     Raises PlacerError if the file exists, or cannot be written.
@@ -58,7 +58,7 @@ def write_key(path: Path, key: Key) -> None:
         raise PlacerError(f"cannot write the key '{path}': {error.strerror}") from None
 
 
-def read_key(path: Path) -> Key:
+def read_key(path: Path) -> RunKey:
     """Read the file of a key.
 
     Raises PlacerError if it cannot be read, is not a key, or if other users of the
@@ -84,17 +84,17 @@ def read_key(path: Path) -> Key:
         raise PlacerError(
             f"'{path}' is not a key", hint="`placer key new FILE` writes one"
         )
-    return Key(secret)
+    return RunKey(secret)
 
 
-def find_key(path: Path | None) -> Key | None:
+def find_key(path: Path | None) -> RunKey | None:
     """Return the key of a file, by default of that which PLACER_KEY_FILE names; None if
     there is no such variable. Raises PlacerError as `read_key`."""
     chosen = path or os.environ.get(VARIABLE)
     return read_key(Path(chosen)) if chosen else None
 
 
-def pass_key(key: Key) -> int:
+def pass_key(key: RunKey) -> int:
     """Return a descriptor of memory with a key, for a child process, which finds it at
     /proc/self/fd."""
     fd = os.memfd_create("key", os.MFD_CLOEXEC)

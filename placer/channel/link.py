@@ -25,7 +25,7 @@ import numpy as np
 
 from placer.channel import frames
 from placer.channel.cause import Cause
-from placer.channel.frame_bodies import Contents, read_message
+from placer.channel.contents import Contents, read_message
 from placer.channel.frame_socket import Buffer, FrameSocket
 from placer.channel.frames import Frame, InvalidFrame
 from placer.channel.message import Message, PiecedMessage

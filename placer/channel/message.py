@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from placer.channel import payload
-from placer.channel.frame_bodies import Contents
+from placer.channel.contents import Contents
 from placer.channel.pieces import (
     PIECE,
     Fragment,

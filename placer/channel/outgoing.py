@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from placer.channel import frames
-from placer.channel.frame_bodies import Contents
+from placer.channel.contents import Contents
 from placer.channel.frame_socket import Buffer
 from placer.channel.pieces import in_array, piece_bytes
 from placer.channel.pool import ChunkPool

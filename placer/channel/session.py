@@ -19,12 +19,12 @@ from typing import Any, Final
 
 from placer.channel import frames
 from placer.channel.cause import Aborted, Cause
+from placer.channel.contents import describe_arrays
 from placer.channel.endpoint import parse_endpoint, show_endpoint
-from placer.channel.frame_bodies import describe_arrays
 from placer.channel.frame_socket import FrameSocket
 from placer.channel.frames import Abort, Hello, Identity, InvalidFrame, Refused
 from placer.channel.joining import Joining
-from placer.channel.keys import Key as Secret
+from placer.channel.keys import RunKey
 from placer.channel.link import MAX_EAGER, Link
 from placer.channel.peers import OwnStatus, PeerEvent, Peers, PeerState, Status
 from placer.channel.pieces import PIECE
@@ -97,7 +97,7 @@ class Session(Channel):
         job: str,
         *,
         build: str = "",
-        key: Secret | None = None,
+        key: RunKey | None = None,
         peers: Collection[str] | None = None,
         encrypt: bool = True,
         bind: str | None = None,

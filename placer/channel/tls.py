@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from placer.channel.keys import Key
+from placer.channel.keys import RunKey
 
 _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _END: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
@@ -46,7 +46,7 @@ class Identities:
     accepts; they accept the certificates of `peers`.
     """
 
-    def __init__(self, key: Key, node: str, peers: Collection[str]) -> None:
+    def __init__(self, key: RunKey, node: str, peers: Collection[str]) -> None:
         self._nodes = {_certificate(key, peer)[1]: peer for peer in peers}
         trusted = b"".join(self._nodes)
         private, certificate = _certificate(key, node)
@@ -172,7 +172,7 @@ def refusal(error: ssl.SSLError) -> str:
 
 
 @lru_cache(maxsize=4096)  # the nodes of a process have the same peers
-def _certificate(key: Key, node: str) -> tuple[bytes, bytes]:
+def _certificate(key: RunKey, node: str) -> tuple[bytes, bytes]:
     """Return the private key of a node as PEM, and its certificate as DER."""
     private = Ed25519PrivateKey.from_private_bytes(key.derive("tls", node))
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node)])

@@ -17,7 +17,7 @@ import msgspec
 from placer.build.folder import is_inside, read_file
 from placer.build.plan import FILE, SOURCES, Plan, read_plan, read_sources
 from placer.build.write import write_build
-from placer.channel.keys import Key
+from placer.channel.keys import RunKey
 from placer.errors import BuildError, PlacerError
 from placer.memory.caches import usable_folder, user_cache
 
@@ -40,7 +40,7 @@ class Delivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"<Delivery of the build {self.digest}>"  # without the secret
 
 
-def write_delivery(build: Path, plan: Plan, key: Key) -> bytes:
+def write_delivery(build: Path, plan: Plan, key: RunKey) -> bytes:
     """Return the bytes that deliver a build and the key of its run: a line with the
     length of the rest, which is msgpack.
 

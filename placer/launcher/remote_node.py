@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from placer.channel.keys import VARIABLE, Key, pass_key
+from placer.channel.keys import VARIABLE, RunKey, pass_key
 from placer.launcher.delivery import read_delivery, unpack
 from placer.runtime.run.signals import END_SIGNALS
 
@@ -46,7 +46,7 @@ def become_node() -> RemoteNode:
     """
     delivery = read_delivery(0)
     build = unpack(delivery)
-    os.environ[VARIABLE] = f"/proc/self/fd/{pass_key(Key(delivery.secret))}"
+    os.environ[VARIABLE] = f"/proc/self/fd/{pass_key(RunKey(delivery.secret))}"
     # Until the node can report them, and the first process can pass them on.
     signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     child = os.fork()

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from raw_frames import HUGE
-from raw_node import RawNode
 from support.free_addresses import free_addresses
 from support.own_resources import count_files
+from support.raw_frames import HUGE
+from support.raw_node import RawNode
 
 from placer.channel.keys import new_key
 from placer.channel.memory import memory_channels

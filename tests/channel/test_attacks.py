@@ -12,8 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from raw_frames import BEAT
-from raw_node import RawNode
 from support.free_addresses import (
     BreakingProxy,
     eventually,
@@ -22,6 +20,8 @@ from support.free_addresses import (
     port,
 )
 from support.own_resources import resident
+from support.raw_frames import BEAT
+from support.raw_node import RawNode
 
 from placer.channel.joining import MAX_PENDING
 from placer.channel.keys import new_key

@@ -14,7 +14,7 @@ import pytest
 from support.free_addresses import free_addresses
 from support.own_resources import count_files, resident
 
-from placer.channel.keys import Key as Secret
+from placer.channel.keys import RunKey
 from placer.channel.protocol import Aborted, Key
 from placer.channel.transport import open_channel
 
@@ -22,7 +22,7 @@ RUNS = {"shared": 1000, "tcp": 300}
 """Fewer for TCP, which waits for the silence of each peer."""
 WARM_UP_RUNS = 30
 FAST = {"beat": 0.05, "lost_after": 0.3, "join_timeout": 60.0}
-KEY = Secret(bytes(32))
+KEY = RunKey(bytes(32))
 LARGE = np.arange(3 << 20, dtype=np.uint8)
 
 

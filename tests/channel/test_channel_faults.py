@@ -16,7 +16,7 @@ import pytest
 from support.free_addresses import eventually, free_addresses, port
 from support.marks import slow_but
 
-from placer.channel.keys import Key as Secret
+from placer.channel.keys import RunKey
 from placer.channel.protocol import Key
 from placer.channel.session import Session
 from placer.channel.sockets import unix_address
@@ -183,7 +183,7 @@ def test_node_that_is_stopped_during_join_continues(monkeypatch):
         stopped.send_signal(signal.SIGSTOP)
         eventually(lambda: thread_states(stopped.pid) == {"T"})
         opened = Session(
-            "b:0", addresses, "test job", key=Secret(bytes(32)), join_timeout=20
+            "b:0", addresses, "test job", key=RunKey(bytes(32)), join_timeout=20
         )
         with closing(opened) as channel:
             eventually(lambda: channel.refused > 2)

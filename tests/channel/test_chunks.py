@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from raw_frames import (
+from support.free_addresses import exchange_messages
+from support.own_resources import count_files
+from support.raw_frames import (
     BEAT,
     HUGE,
     LARGE,
@@ -20,9 +22,7 @@ from raw_frames import (
     piece,
     receive_sizes,
 )
-from raw_node import RawNode
-from support.free_addresses import exchange_messages
-from support.own_resources import count_files
+from support.raw_node import RawNode
 
 from placer.channel import frames, link
 from placer.channel.frames import Beat, Clear, Piece, Starved, encode

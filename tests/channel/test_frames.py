@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raw_frames import packed, raw
+from support.raw_frames import packed, raw
 
 from placer.channel import frames, payload
-from placer.channel.frame_bodies import describe_arrays, read_message
+from placer.channel.contents import describe_arrays, read_message
 from placer.channel.frames import (
     INLINE,
     MAX_FRAME,

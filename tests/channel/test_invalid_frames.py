@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from raw_frames import (
+from support.raw_frames import (
     BEAT,
     HUGE,
     LARGE,

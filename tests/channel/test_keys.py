@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from placer.channel.keys import Key, find_key, new_key, pass_key, read_key, write_key
+from placer.channel.keys import RunKey, find_key, new_key, pass_key, read_key, write_key
 from placer.channel.tls import Identities, _certificate
 from placer.errors import PlacerError
 
@@ -56,7 +56,7 @@ def test_a_missing_key_and_a_folder_are_errors(tmp_path):
 
 
 def test_the_secret_is_not_shown():
-    key = Key(b"\x5a" * 32)
+    key = RunKey(b"\x5a" * 32)
     assert "5a" not in repr(key)
     assert "ZZ" not in repr(key)
 
@@ -74,7 +74,7 @@ def test_bytes_for_each_purpose_and_node_differ_and_are_those_of_rfc_5869():
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    key = Key(bytes(range(32)))
+    key = RunKey(bytes(range(32)))
     drawn = {
         (label, node): key.derive(label, node)
         for label in ("tls", "hello", "job")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from raw_frames import HUGE, LARGE, beat, content, message, piece, receive_sizes
 from support.free_addresses import (
     BreakingProxy,
     eventually,
     exchange_messages,
     port,
 )
+from support.raw_frames import HUGE, LARGE, beat, content, message, piece, receive_sizes
 
 from placer.channel.frames import Message, Piece
 from placer.channel.protocol import Aborted, Key

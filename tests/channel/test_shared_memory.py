@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from raw_frames import (
+from support.own_resources import count_files, count_mappings
+from support.raw_frames import (
     BEAT,
     HUGE,
     POOL,
@@ -20,7 +21,6 @@ from raw_frames import (
     message,
     receive_sizes,
 )
-from support.own_resources import count_files, count_mappings
 
 from placer.channel import link
 from placer.channel.frame_socket import MAX_FILES, FrameSocket

@@ -13,10 +13,10 @@ from contextlib import ExitStack, closing
 from types import SimpleNamespace
 
 import pytest
-from raw_frames import BEAT, memory, message, packed, piece, raw
-from raw_node import RawNode
 from support.free_addresses import eventually, exchange_messages, free_addresses, port
 from support.own_resources import count_files
+from support.raw_frames import BEAT, memory, message, packed, piece, raw
+from support.raw_node import RawNode
 
 from placer.channel import joining, session
 from placer.channel.frame_socket import MAX_FILES, MAX_HELLO

@@ -15,7 +15,7 @@ import pytest
 from support.real_runs import compile_small
 
 from placer.build.plan import read_plan, read_sources
-from placer.channel.keys import Key, new_key
+from placer.channel.keys import RunKey, new_key
 from placer.errors import BuildError, PlacerError
 from placer.launcher.delivery import (
     MAX_KEPT,
@@ -160,7 +160,7 @@ def test_a_cache_below_a_folder_of_another_user_is_not_used(
 
 
 def test_only_the_last_builds_stay_in_the_cache(build, cache):
-    delivery = sent(write_delivery(build, read_plan(build), Key(bytes(32))))
+    delivery = sent(write_delivery(build, read_plan(build), RunKey(bytes(32))))
     builds = unpack(delivery).parent
     for i in range(2 * MAX_KEPT):
         folder = builds / f"old-{i}"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from placer.channel.keys import Key as Secret
+from placer.channel.keys import RunKey
 from placer.channel.protocol import Channel, Key
 from placer.channel.transport import open_channel
 from placer.errors import RunError
@@ -87,7 +87,7 @@ def main(
         json.loads(addresses),
         "test job",
         transport="tcp" if transport == "tls" else transport,
-        key=Secret(bytes(32)),
+        key=RunKey(bytes(32)),
         encrypt=transport == "tls",
         **json.loads(options),
     )

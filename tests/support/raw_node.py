@@ -8,15 +8,26 @@ import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from placer.channel import frames
-from placer.channel.frame_bodies import Greeting, Hello, encode
-from placer.channel.frames import HEADER_BYTES, Header, Kind, frame
-from placer.channel.keys import Key
+from placer.channel.frames import (
+    Beat,
+    Frame,
+    Goodbye,
+    Hello,
+    Identity,
+    Piece,
+    Refusal,
+    Welcome,
+    encode,
+)
+from placer.channel.keys import RunKey
 from placer.channel.sockets import unix_address
 
+Kind = TypeVar("Kind", bound=Frame)
 JOB = "test job"
 NONCE = b"n" * 32
 
@@ -25,7 +36,7 @@ class RawNode:
     """A connection to a:0, over which a test sends and receives frames."""
 
     def __init__(
-        self, transport: str, addresses: Mapping[str, str], key: Key | None = None
+        self, transport: str, addresses: Mapping[str, str], key: RunKey | None = None
     ) -> None:
         port = int(addresses["a:0"].rpartition(":")[2])
         if transport == "shared":
@@ -59,20 +70,20 @@ class RawNode:
                 os.close(file)
                 file = None
 
-    def read(self) -> tuple[Header, bytes]:
-        """Return the next frame that arrives, without the padding of a text."""
-        data = self._read_bytes(HEADER_BYTES)
-        header = frames.read_header(memoryview(data))
-        body = self._read_bytes(header.length)
-        is_text = header.kind in (Kind.HELLO, Kind.WELCOME, Kind.REFUSED, Kind.ABORT)
-        return header, body[: header.a] if is_text else body
+    def read(self) -> Frame:
+        """Return the next frame that arrives, without its payload."""
+        data = self._read_bytes(64)
+        data += self._read_bytes(frames.size_of(memoryview(data)) - 64)
+        frame, _ = frames.decode(memoryview(data))
+        if isinstance(frame, Piece):
+            self._read_bytes(frame.nbytes)
+        return frame
 
-    def read_until(self, *kinds: Kind) -> tuple[Header, bytes]:
+    def read_until(self, *kinds: type[Kind]) -> Kind:
         """Return the next frame of these kinds."""
-        while True:
-            header, body = self.read()
-            if header.kind in kinds:
-                return header, body
+        while not isinstance(frame := self.read(), kinds):
+            pass
+        return frame
 
     def _read_bytes(self, count: int) -> bytes:
         parts = []
@@ -102,48 +113,45 @@ class RawNode:
 
     def leave(self) -> None:
         """End the run of b:0 in good order, without reading what it still gets."""
-        self.send(frame(Kind.GOODBYE))
+        self.send(encode(Goodbye()))
         self.end()
 
     def hello(self, welcome: bytes, **fields: object) -> bytes:
         """Return the HELLO of b:0, or one that differs in some fields, as the answer to
         a WELCOME."""
-        hello = {"job": JOB, "build": "", "node": "b:0", "to": "a:0"}
-        hello |= {"nodes": ["a:0", "b:0"]}
-        hello |= {name: fields.pop(name) for name in [*fields] if name in hello}
+        identity = {"job": JOB, "build": "", "node": "b:0", "to": "a:0"}
+        identity |= {"nodes": ["a:0", "b:0"]}
+        identity |= {name: fields.pop(name) for name in [*fields] if name in identity}
         rest = {"window": 64 << 20, "incarnation": 7, "nonce": NONCE, **fields}
-        greeting = Greeting(Hello(**hello), **rest)
+        hello = Hello(Identity(**identity), **rest)
         if self.key is not None and "mac" not in fields:
-            code = encode(["connector", welcome, greeting.nonce, greeting])
+            code = frames.to_msgpack([welcome, hello.nonce, hello])
             mac = hmac.digest(self.key.derive("hello"), code, sha256)
-            greeting = replace(greeting, mac=mac)
-        return frames.greeting_frame(greeting)
+            hello = replace(hello, mac=mac)
+        return encode(hello)
 
     def welcome(self) -> bytes:
         """Return the nonce of the node, which it sends first."""
-        header, body = self.read()
-        assert header.kind is Kind.WELCOME
-        return body
+        welcome = self.read()
+        assert isinstance(welcome, Welcome)
+        return welcome.nonce
 
     def refusal(self) -> str:
         """Return why the node refuses a HELLO."""
-        header, body = self.read()
-        assert header.kind is Kind.REFUSED
-        return body.decode()
+        refusal = self.read()
+        assert isinstance(refusal, Refusal)
+        return refusal.why
 
-    def greet(self, **fields: object) -> Greeting:
+    def greet(self, **fields: object) -> Hello:
         """Send a HELLO; return the one of the node, which answers it."""
         self.send(self.hello(self.welcome(), **fields))
-        header, body = self.read()
-        assert header.kind is Kind.HELLO, body
-        answer = frames.decode_greeting(
-            header, memoryview(body + bytes(-len(body) % 64))
-        )
-        assert (answer.hello.node, answer.hello.to) == ("a:0", "b:0")
+        answer = self.read()
+        assert isinstance(answer, Hello), answer
+        assert (answer.identity.node, answer.identity.to) == ("a:0", "b:0")
         return answer
 
-    def join(self, **fields: object) -> Greeting:
+    def join(self, **fields: object) -> Hello:
         """Connect as b:0; return the greeting of a:0."""
         answer = self.greet(**fields)
-        self.send(frame(Kind.BEAT))
+        self.send(encode(Beat()))
         return answer
