@@ -71,7 +71,7 @@ WAIT = "threading.Event().wait()"
 
 def test_what_a_node_prints_goes_to_its_log(tmp_path):
     with node_of(tmp_path, "") as (process, _, log):
-        assert log.startswith("printed by the node Key(")
+        assert log.startswith("printed by the node RunKey(")
         assert process.wait(END) == 0
 
 
