@@ -199,8 +199,8 @@ program.update(epoch=3)
 @pytest.mark.parametrize(
     ("command", "position"),
     [
-        (("-i",), "<stdin>:1:1"),
-        (("-m", "IPython", "--simple-prompt", "--colors=nocolor"), "Cell In[6]:1:1"),
+        (("-i",), r"<stdin>(-\d+)?:1:1"),  # with a number since Python 3.13
+        (("-m", "IPython", "--simple-prompt", "--colors=nocolor"), r"Cell In\[6\]:1:1"),
     ],
     ids=["python", "ipython"],
 )
@@ -218,5 +218,6 @@ def test_a_model_can_be_typed_in(folder, command, position):
     )
     said = done.stdout + done.stderr
     assert "trained session 2" in said
-    assert f"SpecError: {position}: a program has no section 'epoch'" in said
+    message = f"SpecError: {position}: a program has no section 'epoch'"
+    assert re.search(message, said)
     assert os.path.isdir(folder / "typed")
