@@ -60,6 +60,7 @@ class FrameSocket:
         broken: whether it accepts nothing ever again.
         ended: whether nothing arrives any more.
         error: why it ended, if the system or TLS said why.
+        received: the number of bytes that have arrived.
     """
 
     def __init__(self, connection: socket.socket | TlsStream, arena: Arena) -> None:
@@ -67,6 +68,7 @@ class FrameSocket:
         self.is_unix = connection.family == socket.AF_UNIX
         self.full = self.broken = self.ended = False
         self.error: OSError | None = None
+        self.received = 0
         self._socket = connection
         self._epoll: select.epoll | None = None  # that reports what may be done
         self._lock = threading.RLock()
@@ -234,6 +236,7 @@ class FrameSocket:
             self.ended = True
             self.leave()
             return False
+        self.received += count
         self._stop += self._fill_targets(count)
         self._set_low_water()
         return count == room

@@ -36,6 +36,7 @@ from placer.channel.payload import MAX_ARRAYS
 from placer.channel.peers import MAX_CHAIN, Doing
 from placer.channel.types import MAX_TEXT, Key, Text
 from placer.memory.aligned import ALIGNMENT, round_up
+from placer.printable import make_printable
 
 MAGIC: Final = b"PLC1"
 PREFIX: Final = struct.Struct("<4sII")
@@ -214,6 +215,12 @@ class Status(_Struct, frozen=True):
     doing: Annotated[tuple[Doing, ...], msgspec.Meta(max_length=MAX_CHAIN)]
 
 
+def as_text(text: str) -> str:
+    """Return a text of up to `MAX_TEXT` characters that can be encoded: the name of a file
+    may not be."""
+    return make_printable(text[:MAX_TEXT])
+
+
 class Abort(_Struct, frozen=True):
     """The run has failed: the fields of a `Cause`."""
 
@@ -223,9 +230,8 @@ class Abort(_Struct, frozen=True):
 
     @classmethod
     def of(cls, cause: Cause) -> Abort:
-        """Return the frame for a cause, with texts of up to `MAX_TEXT` characters."""
-        texts = (cause.node, cause.where, cause.what)
-        return cls(*(text[:MAX_TEXT] for text in texts))
+        """Return the frame for a cause, with texts that a frame can have."""
+        return cls(*map(as_text, (cause.node, cause.where, cause.what)))
 
 
 class Goodbye(_Struct, frozen=True):

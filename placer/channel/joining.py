@@ -269,7 +269,9 @@ class Joining:
             self.connect(time.monotonic())  # to another one
         except Refused as why:
             if pending.framed is not None and not pending.connects:
-                pending.framed.put(frames.encode(frames.Refusal(str(why))))
+                pending.framed.put(
+                    frames.encode(frames.Refusal(frames.as_text(str(why))))
+                )
                 pending.framed.finish()
             self._give_up(pending, str(why))
         except InvalidFrame:
@@ -368,9 +370,15 @@ class Joining:
         if pending.certified not in (None, node):
             raise Refused("it has the certificate of another node")
         self.session.check(hello)
-        others = {each.peer for each in self._pending.values() if each is not pending}
-        if node in others:
-            raise Refused("it has another connection")
+        for other in [*self._pending.values()]:
+            if other is pending or other.peer != node:
+                continue
+            is_unix = pending.framed is not None and pending.framed.is_unix
+            if pending.connects or other.connects or is_unix:
+                raise Refused("it has another connection")
+            # It makes one after the other: it has given up the older one, whose end may
+            # not have come here.
+            self._give_up(other, "")
 
     def _sign(self, hello: Hello, nonces: tuple[bytes, bytes]) -> Hello:
         """Return a greeting with its authentication code, if there is a key; `nonces` are

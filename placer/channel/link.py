@@ -52,10 +52,10 @@ class Link:
     """A connected peer; see the module.
 
     `eager` are the pieces of a message that are sent before the peer asks for it. `heard`
-    is true if a frame has arrived since
-    the session's thread reset it, `ended` once no more can arrive on the connection,
-    `is_invalid` if the peer has broken the protocol, `peer_clears` if it wants to close.
-    `knows_failure` if it has told one. `status` is what the peer last said that it does.
+    is true if bytes have arrived since the session's thread reset it, `ended` once no
+    more can arrive on the connection. `is_invalid` says that the peer has broken the
+    protocol, `peer_clears` that it wants to close, and `knows_failure` that it has told
+    one. `status` is what the peer last said that it does.
     """
 
     session: Session
@@ -219,7 +219,10 @@ class Link:
     @property
     def _last_complete(self) -> int:
         """The number up to which all messages have arrived completely."""
-        return min(self._incoming, default=self._last_received + 1) - 1
+        after = (
+            self._last_received + 1
+        )  # before a look at the others: see `_on_message`
+        return min(self._incoming, default=after) - 1
 
     @property
     def is_delivered(self) -> bool:
@@ -272,6 +275,8 @@ class Link:
                     self._outgoing[number] = message
             self.ended = False
         self.advance()
+        if self.has_pending:
+            self.session.need(self)
 
     # Receiving.
 
@@ -302,7 +307,9 @@ class Link:
         # What TLS holds is not reported again, so all of that is read.
         while reads < READS or self.socket.holds_bytes:
             reads += 1
+            before = self.socket.received
             more = self.socket.receive()
+            self.heard = self.heard or self.socket.received > before
             self._handle_frames()
             if not more:
                 return
@@ -330,7 +337,6 @@ class Link:
         )
 
     def _handle(self, frame: Frame, payload: memoryview[int]) -> None:
-        self.heard = True
         match frame:
             case frames.Message():
                 self._on_message(frame, payload)
@@ -370,7 +376,6 @@ class Link:
         number = header.number
         if number != self._last_received + 1:
             raise InvalidFrame("number")
-        self._last_received = number
         views = {i: self._view(contents, i) for i in contents.references}
         message: Message
         if contents.is_inline:
@@ -384,7 +389,7 @@ class Link:
             nbytes, copied_nbytes = contents.nbytes, contents.copied_nbytes
             message = Message(self.peer, header.key, nbytes, copied_nbytes, arrays)
         else:
-            message = self._incoming[number] = PiecedMessage(
+            message = PiecedMessage(
                 self.peer,
                 header.key,
                 contents,
@@ -393,6 +398,10 @@ class Link:
                 lambda pieces: self.send_beat(message=number, pieces=pieces),
                 self.session.arena,
             )
+            self._incoming[number] = message
+        # In this order: another thread may send a BEAT at any time, and a message whose
+        # pieces are still to come must not be acknowledged.
+        self._last_received = number
         self.session.mailbox.deliver(message)
         if self.peer_clears:
             message.detach()

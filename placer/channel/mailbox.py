@@ -91,6 +91,7 @@ class Mailbox:
         self.tell: Callable[[str, Probe | Demand], None] = lambda peer, frame: None
         self._probes = 0
         self._probed: dict[int, str] = {}  # by the number of a probe, who has it
+        self._passed: dict[str, int] = {}  # the last probe of each node that was here
         # The peers of each wait, and whether they have to do something for it to end.
         self._waits: dict[object, tuple[tuple[str, ...], Callable[[], bool]]] = {}
         self._listeners: dict[int, Callable[[str], None]] = {}
@@ -234,12 +235,16 @@ class Mailbox:
                 for peer in (peers if is_stuck() else ())
             }
             probed = self._probed.get(probe.number) if initiator == self.node else None
+            # One that has been here has reached all that it can reach from here.
+            is_new = probe.number > self._passed.get(initiator, 0)
+            if is_new:
+                self._passed[initiator] = probe.number
         if initiator == self.node:
             if probed is not None:
                 self.tell(probed, Demand())
         elif initiator == source and source in waited_for:
             self.acknowledge_all(source)
-        elif hops > 0:
+        elif hops > 0 and is_new:
             for peer in waited_for:
                 self.tell(peer, Probe(initiator, probe.number, hops - 1))
 

@@ -172,6 +172,7 @@ class PiecedMessage(Message):
             for fragments in piece_layout(self._types):
                 buffer = None
                 is_sent = any(part.array not in self._views for part in fragments)
+                sent = iter(self._layout[index] if is_sent else ())
                 if is_sent:
                     wait(self._arrival_of(index + 1))
                     with self._lock:
@@ -181,9 +182,9 @@ class PiecedMessage(Message):
                     if part.array in self._views:
                         piece = in_array(self._views[part.array], part)
                     elif buffer is None:
-                        piece = in_array(self.arrays[part.array], part)
+                        piece = in_array(self.arrays[part.array], next(sent))
                     else:
-                        piece = in_piece(buffer, part)
+                        piece = in_piece(buffer, next(sent))
                     dtype, _ = self._types[part.array]
                     yield part.array, part.first, piece.view(dtype)
                 if is_sent:

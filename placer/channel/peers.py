@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from placer.channel.types import MAX_TEXT, Text
 from placer.errors import RunError
+from placer.printable import make_printable
 
 SILENT_AFTER: Final = 8.0
 """Seconds of silence after which a peer counts as silent."""
@@ -132,7 +133,7 @@ class OwnStatus:
         """Return the status; `of_peer` returns that of a peer, empty if unknown."""
         if what != self._what or self._since == -inf:
             self._what, self._since = what, now
-        own = Doing(self._node, what[:MAX_TEXT], now - self._since)
+        own = Doing(self._node, make_printable(what[:MAX_TEXT]), now - self._since)
         for peer in waits_for:
             rest = of_peer(peer)
             if rest and all(each.node != self._node for each in rest):

@@ -71,18 +71,24 @@ def piece_layout(types: tuple[ArrayType, ...]) -> tuple[tuple[Fragment, ...], ..
 def copied_pieces(
     types: tuple[ArrayType, ...], referenced: Collection[int]
 ) -> tuple[tuple[Fragment, ...], ...]:
-    """Return the fragments of each piece that is sent.
+    """Return the fragments of each piece that is sent, which are adjacent.
 
     `referenced` are the indices of arrays that are not. A piece that has only such
     arrays is left out.
     """
     if not referenced:
         return piece_layout(types)
-    pieces = [
-        tuple(part for part in fragments if part.array not in referenced)
-        for fragments in piece_layout(types)
-    ]
-    return tuple(fragments for fragments in pieces if fragments)
+    pieces = []
+    for fragments in piece_layout(types):
+        sent: list[Fragment] = []
+        offset = 0
+        for part in fragments:
+            if part.array not in referenced:
+                sent.append(part._replace(offset=offset))
+                offset += round_up(part.nbytes)
+        if sent:
+            pieces.append(tuple(sent))
+    return tuple(pieces)
 
 
 def piece_bytes(fragments: Sequence[Fragment]) -> int:

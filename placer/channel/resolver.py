@@ -17,11 +17,11 @@ Address = tuple[str, int]
 
 def is_literal(host: str) -> bool:
     """Whether a host is an address, not a name."""
+    address, zone, _ = host.partition("%")
     try:
-        ipaddress.ip_address(host.partition("%")[0])
+        return ipaddress.ip_address(address).version == 6 or not zone
     except ValueError:
         return False
-    return True
 
 
 def look_up(host: str, port: int) -> list[Address]:
@@ -69,3 +69,5 @@ class Resolver:
                 self._results[host] = [each for each, _ in look_up(host, 0)]
             except OSError as error:
                 self._results[host] = f"its name is not found: {error.strerror}"
+            except UnicodeError:
+                self._results[host] = "its name is not one of a host"

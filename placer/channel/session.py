@@ -537,6 +537,8 @@ class Session(Channel):
             self.fail(Cause(peer, f"seen from {self.node}", "was restarted"))
             raise Refused("it was restarted")
         link = self.links.get(peer)
+        if link is not None and link.is_invalid:
+            raise Refused("it is lost")
         if peer in self.mailbox.departed or (link and link.socket.is_unix):
             raise Refused("it has another connection")
 

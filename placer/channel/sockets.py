@@ -33,12 +33,13 @@ def listen_tcp(node: str, where: Endpoint) -> socket.socket:
     """Listen at an address of this machine; raises RunError where that cannot be."""
     try:
         address = look_up(*where)[0]
-    except OSError as error:
+        listener = _tcp_socket(address)
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a name of a host"
         raise RunError(
-            f"{node} cannot listen at {show_endpoint(where)}: {error.strerror}",
+            f"{node} cannot listen at {show_endpoint(where)}: {why}",
             hint="--bind names the address to listen at",
         ) from None
-    listener = _tcp_socket(address)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return _listen(listener, address, node, where)
 
@@ -51,7 +52,11 @@ def connect_unix(
     Returns the connection, if there is one, and whether the peer is certainly there but
     has no room for another connection now.
     """
-    connection = _unix_socket()
+    try:
+        connection = _unix_socket()
+    except OSError as why:
+        raise_if_exhausted(why)
+        raise
     error = connection.connect_ex(unix_address(job, peer, where[1]))
     if not error and is_same_user(connection):
         return connection, False
@@ -62,13 +67,21 @@ def connect_unix(
 def connect_tcp(address: Address) -> socket.socket | str:
     """Begin to connect to an address: the connection is writable when that is done, or
     has failed. Returns why it has failed if it has at once."""
-    connection = _tcp_socket(address)
-    error = connection.connect_ex(address)
+    try:
+        connection = _tcp_socket(address)
+    except OSError as why:  # the system lacks its kind of address
+        raise_if_exhausted(why)
+        return os.strerror(why.errno or 0).lower()
+    try:
+        error = connection.connect_ex(address)
+    except OSError as why:  # such as an unknown zone
+        connection.close()
+        return (why.strerror or str(why)).lower()
     if error in (0, errno.EINPROGRESS):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
     connection.close()
-    return os.strerror(error)
+    return os.strerror(error).lower()
 
 
 def accept(listener: socket.socket) -> socket.socket | None:
@@ -77,11 +90,7 @@ def accept(listener: socket.socket) -> socket.socket | None:
     try:
         connection, _ = listener.accept()
     except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            raise RunError(
-                f"a peer cannot connect: {os.strerror(error.errno).lower()}",
-                hint="raise the limit of open files, as with `ulimit -n 20000`",
-            ) from None
+        raise_if_exhausted(error)
         return None  # the other side has closed it already
     connection.setblocking(False)
     if connection.family != socket.AF_UNIX:
@@ -90,6 +99,15 @@ def accept(listener: socket.socket) -> socket.socket | None:
         connection.close()
         return None
     return connection
+
+
+def raise_if_exhausted(error: OSError) -> None:
+    """Raise RunError if an error says that this process has no descriptor left."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        raise RunError(
+            f"a peer cannot connect: {os.strerror(error.errno).lower()}",
+            hint="raise the limit of open files, as with `ulimit -n 20000`",
+        ) from None
 
 
 def unix_address(job: str, node: str, port: int) -> bytes:

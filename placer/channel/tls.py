@@ -175,7 +175,7 @@ def refusal(error: ssl.SSLError) -> str:
 def _certificate(key: RunKey, node: str) -> tuple[bytes, bytes]:
     """Return the private key of a node as PEM, and its certificate as DER."""
     private = Ed25519PrivateKey.from_private_bytes(key.derive("tls", node))
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node)])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node[:64])])
     certificate = (
         x509.CertificateBuilder(name, name)
         .public_key(private.public_key())

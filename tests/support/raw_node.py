@@ -39,6 +39,7 @@ class RawNode:
         self, transport: str, addresses: Mapping[str, str], key: RunKey | None = None
     ) -> None:
         port = int(addresses["a:0"].rpartition(":")[2])
+        self.transport = transport
         if transport == "shared":
             self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self.connection.connect(unix_address(JOB, "a:0", port))
