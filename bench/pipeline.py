@@ -8,7 +8,7 @@ Then it measures the memory of the activations of a step, and compares it with
 `activation_bytes` of the plan: the peak memory after the first step, minus the peak of
 the same run with one row per microbatch.
 
-    python bench/pipeline.py --setup FOLDER     # installs torch into FOLDER, once
+    python bench/pipeline.py --setup FOLDER     # installs torch and TensorFlow, once
     python bench/pipeline.py FOLDER
 """
 
@@ -26,9 +26,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from peers.environment import command, set_up
+
 ROOT = Path(__file__).parent.parent
 SPEC = ROOT / "bench" / "specs" / "pipeline.yaml"
-TORCH = "torch==2.13.0"
 MICROBATCHES, ROWS = 8, 256
 LARGE = 2048
 """The rows of a microbatch when the memory of activations is measured."""
@@ -51,18 +52,11 @@ train:
 """
 
 
-def setup(folder: Path) -> None:
-    """Create a virtual environment for torch, which placer does not need."""
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    pip = [str(folder / "bin" / "pip"), "install", "--quiet", TORCH, "numpy"]
-    subprocess.run(pip, check=True)
-
-
 def run_torch(folder: Path, steps: int) -> float:
-    script = str(ROOT / "bench" / "torch_pipeline.py")
+    script = command(folder, "torch_pipeline.py")
     with tempfile.TemporaryDirectory() as store:
         done = subprocess.run(
-            [folder / "bin" / "python", script, str(steps), ",".join(map(str, CORES))],
+            [*script, str(steps), ",".join(map(str, CORES))],
             check=True,
             capture_output=True,
             text=True,
@@ -164,7 +158,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     arguments = parser.parse_args()
     if arguments.setup:
-        setup(arguments.folder)
+        set_up(arguments.folder)
         return
     with tempfile.TemporaryDirectory() as name:
         build = Path(name) / "build"

@@ -1873,7 +1873,9 @@ def batch_norm(
         momentum: the weight of the old value in a moving average, in [0, 1).
         epsilon: added to the variance, above 0.
         scope: `batch`: statistics of the global batch; `replica`: of the rows of each
-            place, which is cheaper, but the result depends on the number of places.
+            node, which is cheaper, and possible without lockstep, but the result
+            depends on the number of nodes. The moving averages then use the mean of the
+            nodes' statistics, by rows; without lockstep those of the first worker.
         params: existing parameters to use instead of new ones, by operand: `scale`,
             `bias`, `running_mean`, `running_variance`.
         name: the name of the op; by default generated.

@@ -24,6 +24,11 @@ class Adadelta(Optimizer):
             that no other optimizer has.
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
     """
 
     rho: float = 0.9
@@ -43,6 +48,11 @@ class Adagrad(Optimizer):
             that no other optimizer has.
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
     """
 
     initial_accumulator_value: float = 0.1
@@ -63,6 +73,11 @@ class Adam(Optimizer):
             that no other optimizer has.
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
     """
 
     b1: float = 0.9
@@ -84,6 +99,11 @@ class Adamax(Optimizer):
             that no other optimizer has.
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
     """
 
     b1: float = 0.9
@@ -105,6 +125,11 @@ class AdamW(Optimizer):
             that no other optimizer has.
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
     """
 
     b1: float = 0.9
@@ -128,6 +153,11 @@ class Lamb(Optimizer):
             that no other optimizer has.
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
     """
 
     b1: float = 0.9
@@ -151,6 +181,11 @@ class Lars(Optimizer):
             that no other optimizer has.
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
     """
 
     momentum: float = 0.9
@@ -172,6 +207,11 @@ class Lion(Optimizer):
             that no other optimizer has.
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
     """
 
     b1: float = 0.9
@@ -191,6 +231,11 @@ class Momentum(Optimizer):
             that no other optimizer has.
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
     """
 
     momentum: float = 0.9
@@ -209,6 +254,11 @@ class Nadam(Optimizer):
             that no other optimizer has.
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
     """
 
     b1: float = 0.9
@@ -228,6 +278,11 @@ class Nesterov(Optimizer):
             that no other optimizer has.
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
     """
 
     momentum: float = 0.9
@@ -249,6 +304,11 @@ class RMSProp(Optimizer):
             that no other optimizer has.
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
     """
 
     decay: float = 0.9
@@ -267,6 +327,11 @@ class SGD(Optimizer):
             that no other optimizer has.
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
     """
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.analysis.flops import FlopsCache, op_flops
 from placer.analysis.node_classes import NodeClasses, node_tuples
+from placer.analysis.served import served_ops
 from placer.build.plan import Edge
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import SCALES, is_conversion
@@ -22,7 +23,8 @@ class Cost:
 
     `model` is work that no other node does, and that runs once. `replicated` is work
     that other nodes do, too, or that is recomputed for the backward pass. `exchange` is
-    the additions that sum partial values, and the scales of updates.
+    the additions that sum partial values, the scales of updates, and the updates of
+    servers by what workers have trained.
     """
 
     model: int = 0
@@ -39,6 +41,7 @@ def step_costs(
     costs = {node: Cost() for node in same_cost.values()}
     counted: dict[int, list[tuple[int, str, int]]] = {}
     known = FlopsCache()
+    pushes = _pushes(graph, costs)
     for op in graph.ops:
         if is_conversion(op.kind) or not (op.is_computed or op.structure.update):
             continue
@@ -49,10 +52,19 @@ def step_costs(
                 for i, node in enumerate(nodes)
                 if node in costs
             ]
+        if op.operands and graph.values[op.operands[0]].flat is not None:
+            _add_ranges(graph, op, costs, known)
+            continue
         split = _is_split(graph, op)
         for i, node, own_rows in counted[id(nodes)]:
             rows = own_rows if split else graph.batch
             total, repeated = _step_flops(graph, op, rows, known)
+            push = pushes.get(op)
+            times = len(graph.nodes(push)) if push else 1
+            if push and push.attrs["exchange"] == "push_delta":
+                costs[node].exchange += total * times // push.attrs["every"]
+                continue
+            costs[node].replicated += total * (times - 1)
             if op.kind in SCALES:
                 costs[node].exchange += total
                 continue
@@ -69,14 +81,51 @@ def step_costs(
     return {node: costs[first] for node, first in same_cost.items()}
 
 
+def _pushes(graph: Graph, nodes: Iterable[str]) -> dict[Op, Op]:
+    """Return the sends of workers that updates without lockstep run for: once for each
+    worker."""
+    if all(op.attrs.get("exchange") is None for op in graph.sends.values()):
+        return {}
+    return {
+        op: graph.sends[edge]
+        for node in nodes
+        for edge, ops in served_ops(graph, node).items()
+        for op in ops
+        if graph.sends[edge].attrs["exchange"] in ("push", "push_delta")
+    }
+
+
+def _add_ranges(
+    graph: Graph, op: Op, costs: Mapping[str, Cost], known: FlopsCache
+) -> None:
+    """Add the FLOPs of an op on ranges: each node has a part of them, by the number of
+    its elements."""
+    nodes, name = graph.nodes(op), op.operands[0]
+    total = op_flops(graph, op, graph.batch, known)
+    numel = graph.tensor_type(name).numel()
+    for part, low, high in graph.ranges(name).owned():
+        if (node := nodes[part]) in costs:
+            own = total * high // numel - total * low // numel
+            costs[node].model += own
+
+
 def _group_by_cost(graph: Graph, node_classes: NodeClasses) -> dict[str, str]:
     """Return for each node the first node that has the same cost."""
     first_of: dict[str, list[int]] = {}
+    # Nodes that have ranges of values have different numbers of elements.
+    in_ranges = {
+        node
+        for op in graph.ops
+        if any(value.flat is not None for value in op.results)
+        for node in graph.nodes(op)
+    }
     for number, nodes in enumerate(node_tuples(graph)):
         first_of.setdefault(nodes[0], []).append(number)
     same: dict[tuple[str, tuple[int, ...]], str] = {}
     return {
-        node: same.setdefault((first, tuple(first_of.get(node, ()))), node)
+        node: node
+        if node in in_ranges
+        else same.setdefault((first, tuple(first_of.get(node, ()))), node)
         for first, nodes in node_classes.classes.items()
         for node in nodes
     }
@@ -194,6 +243,8 @@ def _fixed_flops(graph: Graph, op: Op, known: FlopsCache) -> int:
 def _add_sums(graph: Graph, edge: Edge, costs: Mapping[str, Cost]) -> None:
     """Add the additions that sum the partial values of an edge to the costs of its
     targets."""
+    if edge.exchange is not None:
+        return  # each part is applied by itself
     repeated = graph.is_repeated(graph.sends[edge.id])
     times = graph.microbatches if repeated else 1
     batch = graph.batch // times
@@ -201,6 +252,11 @@ def _add_sums(graph: Graph, edge: Edge, costs: Mapping[str, Cost]) -> None:
     added: dict[tuple[Layout, Layout], list[tuple[int, int]]] = {}
     for value in edge.values:
         if value.layouts[0] != "P":
+            continue
+        if value.flat is not None:
+            for part, low, high in edge.ranges(value).owned():
+                if (target := edge.targets[part]) in costs:
+                    costs[target].exchange += (len(edge.sources) - 1) * (high - low)
             continue
         if value.layouts not in added:
             places = value.layouts, edge.sources, edge.targets

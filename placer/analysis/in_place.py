@@ -198,8 +198,13 @@ class InPlaceAnalysis:
         send = self._graph.sends[edge]
         for index, value in enumerate(op.results):
             finished = 0
-            for source in self._sources(send, op, index, node):
+            sources = self._sources(send, op, index, node)
+            for source in sources:
                 finished |= self._before_message[edge, source]
+            if self._graph.layout(send.operands[index]) == "F":
+                # Any of the sources may have all elements of the value.
+                for source in sources:
+                    finished &= self._before_message[edge, source]
             self._before_value[value.name, node] = finished
 
     def _visit_computed(self, op: Op, node: str) -> None:
@@ -236,10 +241,12 @@ class InPlaceAnalysis:
     def _sources(self, send: Op, listen: Op, index: int, node: str) -> list[str]:
         """The analysed nodes whose pieces of a message's value `node` receives."""
         key = send.attrs["edge"], index
+        graph = self._graph
+        operand, result = send.operands[index], listen.results[index].name
+        layouts = graph.layout(operand), graph.layout(result)
+        if "F" in layouts:
+            return [*self._nodes(send)]
         if key not in self._conversions:
-            graph = self._graph
-            operand, result = send.operands[index], listen.results[index].name
-            layouts = graph.layout(operand), graph.layout(result)
             nodes = self._nodes(send), self._nodes(listen)
             workers = graph.cluster.workers
             self._conversions[key] = Conversion(layouts, *nodes, graph.batch, workers)

@@ -23,14 +23,16 @@ from typing import TypeVar
 
 from placer.analysis.declared import declared
 from placer.graph.graph import Graph, Op
+from placer.graph.kinds import COMPUTED_ON_RANGES
 from placer.layouts import Layout
 from placer.ops.declaration import BatchRule
 from placer.types import ResidualType
 
 L = TypeVar("L")
 
-DUAL: Mapping[Layout, Layout] = {"R": "P", "P": "R", "S": "S"}
-"""The layout of a cotangent, by the layout of its value."""
+DUAL: Mapping[Layout, Layout] = {"R": "P", "P": "R", "S": "S", "F": "P"}
+"""The layout of a cotangent, by the layout of its value. A value in ranges (F) is used
+as R."""
 
 Layouts = tuple[Layout, ...]
 LayoutSignature = tuple[Layouts, Layouts]
@@ -55,6 +57,8 @@ def forward_signature(graph: Graph, op: Op, have: Sequence[Layout]) -> LayoutSig
     if op.kind == "hold":  # passes its first operand on and only waits for the second
         return tuple(have), tuple(have[:1])
     declaration, types, attrs = declared(graph, op)
+    if declaration.own_part and "S" not in have:
+        return tuple(have), (declaration.own_part,) * len(op.results)
     if "S" in have:
         rule = declaration.batch_rule(types, attrs)
         if rule != "whole":
@@ -113,6 +117,30 @@ def accumulation_signature(op: Op, layouts: Mapping[str, Layout]) -> LayoutSigna
     if op.attrs.get("part") and len(have) == 1:
         (layout,) = have
     return uniform_signature(op, layout)
+
+
+def flat_signature(op: Op, have: Sequence[Layout]) -> LayoutSignature | None:
+    """Return the signature of an op that runs on several nodes and works on ranges, or
+    gives them; None for any other op.
+
+    `have` are the layouts in which its operands arrive.
+    """
+    gives_ranges = any(value.flat is not None for value in op.results)
+    if not gives_ranges and "F" not in have:
+        return None
+    match op.kind:
+        case "reduce_scatter":
+            return ("P",), ("F",)
+        case "all_gather":
+            return ("F",), ("R",)
+        case "sum_of_squares":
+            return tuple("F" for _ in op.operands), ("P",)
+    if not op.structure.on_ranges and op.kind not in COMPUTED_ON_RANGES:
+        return None
+    # After a parameter and a value of its type come scalars, such as a scale.
+    count = 1 if op.kind == "clip_value" else 2
+    need: Layouts = tuple("F" if i < count else "R" for i in range(len(op.operands)))
+    return need, tuple("F" for _ in op.results)
 
 
 def _row_result_layouts(op: Op, rule: BatchRule) -> Layouts:

@@ -11,8 +11,9 @@ from operator import add
 from placer.analysis.lifetimes import Lifetime, Lifetimes
 from placer.analysis.schedule import Schedule, ScheduledTask
 from placer.analysis.units import LoweredGraph, Unit
-from placer.build.plan import Plan, Table
+from placer.build.plan import MEMORY, Plan, Table
 from placer.config import optimizers
+from placer.config.update_modes import Async, HalfAsync, Mode
 from placer.errors import SpecError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.model import Model
@@ -41,6 +42,32 @@ class MemoryEstimate:
         """Return the peak of the bytes of all values of a step on the node."""
         return self._peaks_of(node)[None]
 
+    def sum_bytes(self, node: str) -> int:
+        """Return the bytes of the sums that a server keeps for workers which update by
+        themselves: for each worker one that grows, and one that is sent."""
+        graph, total = self._graph, 0
+        for op in self._pushed_sums:
+            if node not in graph.nodes(op):
+                continue
+            part = graph.nodes(op).index(node)
+            workers = len(graph.nodes(graph.sends[op.attrs["edge"]]))
+            for value in op.results:
+                low, high = graph.ranges(value.name).of(part)
+                kind = graph.tensor_type(value.name)
+                item = ITEM_BYTES[kind.dtype]
+                if is_half_float(kind.dtype):
+                    item += ITEM_BYTES["float32"]  # they are added in float32
+                else:
+                    item *= 2
+                total += workers * (high - low) * item
+        return total
+
+    @cached_property
+    def _pushed_sums(self) -> list[Op]:
+        """The ops that receive what workers push to servers that only sum."""
+        received = self._graph.receives.values()
+        return [op for op in received if op.attrs.get("exchange") == "push_sum"]
+
     def table_bytes(self, tables: Sequence[Table]) -> int:
         """Return the bytes of tables: their values and their optimizers' slots."""
         return sum(_table_bytes(self._graph, table) for table in tables)
@@ -57,6 +84,8 @@ class MemoryEstimate:
         for devices, place in self._places_on(node).items():
             needed = peaks[devices]
             needed += self.table_bytes([t for t in tables if t.devices == devices])
+            if devices == MEMORY:
+                needed += self.sum_bytes(node)
             for number in graph.cluster.device_ids(place):
                 device = f"{place.device}:{number}"
                 device_bytes[device] = device_bytes.get(device, 0) + needed
@@ -181,11 +210,21 @@ class _Sizes:
         if not op.structure.allocates:
             return 0
         repeated = value.microbatch_layout == "S" or op.structure.reduces == "S"
+        if value.flat is not None:
+            return self._size_of_range(value)
         key = id(value.type), value.layout, repeated, id(op.place)
         size = self._known.get(key)
         if size is None:
             size = self._known[key] = self._compute_size(op, value, repeated)
         return 2 * size if _is_sum_of_half_floats(op) else size
+
+    def _size_of_range(self, value: Value) -> int:
+        """The bytes of the node's range of a value. Values in ranges are not parts of
+        a batch, so every device has all of it."""
+        graph, name = self._graph, value.name
+        part = graph.nodes(graph.producers[name]).index(self._node)
+        low, high = graph.ranges(name).of(part)
+        return (high - low) * ITEM_BYTES[graph.tensor_type(name).dtype]
 
     def _compute_size(self, op: Op, value: Value, repeated: bool) -> int:
         graph = self._graph
@@ -208,10 +247,24 @@ def _is_sum_of_half_floats(op: Op) -> bool:
     return isinstance(kind, TensorType) and is_half_float(kind.dtype)
 
 
+def _is_offered(graph: Graph, table: Table) -> bool:
+    """Whether workers that are late may still use earlier values of a table."""
+    users = (u for block in table.blocks for u in graph.uses.get(block.name, ()))
+    return any(user.attrs.get("exchange") == "offer" for user in users)
+
+
 def _table_bytes(graph: Graph, table: Table) -> int:
     """The bytes of a table: its values, the values of the step before unless they are
-    updated in place, the slots, and the update directions of a two-phase rule."""
+    updated in place, the slots, and the update directions of a two-phase rule. Without
+    lockstep there is more: see `_exchange_copies`. Beside a worker's own values there is what
+    it exchanges."""
     copies = 1 if table.in_place else 2
+    if _is_offered(graph, table):
+        copies += graph.cluster.workers
+    if table.local:
+        copies += 3  # what the servers know, a difference, and an answer
+    if table.mode is not None:
+        copies += _exchange_copies(graph, table, table.mode)
     if table.rule is not None:
         copies += len(optimizers.slots(table.rule, table.hyper))
         copies += optimizers.RULES[table.rule].is_two_phase
@@ -219,6 +272,26 @@ def _table_bytes(graph: Graph, table: Table) -> int:
         prod(block.shape) * ITEM_BYTES[graph.tensor_type(block.name).dtype]
         for block in table.blocks
     )
+
+
+def _exchange_copies(graph: Graph, table: Table, mode: Mode) -> int:
+    """How often a node has as many bytes as a table has values, besides the table,
+    for the exchange of it without lockstep.
+
+    On a server each worker may use another version, or has a difference in a round. A
+    worker that updates by itself has gradients that wait to be sent, and what has come; without a server, other workers can
+    be `bound` steps ahead of it, and it of what it has applied.
+    """
+    gradient = graph.producers[str(table.blocks[0].gradient)]
+    exchange = gradient.attrs.get("exchange")
+    if exchange in ("push_all", "pull_sum"):
+        assert isinstance(mode, Async | HalfAsync), table.name
+        if exchange == "pull_sum":
+            return mode.queue + 2
+        assert mode.bound is not None, table.name
+        others = graph.cluster.workers - 1
+        return mode.queue + 1 + others * (2 * mode.bound + 1)
+    return graph.cluster.workers * (1 + (mode.compensate is not None))
 
 
 def check_memory(plan: Plan, model: Model) -> None:

@@ -16,8 +16,9 @@ def find_streamed_updates(
     """Return the node's tables with streamed updates, each with the messages
     (`listen_and_serv` ops) that bring its gradients, in the order of their edges.
 
-    An update is streamed if those messages bring nothing else, if nothing but the
-    update uses the gradients, without a scale, and if the rule has one phase. The
+    An update is streamed if those messages bring nothing else and are all of one step,
+    if nothing but the update uses the gradients, without a scale, and if the rule has
+    one phase. The
     update then sums the senders' parts as it applies them: no whole gradient is stored.
     """
     listen_of = {
@@ -50,7 +51,17 @@ def _has_one_update(graph: Graph, node: str, gradient: str) -> bool:
 
 
 def _has_all_parts(graph: Graph, node: str, send: Op) -> bool:
-    """Whether every sender has a part of every value, and the node is not a sender."""
+    """Whether every sender has a part of every value, and the node is not a sender; or
+    whether values come in ranges, in order, which a node also takes from itself, or as sums
+    of what has come."""
+    if send.attrs.get("exchange") == "push_all":
+        return True
+    listen = graph.receives[send.attrs["edge"]]
+    values = [*map(graph.values.__getitem__, send.operands), *listen.results]
+    if any(value.flat is not None for value in values):
+        return not send.attrs.get("ring", False)
+    if send.attrs.get("exchange") == "sum_of_first":
+        return False  # it is not known before which workers are first
     sources = graph.nodes(send)
     layouts = {graph.values[name].layout for name in send.operands}
     return node not in sources and (len(sources) == 1 or layouts == {"P"})

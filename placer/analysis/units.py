@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Literal, TypeAlias
 
 from placer.analysis.node_classes import NodeClasses
+from placer.analysis.served import served_ops, serves_workers
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_conversion, is_optimizer_part
 from placer.graph.needed_ops import needed_ops
@@ -72,13 +73,52 @@ class LoweredGraph:
     def _units(self) -> dict[str, tuple[Unit, ...]]:
         return {}
 
+    def units_of_hook(self, node: str) -> tuple[Unit, ...]:
+        """Return the units of a node that its hook runs: all but those that it runs for
+        each message of a worker."""
+        served = self._served_on(node)
+        if not served:
+            return self.units_on(node)
+        others = {op for ops in served.values() for op in ops}
+        first = self.node_classes.representative(node)
+        ops = used_ops(self.graph, first)
+        names = {name for op in ops if op not in others for name in op.operands}
+        used = [op for op in ops if op not in others or _is_read_by(op, names)]
+        return group_units(self.graph, first, used)
+
+    def units_of_messages(self, node: str) -> dict[int, tuple[Unit, ...]]:
+        """Return the units that a server runs for a message of a worker, by the number
+        of the edge."""
+        first = self.node_classes.representative(node)
+        return {
+            edge: group_units(self.graph, first, ops)
+            for edge, ops in self._served_on(node).items()
+        }
+
+    def serves_workers(self, node: str) -> bool:
+        """Whether a node handles messages of workers as they arrive."""
+        return serves_workers(self.graph, self.node_classes.representative(node))
+
+    def _served_on(self, node: str) -> dict[int, tuple[Op, ...]]:
+        return served_ops(self.graph, self.node_classes.representative(node))
+
+
+def _is_read_by(op: Op, names: set[str]) -> bool:
+    """Whether an op reads a parameter that others use, by these names, besides those for
+    messages: each reads it for itself."""
+    return op.kind == "parameter" and op.name in names
+
 
 def units_on(graph: Graph, node: str) -> tuple[Unit, ...]:
     """Group a node's ops of a segmented graph into units.
 
     Empty if the node runs no op.
     """
-    ops = _used_ops(graph, node)
+    return group_units(graph, node, used_ops(graph, node))
+
+
+def group_units(graph: Graph, node: str, ops: Sequence[Op]) -> tuple[Unit, ...]:
+    """Group some of a node's ops, in program order, into units."""
     groups = [tuple(group) for _, group in groupby(ops, partial(_unit_key, graph))]
     local = {value.name for op in ops for value in op.results}
     last_use: dict[str, int] = {}
@@ -92,8 +132,8 @@ def units_on(graph: Graph, node: str) -> tuple[Unit, ...]:
     )
 
 
-def _used_ops(graph: Graph, node: str) -> list[Op]:
-    """The ops that the node runs: those with an effect, and those whose results it
+def used_ops(graph: Graph, node: str) -> list[Op]:
+    """Return the ops that the node runs: those with an effect, and those whose results it
     uses."""
     ops = [op for op in graph.ops_on(node) if not op.structure.directive]
     operands_of = partial(operands_on, graph, node)

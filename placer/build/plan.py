@@ -9,7 +9,7 @@ import hashlib
 import math
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -22,12 +22,15 @@ from placer.config.data import RowSource
 from placer.config.fields import Count, Seed, Size, ValueName
 from placer.config.metrics import Finalizer
 from placer.config.slicing import Block
+from placer.config.update_modes import Mode
 from placer.errors import BuildError
 from placer.files.owners import check_folder
 from placer.layouts import Layout
 from placer.layouts.partition import RowShard
+from placer.layouts.ranges import Flat, Ranges
 from placer.node_kinds import WORKER, NodeId
 from placer.place.ids import format_nodes
+from placer.types import ITEM_BYTES
 
 VERSION = 1
 FILE = "plan.json"
@@ -74,13 +77,51 @@ class EdgeValue(PlanStruct, frozen=True):
     whole: ValueName | None = None
     at: Size = 0
     numel: Size = 0
+    flat: Flat | None = None
+    """For a value of which one side has ranges, layout F: where it is in its group."""
+
+    @property
+    def size(self) -> int:
+        """The number of elements, of a value without rows."""
+        return math.prod(d for d in self.shape if isinstance(d, int))
+
+
+Exchange = Literal[
+    "pull",
+    "push",
+    "push_delta",
+    "push_all",
+    "push_sum",
+    "pull_sum",
+    "offer",
+    "sum_of_first",
+]
+WITHOUT_LOCKSTEP: Final = (
+    "pull", "push", "push_delta", "push_all", "push_sum", "pull_sum",
+)  # fmt: skip
+"""The kinds of exchange in which no node waits for a step of all others."""
 
 
 class Edge(PlanStruct, frozen=True):
     """The messages of a step, or of an evaluation batch, from `sources` to `targets`.
 
     `once` edges of an evaluation have messages before the first batch only. `nbytes` is
-    the number of bytes of all messages of one step or batch together.
+    the number of bytes of all messages of one step or batch together. If one value is in
+    ranges (layout F) on one side, all are; over a `ring`, each node then sends to the
+    next one only, and sources and targets are the same. The senders do not change
+    `stable` values of ranges as long as a receiver may use them: they are parameters.
+
+    An `exchange` edge is of the table of a `group` on a server. Without lockstep `push`
+    edges carry gradients to it, and `pull` edges its parameters, in answer to each push.
+    `push_delta` edges carry differences, once in `every` steps of a worker; then `nbytes`
+    are the part of one step.
+    With backup workers, `offer` edges carry the parameters of a step to each worker that
+    begins it, and `sum_of_first` edges the gradients of the `first` workers.
+    If workers update, `push_all` edges carry gradients to all of them; or `push_sum` edges
+    to servers, which answer each push on a `pull_sum` edge.
+
+    A server sends the parameters of a `sent_back` edge as it updates them in the step
+    before, where there is one.
     """
 
     id: Count
@@ -89,6 +130,30 @@ class Edge(PlanStruct, frozen=True):
     values: tuple[EdgeValue, ...]
     nbytes: Size
     once: bool = False
+    ring: bool = False
+    stable: bool = False
+    exchange: Exchange | None = None
+    group: int | None = None
+    first: Count | None = None
+    sent_back: bool = False
+    every: Count = 1
+
+    @property
+    def is_push(self) -> bool:
+        """Whether the edge carries what tables without lockstep are updated by, from the
+        workers."""
+        return self.exchange in ("push", "push_delta", "push_all", "push_sum")
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the values are in ranges, layout F, on one side."""
+        return bool(self.values) and "F" in self.values[0].layouts
+
+    def ranges(self, value: EdgeValue) -> Ranges:
+        """Return the ranges of a value on the side on which it is in ranges."""
+        assert value.flat is not None, value.result
+        nodes = self.targets if value.layouts[1] == "F" else self.sources
+        return Ranges(value.flat, value.size, ITEM_BYTES[value.dtype], len(nodes))
 
 
 class Read(PlanStruct, frozen=True):
@@ -137,7 +202,9 @@ class NodePhase(PlanStruct, frozen=True):
 class Table(PlanStruct, frozen=True, kw_only=True):
     """The parameters, or blocks of them, of one optimizer on one node.
 
-    `rule` is None for parameters that are not trained. `in_place` says that updates may
+    `rule` is None for parameters that are not trained. `mode` says how the workers agree
+    on updates, if they do not go in lockstep. A `local` table has a worker's own values of
+    parameters that servers store. `in_place` says that updates may
     overwrite the values while other nodes have views of them, since all readers have
     finished. The compiler proves that from the graph (`placer.analysis.in_place`); a
     node cannot check it, and only the plan's digest protects it from accidental
@@ -149,6 +216,8 @@ class Table(PlanStruct, frozen=True, kw_only=True):
     hyper: dict[str, Any] = {}
     learning_rate: Any
     blocks: tuple[Block, ...]
+    mode: Mode | None = None
+    local: bool = False
     in_place: bool = False
     devices: str
     """Where the table is stored: `cpu:0` for host memory, or one of the node's
@@ -162,7 +231,8 @@ class NodePlan(PlanStruct, frozen=True, kw_only=True):
     is the order in which it runs the tasks of its program for the microbatches of a
     step (`forward.0`). `computes` are the sets of devices that compute together, by
     the name that programs write (`gpu:0-1`), each as a list (`gpu:0`, `gpu:1`); it is
-    empty if the node computes nothing. FLOPs are declared, for one training step. `table_bytes` is the size of the tables, `activation_bytes`
+    empty if the node computes nothing. FLOPs are declared, for one training step. `table_bytes` is the size of the tables, and of
+    sums that a server keeps for workers which update by themselves, `activation_bytes`
     the peak of the values of a step, and `device_bytes` the peak of both on each
     device.
     """
@@ -271,6 +341,38 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         return self.nodes[0].name
 
     @property
+    def max_lead(self) -> float:
+        """How many steps a node can have begun that another node has not when all act
+        together: 0 if all act after the same step."""
+        edges = self.step_edges
+        if not edges or any(e.exchange not in WITHOUT_LOCKSTEP for e in edges):
+            return 0
+        modes = [table.mode for node in self.nodes for table in node.tables]
+        if any(mode is not None and mode.in_rounds for mode in modes):
+            return 0  # they meet in each round
+        bounds = [mode.bound for mode in modes if mode is not None]
+        return 1 + min((b for b in bounds if b is not None), default=math.inf)
+
+    @property
+    def in_lockstep(self) -> bool:
+        """Whether all nodes act after the same step, to stop or to save the run."""
+        return self.max_lead == 0
+
+    def pushed_rows(self, node: str) -> RowShard:
+        """Return the rows of a step that the gradients which a node pushes are of; all
+        rows for a node that pushes none."""
+        for edge in self.step_edges:
+            is_push = edge.is_push or edge.exchange == "sum_of_first"
+            if is_push and node in edge.sources:
+                return RowShard((edge.sources.index(node),), len(edge.sources))
+        return RowShard((0,), 1)
+
+    @property
+    def has_backup(self) -> bool:
+        """Whether a step does not wait for its last workers."""
+        return any(edge.exchange == "sum_of_first" for edge in self.step_edges)
+
+    @property
     def workers(self) -> int:
         """The number of nodes of kind `worker`."""
         return sum(NodeId(node.name).kind == WORKER for node in self.nodes)
@@ -283,10 +385,17 @@ def neighbours(plan: Plan, name: str) -> frozenset[str]:
         return frozenset(node.name for node in plan.nodes if node.name != name)
     found = {plan.control}
     for edge in (*plan.step_edges, *plan.evaluation_edges, *plan.prediction_edges):
+        if edge.ring and name in edge.sources:
+            at, count = edge.sources.index(name), len(edge.sources)
+            found |= {edge.sources[at - 1], edge.sources[(at + 1) % count]}
+            continue
         if name in edge.sources:
             found.update(edge.targets)
         if name in edge.targets:
             found.update(edge.sources)
+            if edge.exchange == "pull_sum":  # at a drain they take those of the first
+                first = edge.targets[0]
+                found.update(edge.targets if name == first else {first})
     return frozenset(found - {name})
 
 

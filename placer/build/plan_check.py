@@ -19,12 +19,14 @@ from placer.config.slicing import Block
 from placer.config.sources import POSITION, check_split
 from placer.errors import BuildError, DataError
 from placer.layouts.partition import RowShard
+from placer.layouts.ranges import Flat
 from placer.node_kinds import CPU
-from placer.types import ITEM_BYTES
+from placer.types import BATCH, ITEM_BYTES
 
 if TYPE_CHECKING:
     from placer.build.plan import (
         Edge,
+        EdgeValue,
         NodePlan,
         Parameter,
         Plan,
@@ -93,6 +95,7 @@ def _check_all(plan: Plan) -> Problems:
     for edge in edges:
         for problem in _check_edge(edge, nodes):
             yield f"edge {edge.id}: {problem}"
+    yield from _check_exchanges(plan)
 
 
 def _check_names(pattern: re.Pattern[str], names: Iterable[str], what: str) -> Problems:
@@ -292,11 +295,69 @@ def _check_edge(edge: Edge, nodes: set[str]) -> Problems:
         for node in side:
             if node not in nodes:
                 yield f"there is no node '{node}'"
+    if edge.ring and (not edge.is_flat or edge.sources != edge.targets):
+        yield "it is a ring of nodes that have no ranges"
     for value in edge.values:
         yield from _check_dtype(f"'{value.operand}'", value.dtype)
+        if ("F" in value.layouts) != edge.is_flat:
+            yield f"'{value.operand}' is not in ranges, as other values are"
+        if ("F" in value.layouts) != (value.flat is not None):
+            yield f"'{value.operand}' has no place in a group"
+        if value.flat is not None:
+            yield from _check_flat(edge, value, value.flat)
         cut = [value.start, value.stop]
         if cut.count(None) == 1 or (value.start or 0) > (value.stop or 0):
             yield f"'{value.operand}' has the range {value.start} to {value.stop}"
         end = value.at + prod(d for d in value.shape if isinstance(d, int))
         if value.whole is not None and end > value.numel:
             yield f"'{value.result}' ends after the {value.numel} elements of its whole"
+
+
+def _check_exchanges(plan: Plan) -> Problems:
+    """Check that each table without lockstep gets the gradients of workers, and that what
+    is asked for is answered."""
+    expected = [
+        (node.name, {block.gradient for block in table.blocks})
+        for node in plan.nodes
+        for table in node.tables
+        if table.mode is not None
+    ]
+    for edge in (*plan.evaluation_edges, *plan.prediction_edges):
+        if edge.exchange is not None:
+            yield f"edge {edge.id}: only a training step goes without lockstep"
+    for edge in plan.step_edges:
+        if edge.exchange not in ("push", "push_delta", "push_all", "pull_sum"):
+            continue
+        gradients: set[str | None] = {value.result for value in edge.values}
+        tables = [(node, gradients) for node in edge.targets]
+        is_answered = edge.exchange in ("push", "push_delta")
+        if is_answered and len(tables) != 1:
+            tables = []
+        if not tables or any(table not in expected for table in tables):
+            yield f"edge {edge.id}: its gradients are not those of one table"
+            continue
+        for table in tables:
+            expected.remove(table)
+        if is_answered and not _has_reverse(plan, edge, "pull"):
+            yield f"edge {edge.id}: no edge answers it"
+        if edge.exchange == "pull_sum" and not _has_reverse(plan, edge, "push_sum"):
+            yield f"edge {edge.id}: no edge brings the gradients"
+    for server, _ in expected:
+        yield f"node '{server}': no worker updates one of its tables"
+
+
+def _has_reverse(plan: Plan, edge: Edge, exchange: str) -> bool:
+    """Whether an edge of the same group and as many values goes the other way."""
+    return any(
+        (other.exchange, other.sources, other.targets)
+        == (exchange, edge.targets, edge.sources)
+        and (other.group, len(other.values)) == (edge.group, len(edge.values))
+        for other in plan.step_edges
+    )
+
+
+def _check_flat(edge: Edge, value: EdgeValue, flat: Flat) -> Problems:
+    if value.layouts not in (("P", "F"), ("F", "R")) or BATCH in value.shape:
+        yield f"'{value.operand}' cannot be in ranges"
+    if flat.at + value.size > flat.total:
+        yield f"'{value.operand}' ends after its group"

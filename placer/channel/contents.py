@@ -35,10 +35,10 @@ _TYPES: Final = msgspec.msgpack.Decoder(_Types)
 class Contents:
     """What the header of a message says of its arrays.
 
-    `encoded` are their types on the wire. `sizes` and `nbytes` are the bytes of each and of all, `copied_nbytes` those of the
-    arrays without a reference. `references` are by the index of the array. `offsets` and
-    `span` are the offsets and the length of an inline payload of the other arrays, in
-    which each is aligned.
+    `encoded` are their types on the wire. `sizes` and `nbytes` are the bytes of each and
+    of all, `copied_nbytes` those of the arrays without a reference. `references` are by
+    the index of the array. `offsets` and `span` are the offsets and the length of an
+    inline payload of the other arrays, in which each is aligned.
     """
 
     encoded: bytes

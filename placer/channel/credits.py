@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -17,15 +17,20 @@ class Credit:
     sent: int = 0  # the cost of all messages sent to it
     acknowledged: int = 0  # how much of that it has acknowledged
     granted: int = 0  # acknowledged by this node
+    # The costs of the messages that wait for room.
+    waiting: list[int] = field(default_factory=list)
 
     def has_room(self, cost: int) -> bool:
         """Whether a message is within the bound, or would be the only one on the way."""
         in_flight = self.sent - self.acknowledged
         return not in_flight or in_flight + cost <= self.bound
 
-    def required(self, cost: int) -> int:
-        """Return the total that the peer must acknowledge before `cost` may be sent."""
-        return min(self.sent, max(0, self.sent + cost - self.bound))
+    @property
+    def wanted(self) -> int:
+        """The total that the peer must acknowledge before each message that waits for
+        room has it; 0 if none does. It grows when another message is sent meanwhile."""
+        cost = max(self.waiting, default=0)
+        return cost and min(self.sent, max(0, self.sent + cost - self.bound))
 
     def update(self, total: int) -> bool:
         """Record that the peer has acknowledged `total` bytes; False if it had before.

@@ -66,7 +66,7 @@ class FrameSocket:
     def __init__(self, connection: socket.socket | TlsStream, arena: Arena) -> None:
         self.fd = connection.fileno()
         self.is_unix = connection.family == socket.AF_UNIX
-        self.full = self.broken = self.ended = False
+        self.full = self.broken = self.ended = self._finishes = False
         self.error: OSError | None = None
         self.received = 0
         self._socket = connection
@@ -138,11 +138,18 @@ class FrameSocket:
                 self._send()
 
     def finish(self) -> None:
-        """Tell the peer that nothing follows. A peer that has unread bytes when it closes
-        its socket would otherwise discard what it has not sent yet."""
-        with self._lock, suppress(OSError):
+        """Tell the peer that nothing follows what is queued. A peer that has unread bytes
+        when it closes its socket would otherwise discard what it has not sent yet."""
+        with self._lock:
+            self._finishes = True
+            if not self._queue:
+                self._shut()
+
+    def _shut(self) -> None:
+        """Send nothing any more; called with the lock held."""
+        with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
-            self.broken = True
+        self.broken = True
 
     def abandon(self) -> None:
         """End the connection in both directions, so that the thread that reads it finds
@@ -188,6 +195,8 @@ class FrameSocket:
                     break
                 sent -= len(buffer)
                 queue.popleft()
+        if self._finishes:
+            self._shut()
 
     def _send_with_files(self) -> int:
         """Send the first buffer, with its file if it has one."""

@@ -15,8 +15,8 @@ So every frame, and the payload inside it, starts 64-byte aligned in the buffer 
 receiver.
 
 `Welcome`, `Hello`, and `Refusal` with the reason, are the first frames of a connection,
-and `Beat` is the next one: see `joining`. `Goodbye` is the last frame of a node that
-ended in good order.
+and `Beat` is the next one: see `joining`. A node that ended in
+good order says `Goodbye`, and its peer answers with `Farewell`.
 
 A frame that fails a check raises `InvalidFrame`. Bytes that arrive are decoded into
 exactly these types and no others. Sizes are checked before anything is allocated for
@@ -238,6 +238,10 @@ class Goodbye(_Struct, frozen=True):
     """The sender has ended its run in good order."""
 
 
+class Farewell(_Struct, frozen=True):
+    """Answers a `Goodbye`: the sender knows, and sends nothing more."""
+
+
 Frame = (
     Welcome
     | Hello
@@ -253,6 +257,7 @@ Frame = (
     | Status
     | Abort
     | Goodbye
+    | Farewell
 )
 Decoded = TypeVar("Decoded")
 to_msgpack: Final = msgspec.msgpack.Encoder().encode

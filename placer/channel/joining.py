@@ -16,7 +16,9 @@ is, and of both nonces. So none can be forged or used again.
 
 A TCP connection that breaks is opened again in the same way. The HELLOs say what each
 side has received of the other one, which is final once the old connection has ended
-there: so the listening node ends it before it answers.
+there: so the listening node ends it before it answers. A node that wants to close looks
+whether the other one still listens, also where it would not connect: the connection may
+have lost its GOODBYE.
 """
 
 from __future__ import annotations
@@ -154,19 +156,23 @@ class Joining:
         due = [
             (self._retry_at.get(peer, 0.0), peer)
             for peer in self.endpoints
-            if peer < self.session.node and peer not in known
+            if self._tries(peer) and peer not in known
         ]
         for retry_at, peer in sorted(due):
             connecting = sum(pending.connects for pending in self._pending.values())
             if retry_at > now or connecting >= MAX_CONNECTING:
                 return
-            if not self.session.needs_connection(peer):
-                continue
             attempts = self._attempts[peer] = self._attempts.get(peer, 0) + 1
             pause = min(MAX_RETRY, 0.01 * 1.2 ** min(attempts, 30))
             self._retry_at[peer] = now + pause * random.uniform(0.5, 1.5)
             if not self._connect_unix(peer):
                 self._connect_tcp(peer, self.endpoints[peer], attempts)
+
+    def _tries(self, peer: str) -> bool:
+        """Whether this node connects to a peer now."""
+        session = self.session
+        is_ours = peer < session.node or (peer != session.node and session.is_closing)
+        return is_ours and session.needs_connection(peer)
 
     def _connect_unix(self, peer: str) -> bool:
         """Connect over a unix socket, unless that was over TCP before; return whether the
@@ -197,6 +203,12 @@ class Joining:
         self._begin(connection, peer, is_open=False)
 
     # New connections.
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is to be done at the next tick."""
+        waiting = (not pending.event for pending in self._pending.values())
+        return any(waiting) or any(map(self._tries, self.endpoints))
 
     def on_event(self, fd: int) -> None:
         """Handle a ready socket."""
@@ -307,6 +319,7 @@ class Joining:
             framed.put(frames.encode(self._sign(own, nonces)))
             hello = yield from _next_frame(framed, Hello)
             self._check(hello, pending, nonces)
+            framed.put(frames.encode(frames.Beat()))
             return hello
         framed.put(frames.encode(frames.Welcome(nonce)))
         hello = yield from _next_frame(framed, Hello)
@@ -331,11 +344,14 @@ class Joining:
         yield select.EPOLLOUT
         error = pending.stream.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error == errno.ECONNREFUSED:
+            self.session.refused_by(pending.peer)
             raise JoinError(
                 "its machine refuses the connection: the node does not listen"
             )
         if error:
             raise JoinError(os.strerror(error).lower())
+        if pending.peer > self.session.node:
+            raise JoinError("it listens, but does not connect")
         if self._connect_unix(pending.peer):  # it listens on this machine since then
             raise JoinError
         pending.is_open, pending.until = True, time.monotonic() + HELLO_TIMEOUT

@@ -54,8 +54,8 @@ class Link:
     `eager` are the pieces of a message that are sent before the peer asks for it. `heard`
     is true if bytes have arrived since the session's thread reset it, `ended` once no
     more can arrive on the connection. `is_invalid` says that the peer has broken the
-    protocol, `peer_clears` that it wants to close, and `knows_failure` that it has told
-    one. `status` is what the peer last said that it does.
+    protocol, `peer_clears` that it wants to close, `knows_failure` that it has told one, and
+    `knows_end` that it has seen the GOODBYE of this node. `status` is what the peer last said that it does.
     """
 
     session: Session
@@ -67,13 +67,14 @@ class Link:
     is_invalid: bool = False
     peer_clears: bool = False
     knows_failure: bool = False
+    knows_end: bool = False
     status: Status = ()
     _number: int = 0
     _unacknowledged: dict[int, Outgoing] = field(default_factory=dict)  # over TCP
     _acknowledged: int = 0
     _outgoing: dict[int, Outgoing] = field(default_factory=dict)
-    _order_lock: threading.Lock = field(default_factory=threading.Lock)
-    _advance_lock: threading.Lock = field(default_factory=threading.Lock)
+    _order_lock: threading.Lock = field(init=False)
+    _advance_lock: threading.Lock = field(init=False)
     _announced: set[int] = field(default_factory=set)  # regions sent to the peer
     _pool: ChunkPool | None = None
     _starving: bool = False  # the peer knows that a message waits for chunks
@@ -81,11 +82,16 @@ class Link:
     _incoming: dict[int, PiecedMessage] = field(default_factory=dict)
     _filling: int = 0  # the number of the message whose piece is being received
     _peer_regions: dict[int, Bytes] = field(default_factory=dict)
-    _chunk_lock: threading.Lock = field(default_factory=threading.Lock)
+    _chunk_lock: threading.Lock = field(init=False)
     _chunks: dict[int, PiecedMessage] = field(default_factory=dict)  # not consumed
     _unreported: int = 0  # consumed chunks to return to the peer, as bits
     _credit_sent: int = 0
     _credit_wanted: int = 0  # the credit that the peer waits for, or 0
+
+    def __post_init__(self) -> None:
+        self._order_lock = threading.Lock()
+        self._advance_lock = threading.Lock()
+        self._chunk_lock = threading.Lock()
 
     # Sending.
 
@@ -99,8 +105,16 @@ class Link:
         """Send a frame without a payload."""
         self._put(frames.encode(frame), file=file)
 
-    def send(self, key: Key, contents: Contents, arrays: Sequence[Array]) -> None:
-        """Send a message of C-contiguous arrays without waiting."""
+    def send(
+        self,
+        key: Key,
+        contents: Contents,
+        arrays: Sequence[Array],
+        *,
+        written: bool = True,
+    ) -> Outgoing:
+        """Send a message of C-contiguous arrays without waiting; if they are not
+        `written` yet, `add_written` sends its pieces."""
         # Numbers are assigned, and headers sent, in the order of this lock. What may
         # raise comes first: the peer accepts no gaps.
         with self._order_lock:
@@ -114,7 +128,10 @@ class Link:
                 self._announce(self.session.regions.by_number[reference.region])
             self._number += 1
             header = frames.Message(self._number, key, contents.encoded, references)
-            message = Outgoing(header, contents, arrays, self.eager)
+            count = 0 if contents.is_inline else len(contents.pieces)
+            message = Outgoing(
+                header, contents, arrays, self.eager, count if written else 0
+            )
             if not self.socket.is_unix:
                 self._unacknowledged[self._number] = message
             self._send_header(message)
@@ -122,6 +139,15 @@ class Link:
             self.advance()
         if self.has_pending:
             self.session.need(self)
+        return message
+
+    def add_written(self, message: Outgoing, count: int) -> None:
+        """Send more pieces of a message: the first `count` are written now."""
+        if count > message.written:
+            message.written = count
+            self.advance()
+            if self.has_pending:
+                self.session.need(self)
 
     def _send_header(self, message: Outgoing) -> None:
         # In this order the answer of the peer, which another thread may read at once,
@@ -197,23 +223,29 @@ class Link:
         return self.is_invalid or self.knows_failure or not self.ended
 
     @property
+    def is_over(self) -> bool:
+        """Whether one of the two nodes has ended its run, and the other one knows."""
+        return self.knows_end or self.peer in self.session.mailbox.departed
+
+    @property
     def is_blocked(self) -> bool:
         """Whether a sender waits, here or (to close) at the peer, for this connection to
         be read."""
         return not self.ended and (self.peer_clears or self.has_pending)
 
-    def send_beat(
-        self, wanted: int = 0, message: int = 0, pieces: int = 0, status: bytes = b""
-    ) -> None:
+    def send_beat(self, message: int = 0, pieces: int = 0, status: bytes = b"") -> None:
         """Send a heartbeat with the credit, and return consumed chunks.
 
-        `wanted` is the credit that this node waits for, `pieces` how many pieces of a
-        message the peer may send; see `frames.Beat`. `status` is a frame that follows.
+        `pieces` is how many pieces of a message the peer may send; see `frames.Beat`.
+        `status` is a frame that follows.
         """
         with self._chunk_lock:
             freed, self._unreported = self._unreported, 0
-        self._credit_sent = credit = self.session.mailbox.credits[self.peer].granted
-        beat = frames.Beat(credit, self._last_complete, freed, wanted, message, pieces)
+        credit = self.session.mailbox.credits[self.peer]
+        self._credit_sent = granted = credit.granted
+        beat = frames.Beat(
+            granted, self._last_complete, freed, credit.wanted, message, pieces
+        )
         self._put(frames.encode(beat) + status)
 
     @property
@@ -299,8 +331,9 @@ class Link:
             self.advance()
         if self.socket.ended and not self.ended:
             self.ended = True
-            if self.socket.is_unix and self.peer not in self.session.mailbox.departed:
+            if self.socket.is_unix and not self.is_over:
                 self.lose("lost: its process has ended")
+            self.session.connection_ended()
 
     def _read(self) -> None:
         reads = 0
@@ -347,12 +380,13 @@ class Link:
             case frames.Clear():
                 self.peer_clears = True
                 # Also what was acknowledged early, and is no more in the mailbox's list.
-                for stored in {*self._incoming.values(), *[*self._chunks.values()]}:
+                held = [*self._chunks.values()]
+                for stored in dict.fromkeys([*self._incoming.values(), *held]):
                     stored.detach()
                 self.send_beat()
             case frames.Starved():
-                for held in {*[*self._chunks.values()]}:
-                    held.empty_chunks()
+                for stored in dict.fromkeys([*self._chunks.values()]):
+                    stored.empty_chunks()
                 self.send_beat()
             case frames.Demand():
                 self.session.mailbox.acknowledge_all(self.peer)
@@ -364,7 +398,11 @@ class Link:
                 self.status = doing
             case frames.Goodbye():
                 self.session.mailbox.mark_departed(self.peer)
+                self.tell(frames.Farewell())
                 self.socket.finish()
+            case frames.Farewell():
+                self.knows_end = True
+                self.session.mailbox.notify()
             case frames.Abort(node, where, what):
                 self.knows_failure = True
                 self.session.fail(Cause(node, where, what))
@@ -481,8 +519,11 @@ class Link:
             self._acknowledged = beat.received
             if self.is_delivered:
                 self.session.mailbox.notify()
-        if beat.wanted > self._credit_sent:
-            self._credit_wanted = beat.wanted
+        # First the wish, then a look at the credit, which the program raises first in
+        # `acknowledge`: one of the two sees the other.
+        self._credit_wanted = max(self._credit_wanted, beat.wanted)
+        granted = self.session.mailbox.credits[self.peer].granted
+        if self._credit_sent < min(self._credit_wanted, granted):
             self.send_beat()
         message = self._outgoing.get(beat.message)
         if message is not None and beat.pieces > message.allowed:

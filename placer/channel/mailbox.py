@@ -33,6 +33,20 @@ MAX_HOPS: Final = 64
 """Nodes that a probe passes at most."""
 
 
+class Wait(Protocol):
+    """Blocks until something has happened; see `Mailbox._wait`."""
+
+    def __call__(
+        self,
+        peers: tuple[str, ...],
+        key: Key,
+        ready: Callable[[], bool],
+        is_stuck: Callable[[], bool],
+        *,
+        sending: bool = False,
+    ) -> None: ...
+
+
 class FrameReader(Protocol):
     """Reads the frames that arrive on the connections of all peers.
 
@@ -99,9 +113,17 @@ class Mailbox:
     # Called by the program, through the channel.
 
     def listen(self, edge: int, call: Callable[[str], None]) -> None:
-        """Call `call(source)` for each later message of an edge; see `protocol`."""
+        """Call `call(source)` for each message of an edge; see `protocol`."""
         with self._lock:
             self._listeners[edge] = call
+            stored = [
+                source
+                for (source, key), messages in self._queues.items()
+                for _ in messages
+                if key.edge == edge
+            ]
+        for source in stored:
+            call(source)
 
     def reserve(
         self,
@@ -109,13 +131,13 @@ class Mailbox:
         key: Key,
         nbytes: int,
         copied_nbytes: int,
-        ask: Callable[[int], None] | None = None,
+        ask: Callable[[], None] = lambda: None,
     ) -> None:
         """Wait until the bound has room for a message, and count it.
 
-        It has `nbytes` of payload; `copied_nbytes` of them take credit. If that has to
-        wait, `ask` is called once with the total that the peer has to acknowledge
-        first. Raises RunError when the message is too large, the peer has ended its run
+        It has `nbytes` of payload; `copied_nbytes` of them take credit. `ask` is called
+        when the total has grown that the peer has to acknowledge for the messages that
+        wait (`Credit.wanted`). Raises RunError when the message is too large, the peer has ended its run
         or the deadline passes, `Aborted` when the run has failed.
         """
         self._check_peer(to)
@@ -128,14 +150,25 @@ class Mailbox:
         cost, credit = copied_nbytes + MESSAGE_COST, self.credits[to]
         with self._lock:
             self._check_run()
-            is_there = to not in self.departed
-            if is_there and self._claim_room(to, nbytes, cost):
-                return
-            wanted = credit.required(cost)
-        if is_there and ask is not None:
-            ask(wanted)
+            has_room = to not in self.departed and self._claim_room(to, nbytes, cost)
+            if not has_room:
+                credit.waiting.append(cost)
+            is_wanted = credit.wanted > 0
+        if is_wanted:
+            ask()
+        if has_room:
+            return
         room = partial(self._claim_room, to, nbytes, cost)
-        self._wait((to,), key, room, lambda: not credit.has_room(cost), sending=True)
+        try:
+            self._wait(
+                (to,), key, room, lambda: not credit.has_room(cost), sending=True
+            )
+        finally:
+            with self._lock:
+                credit.waiting.remove(cost)
+                is_wanted = credit.wanted > 0
+            if is_wanted:
+                ask()
 
     def receive(
         self,
@@ -145,7 +178,7 @@ class Mailbox:
     ) -> tuple[str, list[Array]]:
         """Wait for a message of any of the sources, acknowledge it, and return its
         source and arrays."""
-        message = self._claim_message(tuple(sources), key)
+        message = self._claim_message([(source, key) for source in sources])
         source = message.source
         try:
             return source, message.collect(
@@ -158,9 +191,20 @@ class Mailbox:
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
         """Wait for a message, return it piece by piece, then acknowledge it."""
-        message = self._claim_message((source,), key)
+        yield from self._pieces(self._claim_message([(source, key)]))
+
+    def pieces_of_first(
+        self, addresses: Sequence[tuple[str, Key]]
+    ) -> tuple[str, Key, Iterator[Piece]]:
+        """Wait for a message of any of the addresses; return its own, and its pieces."""
+        message = self._claim_message(addresses)
+        return message.source, message.key, self._pieces(message)
+
+    def _pieces(self, message: Message) -> Iterator[Piece]:
+        """Return a claimed message piece by piece, then acknowledge it."""
+        wait = partial(self._wait_for_rest, message.source, message.key)
         try:
-            yield from message.pieces(partial(self._wait_for_rest, source, key))
+            yield from message.pieces(wait)
         finally:
             self._acknowledge(message)
 
@@ -229,11 +273,13 @@ class Mailbox:
         """Handle a probe that has come from `source`: see `_wait`."""
         initiator, hops = probe.initiator, min(probe.hops, MAX_HOPS)
         with self._lock:
-            waited_for = {
-                peer
-                for peers, is_stuck in self._waits.values()
-                for peer in (peers if is_stuck() else ())
-            }
+            waited_for = sorted(
+                {
+                    peer
+                    for peers, is_stuck in self._waits.values()
+                    for peer in (peers if is_stuck() else ())
+                }
+            )
             probed = self._probed.get(probe.number) if initiator == self.node else None
             # One that has been here has reached all that it can reach from here.
             is_new = probe.number > self._passed.get(initiator, 0)
@@ -291,6 +337,13 @@ class Mailbox:
             with self._lock:
                 self._stop_reading()
 
+    def wrap_wait(self, wrap: Callable[[Wait], Wait]) -> None:
+        """Let every wait go through `wrap(wait)`, called before the first one.
+
+        It is also called if there is nothing to wait for.
+        """
+        self._wait = wrap(self._wait)  # type: ignore[method-assign]
+
     def change_needs(self, change: Callable[[], object] = lambda: None) -> None:
         """Call `change`, which changes whether the reader needs a thread that reads."""
         with self._lock:
@@ -334,14 +387,15 @@ class Mailbox:
             self.bytes_sent += nbytes
         return has_room
 
-    def _claim_message(self, sources: tuple[str, ...], key: Key) -> Message:
-        """Wait for a message of any of the sources and remove it from its queue, without
-        acknowledging it."""
-        addresses = dict.fromkeys((source, key) for source in sources)
+    def _claim_message(self, wanted: Sequence[tuple[str, Key]]) -> Message:
+        """Wait for a message of any of these addresses and remove it from its queue,
+        without acknowledging it."""
+        addresses = dict.fromkeys(wanted)
+        sources = tuple(source for source, _ in addresses)
         claimed: list[Message] = []
 
         def arrived() -> bool:
-            found: tuple[str, Key] | None = (sources[0], key)
+            found: tuple[str, Key] | None = wanted[0]
             if len(addresses) > 1:  # the queues are in the order of their first message
                 found = next((each for each in self._queues if each in addresses), None)
             messages = self._queues.pop(found, None) if found is not None else None
@@ -354,6 +408,7 @@ class Mailbox:
 
         for source in sources:
             self._check_peer(source)
+        _, key = wanted[0]
         self._wait(
             sources, key, arrived, lambda: self._queues.keys().isdisjoint(addresses)
         )

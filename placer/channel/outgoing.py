@@ -23,14 +23,15 @@ _PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
 class Outgoing:
     """A message that is being sent, or may have to be sent again.
 
-    `sent` and `allowed` are numbers of pieces. Its header has been sent if it
-    `is_announced`.
+    `sent` and `allowed` are numbers of pieces, and `written` the number of those whose
+    bytes do not change any more. Its header has been sent if it `is_announced`.
     """
 
     header: frames.Message
     contents: Contents
     arrays: Sequence[Array]
     allowed: int
+    written: int
     sent: int = 0
     is_announced: bool = False
 
@@ -46,8 +47,18 @@ class Outgoing:
     @property
     def is_allowed(self) -> bool:
         """Whether the next piece may be sent."""
-        allowed = min(self.allowed, len(self.contents.pieces))
-        return self.is_announced and self.sent < allowed
+        return self.is_announced and self.sent < min(self.allowed, self.written)
+
+    def written_up_to(self, array: int, stop: int) -> int:
+        """Return how many pieces have no elements after those before `stop` of an
+        array."""
+        pieces, count = self.contents.pieces, self.written
+        while count < len(pieces):
+            last = pieces[count][-1]
+            if (last.array, last.first + last.numel) > (array, stop):
+                break
+            count += 1
+        return count
 
     def next_piece(self, pool: ChunkPool | None) -> list[Buffer]:
         """Return the frame of the next piece, as buffers, or with a chunk of the pool."""

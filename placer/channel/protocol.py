@@ -34,6 +34,7 @@ import numpy.typing as npt
 from placer.channel import payload
 from placer.channel.cause import Aborted, Cause
 from placer.channel.mailbox import Mailbox
+from placer.channel.open_message import OpenMessage
 from placer.channel.peers import PeerEvent
 from placer.channel.types import Array, Key, Limits, Piece
 from placer.errors import RunError
@@ -124,6 +125,26 @@ class Channel(ABC):
         )
         self._transmit(to, key, checked)
 
+    def begin_send(self, to: str, key: Key, arrays: Sequence[Array]) -> OpenMessage:
+        """Begin to send a message whose arrays are still being written.
+
+        Where the payload is copied to a connection, parts of it leave as soon as they are
+        written; else all of it leaves at the end.
+
+        Args:
+            to, key: as in `send`.
+            arrays: the payload, C-contiguous. What is written must not change until the
+                message has been delivered.
+
+        Returns:
+            The message. It must be ended, unless the run fails.
+
+        Raises:
+            RunError, Aborted: as `send`, here or from the end of the message.
+        """
+        self._check_open()
+        return OpenMessage(lambda: self.send(to, key, arrays))
+
     def receive(
         self, source: str, key: Key, *, out: Sequence[Array | None] | None = None
     ) -> list[Array]:
@@ -196,12 +217,31 @@ class Channel(ABC):
         self._check_open()
         return self.mailbox.pieces(source, key)
 
-    def listen(self, edge: int, call: Callable[[str], None]) -> None:
-        """Call `call(source)` for each message of an edge that arrives from now on.
+    def pieces_of_first(
+        self, addresses: Sequence[tuple[str, Key]]
+    ) -> tuple[str, Key, Iterator[Piece]]:
+        """Wait for whichever message comes first, and receive it piece by piece.
 
-        The call comes once the message can be received, in the thread that read it from
-        the transport, so it must not wait for anything. An edge has one listener; a
-        second one replaces the first.
+        Args:
+            addresses: the source and the key of each message, at least one.
+
+        Returns:
+            The source and the key of the message, and its pieces as `pieces` returns
+            them.
+
+        Raises:
+            RunError, Aborted: as `receive_any`.
+        """
+        self._check_open()
+        return self.mailbox.pieces_of_first(addresses)
+
+    def listen(self, edge: int, call: Callable[[str], None]) -> None:
+        """Call `call(source)` for each message of an edge that has arrived, and for each
+        that arrives.
+
+        The call comes once the message can be received: here, or in the thread that read
+        it from the transport, so it must not wait for anything. An edge has one listener;
+        a second one replaces the first.
         """
         self.mailbox.listen(edge, call)
 

@@ -13,19 +13,21 @@ import secrets
 import select
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from placer.channel import frames
 from placer.channel.cause import Aborted, Cause
-from placer.channel.contents import describe_arrays
+from placer.channel.contents import Contents, describe_arrays
 from placer.channel.endpoint import parse_endpoint, show_endpoint
 from placer.channel.frame_socket import FrameSocket
 from placer.channel.frames import Abort, Hello, Identity, InvalidFrame, Refused
 from placer.channel.joining import Joining
 from placer.channel.keys import RunKey
 from placer.channel.link import MAX_EAGER, Link
+from placer.channel.open_message import OpenMessage
+from placer.channel.outgoing import Outgoing
 from placer.channel.peers import OwnStatus, PeerEvent, Peers, PeerState, Status
 from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS
@@ -36,12 +38,16 @@ from placer.errors import RunError, did_you_mean
 from placer.memory.arena import Arena
 
 CONNECT_PAUSE: Final = 0.02
-"""Seconds between two attempts to connect to peers that are not there yet."""
+"""Seconds between two attempts to connect to peers that are not there."""
+TICK: Final = 0.1
+"""Seconds until the thread of the session reads frames that nobody waits for."""
 LATE_JOIN_WAIT: Final = 5.0
 """Seconds that a failed node stays for peers that are not connected: enough for nodes
 that were started together to come up."""
 CLOSE_LINGER: Final = 1.0
 """Seconds that `close` waits until the last frames (GOODBYE, ABORT) are sent."""
+RECONNECT_WAIT: Final = 5.0
+"""Seconds that `close` then waits for peers whose connections have broken."""
 SPIN: Final = 100e-6
 """Seconds to look for frames before sleeping: twice what a reply of a peer that is awake
 takes."""
@@ -52,6 +58,39 @@ DRAIN_LIMIT: Final = 64
 MAX_EVENTS: Final = 64
 """Sockets that are looked at before `epoll` is asked again."""
 _ENDED: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
+
+
+class _OverConnection(OpenMessage):
+    """A message whose pieces leave over a connection as they are written. Its header
+    leaves with the first one."""
+
+    def __init__(
+        self,
+        session: Session,
+        link: Link,
+        key: Key,
+        contents: Contents,
+        arrays: Sequence[Array],
+    ) -> None:
+        self._session, self._link = session, link
+        self._key, self._contents, self._arrays = key, contents, arrays
+        self._message: Outgoing | None = None
+
+    def written(self, array: int, stop: int) -> None:
+        message = self._begun()
+        self._link.add_written(message, message.written_up_to(array, stop))
+
+    def end(self) -> None:
+        self._link.add_written(self._begun(), len(self._contents.pieces))
+
+    def _begun(self) -> Outgoing:
+        if self._message is None:
+            link, key, contents = self._link, self._key, self._contents
+            self._session.mailbox.reserve(
+                link.peer, key, contents.nbytes, contents.copied_nbytes, link.send_beat
+            )
+            self._message = link.send(key, contents, self._arrays, written=False)
+        return self._message
 
 
 class Session(Channel):
@@ -65,8 +104,8 @@ class Session(Channel):
     Two epolls report events: `_frames` those of the connections, to the thread
     that reads; `_epoll` those that the session's thread looks at: new connections, the
     end of established ones, and, while a sender is blocked and no thread of the program
-    reads, `_frames`. An eventfd is readable from a failure or the end of the run on,
-    and so ends every wait for a frame.
+    reads, `_frames`. The eventfd `_eventfd` is readable from a failure or the end of the
+    run on, and so ends every wait for a frame; `_ended` wakes the session's thread only.
 
     Args:
         node: the name of this node.
@@ -129,13 +168,13 @@ class Session(Channel):
         self._job, self._build = job, build
         self._join_timeout = join_timeout
         self._lost_after = lost_after
-        self._tick = min(self.limits.beat / 2, lost_after / 16, 0.1)
+        self._tick = min(self.limits.beat / 2, lost_after / 16, TICK)
         self._peers = Peers(lost_after, self.limits.beat)
         self._own_status = OwnStatus(node)
         self.on_peer = self.end_if_lost
         self._unreported: list[Cause] = []  # failures to report to the peers
         self._joined = False
-        self._flushing = False
+        self._flushing = self._is_leaving = False
         self._close_lock = threading.Lock()
         self._incarnation = secrets.randbits(63)
         self._incarnations: dict[str, int] = {}
@@ -151,7 +190,8 @@ class Session(Channel):
         self._next_spin_skips = 1  # `_spin_skips` after the next spin in vain
         self._epoll, self._frames = select.epoll(), select.epoll()
         self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._eventfd_lock = threading.Lock()  # another thread may close it
+        self._ended = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._eventfd_lock = threading.Lock()  # another thread may close them
         try:
             identities = None
             if key is not None and "tcp" in streams and encrypt:
@@ -171,7 +211,8 @@ class Session(Channel):
         except BaseException:
             self._close_events()
             raise
-        self._epoll.register(self._eventfd, select.EPOLLIN | select.EPOLLET)
+        for fd in (self._eventfd, self._ended):
+            self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
         self._epoll.register(self._frames, 0)
         self._frames.register(self._eventfd, select.EPOLLIN)
         self.mailbox.reader = self
@@ -254,20 +295,36 @@ class Session(Channel):
         with self._close_lock:
             if self._closed:
                 return
-            if self.aborted is None and self._joined:
-                self._flush()
-            elif self.aborted is not None:
-                self.mailbox.wait_until(self._all_informed, LATE_JOIN_WAIT, failed=True)
-            self._closed = True
-            self._wake()
-            self._thread.join()
-            self.mailbox.close()
-            self._close_sockets()
+            try:
+                if self.aborted is None and self._joined:
+                    self._flush()
+                    self._say_goodbye()
+                elif self.aborted is not None:
+                    self.mailbox.wait_until(
+                        self._all_informed, LATE_JOIN_WAIT, failed=True
+                    )
+            finally:  # also when a signal interrupts the wait
+                self._closed = True
+                self._wake()
+                self._thread.join()
+                self.mailbox.close()
+                self._close_sockets()
 
     def _check_open(self) -> None:
         super()._check_open()
         if not self._joined and self.aborted is None:
             raise RunError(f"{self.node}: the channel has not joined its peers yet")
+
+    def begin_send(self, to: str, key: Key, arrays: Sequence[Array]) -> OpenMessage:
+        """Begin to send a message; see `protocol.Channel`."""
+        link = self.links.get(to)
+        if link is None or link.socket.is_unix:  # the peer maps them, or copies
+            return super().begin_send(to, key, arrays)
+        self._check_open()
+        contents = describe_arrays(arrays)
+        if contents.is_inline:
+            return super().begin_send(to, key, arrays)
+        return _OverConnection(self, link, key, contents, arrays)
 
     def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
         link = self.links.get(to)
@@ -275,7 +332,7 @@ class Session(Channel):
         if link is not None and link.socket.is_unix:  # the peer can map them
             references = self.regions.find(arrays)
         contents = describe_arrays(arrays, references)
-        ask = link.send_beat if link is not None else None
+        ask = (lambda: None) if link is None else link.send_beat
         self.mailbox.reserve(to, key, contents.nbytes, contents.copied_nbytes, ask)
         assert link is not None
         link.send(key, contents, arrays)
@@ -322,6 +379,24 @@ class Session(Channel):
         # A failure ends the flush; the caller finds it in `aborted`.
         with suppress(Aborted):
             self.mailbox.wait_until(is_delivered, self.limits.deadline)
+
+    def _say_goodbye(self) -> None:
+        """Tell the peers that this node has ended its run. One whose connection breaks is
+        told when it has connected again, or it would wait for this node."""
+        links = list(self.links.values())
+        self._is_leaving = True
+        for link in links:
+            link.tell(frames.Goodbye())
+
+        def is_told() -> bool:
+            return all(link.is_over for link in links)
+
+        def is_told_or_slow() -> bool:
+            return all(link.is_over or not link.ended for link in links)
+
+        with suppress(Aborted):
+            self.mailbox.wait_until(is_told, CLOSE_LINGER)
+            self.mailbox.wait_until(is_told_or_slow, RECONNECT_WAIT)
 
     def _all_informed(self) -> bool:
         """Whether all peers know of the failure: a link begins with it."""
@@ -393,15 +468,22 @@ class Session(Channel):
             self._unreported.append(cause)
             self._wake()
 
+    def connection_ended(self) -> None:
+        """Have the thread connect again; called by the thread that reads."""
+        self._signal(self._ended)
+
     def _identity(self, sender: str, receiver: str) -> Identity:
         """Return who the sender of a `Hello` is."""
         return Identity(self._job, self._build, sender, receiver, self._names)
 
     def _wake(self) -> None:
         """End `_poll` and every wait of the program for a frame."""
+        self._signal(self._eventfd)
+
+    def _signal(self, eventfd: int) -> None:
         with self._eventfd_lock:
             if not self._epoll.closed:
-                os.eventfd_write(self._eventfd, 1)
+                os.eventfd_write(eventfd, 1)
 
     def _broadcast_abort(self, cause: Cause) -> None:
         # `_add_link` serves the peers that connect later.
@@ -409,16 +491,18 @@ class Session(Channel):
             link.socket.put(frames.encode(Abort.of(cause)))
 
     def _run(self) -> None:
-        due = beat_due = 0.0
+        join_due = due = beat_due = 0.0
         try:
             while not self._closed:
-                settled = self._joined and not self._flushing
-                pause = self._tick if settled else min(CONNECT_PAUSE, self._tick)
-                self._poll(pause)
+                is_joining = self._joining.is_waiting
+                self._poll(min(CONNECT_PAUSE, self._tick) if is_joining else self._tick)
                 self._report_failures()
                 now = time.monotonic()
+                if now >= join_due:
+                    join_due = now + CONNECT_PAUSE
+                    self._joining.on_tick(now)
                 if now >= due:
-                    due = now + pause
+                    due = now + self._tick
                     is_beat = now >= beat_due
                     if is_beat:
                         beat_due = now + self.limits.beat
@@ -447,7 +531,7 @@ class Session(Channel):
                 self._drain()
             elif fd in self._links_by_fd:
                 self._drain()
-            elif fd != self._eventfd:
+            elif fd not in (self._eventfd, self._ended):
                 self._joining.on_event(fd)
 
     def _drain(self) -> None:
@@ -460,15 +544,11 @@ class Session(Channel):
     def _add_link(self, peer: str, socket: FrameSocket, window: int) -> Link:
         self.mailbox.credits[peer].bound = window
         link = Link(self, peer, socket, min(MAX_EAGER, window // PIECE))
-        # The peer may wait for this BEAT, see `joining`: it must be the first frame,
-        # before another thread finds the link.
-        link.send_beat()
         self.links[peer] = link
         return link
 
     def _on_tick(self, now: float, is_beat: bool) -> None:
         """Do what is due from time to time; with `is_beat`, send heartbeats."""
-        self._joining.on_tick(now)
         self._drain()
         if is_beat:
             own = self._own_status.status(
@@ -505,7 +585,20 @@ class Session(Channel):
             return True
         if link.socket.is_unix or link.is_invalid:
             return False
-        return link.ended and peer not in self.mailbox.departed
+        return link.ended and not link.is_over
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether this node waits until its peers have all, to say goodbye."""
+        return self._flushing
+
+    def refused_by(self, peer: str) -> None:
+        """Note that a peer does not listen. If this node wants to close, and the peer has
+        all that was sent to it, then it has ended its run, and its GOODBYE was lost with
+        the connection."""
+        link = self.links.get(peer)
+        if self._flushing and link is not None and link.ended and link.is_delivered:
+            self.mailbox.mark_departed(peer)
 
     def has_position(self, peer: str) -> bool:
         """Whether it is final what was received of a peer; ends its connection if there
@@ -559,6 +652,8 @@ class Session(Channel):
                 return
             if self._flushing:  # the request may have been lost with the connection
                 link.tell(frames.Clear())
+            if self._is_leaving:
+                link.tell(frames.Goodbye())
         # A thread that aborts sets the cause first and reads `links` second; here the
         # order is the reverse, so that the peer gets the cause from one of the two.
         if self.aborted is not None:
@@ -577,7 +672,7 @@ class Session(Channel):
         last = frames.encode(frames.Goodbye() if cause is None else Abort.of(cause))
         until = time.monotonic() + CLOSE_LINGER
         for link in self.links.values():
-            if cause is None:
+            if cause is None and not self._is_leaving:
                 link.socket.put(last)
             link.socket.linger(until)
             link.socket.finish()
@@ -593,3 +688,4 @@ class Session(Channel):
             self._epoll.close()
             self._frames.close()
             os.close(self._eventfd)
+            os.close(self._ended)

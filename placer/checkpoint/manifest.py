@@ -16,6 +16,7 @@ from msgspec import Struct
 from placer.config.data import Data
 from placer.config.digests import Digests
 from placer.config.fields import Count, Size
+from placer.config.optimizers import VALUES
 from placer.errors import CheckpointError
 from placer.files.regular import read_regular
 from placer.types import ITEM_BYTES
@@ -25,6 +26,10 @@ FILE: Final = "manifest.json"
 CHUNK: Final = 4 << 20
 """The number of bytes of a file that one checksum is for; the last has fewer."""
 _MAX_BYTES: Final = 1 << 28
+OLD: Final = "old"
+"""The array of what servers know of a worker's own values."""
+OUTER: Final = "outer."
+"""What the names of arrays begin with that are slots of an outer optimizer."""
 
 
 class Stored(Struct, frozen=True):
@@ -46,6 +51,28 @@ class StoredBlock(Struct, frozen=True):
     stop: int
 
 
+class StoredLocal(Struct, frozen=True):
+    """A worker's own values of a parameter.
+
+    `file` has them in the tensor `tensor`, what the servers know of them in `tensor/old`,
+    and each slot of the worker's optimizer in `tensor/slot`; `updates` is how many updates
+    there were.
+    """
+
+    file: str
+    tensor: str
+    updates: int
+
+
+class StoredOuter(Struct, frozen=True):
+    """The optimizer by which servers update a parameter that workers train by themselves:
+    its rule, slots and updates. A slot of a block is in the tensor `tensor/outer.slot`."""
+
+    rule: str
+    slots: tuple[str, ...]
+    updates: int
+
+
 class StoredParameter(Struct, frozen=True):
     """A parameter, with the state of its optimizer.
 
@@ -55,6 +82,9 @@ class StoredParameter(Struct, frozen=True):
         slots: the names of the slots of the rule.
         updates: how many updates there were.
         blocks: its blocks, in the order of their elements.
+        local: by worker, its own values, if workers train by themselves. They have the
+            slots of the rule then; `updates` are those of the first worker.
+        outer: the optimizer of the servers, if there is `local`.
     """
 
     dtype: str
@@ -63,6 +93,20 @@ class StoredParameter(Struct, frozen=True):
     slots: tuple[str, ...]
     updates: int
     blocks: tuple[StoredBlock, ...]
+    local: dict[str, StoredLocal] = {}
+    outer: StoredOuter | None = None
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The arrays that its blocks have."""
+        if self.outer is None:
+            return VALUES, *self.slots
+        return VALUES, *(f"{OUTER}{slot}" for slot in self.outer.slots)
+
+    @property
+    def local_arrays(self) -> tuple[str, ...]:
+        """The arrays of a worker's own values."""
+        return VALUES, OLD, *self.slots
 
 
 class Statistic(Struct, frozen=True):
@@ -92,11 +136,20 @@ class Watched(Struct, frozen=True):
     since: int = 0
 
 
+class StepStatistics(Struct, frozen=True):
+    """The statistics of one node in a step that not all workers have done."""
+
+    node: str
+    step: Count
+    statistics: dict[str, Statistic]
+
+
 class Progress(Struct, frozen=True):
     """The position of a run after a step.
 
     Attributes:
-        step: the last step, from 1. Learning-rate schedules depend on it only.
+        step: the last step that all workers have done, from 1. Learning-rate schedules
+            depend on the step only.
         epoch: the epoch of this step, from 1.
         batches: how many batches of this epoch there were.
         rows: how many rows of this epoch there were.
@@ -105,6 +158,8 @@ class Progress(Struct, frozen=True):
         eval: the metrics of the last evaluation; nan and inf are strings.
         best: the best evaluation for `train.checkpoint.best`.
         stopping: the best evaluation for `train.early_stopping`.
+        workers: the last step of each worker, without lockstep.
+        ahead: the metrics of later steps, which not all workers have done.
     """
 
     step: Count
@@ -116,6 +171,8 @@ class Progress(Struct, frozen=True):
     eval: dict[str, float | str] = {}
     best: Watched | None = None
     stopping: Watched | None = None
+    workers: dict[str, Count] = {}
+    ahead: tuple[StepStatistics, ...] = ()
 
 
 class StoredData(Struct, frozen=True):
@@ -220,10 +277,12 @@ def read_manifest(folder: Path) -> Manifest:
 def _check(manifest: Manifest) -> None:
     """Raise ValueError unless the blocks of each parameter are all of its elements, in
     files of the checkpoint, and the sums of metrics are arrays."""
-    for name, sums in manifest.progress.statistics.items():
-        size = _item_bytes(sums.dtype) * prod(sums.shape)
-        if len(sums.data) != size:
-            raise ValueError(f"the sums of '{name}' have {len(sums.data)} bytes")
+    progress = manifest.progress
+    for each in (progress.statistics, *(step.statistics for step in progress.ahead)):
+        for name, sums in each.items():
+            size = _item_bytes(sums.dtype) * prod(sums.shape)
+            if len(sums.data) != size:
+                raise ValueError(f"the sums of '{name}' have {len(sums.data)} bytes")
     for name, file in manifest.files.items():
         if "/" in name or name in ("", ".", ".."):
             raise ValueError(f"'{name}' is not a name of a file")
@@ -238,6 +297,11 @@ def _check(manifest: Manifest) -> None:
             at = block.stop
         if at != numel:
             raise ValueError(f"the blocks of '{name}' are not all of its elements")
+        if (parameter.outer is None) != (not parameter.local):
+            raise ValueError(f"the optimizers of '{name}' do not fit together")
+        for worker, own in parameter.local.items():
+            if own.file not in manifest.files:
+                raise ValueError(f"there is no file with the '{name}' of {worker}")
 
 
 def _item_bytes(dtype: str) -> int:

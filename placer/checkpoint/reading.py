@@ -19,7 +19,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import BinaryIO, Final
 
-from placer.checkpoint.manifest import CHUNK, Manifest, Stored, read_manifest
+from placer.checkpoint.manifest import (
+    CHUNK,
+    Manifest,
+    Stored,
+    StoredBlock,
+    StoredParameter,
+    read_manifest,
+)
 from placer.checkpoint.tensor_file import StoredTensor, read_header
 from placer.config.optimizers import VALUES
 from placer.errors import CheckpointError
@@ -69,32 +76,38 @@ class Checkpoint:
         for name, stored in self.manifest.files.items():
             self._tensors[name] = self._read_header(name, stored)
         for name, parameter in self.manifest.parameters.items():
-            for array in (VALUES, *parameter.slots):
-                for block in parameter.blocks:
-                    tensor = self._tensors[block.file].get(_tensor(block.tensor, array))
-                    numel = block.stop - block.start
-                    nbytes = numel * ITEM_BYTES[parameter.dtype]
-                    expected = parameter.dtype, nbytes
-                    if tensor is None or (tensor.dtype, tensor.nbytes) != expected:
-                        raise self._damaged(
-                            block.file, f"it does not have {array} of {name}"
-                        )
+            for array, block in _all_blocks(parameter):
+                tensor = self._tensors[block.file].get(_tensor(block.tensor, array))
+                numel = block.stop - block.start
+                nbytes = numel * ITEM_BYTES[parameter.dtype]
+                expected = parameter.dtype, nbytes
+                if tensor is None or (tensor.dtype, tensor.nbytes) != expected:
+                    raise self._damaged(
+                        block.file, f"it does not have {array} of {name}"
+                    )
 
     def wanted(
-        self, parameter: str, array: str, start: int, out: memoryview
+        self,
+        parameter: str,
+        array: str,
+        start: int,
+        out: memoryview,
+        worker: str = "",
     ) -> Iterator[Wanted]:
         """Yield what to read to get elements of an array of a parameter.
 
         Args:
             parameter: the name of the parameter.
-            array: VALUES, or the name of a slot.
+            array: VALUES, or the name of a slot; slots that the workers have are those of
+                the first one. Or another array that the parameter or the worker has.
             start: the first element, of all in C order.
             out: where to write them, as bytes; its size is that of the elements.
+            worker: whose own values are wanted; none for those of the model.
         """
         stored = self.manifest.parameters[parameter]
         size = ITEM_BYTES[stored.dtype]
         stop = start + len(out) // size
-        for block in stored.blocks:
+        for block in _blocks_with(stored, array, worker):
             low, high = max(start, block.start), min(stop, block.stop)
             if low >= high:
                 continue
@@ -230,6 +243,27 @@ class Checkpoint:
             f"checkpoint '{self.folder}' is damaged: {name}: {why}",
             hint="name its folder of checkpoints to take the last good one",
         )
+
+
+def _blocks_with(
+    stored: StoredParameter, array: str, worker: str
+) -> Sequence[StoredBlock]:
+    """Return the blocks that have an array of a parameter, or of a worker's own values."""
+    if not worker and array in stored.arrays:
+        return stored.blocks
+    own = stored.local[worker or next(iter(stored.local))]
+    return (StoredBlock(own.file, own.tensor, 0, prod(stored.shape)),)
+
+
+def _all_blocks(stored: StoredParameter) -> Iterator[tuple[str, StoredBlock]]:
+    """Return the name of each array of a parameter, with each of its blocks."""
+    for array in stored.arrays:
+        for block in stored.blocks:
+            yield array, block
+    for worker in stored.local:
+        for array in stored.local_arrays:
+            for block in _blocks_with(stored, array, worker):
+                yield array, block
 
 
 def _tensor(block: str, array: str) -> str:

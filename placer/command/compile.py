@@ -50,8 +50,9 @@ def check_pass_names(
     multiple=True,
     metavar="PASS",
     callback=check_pass_names,
-    help="Print the graph after this pass: differentiate, place, partial_sums, slice, "
-    "train, evaluate, predict, microbatch, layout, recompute, transfer, memcpy, segment or "
+    help="Print the graph after this pass: differentiate, place, partial_sums, "
+    "local_updates, slice, exchange, train, evaluate, predict, microbatch, layout, "
+    "recompute, transfer, memcpy, segment or "
     "send_and_recv. Can be repeated.",
 )
 def compile_command(

@@ -15,6 +15,8 @@ from placer.config.checks import check_flag, check_real, describe_unknown
 
 VALUES: Final = "value"
 """The name of the values of a table, beside those of its slots."""
+OF_SEVERAL_NODES: Final = ("shard_state", "all_reduce", "sum")
+"""The settings of an optimizer that only one on several nodes can have."""
 
 
 @dataclass(frozen=True, slots=True)

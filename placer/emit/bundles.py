@@ -83,18 +83,24 @@ class Bundles:
         self.of_table: dict[str, Bundle] = {}
         self.of_member: dict[str, Bundle] = {}
 
-    def add(self, table: str, types: Mapping[str, str]) -> None:
-        """Add a bundle for the parameters of a table, whose types are given in words."""
+    def add(
+        self, table: str, types: Mapping[str, str], written: Mapping[str, str]
+    ) -> None:
+        """Add a bundle for the parameters of a table, whose types are given in words.
+
+        `written` has the names of those whose fields are not called as they are.
+        """
         name = self._names.new_name(_class_name(table))
         fields = Names(reserved=RESERVED_FOR_FIELDS)
         layers = []
-        for (layer, dot), run in groupby(types, lambda name: name.partition(".")[:2]):
+        named = {member: written.get(member, member) for member in types}
+        for (layer, dot), run in groupby(types, lambda m: named[m].partition(".")[:2]):
             members = tuple(run)
             field = fields.new_name(_identifier(layer))
             if not dot:
                 layers.append(Layer(field, members))
                 continue
-            keys = _field_names(member.partition(".")[2] for member in members)
+            keys = _field_names(named[member].partition(".")[2] for member in members)
             layers.append(Layer(field, members, self._kind(layer, keys), keys))
         bundle = self.of_table[table] = Bundle(name, table, tuple(layers), types)
         self.of_member.update(dict.fromkeys(types, bundle))

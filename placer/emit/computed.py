@@ -43,6 +43,18 @@ class OpWriter:
             return self._number("rows", self._graph.microbatches)
         return self._count()
 
+    def _part_of_rows(self, op: Op) -> str:
+        """Return which part of the rows of the batch the node has; 1 for what is the same
+        for all rows."""
+        parts = len(self._graph.nodes(op))
+        layouts = {self._graph.layout(name) for name in (*op.operands, op.name)}
+        if parts == 1 or layouts == {"R"}:
+            return "1.0"
+        if self._full is not None:
+            return f"1 / {parts}"
+        self.numbers.add("share")
+        return "share"
+
     def _number(self, name: str, parts: int) -> str:
         if self._full is not None:
             return str(self._full // parts)
@@ -88,6 +100,8 @@ class OpWriter:
         keywords = keywords_of(op, scope.names.modules)
         if takes_count(graph, op):
             keywords.append(f"count={self._count()}")
+        if ops.find(op.kind).own_part is not None:
+            keywords.append(f"share={self._part_of_rows(op)}")
         targets = [scope.text(value.name) for value in op.results]
         if not op.has_residual:
             return self._call(f"ops.{op.kind}", op.operands, keywords, targets)

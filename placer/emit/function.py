@@ -30,8 +30,8 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
     """Return a unit as a function of its inputs, or None if it would return nothing but
     its inputs. Its outputs get their expressions in the scope.
 
-    The function takes `count`, and `rows` of a microbatch, which are static, if not
-    every batch is full. In training an input that another segment computes is passed
+    The function takes `count`, `rows` of a microbatch, and the `share` of the rows that
+    the node has, which are static, if not every batch is full. In training an input that another segment computes is passed
     even if XLA would not use it (`keep_unused`): the function then ends only after that
     segment, which updates in place rely on.
     """
@@ -67,7 +67,9 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
         statements[-1] = replace(last, targets=(), is_returned=True)
         returned = []
     body = [line for each in [*created, *statements] for line in each.lines(1)]
-    static = [number for number in ("count", "rows") if number in writer.numbers]
+    static = [
+        number for number in ("count", "rows", "share") if number in writer.numbers
+    ]
     options = []
     if static:
         names = literal(static if len(static) > 1 else static[0])

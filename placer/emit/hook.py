@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from placer.analysis.served import is_of_table
 from placer.analysis.streamed_updates import find_streamed_updates
-from placer.analysis.units import LoweredGraph
+from placer.analysis.units import LoweredGraph, Unit
 from placer.build.plan import Table
 from placer.emit.bundles import Bundle, Bundles
 from placer.emit.code import About, Call, Expression
@@ -13,6 +14,9 @@ from placer.emit.names import Names
 from placer.emit.roles import differentiated, parameter_of, spec_op
 from placer.emit.scope import Scope
 from placer.graph.graph import Op
+
+SERVE = "serve"
+"""The hook that handles the messages of workers which do not go in lockstep."""
 
 
 class Hook:
@@ -35,14 +39,16 @@ class Hook:
         names: Names,
         tables: Sequence[Table],
         bundles: Bundles,
+        units: Sequence[Unit],
+        name: str,
     ) -> None:
         self.node, self.lowered, self.bundles = node, lowered, bundles
         self.graph = lowered.graph
-        self.name = lowered.hook
-        self.units = lowered.units_on(node)
+        self.name = name
         self.scope = Scope(names)
         self.number = -1
         self.tables = {block.name: table for table in tables for block in table.blocks}
+        self.units = units
         self.trained = {b.gradient: b.name for t in tables for b in t.blocks}
         self.streamed = find_streamed_updates(self.graph, node, tables)
         self.updates = _group_updates(self)
@@ -82,6 +88,11 @@ class Hook:
         stores = (u for u in self.graph.uses.get(value, ()) if u.kind == "store")
         return next((store.operands[0] for store in stores), None)
 
+    @property
+    def is_of_message(self) -> bool:
+        """Whether this is a case of the hook `serve`, which handles one message."""
+        return self.name == SERVE
+
     def computes(self, values: Iterable[str], about: About) -> None:
         """Note that a jitted function computes values."""
         self._causes |= dict.fromkeys(values, (self.number, about))
@@ -104,11 +115,6 @@ class Hook:
                 results = (value.name for value in op.results)
                 self._causes |= dict.fromkeys(results, max(causes))
         return max(causes)[1]
-
-
-def is_of_table(op: Op) -> bool:
-    """Whether a table does the op, with its own values of the parameter."""
-    return op.kind == "store" or op.structure.update is not None
 
 
 def _group_updates(hook: Hook) -> dict[Op, list[Op]]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from placer.graph.fresh_names import unique_name
-from placer.graph.kinds import CONVERSION_KINDS
+from placer.graph.kinds import MOVING_KINDS
 
 _LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 RESERVED = frozenset(
@@ -66,7 +66,7 @@ class Names:
 def _readable(first: str, others: Sequence[str]) -> str:
     """Return the name of a value as an identifier, from its parts between dots."""
     # In the program of one node, a converted value has the name of the value itself.
-    parts = [first, *[part for part in others if part not in CONVERSION_KINDS]]
+    parts = [first, *[part for part in others if part not in MOVING_KINDS]]
     if "grad" in others:
         at = parts.index("grad", 1)
         parts = ["d", *parts[:at], *parts[at + 1 :]]

@@ -21,13 +21,39 @@ def received(graph: Graph, send: Op) -> str:
     """Return the comment of the receive that belongs to a send: "gradients from worker,
     summed in node order"."""
     note = f"{describe(graph, send.operands)} from {short_place(send.place)}"
+    if (first := send.attrs.get("first")) is not None:
+        note = f"{describe(graph, send.operands)} of the first {first} of"
+        return f"{note} {len(graph.nodes(send))} workers, summed in node order"
     if len(graph.nodes(send)) > 1:
         layouts = {graph.values[name].layout for name in send.operands}
         if "P" in layouts:
             note += ", summed in node order"
         if "S" in layouts:
             note += ", rows concatenated"
+        if "F" in layouts:
+            note += ", ranges joined"
     return note
+
+
+def pushed(op: Op) -> str:
+    """Return the comment of a message without lockstep: "gradients of one worker"."""
+    place = short_place(op.attrs["from"])
+    match op.attrs["exchange"]:
+        case "push_all":
+            return f"gradients of each {place}, added up"
+        case "pull_sum":
+            return f"sums of gradients from {place}"
+        case "push_delta":
+            return f"difference of one {place}"
+    return f"gradients of one {place}"
+
+
+def answered(op: Op) -> str:
+    """Return the comment of an answer to a message: "parameters to worker"."""
+    place = short_place(op.attrs["to"])
+    if op.attrs["exchange"] == "pull_sum":
+        return f"the sum since it has asked last, to one {place}"
+    return f"parameters to {place}"
 
 
 def updated(table: Table) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec import structs
+
 import placer
 from placer.analysis.costs import step_costs
 from placer.analysis.if_training import is_output, resolve_if_training
 from placer.analysis.memory import MemoryEstimate
 from placer.analysis.schedule import Schedule
+from placer.analysis.streamed_updates import find_streamed_updates
 from placer.analysis.units import LoweredGraph
 from placer.build.plan import (
     MEMORY,
@@ -29,14 +32,15 @@ from placer.config.columns import Column
 from placer.config.initializers import in_build
 from placer.config.sources import POSITION
 from placer.emit.choices import explain_choices
-from placer.graph.graph import Graph
+from placer.graph.graph import Graph, Op
 from placer.graph.kinds import OUTPUT
 from placer.graph.model import Model
 from placer.layouts import Layout
 from placer.layouts.conversions import Conversion
 from placer.layouts.partition import RowShard, row_shard, row_shards
+from placer.layouts.ranges import count_sent
 from placer.place import Place
-from placer.types import TensorType
+from placer.types import ITEM_BYTES, TensorType
 
 
 def make_plan(
@@ -59,6 +63,7 @@ def make_plan(
     """
     step = graphs[0].graph
     edges = {lowered.hook: _edges(lowered) for lowered in graphs}
+    edges["step"] = _mark_sent_back(step, edges["step"], tables)
     costs = step_costs(step, edges["step"], graphs[0].node_classes)
     memory = MemoryEstimate(graphs[0], schedule)
     phases = {lowered.hook: _node_phases(lowered) for lowered in graphs}
@@ -79,7 +84,7 @@ def make_plan(
             evaluation=phases.get("evaluate", absent).get(node),
             prediction=phases.get("predict", absent).get(node),
             tables=tables[node],
-            table_bytes=memory.table_bytes(tables[node]),
+            table_bytes=memory.table_bytes(tables[node]) + memory.sum_bytes(node),
             activation_bytes=memory.activation_bytes(node),
             device_bytes=memory.device_bytes(node, tables[node]),
             flops=cost.model,
@@ -124,9 +129,13 @@ def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]
     trained: set[str] = set()
     for node in nodes:
         for table in node.tables:
+            if table.local:
+                continue
             if table.rule is not None:
                 trained.update(block.parameter for block in table.blocks)
             for i, block in enumerate(table.blocks):
+                if block.start == block.stop:
+                    continue  # other nodes have all ranges of the parameter
                 holders[block.parameter].setdefault(
                     block.start, (node.name, table.name, i)
                 )
@@ -238,37 +247,98 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
     for edge, listen in graph.receives.items():
         send = graph.sends[edge]
         values = tuple(
-            _edge_value(graph, operand, result.name)
+            _edge_value(graph, send, operand, result.name)
             for operand, result in zip(send.operands, listen.results, strict=True)
         )
         sources, targets = graph.nodes(send), graph.nodes(listen)
         times = graph.microbatches if graph.is_repeated(listen) else 1
-        crossing: dict[tuple[Layout, Layout], tuple[int, int]] = {}
-        nbytes = 0
-        for value in values:
-            if value.layouts not in crossing:
-                moved = _count_crossing(lowered, value.layouts, sources, targets, times)
-                crossing[value.layouts] = moved
-            wholes, rows = crossing[value.layouts]
-            batch, kind = graph.batch // times, TensorType(value.dtype, value.shape)
-            whole = kind.nbytes(batch)
-            nbytes += wholes * whole + rows * (
-                whole // batch if kind.has_rows else whole
-            )
-        edges.append(
-            Edge(
-                id=edge,
-                sources=sources,
-                targets=targets,
-                values=values,
-                nbytes=times * nbytes,
-                once=send.is_once,
-            )
+        planned = Edge(
+            id=edge,
+            sources=sources,
+            targets=targets,
+            values=values,
+            nbytes=0,
+            once=send.is_once,
+            ring=send.attrs.get("ring", False),
+            stable=all(
+                graph.producers[name].kind == "parameter"
+                and graph.values[name].flat is not None
+                for name in send.operands
+            ),
+            exchange=send.attrs.get("exchange"),
+            group=send.attrs.get("group"),
+            first=send.attrs.get("first"),
+            every=send.attrs.get("every", 1),
         )
+        count = _flat_bytes if planned.is_flat else _row_bytes
+        nbytes = count(lowered, planned, times) // planned.every
+        edges.append(structs.replace(planned, nbytes=nbytes))
     return tuple(sorted(edges, key=lambda edge: edge.id))
 
 
-def _edge_value(graph: Graph, operand: str, result: str) -> EdgeValue:
+def _mark_sent_back(
+    step: Graph, edges: Sequence[Edge], tables: Mapping[str, tuple[Table, ...]]
+) -> tuple[Edge, ...]:
+    """Return the edges with a mark on those whose parameters a server can send while it
+    updates them: in place, by gradients that it applies as they arrive."""
+    streamed: dict[str, list[set[str]]] = {}
+    for node, of_node in tables.items():
+        if any(table.in_place for table in of_node):
+            names = find_streamed_updates(step, node, of_node)
+            streamed[node] = [
+                {block.name for block in table.blocks}
+                for table in of_node
+                if table.name in names and table.in_place
+            ]
+
+    def is_sent_back(edge: Edge) -> bool:
+        (source, *others), sent = edge.sources, {v.operand for v in edge.values}
+        return (
+            not others
+            and source not in edge.targets
+            and edge.exchange is None
+            and all(v.layouts == ("R", "R") and v.start is None for v in edge.values)
+            and any(sent <= blocks for blocks in streamed.get(source, ()))
+        )
+
+    return tuple(
+        structs.replace(edge, sent_back=True) if is_sent_back(edge) else edge
+        for edge in edges
+    )
+
+
+def _flat_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
+    """The bytes of an edge of ranges, which is sent once."""
+    del lowered
+    assert times == 1, edge.id
+    nbytes = 0
+    for value in edge.values:
+        sides = edge.sources, edge.targets
+        if value.layouts[1] == "F":
+            sides = edge.targets, edge.sources
+        sent = count_sent(edge.ranges(value), *sides)
+        nbytes += sent * ITEM_BYTES[value.dtype]
+    return nbytes
+
+
+def _row_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
+    """The bytes of an edge of whole values and rows, which is sent so many times."""
+    graph = lowered.graph
+    crossing: dict[tuple[Layout, Layout], tuple[int, int]] = {}
+    nbytes = 0
+    for value in edge.values:
+        if value.layouts not in crossing:
+            crossing[value.layouts] = _count_crossing(
+                lowered, value.layouts, edge.sources, edge.targets, times
+            )
+        wholes, rows = crossing[value.layouts]
+        batch, kind = graph.batch // times, TensorType(value.dtype, value.shape)
+        whole = kind.nbytes(batch)
+        nbytes += wholes * whole + rows * (whole // batch if kind.has_rows else whole)
+    return times * nbytes
+
+
+def _edge_value(graph: Graph, send: Op, operand: str, result: str) -> EdgeValue:
     """A value of an edge, by its name as sent and its name as received.
 
     A `cut` is sent as a range of its operand, and what an `assemble` joins is received
@@ -287,9 +357,10 @@ def _edge_value(graph: Graph, operand: str, result: str) -> EdgeValue:
     return EdgeValue(
         operand=cut.operands[0] if is_cut else operand,
         result=result,
-        dtype=kind.dtype,
+        dtype=send.attrs.get("dtype", kind.dtype),
         shape=kind.shape,
         layouts=(graph.layout(operand), graph.layout(result)),
+        flat=graph.values[operand].flat or graph.values[result].flat,
         start=cut.attrs["start"] if is_cut else None,
         stop=cut.attrs["stop"] if is_cut else None,
         whole=whole,

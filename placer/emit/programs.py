@@ -13,9 +13,10 @@ from placer.emit.bundles import Bundles
 from placer.emit.code import About, Line
 from placer.emit.computed import has_row_indices
 from placer.emit.function import Function
+from placer.emit.hook import SERVE
 from placer.emit.names import Names
 from placer.emit.roles import parameter_of
-from placer.emit.step import emit_hook
+from placer.emit.step import emit_hook, emit_serve
 from placer.graph.graph import Graph
 from placer.node_kinds import NodeId
 
@@ -54,12 +55,12 @@ def emit_programs(
             bodies[same] = _emit_body(same, graphs, tables, task_names)
         body = bodies[same]
         sharing.setdefault((node.kind, body.text), (body, []))[1].append(node)
-    hooks = ", ".join(lowered.hook for lowered in graphs)
     programs = Programs({}, {}, {})
     files = programs.files
     for (kind, text), (body, nodes) in sharing.items():
         if len(nodes) == 1:
-            path, owner, main = program_path(nodes[0]), nodes[0], _emit_main(hooks)
+            path, owner = program_path(nodes[0]), nodes[0]
+            main = _emit_main(", ".join(body.hooks))
         else:
             path, owner, main = _shared_path(kind, files), _plural(kind, 2), ""
             for each in nodes:
@@ -74,10 +75,11 @@ def emit_programs(
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A program after its docstring: its text, what an error in its lines is about, and
-    the conventions of its names."""
+    """A program after its docstring: its text, its hooks, what an error in its lines is
+    about, and the conventions of its names."""
 
     text: str
+    hooks: Sequence[str]
     about: Mapping[int, About]
     conventions: Container[str]
 
@@ -132,13 +134,17 @@ def _emit_body(
     names = Names(_modules(node, graphs))
     bundles = _bundles(node, graphs, tables, names)
     functions: list[Function] = []
-    hooks: list[list[Line]] = []
+    hooks: dict[str, list[Line]] = {}
     for lowered in graphs:
         emitted, hook = emit_hook(
             node, lowered, names, tables[node], bundles, task_names
         )
         functions += emitted
-        hooks.append(hook)
+        hooks[lowered.hook] = hook
+        if lowered.hook == "step" and lowered.units_of_messages(node):
+            emitted, hook = emit_serve(node, lowered, names, tables[node], bundles)
+            functions += emitted
+            hooks[SERVE] = hook
     imports = [*bundles.imports]
     if any(function.has_options for function in functions):
         imports.insert(0, "import functools")
@@ -151,10 +157,12 @@ def _emit_body(
     if classes := bundles.lines():
         head += [*classes, ""]
     lines = [*map(Line, head)]
-    for definition in [*(function.lines for function in functions), *hooks]:
+    definitions = [*(function.lines for function in functions), *hooks.values()]
+    for definition in definitions:
         lines += [Line(""), *definition, Line("")]
     about = {i: line.about for i, line in enumerate(lines) if line.about}
-    return _Body("\n".join(line.text for line in lines), about, names.conventions)
+    text = "\n".join(line.text for line in lines)
+    return _Body(text, tuple(hooks), about, names.conventions)
 
 
 def _bundles(
@@ -169,11 +177,14 @@ def _bundles(
     bundles = Bundles(graph, names)
     for table in tables[node]:
         blocks = [block.name for block in table.blocks]
-        bundles.add(table.name, {name: str(graph.tensor_type(name)) for name in blocks})
+        types = {name: str(graph.tensor_type(name)) for name in blocks}
+        parameters = {block.name: block.parameter for block in table.blocks}
+        bundles.add(table.name, types, parameters if table.local else {})
     table_of = {
         name: table.name
         for stored in tables.values()
         for table in stored
+        if not table.local
         for block in table.blocks
         for name in (block.name, block.parameter)
     }
@@ -192,7 +203,7 @@ def _bundles(
                 others.setdefault(table_of[name], {})[name] = used[name]
     for table_name, types in others.items():
         is_own = table_name in bundles.of_table
-        bundles.add(f"{table_name} parameters" if is_own else table_name, types)
+        bundles.add(f"{table_name} parameters" if is_own else table_name, types, {})
     return bundles
 
 

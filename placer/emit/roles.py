@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import is_conversion, is_optimizer_part
+from placer.graph.kinds import ROW_ESTIMATE, is_conversion, is_optimizer_part
 
 
 def origin(graph: Graph, name: str) -> tuple[Op, int]:
@@ -44,7 +44,7 @@ def parameter_of(graph: Graph, name: str) -> str | None:
     if name not in graph.producers:
         return None  # of a forward op that is not in this graph
     op, _ = origin(graph, name)
-    if op.kind == "parameter":
+    if op.kind in ("parameter", "local_parameter"):
         return op.name
     if op.kind == "assemble":  # the whole parameter, from its blocks
         block, _ = origin(graph, op.operands[0])
@@ -55,8 +55,8 @@ def parameter_of(graph: Graph, name: str) -> str | None:
 def differentiated(graph: Graph, name: str) -> str | None:
     """Return the value that a gradient is the cotangent of; None for other values."""
     op, index = origin(graph, name)
-    if op.kind == "cut":
-        return differentiated(graph, op.operands[0])
+    if op.kind in ("cut", "clip_part", ROW_ESTIMATE):
+        return differentiated(graph, op.operands[index])
     if op.kind == "accumulate":
         of = op.attrs.get("of")
         return None if of is None else str(of)
@@ -78,7 +78,9 @@ def _word(graph: Graph, name: str) -> str:
     op, _ = origin(graph, name)
     if op.kind == "cut":
         op, _ = origin(graph, op.operands[0])
-    if op.is_gradient or op.kind == "accumulate":
+    if op.kind == "delta":
+        return "differences"
+    if op.is_gradient or op.kind in ("clip_part", ROW_ESTIMATE, "accumulate"):
         return "gradients"
     if is_optimizer_part(op.kind):
         return "norms" if op.kind == "sum_of_squares" else "update scales"

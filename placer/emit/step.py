@@ -9,10 +9,19 @@ from msgspec.structs import replace
 from placer.analysis.tasks import Task, split_into_tasks
 from placer.analysis.units import LoweredGraph, Unit
 from placer.build.plan import Table
+from placer.emit import notes
 from placer.emit.bundles import Bundles
-from placer.emit.code import INDENT, About, Call, Line, listed, literal, wrap_comment
+from placer.emit.code import (
+    INDENT,
+    About,
+    Call,
+    Line,
+    listed,
+    literal,
+    wrap_comment,
+)
 from placer.emit.function import Function, emit_function
-from placer.emit.hook import Hook
+from placer.emit.hook import SERVE, Hook
 from placer.emit.kept import assigned, keep_variables
 from placer.emit.names import Names
 from placer.emit.outputs import parameters_to_group
@@ -32,11 +41,15 @@ def emit_hook(
 ) -> tuple[list[Function], list[Line]]:
     """Return the jitted functions of one graph of a node, and the lines of the hook
     that calls them."""
-    writer = _Writer(Hook(node, lowered, names, tables, bundles))
+    units = lowered.units_of_hook(node)
+    writer = _Writer(Hook(node, lowered, names, tables, bundles, units, lowered.hook))
     if lowered.graph.microbatches > 1:
         lines = writer.microbatches(turns)
     else:
         lines = writer.batches()
+    if lowered.hook == "step" and lowered.serves_workers(node):
+        note = "until this step of every worker is applied: see `serve`"
+        lines += _print([Call("node.wait_for_workers", (), note=note)], 1)
     writer.hook.scope.close()
     if not lines:
         nothing = (
@@ -45,6 +58,42 @@ def emit_hook(
         lines = [Line(f'{INDENT}"""Nothing to do: {nothing}."""')]
     head = Line(f"def {writer.hook.name}(node: runtime.Node) -> None:")
     return writer.functions, [head, *lines]
+
+
+def emit_serve(
+    node: str,
+    lowered: LoweredGraph,
+    names: Names,
+    tables: Sequence[Table],
+    bundles: Bundles,
+) -> tuple[list[Function], list[Line]]:
+    """Return the jitted functions of the hook `serve` of a node with messages without
+    lockstep, and its lines: a loop over the messages, with a case for each edge."""
+    functions: list[Function] = []
+    when = "what has come, before the next step"
+    if lowered.serves_workers(node):
+        when = "of workers, as they arrive"
+    lines = [
+        Line(text, (SERVE,))
+        for text in (
+            f"def {SERVE}(node: runtime.Node) -> None:",
+            f"{INDENT}for message in node.messages():  # {when}",
+            f"{INDENT * 2}match message.edge:",
+        )
+    ]
+    for edge, units in sorted(lowered.units_of_messages(node).items()):
+        hook = Hook(node, lowered, names, tables, bundles, units, SERVE)
+        writer = _Writer(hook)
+        op = next(
+            op for unit in units for op in unit.ops if edge == op.attrs.get("edge")
+        )
+        note = notes.pushed(op) if op.structure.receives else notes.answered(op)
+        lines.append(Line(f"{INDENT * 3}case {edge}:  # {note}", (SERVE,)))
+        for unit in units:
+            lines += _print(writer.unit(unit), 4)
+        functions += writer.functions
+        hook.scope.close()
+    return functions, lines
 
 
 class _Writer:
@@ -65,7 +114,7 @@ class _Writer:
                 lines.append(self._line(f"{INDENT}for _ in node.batches():"))
                 depth = 2
                 self.hook.scope.part += 1
-            lines += _print(self._unit(unit), depth)
+            lines += _print(self.unit(unit), depth)
         return lines
 
     def microbatches(self, turns: Sequence[str]) -> list[Line]:
@@ -104,10 +153,10 @@ class _Writer:
             about = self.hook.about(task.totals)
             statements += self._complete(emit_totals(self.hook, task.totals), about)
         for unit in task.units:
-            statements += self._unit(unit)
+            statements += self.unit(unit)
         return statements
 
-    def _unit(self, unit: Unit) -> list[Call]:
+    def unit(self, unit: Unit) -> list[Call]:
         """Return the statements of a unit, and those that make bundles of parameters
         after the last of their values."""
         hook = self.hook

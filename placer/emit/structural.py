@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from placer.analysis.served import is_of_table
 from placer.emit import notes
 from placer.emit.code import Argument, Call, Expression, literal
-from placer.emit.hook import Hook, is_of_table
+from placer.emit.hook import Hook
 from placer.emit.roles import parameter_of
 from placer.emit.updates import emit_update
 from placer.graph.graph import Op
@@ -126,26 +127,72 @@ def _is_here(hook: Hook, op: Op) -> bool:
 def _send(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     (op,) = ops
     edge = str(op.attrs["edge"])
+    if op.attrs.get("exchange") == "push_delta":
+        note = f"every {op.attrs['every']} steps, {notes.sent(hook.graph, op)}"
+        return [Call("node.push_delta", [edge], note=note)]
     note = ", ".join([notes.sent(hook.graph, op), *_ranges(hook, op)])
-    return [Call("node.send", [edge, *_sent(hook, op)], note=note)]
+    exchange = op.attrs.get("exchange")
+    if exchange == "pull_sum":
+        return [Call("node.send_sum", [Expression("message", "message")])]
+    if hook.is_of_message:
+        message = Expression("message", "message")
+        return [Call("node.answer", [message, *_sent(hook, op)])]
+    method = _SENDING.get(exchange, "send")
+    return [Call(f"node.{method}", [edge, *_sent(hook, op)], note=note)]
+
+
+_SENDING: Mapping[str | None, str] = {
+    "push": "push",
+    "push_all": "push",
+    "push_sum": "push",
+    "offer": "offer",
+}
+_RECEIVING: Mapping[str | None, str] = {"pull": "pull", "sum_of_first": "sum_of_first"}
+"""The methods for edges of an exchange, where it is not a plain message."""
 
 
 def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     (op,) = ops
     if any(op in listens for listens in hook.streamed.values()):
         return []
+    if op.attrs.get("exchange") == "push_sum":
+        return [Call("node.add_to_sums", [Expression("message", "message")])]
     edge = op.attrs["edge"]
+    if _is_merged(hook, op):
+        note = notes.received(hook.graph, hook.graph.sends[edge])
+        return [Call("node.merge", [str(edge)], note=f"if there are newer {note}")]
+    method = f"node.{_RECEIVING.get(op.attrs.get('exchange'), 'receive')}"
+    arguments: list[Argument] = [str(edge)]
     note = notes.received(hook.graph, hook.graph.sends[edge])
+    if hook.is_of_message:
+        method, note = "node.pushed", ""
+        update = next(
+            op for unit in hook.units for op in unit.ops if op.structure.update
+        )
+        table = hook.tables[update.operands[0]]
+        arguments = [literal(table.name), Expression("message", "message")]
     values = [value.name for value in op.results]
     members = [parameter_of(hook.graph, v) or hook.trained.get(v, "") for v in values]
     bundle = hook.bundles.of_member.get(members[0])
     if bundle is None or [*bundle.members] != members:
         targets = hook.targets(values)
-        return [Call("node.receive", [str(edge)], targets, is_tuple=True, note=note)]
+        return [Call(method, arguments, targets, is_tuple=True, note=note)]
     is_parameters = parameter_of(hook.graph, values[0]) is not None
     variable = hook.scope.new_variable("p" if is_parameters else "g")
     hook.scope.hold(variable, bundle, dict(zip(members, values, strict=True)))
-    return [Call("node.receive", [str(edge), bundle.name], [variable], note=note)]
+    return [Call(method, [*arguments, bundle.name], [variable], note=note)]
+
+
+def _is_merged(hook: Hook, op: Op) -> bool:
+    """Whether the table of a worker's own values takes what is received."""
+    users = (u for value in op.results for u in hook.graph.uses.get(value.name, ()))
+    return any(user.kind == "local_parameter" for user in users)
+
+
+def _delta(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return nothing: `push_delta` computes it when it is sent."""
+    del hook, ops
+    return []
 
 
 def _send_and_receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
@@ -234,6 +281,8 @@ def _total_name(expression: Expression) -> str:
 _EMIT: dict[str, Callable[[Hook, Sequence[Op]], list[Call]]] = {
     "read": _read,
     "parameter": _parameters,
+    "local_parameter": _parameters,
+    "delta": _delta,
     "assemble": _assemble,
     "cut": _cut,
     **{name: _copy for name, kind in KINDS.items() if kind.copies},

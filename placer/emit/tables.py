@@ -12,8 +12,9 @@ from placer.analysis.stored_bytes import hyperparameters
 from placer.build.plan import MEMORY, Table
 from placer.config import optimizers
 from placer.config.slicing import Block
+from placer.config.update_modes import Mode, read_backup, read_mode
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import is_update
+from placer.graph.kinds import PUSHES, is_update
 from placer.graph.model import Model
 from placer.types import TensorType
 
@@ -34,19 +35,24 @@ def plan_tables(
     parameters: dict[str, dict[_TableKey, list[Op]]] = {
         node: defaultdict(list) for node in node_classes.classes
     }
-    for op in step.parameters:
+    stored = step.of_kind("parameter", "local_parameter")
+    local = {groups[op.name] for op in stored if op.kind == "local_parameter"}
+    for op in stored:
         group = groups.get(op.name)
         name = "dense" if group is not None else "frozen"
         name = "state" if op.attrs.get("state") else name
-        name += str(group) if group is not None and len(step.optimizers) > 1 else ""
+        name = "local" if group in local else name
+        same = local if group in local else step.optimizers.keys() - local
+        name += str(group) if group is not None and len(same) > 1 else ""
         dtype = step.tensor_type(op.name).dtype
         name += f"_{dtype}" if dtype != model.precision else ""
         devices = step.devices(op)
         name += f"_{devices}" if devices != MEMORY else ""
         for node in filter(parameters.__contains__, step.nodes(op)):
-            parameters[node][_TableKey(name, group, devices)].append(op)
+            key = _TableKey(name, group, devices, group in local)
+            parameters[node][key].append(op)
     gradients = {
-        op.operands[0]: op.operands[1]
+        op.operands[0]: _as_pushed(step, op.operands[1])
         for op in reversed(step.ops)  # so that the first phase of a rule counts
         if op.structure.update
     }
@@ -55,7 +61,8 @@ def plan_tables(
         blocks = tuple(
             _make_block(op, gradients.get(op.name)) for op in parameters[node][key]
         )
-        in_place = key.devices == MEMORY
+        # Without lockstep, workers read versions that are not the newest one.
+        in_place = key.devices == MEMORY and _is_in_lockstep(step, key)
         in_place = in_place and analysis.can_update_in_place(
             node, [block.name for block in blocks]
         )
@@ -68,9 +75,38 @@ def plan_tables(
         for node, of_node in parameters.items()
     }
     return {
-        node: of_class[node_classes.representative(node)]
+        node: tuple(
+            _with_ranges(step, node, each)
+            for each in of_class[node_classes.representative(node)]
+        )
         for node in step.cluster.all_nodes()
     }
+
+
+def _as_pushed(step: Graph, gradient: str) -> str:
+    """Return the gradient that a worker has pushed, if this is a copy of one on devices;
+    else the gradient itself."""
+    op = step.producers[gradient]
+    if op.structure.copies:
+        operand = op.operands[step.result_indices[gradient]]
+        if step.producers[operand].attrs.get("exchange") in (*PUSHES, "pull_sum"):
+            return operand
+    return gradient
+
+
+def _with_ranges(step: Graph, node: str, table: Table) -> Table:
+    """Return the table with the ranges of this node, where parameters are in ranges."""
+    if all(step.values[block.name].flat is None for block in table.blocks):
+        return table
+    blocks = []
+    for block in table.blocks:
+        if step.values[block.name].flat is not None:
+            part = step.nodes(step.producers[block.name]).index(node)
+            low, high = step.ranges(block.name).of(part)
+            shape = (high - low,)
+            block = structs.replace(block, start=low, stop=high, shape=shape)
+        blocks.append(block)
+    return structs.replace(table, blocks=tuple(blocks))
 
 
 class _TableKey(NamedTuple):
@@ -82,6 +118,7 @@ class _TableKey(NamedTuple):
     name: str
     group: int | None
     devices: str
+    local: bool
 
 
 def _make_table(
@@ -93,13 +130,36 @@ def _make_table(
         blocks=blocks,
         in_place=in_place,
         devices=key.devices,
+        local=key.local,
     )
     if key.group is None:
         return table
     attrs = step.optimizers[key.group].attrs
     rule, rate = attrs["rule"], attrs["learning_rate"]
     hyper = optimizers.complete(rule, hyperparameters(attrs))
-    return structs.replace(table, rule=rule, hyper=hyper, learning_rate=rate)
+    return structs.replace(
+        table,
+        rule=rule,
+        hyper=hyper,
+        learning_rate=rate,
+        mode=_mode(step, key),
+    )
+
+
+def _is_in_lockstep(step: Graph, key: _TableKey) -> bool:
+    """Whether each update of a table waits for all workers."""
+    if key.group is None:
+        return True
+    return not read_backup(step.optimizers[key.group].attrs["update"]) and (
+        _mode(step, key) is None
+    )
+
+
+def _mode(step: Graph, key: _TableKey) -> Mode | None:
+    """Return how the workers agree on updates of a table; None in lockstep."""
+    if key.group is None:
+        return None
+    return read_mode(step.optimizers[key.group].attrs["update"])
 
 
 def _make_block(op: Op, gradient: str | None) -> Block:

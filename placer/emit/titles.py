@@ -13,6 +13,8 @@ _TITLES = {
     "trust_ratio": "trust_ratios",
     "clip_scale": "clip",
     "clip_value": "clip",
+    "clip_part": "clip",
+    "row_estimate": "estimate",
     "sum_of_squares": "square_norms",
     "accumulate": "add",
 }

@@ -58,6 +58,8 @@ def _call(
         arguments.append(scales[0].after("scale="))
     elif scales:
         arguments.append(Expression("scale=", items=tuple(scales)))
+    if hook.is_of_message and verb in ("update", "apply_directions"):
+        arguments.append("message=message")
     return [*made, Call(f"node.{verb}", arguments, note=note)]
 
 
@@ -76,6 +78,9 @@ def _direction(hook: Hook, table: Table, ops: Sequence[Op]) -> list[Call]:
 
 def _streamed(hook: Hook, table: Table, note: str) -> Call:
     listens = hook.streamed[table.name]
+    if hook.is_of_message:
+        message = Expression("message", "message")
+        return Call("node.update_from", [literal(table.name), message], note=note)
     edges = [str(listen.attrs["edge"]) for listen in listens]
     places = dict.fromkeys(notes.short_place(each.attrs["from"]) for each in listens)
     note += f": gradients from {', '.join(places)}, as they arrive"

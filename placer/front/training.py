@@ -34,6 +34,9 @@ def append_backward(loss: Variable | None = None) -> None:
     current_program().append_backward(loss)
 
 
+SETTINGS = ("match", "clip", "update", "shard_state", "all_reduce", "sum")
+"""The settings of every optimizer besides its rate and its hyperparameters."""
+
 Rate = float | Mapping[str, Any]
 """A number, or a schedule such as `{"cosine": {"init": 0.01, "steps": 1000}}`."""
 
@@ -50,6 +53,9 @@ class Optimizer:
     match: str | None = None
     clip: Mapping[str, float] | None = None
     update: Literal["sync"] = "sync"
+    shard_state: bool = False
+    all_reduce: Literal["direct", "ring"] = "direct"
+    sum: str | None = None
 
     def minimize(self, loss: Variable) -> None:
         """Train the program's parameters with this rule, to minimize the loss.
@@ -69,7 +75,7 @@ class Optimizer:
                 optimizer.Adam(0.01).minimize(loss)
         """
         rule = type(self).__name__.lower()
-        keys = ("learning_rate", *RULES[rule].hyper, "match", "clip", "update")
+        keys = ("learning_rate", *RULES[rule].hyper, *SETTINGS)
         settings = {
             key: value
             for key in keys

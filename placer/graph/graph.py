@@ -21,8 +21,9 @@ import msgspec
 from placer.errors import Span
 from placer.graph.kinds import COMPUTED, KINDS, StructuralKind
 from placer.layouts import Layout
+from placer.layouts.ranges import Flat, Ranges
 from placer.place import Cluster, NodeId, Place
-from placer.types import ResidualType, TensorType, ValueType
+from placer.types import ITEM_BYTES, ResidualType, TensorType, ValueType
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -32,13 +33,15 @@ class Value(msgspec.Struct, frozen=True):
     before the layout pass. `microbatch_layout` is how it is distributed over the
     microbatches of a step in the same sense: S if each microbatch has its own rows, P
     if the value is the sum over the microbatches, R if it is the same in all of them.
-    It is None for a value that is computed once a step.
+    It is None for a value that is computed once a step. A value of layout F has
+    `flat`: where it is among the values that are divided together.
     """
 
     name: str
     type: ValueType
     layout: Layout | None = None
     microbatch_layout: Layout | None = None
+    flat: Flat | None = None
 
 
 class Op(msgspec.Struct, frozen=True, eq=False):
@@ -267,6 +270,13 @@ class Graph:
         layout = self.values[name].layout
         assert layout is not None, name
         return layout
+
+    def ranges(self, name: str) -> Ranges:
+        """Return the ranges of a value of layout F over the nodes of its place."""
+        flat, kind = self.values[name].flat, self.tensor_type(name)
+        assert flat is not None, name
+        parts = len(self.nodes(self.producers[name]))
+        return Ranges(flat, kind.numel(), ITEM_BYTES[kind.dtype], parts)
 
     def nodes(self, op: Op) -> tuple[NodeId, ...]:
         """Return the nodes (`worker:0`, …) of a placed op, in the order of its

@@ -81,7 +81,8 @@ class StructuralKind:
         layout: the layouts of operands and results on several nodes. `replicated`: all
             R; `rows`: results with rows are S; `operands`: as the first operand;
             `complete`: as the operands, but R instead of P; `gathered`: all R, because
-            it needs the rows of all microbatches in order.
+            it needs the rows of all microbatches in order; `parts`: operands that are
+            P, whose sum it gives.
         microbatches: how often a step with microbatches runs the op. `once`: once;
             `rows`: for each, if its result has rows; `operands`: as its operands.
         reduces: the microbatch layout that the op reduces to one value of the step.
@@ -91,9 +92,14 @@ class StructuralKind:
             attributes `edge` and `back` are the numbers of the edges.
         copies: whether each result is an operand of the op in the memory of other
             devices of the node.
+        moves: whether the op takes its operand from other nodes by itself, so that no
+            conversion is needed; `transfer` replaces it by messages.
         aliases: whether the result may share the memory of the operands.
         allocates: whether the results need memory beside tables and operands.
         retains: whether the op keeps its operands until the end of the step.
+        in_table: whether the op is done by a table of the node, which has the operands,
+            so that they are not copied to the devices of the op.
+        on_ranges: whether the op can work on each node's ranges of values of layout F.
         update: `value` if the op computes the new value of a parameter, `direction` if
             it is the first phase of a two-phase rule.
     """
@@ -113,9 +119,9 @@ class StructuralKind:
     per_batch: bool = False
     anywhere: bool = False
     host_memory: bool = False
-    layout: Literal["replicated", "rows", "operands", "complete", "gathered"] = (
-        "replicated"
-    )
+    layout: Literal[
+        "replicated", "rows", "operands", "complete", "gathered", "parts"
+    ] = "replicated"
     microbatches: Literal["once", "rows", "operands"] = "once"
     reduces: Layout | None = None
     scatters: Layout | None = None
@@ -123,9 +129,12 @@ class StructuralKind:
     sends: bool = False
     receives: bool = False
     copies: bool = False
+    moves: bool = False
     aliases: bool = False
     allocates: bool = True
     retains: bool = False
+    in_table: bool = False
+    on_ranges: bool = False
     update: Literal["value", "direction"] | None = None
 
 
@@ -187,6 +196,7 @@ _UPDATE = StructuralKind(
     infer=_update_types,
     effect=True,
     waits_for_microbatches=True,
+    on_ranges=True,
     update="value",
 )
 
@@ -244,6 +254,7 @@ KINDS: dict[str, StructuralKind] = {
             effect=True,
             grouped=True,
             allocates=False,
+            on_ranges=True,
         ),
         StructuralKind(
             name="optimizer",
@@ -264,6 +275,7 @@ KINDS: dict[str, StructuralKind] = {
             infer=_store_types,
             effect=True,
             waits_for_microbatches=True,
+            on_ranges=True,
         ),
         StructuralKind(
             name="record",
@@ -303,6 +315,106 @@ KINDS: dict[str, StructuralKind] = {
             phase=LevelPhase.ENTRY,
             aliases=True,
             allocates=False,
+        ),
+        StructuralKind(
+            name="pull",
+            doc="give each worker the newest version of a parameter that it has received",
+            why="inserted: group {group} is updated without lockstep",
+            infer=_operand_types,
+            delay=1,
+            level="fixed",
+            moves=True,
+        ),
+        StructuralKind(
+            name="push",
+            doc="give a server the gradient of one worker",
+            why="inserted: group {group} is updated without lockstep",
+            infer=_operand_types,
+            delay=1,
+            level="fixed",
+            moves=True,
+            waits_for_microbatches=True,
+        ),
+        StructuralKind(
+            name="push_all",
+            doc="give all workers the gradient of one worker, and each the sum of those that"
+            " have come",
+            why="inserted: group {group} is updated without lockstep",
+            infer=_operand_types,
+            delay=1,
+            level="fixed",
+            moves=True,
+            waits_for_microbatches=True,
+        ),
+        StructuralKind(
+            name="push_sum",
+            doc="give servers the gradient of one worker, which they add up for each worker",
+            why="inserted: group {group} is updated without lockstep",
+            infer=_operand_types,
+            delay=1,
+            level="fixed",
+            moves=True,
+            waits_for_microbatches=True,
+        ),
+        StructuralKind(
+            name="pull_sum",
+            doc="give a worker the sum of the gradients since it has asked last",
+            why="inserted: group {group} is updated without lockstep",
+            infer=_operand_types,
+            delay=1,
+            level="fixed",
+            moves=True,
+        ),
+        StructuralKind(
+            name="offer",
+            doc="give each worker that begins a step the parameter of that step",
+            why="inserted: a step of group {group} does not wait for its last workers",
+            infer=_operand_types,
+            delay=1,
+            level="fixed",
+            moves=True,
+        ),
+        StructuralKind(
+            name="sum_of_first",
+            doc="add what the workers that are first have computed, scaled to all rows",
+            why="inserted: a step of group {group} takes the gradients of the first"
+            " {first} workers",
+            infer=_operand_types,
+            delay=1,
+            level="fixed",
+            layout="parts",
+            moves=True,
+            waits_for_microbatches=True,
+        ),
+        StructuralKind(
+            name="local_parameter",
+            doc="read a worker's own values of a parameter, which it trains by itself;"
+            " changes that servers have sent are added to them",
+            why="inserted: each worker trains its own values of '{whole}'",
+            infer=_assemble_types,
+            phase=LevelPhase.ENTRY,
+            effect=True,
+            grouped=True,
+            allocates=False,
+            in_table=True,
+        ),
+        StructuralKind(
+            name="delta",
+            doc="how far a worker's own values of a parameter are from what the servers"
+            " know of them: the old values minus the new ones",
+            infer=_operand_types,
+            allocates=False,
+            waits_for_microbatches=True,
+            in_table=True,
+        ),
+        StructuralKind(
+            name="push_delta",
+            doc="give a server the difference of one worker, every so many steps",
+            infer=_operand_types,
+            delay=1,
+            level="fixed",
+            moves=True,
+            waits_for_microbatches=True,
         ),
         # The names of these three are those of PaddlePaddle's ops.
         StructuralKind(
@@ -381,22 +493,43 @@ CONVERSIONS: Mapping[tuple[Layout, Layout], str] = {
     ("R", "P"): "partial",
     ("S", "P"): "spread",
     ("P", "P"): "fold",
+    ("P", "F"): "reduce_scatter",
+    ("F", "R"): "all_gather",
 }
 """The kind of the op that converts the first layout to the second, between any two sets
-of nodes. `conversion_kind` knows the one exception."""
+of nodes; `conversion_kind` knows the one exception. Only the pass `exchange` divides
+values into ranges (F), and joins these again."""
+
+PARTIAL = CONVERSIONS["R", "P"]
+
+ROW_SHARE = "row_share"
+"""The kind of the computed op that is used instead of `PARTIAL` without lockstep."""
+
+ROW_ESTIMATE = "row_estimate"
+"""The kind of the computed op by which a worker has a sum over rows by itself."""
 
 REDUCE = "reduce"
 """The kind of a conversion from P to R that has a single target node."""
 
 CONVERSION_KINDS = frozenset({*CONVERSIONS.values(), REDUCE})
 
+MOVING_KINDS = CONVERSION_KINDS | {kind.name for kind in KINDS.values() if kind.moves}
+"""The kinds of ops whose results are values of other nodes."""
+
 SCALES = frozenset({"clip_scale", "trust_ratio"})
 """Ops that compute a scalar from sums of squares; updates are multiplied by it."""
+
+PUSHES = ("push", "push_delta", "push_all", "push_sum")
+"""The kinds by which one worker at a time gives others what tables are updated by."""
+
+COMPUTED_ON_RANGES = frozenset({"clip_value", "sum_of_squares"})
+"""The computed ops that can work on each node's ranges of values of layout F."""
 
 _OPTIMIZER_PARTS = SCALES | {"sum_of_squares", "clip_value"}
 
 VALUE_SUFFIXES = frozenset(
-    {"grad", "res", "again", "h2d", "d2h", "d2d", *CONVERSION_KINDS} | {"total", "each"}
+    {"grad", "res", "again", "h2d", "d2h", "d2d", *MOVING_KINDS}
+    | {"total", "each", "local", "trained", "delta", ROW_SHARE, ROW_ESTIMATE}
 )
 """What the compiler appends to the name of a value of an op, after a dot. A parameter
 of an op cannot have such a name."""
@@ -413,6 +546,8 @@ UNDECLARED_ATTRS: Mapping[str, str] = {
     "decay": "whether that optimizer applies weight decay to the parameter",
     "remat": "the number of the block that the backward pass recomputes",
     "again": "the op is a recomputation",
+    "first": "how many workers a step takes the gradients of",
+    "ring": "the message of this op goes from node to node, in a ring",
 }
 """Attributes that front ends and passes write and no declaration contains, with their
 meaning."""

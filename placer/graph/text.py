@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from placer.errors import GraphError, PlacerError, Span
 from placer.graph.graph import Graph, Op, Value
+from placer.layouts.ranges import Flat
 from placer.place import Cluster, Place
 from placer.resources import find_file
 from placer.types import ResidualType, TensorType
@@ -69,6 +70,8 @@ def _format_value(value: Value) -> str:
         if value.microbatch_layout
         else value.layout
     )
+    if value.flat is not None:
+        layout = f"{layout}[{value.flat.at}/{value.flat.total}]"
     return f"%{value.name}: {value.type}{f' {layout}' if layout else ''}"
 
 
@@ -192,6 +195,9 @@ class _Reader:
             value_type = ResidualType(
                 tuple(self._convert(part, TensorType.parse) for part in parts)
             )
+        if layout is not None and layout.startswith("F"):
+            flat = self._convert(layout, _parse_flat)
+            return Value(str(name)[1:], value_type, "F", flat=flat)
         places, _, over = str(layout or "").partition("/")
         return Value(str(name)[1:], value_type, places or None, over or None)  # type: ignore[arg-type]
 
@@ -228,6 +234,11 @@ class _Reader:
             if isinstance(error, PlacerError):
                 raise GraphError(error.message, span=at, hint=error.hint) from error
             raise GraphError(str(error), span=at) from error
+
+
+def _parse_flat(text: str) -> Flat:
+    at, total = map(int, re.findall(r"\d+", text))
+    return Flat(at, total)
 
 
 def _parse_number(text: str) -> int | float:

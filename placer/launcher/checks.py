@@ -29,7 +29,7 @@ def check_launch(build: Path, options: Options, *, hosts: Hosts | None = None) -
     refuse_at_import("placer.launch", spec.parent, plan.modules)
     if hosts is not None:
         remote_endpoints(plan, options, hosts)
-        _check_start(options)
+        _check_combined(options)
         _check_absolute(plan, options)
         return plan
     check_output_files(build, options)
@@ -57,7 +57,7 @@ def check_output_files(build: Path, options: Options) -> None:
             why = "it is a folder"
         elif path.resolve().is_relative_to(build.resolve()):
             why = "it is inside the build folder"
-        elif is_special and option.name == "save_params":
+        elif is_special and option.name in ("save_params", "trace"):
             why = "it is not a regular file"
         elif path.resolve() in targets and not is_special:
             why = "the run writes another file to the same path"
@@ -75,16 +75,18 @@ def check_resumed(plan: Plan, spec: Path, options: Options) -> None:
             hint="only the run's own folder, as --checkpoint names it, need not exist at"
             " the first start",
         )
-    _check_start(options)
+    _check_combined(options)
 
 
-def _check_start(options: Options) -> None:
-    """Raise PlacerError for options that contradict each other about the start."""
+def _check_combined(options: Options) -> None:
+    """Raise PlacerError for options that contradict each other, or need another one."""
     if options.resume is not None and options.init_params is not None:
         raise PlacerError(
             "'resume' (--resume) and 'init_params' (--init-params) cannot be combined",
             hint="a run that continues has its parameters from the checkpoint",
         )
+    if options.trace_steps is not None and options.trace is None:
+        raise PlacerError("'trace_steps' (--trace-steps) needs 'trace' (--trace FILE)")
     if options.partial and options.resume is None:
         raise PlacerError("'partial' (--partial) needs 'resume' (--resume DIR)")
 

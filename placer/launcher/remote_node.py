@@ -8,7 +8,6 @@ or that holds the interpreter, ends too.
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import signal
@@ -26,6 +25,8 @@ from placer.runtime.run.signals import END_SIGNALS
 END_GRACE: Final = 3.0
 """Seconds in which a node ends by itself after standard input has ended, and tells its
 peers why."""
+KILL_PAUSE: Final = 0.2
+"""Seconds between two signals that end it at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def _wait_for(child: int) -> NoReturn:
     until: float | None = None
     while True:
         left = None
-        if until is not None and until < math.inf:
+        if until is not None:
             left = 1000 * max(0.0, until - time.monotonic())
         events = dict(poll.poll(left))
         if pidfd in events:
@@ -83,8 +84,8 @@ def _wait_for(child: int) -> NoReturn:
             until = time.monotonic() + END_GRACE
             poll.unregister(0)
         elif not events:
-            _kill(child)
-            until = math.inf
+            _kill(child)  # again, until it has ended: it may not lead a group yet
+            until = time.monotonic() + KILL_PAUSE
     _kill(child)  # what it has started
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)

@@ -57,9 +57,15 @@ class RowShard(Struct, frozen=True, forbid_unknown_fields=True):
         )
         return tuple((low, high) for low, high in ranges if high > low)
 
-    def num_rows(self, count: int) -> int:
-        """Return the number of local rows, of a batch of `count` rows."""
-        return sum(high - low for low, high in self.ranges(count))
+    def num_rows(self, count: int, microbatches: int = 1) -> int:
+        """Return the number of local rows, of a batch of `count` rows. Each microbatch is
+        divided into parts by itself."""
+        bounds = (part_range(count, i, microbatches) for i in range(microbatches))
+        return sum(
+            high - low
+            for first, end in bounds
+            for low, high in self.ranges(end - first)
+        )
 
 
 def row_shards(nodes: Sequence[str], workers: int) -> tuple[RowShard, ...]:

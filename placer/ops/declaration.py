@@ -193,6 +193,10 @@ class Declaration(Signature):
       one per element.
     - `takes_count(types, attrs)`: whether the function has an argument `count`, the
       number of rows of the global batch, because it divides by it or builds that many.
+    - `own_part`: whether each node computes from what it has itself, a part of a sum or a
+      replica, its own part of another sum (`P`), or a value of its own (`R`). The function
+      has an argument `share`, which part of the rows of the global batch the node has in
+      a step; 1 for a value of its own from a replica.
     - `index_bounds(types, attrs)`: for operands that are indices or labels, by operand
       index, the size n of what they index: each value must be from 0 to n - 1. Only for
       operands where another value is a mistake, not where the op defines its meaning.
@@ -217,6 +221,7 @@ class Declaration(Signature):
     saves: Callable[[Types, Attrs], tuple[int, ...]] = lambda types, attrs: ()
     residuals: Callable[[Types, Attrs], tuple[TensorType, ...]] = lambda types, attrs: ()
     takes_count: Callable[[Types, Attrs], bool] = takes_no_count
+    own_part: Literal["P", "R"] | None = None
     index_bounds: Callable[[Types, Attrs], Mapping[int, int]] = lambda types, attrs: {}
     constant_operands: tuple[int, ...] = ()
     differentiable: bool = True

@@ -10,7 +10,9 @@ from placer.graph.graph import Graph
 from placer.graph.kinds import OUTPUT
 from placer.passes.differentiate import differentiate
 from placer.passes.evaluate import evaluate
+from placer.passes.exchange import exchange
 from placer.passes.layout import lay_out
+from placer.passes.local_updates import local_updates
 from placer.passes.memcpy import memcpy
 from placer.passes.microbatch import microbatch
 from placer.passes.partial_sums import partial_sums
@@ -43,7 +45,9 @@ SHARED_PASSES = (
     Pass("differentiate", differentiate, _Form.WRITTEN, _Form.DIFFERENTIATED),
     Pass("place", place, _Form.DIFFERENTIATED, _Form.PLACED),
     Pass("partial_sums", partial_sums, _Form.PLACED, _Form.PLACED),
+    Pass("local_updates", local_updates, _Form.PLACED, _Form.PLACED),
     Pass("slice", slice_parameters, _Form.PLACED, _Form.PLACED),
+    Pass("exchange", exchange, _Form.PLACED, _Form.PLACED),
 )
 """The passes before the graph is divided into those of a training step, an evaluation
 and a prediction."""

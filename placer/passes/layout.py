@@ -4,6 +4,9 @@ Needs a placed, sliced graph. Afterwards every value has a layout (R, S or P), a
 op has its operands on its own nodes, in the layouts that it needs: conversions such as
 `all_reduce` come before their first user. A value is converted once for each layout and
 place, however many ops use it there.
+
+Where a replica (R) becomes a part of a sum (P), it counts on one node, `partial`; in a step
+with groups without lockstep it counts on every node by its rows, `row_share`.
 """
 
 from __future__ import annotations
@@ -17,14 +20,16 @@ from placer.analysis.layout_rules import (
     Layouts,
     LayoutSignature,
     accumulation_signature,
+    flat_signature,
     forward_signature,
     gradient_signature,
     replicated_signature,
 )
+from placer.analysis.lockstep import check_lockstep, pushing_nodes
 from placer.errors import GraphError
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import CONVERSIONS, conversion_kind
+from placer.graph.kinds import CONVERSIONS, PARTIAL, ROW_SHARE, conversion_kind
 from placer.layouts import Layout
 from placer.layouts.partition import row_shards
 from placer.passes.place import union_place
@@ -35,7 +40,8 @@ from placer.types import TensorType
 def lay_out(graph: Graph) -> Graph:
     """Run the layout pass.
 
-    Raises GraphError if the batch cannot be split evenly where a value is split.
+    Raises GraphError if the batch cannot be split evenly where a value is split, and if
+    workers that do not go in lockstep need each other.
     """
     layouts: dict[str, Layout] = {}
     needed: list[Layouts] = []
@@ -50,6 +56,7 @@ def lay_out(graph: Graph) -> Graph:
             layouts[value.name] = layout
     laid_out = _insert_conversions(graph, layouts, needed)
     check_rows(laid_out)
+    check_lockstep(laid_out)
     return laid_out
 
 
@@ -65,6 +72,15 @@ def _signature(
     `layouts` are those of the values so far, `needed_by_first_result` what the ops so
     far need. On a single node every value is R.
     """
+    if op.structure.layout == "parts":
+        parts: Layouts = tuple("P" for _ in op.operands)
+        return parts, ("R",)
+    if op.structure.moves:
+        gives: Layout = "R" if op.result.flat is None else "F"
+        return tuple(layouts[name] for name in op.operands), (gives,)
+    flat = flat_signature(op, [layouts[name] for name in op.operands])
+    if flat is not None:
+        return flat
     if len(graph.nodes(op)) == 1:
         return replicated_signature(op)
     if not op.is_computed:
@@ -229,7 +245,7 @@ def _insert_conversions(
             operands = tuple(names)
         results = tuple(
             [
-                Value(v.name, v.type, layouts[v.name], v.microbatch_layout)
+                Value(v.name, v.type, layouts[v.name], v.microbatch_layout, v.flat)
                 for v in op.results
             ]
         )
@@ -241,9 +257,13 @@ def _is_satisfied(graph: Graph, name: str, have: Layout, need: Layout, op: Op) -
     """Whether an op can use an operand without a conversion."""
     if have != need:
         return False
+    if op.structure.moves:
+        return True
     producer = graph.producers[name]
     if producer.place is op.place:
         return True
+    if op.kind in ("reduce_scatter", "all_gather") and "ring" not in op.attrs:
+        return True  # it sums the parts, or joins the ranges, of any nodes
     nodes, source_nodes = graph.nodes(op), graph.nodes(producer)
     if nodes is source_nodes:
         return True
@@ -280,6 +300,8 @@ def _plan_conversions(
             target = union_place(graph.cluster, places)
             assert target is not None
             kind = conversion_kind(have, layout, len(nodes_of(target)))
+            if kind == PARTIAL and _counts_by_rows(graph, producer, target):
+                kind = ROW_SHARE
             new_name = unique_name(f"{name}.{kind}", used_names)
             result = replace(value, name=new_name, layout=layout)
             # If some op needs the whole value on these nodes, it moves there anyway:
@@ -300,6 +322,17 @@ def _plan_conversions(
                 )
             chains.append((*replica, conversion))
     return chains
+
+
+def _counts_by_rows(graph: Graph, producer: Op, target: Place) -> bool:
+    """Whether each node has its share of a replica that becomes a part of a sum.
+
+    In lockstep the replica counts on one node. Without lockstep each worker has a value
+    of its own, computed from the parameters that it pulled, and what it pushes must
+    contain its share of it.
+    """
+    nodes = graph.cluster.nodes(target)
+    return nodes == graph.nodes(producer) == pushing_nodes(graph)
 
 
 def _serves(graph: Graph, chain: _Chain, need: Layout, place: Place) -> bool:

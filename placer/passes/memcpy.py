@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from msgspec.structs import replace
+
 from placer.analysis.order import earliest_levels, level_phase
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
@@ -37,7 +39,8 @@ def _insert_copies(graph: Graph) -> Graph:
         for value in op.results:
             elsewhere: dict[str, list[Op]] = {}  # users on other devices
             for user in graph.uses.get(value.name, ()):
-                if (target := graph.devices(user)) != devices:
+                target = graph.devices(user)
+                if target != devices and not user.structure.in_table:
                     elsewhere.setdefault(target, []).append(user)
             for target, users in elsewhere.items():
                 ops.append(_copy(graph, op, value, users, used_names))
@@ -65,7 +68,7 @@ def _copy(
     place = Place(place.node, ids, target.device, target.device_ids)
     place = graph.cluster.canonical(place)
     name = unique_name(f"{value.name}.{direction}", used_names)
-    copy = Value(name, value.type, value.layout, value.microbatch_layout)
+    copy = replace(value, name=name)
     attrs = {"once": True} if op.is_once else {}
     kind = f"memcpy_{direction}"
     return Op(kind, (value.name,), (copy,), attrs, place, op.source)
@@ -84,14 +87,18 @@ _When = tuple[bool, int, bool, LevelPhase]
 
 def _merge_copies(graph: Graph) -> Graph:
     """Merge copies between the same devices at the same level into one op, and sort all
-    ops by level and phase."""
-    groups: dict[tuple[_When, str, str, Place], list[Op]] = defaultdict(list)
+    ops by level and phase. What comes without lockstep is copied when its message has."""
+    groups: dict[tuple[_When, str, str, Place, int | None], list[Op]] = defaultdict(
+        list
+    )
     timed: list[tuple[_When, Op]] = []
     for op, level in zip(graph.ops, earliest_levels(graph), strict=True):
         when = not op.is_once, level, graph.is_repeated(op), level_phase(graph, op)
         if op.structure.copies:
-            origin = graph.devices(graph.producers[op.operands[0]])
-            groups[when, op.kind, origin, op.known_place].append(op)
+            producer = graph.producers[op.operands[0]]
+            origin, at = graph.devices(producer), op.known_place
+            edge = producer.attrs["edge"] if "exchange" in producer.attrs else None
+            groups[when, op.kind, origin, at, edge].append(op)
         else:
             timed.append((when, op))
     for (when, *_), copies in groups.items():

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from placer import ops
 from placer.analysis.layout_rules import (
     forward_signature,
     gradient_signature,
@@ -31,6 +32,7 @@ from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import (
     MICROBATCH_REDUCTIONS,
     MICROBATCH_SCATTERS,
+    is_conversion,
     is_optimizer_part,
 )
 from placer.layouts import Layout
@@ -97,7 +99,7 @@ class _Rewriter:
             return self._sum_signature(op, have)
         if op.is_gradient:
             return self._gradient_signature(op)
-        if is_optimizer_part(op.kind) or not {"S", "P"} & {*have}:
+        if _is_once(op) or not {"S", "P"} & {*have}:
             return once
         in_step = [layout or "R" for layout in have]
         needs, gives = forward_signature(self.graph, op, in_step)
@@ -192,3 +194,11 @@ class _Rewriter:
         self.layouts[result] = need
         kind = MICROBATCH_SCATTERS[need]
         return Op(kind, (step_value,), (value,), {}, place, producer.source)
+
+
+def _is_once(op: Op) -> bool:
+    """Whether a computed op belongs to the optimizers, or exchanges their values, or
+    computes a node's part of a step."""
+    if is_optimizer_part(op.kind) or is_conversion(op.kind):
+        return True
+    return ops.find(op.kind).own_part is not None

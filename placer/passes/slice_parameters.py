@@ -5,7 +5,8 @@ Needs a placed graph. Afterwards every parameter whose optimizer is on servers h
 update and its store. `cut` takes the block's range of the gradient, where the gradient
 is computed; `assemble` concatenates the blocks where the parameter is used. A norm over
 several servers is a sum of partial sums, at the first of them. A parameter with a
-single block keeps its name, and its gradient is not cut.
+single block keeps its name, and its gradient is not cut. A rule that needs norms, without
+lockstep, keeps each parameter in one block.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from placer.analysis.stored_bytes import stored_bytes
-from placer.config import slicing
+from placer.config import optimizers, slicing
 from placer.config.slicing import Block
+from placer.config.update_modes import read_mode
+from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import SCALES, is_optimizer_part, is_update
 from placer.passes.place import scale_of_sums, sums_at_places, union_place
@@ -63,6 +66,10 @@ def slice_parameters(graph: Graph) -> Graph:
             ops.extend(_stores(op, placements[op.operands[0]]))
         elif op.kind in SCALES:
             ops.append(_scale(graph, op, partial_sums))
+        elif op.kind == "local_parameter" and op.operands[0] in placements:
+            (name,) = op.operands
+            blocks = tuple(block.name for block, _ in placements[name])
+            ops.append(op.with_operands(blocks))
         else:
             ops.append(_with_assembled_operands(op, assembled))
             for value in op.results:
@@ -99,6 +106,27 @@ def _settings(graph: Graph, update: Op) -> Mapping[str, Any]:
     return settings
 
 
+def _is_kept_whole(graph: Graph, update: Op) -> bool:
+    """Whether the parameter of an update is on one server, because the update needs its
+    norm while workers do not wait for one another, so that no server waits for another."""
+    optimizer = graph.optimizers[update.attrs["group"]]
+    two_phases = optimizers.RULES[optimizer.attrs["rule"]].is_two_phase
+    return two_phases and read_mode(optimizer.attrs.get("update")) is not None
+
+
+def _check_merged(graph: Graph, updates: Sequence[Op]) -> None:
+    for op in updates:
+        if _is_kept_whole(graph, op):
+            optimizer = graph.optimizers[op.attrs["group"]]
+            (mode,) = optimizer.attrs["update"]
+            raise GraphError(
+                f"'update: {mode}' with {optimizer.attrs['rule']} keeps each parameter"
+                " on one server, and 'dispatch: merged' slices all of them as one",
+                span=optimizer.source,
+                hint="dispatch: balanced",
+            )
+
+
 def _unsliced_load(
     graph: Graph, stored: Mapping[str, int], updated: Container[str]
 ) -> Counter[str]:
@@ -122,6 +150,7 @@ def _dispatch(
     this adds the blocks.
     """
     place, settings = updates[0].known_place, _settings(graph, updates[0])
+    whole = {op.operands[0] for op in updates if _is_kept_whole(graph, op)}
     nodes = graph.cluster.nodes(place)
     servers = [
         graph.cluster.canonical(replace(place, node_ids=(node.number,)))
@@ -133,6 +162,7 @@ def _dispatch(
     }
     dispatch = settings.get("dispatch", "balanced")
     if dispatch == "merged":
+        _check_merged(graph, updates)
         shapes = [(name, tensor.sizes(1)) for name, tensor in types.items()]
         dispatched = list(slicing.slice_merged(shapes, len(servers)))
     else:
@@ -140,7 +170,8 @@ def _dispatch(
         blocks: list[slicing.Block] = []
         for name, tensor in types.items():
             shape = tensor.sizes(1)
-            sizes = slicing.slice_sizes(shape, len(servers), **given)
+            parts = 1 if name in whole else len(servers)
+            sizes = slicing.slice_sizes(shape, parts, **given)
             blocks += slicing.make_blocks(name, shape, sizes)
         if dispatch == "balanced":
             sizes_in_bytes = [element_bytes[b.parameter] * b.numel for b in blocks]

@@ -14,8 +14,9 @@ other in a cycle, although each node runs its ops strictly in this order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from placer.analysis.levels import LevelItem, compute_levels, level_group
 from placer.graph.graph import Graph, Op, Value
@@ -23,6 +24,7 @@ from placer.graph.kinds import is_conversion
 from placer.layouts.conversions import is_local
 from placer.passes.place import first_node_place
 from placer.place import Place
+from placer.types import TensorType
 
 
 def transfer(graph: Graph) -> Graph:
@@ -37,7 +39,7 @@ class _Transfer:
     """One value that goes from one place to another.
 
     `operand` and `result` are the value on both sides, with its layouts; `conversion`
-    is the op that this replaces.
+    is the op that this replaces: a conversion, a `pull`, a `push` or a `push_delta`.
     """
 
     operand: Value
@@ -52,10 +54,16 @@ def _lower_conversions(graph: Graph) -> list[Op | _Transfer]:
     items: list[Op | _Transfer] = []
     local: dict[tuple[object, ...], bool] = {}  # by layouts, and places by identity
     for op in graph.ops:
+        if op.structure.moves:
+            items.extend(_transfers(graph, op))
+            continue
         if is_conversion(op.kind):
             (name,) = op.operands
             source = graph.producers[name]
             layouts = graph.layout(name), graph.layout(op.name)
+            if "F" in layouts:
+                items.extend(_transfers(graph, op))
+                continue
             key = layouts, id(source.place), id(op.place)
             if key not in local:
                 nodes = graph.nodes(source), graph.nodes(op)
@@ -79,7 +87,8 @@ def _transfers(graph: Graph, op: Op) -> Sequence[_Transfer]:
         graph.cluster.host_memory(each.known_place) for each in (source, op)
     )
     several = len(graph.nodes(op)) > 1
-    if (operand.layout, result.layout) != ("P", "R") or not several:
+    is_sum = (operand.layout, result.layout) == ("P", "R")
+    if not is_sum or not several or op.structure.moves:
         return (_Transfer(operand, result, origin, target, op),)
     first = first_node_place(graph.cluster, target)
     total = Value(f"{result.name}.sum", result.type, "R", result.microbatch_layout)
@@ -103,13 +112,14 @@ def _merge_messages(
     sort all ops by level."""
     # By what the transfers of one message have in common, and first what edges are
     # sorted by.
-    edges: dict[tuple[bool, int, bool, Place, Place], list[_Transfer]] = {}
+    edges: dict[tuple[bool, int, bool, Place, Place, Hashable], list[_Transfer]] = {}
     # Sorted by: `once` ops first, level, then 0 to receive, 1 to compute, 2 to send.
     timed: list[tuple[bool, int, int, Op]] = []
     for item, level in zip(items, levels, strict=True):
         if isinstance(item, _Transfer):
             repeated = item.operand.microbatch_layout is not None
-            key = not item.conversion.is_once, level, repeated, item.origin, item.target
+            start = not item.conversion.is_once, level, repeated
+            key = *start, item.origin, item.target, _exchange_of(item)
             edges.setdefault(key, []).append(item)
         else:
             timed.append((not item.is_once, level, 1, item))
@@ -123,14 +133,41 @@ def _merge_messages(
     return graph.with_ops(op for *_, op in timed)
 
 
+def _exchange_of(item: _Transfer) -> Hashable:
+    """Return what transfers have in common that go in one message; None for those that
+    any other goes with. Those of ranges, and those without lockstep, are of one group
+    and dtype, so that one table uses the whole message."""
+    is_flat = "F" in (item.operand.layout, item.result.layout)
+    if not is_flat and not item.conversion.structure.moves:
+        return None
+    kind = item.result.type
+    assert isinstance(kind, TensorType)
+    attrs = item.conversion.attrs
+    return (
+        item.conversion.kind,
+        attrs.get("group"),
+        kind.dtype,
+        attrs.get("ring", False),
+    )
+
+
 def _messages(number: int, transfers: Sequence[_Transfer]) -> tuple[Op, Op]:
     """Return the two ops of an edge."""
     first = transfers[0]
-    once = {"once": True} if first.conversion.is_once else {}
+    keys = ("once", "ring")
+    marks: dict[str, Any] = {
+        key: True for key in keys if first.conversion.attrs.get(key)
+    }
     source = first.conversion.source
+    if first.conversion.structure.moves:
+        marks["exchange"] = first.conversion.kind
+        kept = ("group", "first", "every", "dtype")
+        attrs = first.conversion.attrs
+        marks |= {key: attrs[key] for key in kept if key in attrs}
     sent = tuple(each.operand.name for each in transfers)
-    attrs = {"edge": number, "to": first.target, **once}
-    send = Op("send", sent, (), attrs, first.origin, source)
+    attrs = {"edge": number, "to": first.target, **marks}
+    why = first.conversion.why
+    send = Op("send", sent, (), attrs, first.origin, source, why)
     received = tuple(each.result for each in transfers)
-    attrs = {"edge": number, "from": first.origin, **once}
+    attrs = {"edge": number, "from": first.origin, **marks}
     return send, Op("listen_and_serv", (), received, attrs, first.target, source)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from placer import ops
 from placer.analysis.stored_bytes import hyperparameters
 from placer.config import optimizers
+from placer.config.update_modes import read_mode
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import is_update, is_update_direction
@@ -32,6 +33,9 @@ def update_ops(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op
         if "clip" in op.attrs
     }
     common_clip = minimize.attrs.get("clip")
+    modes = {
+        group: read_mode(op.attrs["update"]) for group, op in optimizer_ops.items()
+    }
     if clips and common_clip:
         raise GraphError(
             "both train.clip and an optimizer's own clip are given",
@@ -39,7 +43,11 @@ def update_ops(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op
             hint="keep one: train.clip is one norm over all optimizers",
         )
     scales: dict[str, str] = {}
-    if common_clip and "global_norm" in common_clip:
+    if common_clip and any(modes.values()):
+        if "global_norm" in common_clip and len(optimizer_ops) > 1:
+            raise _one_norm_error(graph, trained)
+        clips = dict.fromkeys(optimizer_ops, common_clip)
+    elif common_clip and "global_norm" in common_clip:
         name = _unused_name(graph, "clip")
         yield from _clip_scale(name, common_clip["global_norm"], trained, minimize)
         scales = {op.name: f"{name}.scale" for op in trained}
@@ -47,25 +55,58 @@ def update_ops(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op
         clips = dict.fromkeys(optimizer_ops, common_clip)
     for group, clip in clips.items():
         of_group = [op for op in trained if op.attrs["group"] == group]
-        if "global_norm" in clip and of_group:
+        if modes[group] is not None and of_group:
+            yield from _clip_parts(of_group, clip, optimizer_ops[group])
+        elif "global_norm" in clip and of_group:
             name = _unused_name(graph, f"clip{group}")
             optimizer = optimizer_ops[group]
             yield from _clip_scale(name, clip["global_norm"], of_group, optimizer)
             scales |= {op.name: f"{name}.scale" for op in of_group}
     for parameter in trained:
         optimizer = optimizer_ops[parameter.attrs["group"]]
-        clip = clips.get(parameter.attrs["group"], {})
-        yield from _update(parameter, optimizer, clip, scales.get(parameter.name))
+        group = parameter.attrs["group"]
+        clip = clips.get(group, {})
+        if clip and modes[group] is not None:
+            gradient = f"{parameter.name}.grad.clipped"
+            yield from _update(parameter, optimizer, {}, None, gradient)
+        else:
+            yield from _update(parameter, optimizer, clip, scales.get(parameter.name))
+
+
+def _one_norm_error(graph: Graph, trained: Sequence[Op]) -> GraphError:
+    """Return the error for a norm over several groups, some of them without lockstep. It
+    names these by their first parameters."""
+    groups: dict[int, list[str]] = {}
+    for parameter in trained:
+        groups.setdefault(parameter.attrs["group"], []).append(parameter.name)
+    modes = {}
+    for group, names in groups.items():
+        update = graph.optimizers[group].attrs["update"]
+        if read_mode(update) is not None:
+            (mode,) = update
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            modes[group] = f"'update: {mode}' of '{names[0]}'{more}"
+    return GraphError(
+        f"train.clip is one norm over {len(groups)} optimizers, which needs all workers"
+        f" in lockstep: see {', '.join(modes.values())}",
+        span=graph.optimizers[next(iter(modes))].source,
+        hint="give each optimizer a clip of its own, or use 'update: sync' for all",
+    )
 
 
 def _update(
-    parameter: Op, optimizer: Op, clip: Mapping[str, float], scale: str | None
+    parameter: Op,
+    optimizer: Op,
+    clip: Mapping[str, float],
+    scale: str | None,
+    gradient: str = "",
 ) -> Iterator[Op]:
     """Yield the ops that update and store one parameter. `scale` is the name of a
-    scalar that the gradient is multiplied by."""
+    scalar that the gradient is multiplied by; `gradient` the name of another gradient
+    than that of the parameter."""
     name, value_type = parameter.name, parameter.result.type
     rule = optimizer.attrs["rule"]
-    gradient = f"{name}.grad"
+    gradient = gradient or f"{name}.grad"
     if "value" in clip:
         clipped = Value(f"{gradient}.clipped", value_type)
         limit = {"limit": float(clip["value"])}
@@ -89,6 +130,17 @@ def _update(
     operands, results = (name, gradient, *scales), (Value(new, value_type),)
     yield Op(rule, operands, results, attrs, place, source)
     yield Op("store", (name, new), source=source)
+
+
+def _clip_parts(
+    trained: Sequence[Op], clip: Mapping[str, float], optimizer: Op
+) -> Iterator[Op]:
+    """Yield the op that clips what one worker has computed of the gradients of a group
+    without lockstep."""
+    gradients = tuple(f"{op.name}.grad" for op in trained)
+    clipped = tuple(Value(f"{op.name}.grad.clipped", op.result.type) for op in trained)
+    limits = {name: float(limit) for name, limit in clip.items()}
+    yield Op("clip_part", gradients, clipped, limits, source=optimizer.source)
 
 
 def _unused_name(graph: Graph, wish: str) -> str:

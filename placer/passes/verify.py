@@ -12,6 +12,7 @@ from enum import IntEnum
 from placer.analysis.layout_rules import (
     LayoutSignature,
     accumulation_signature,
+    flat_signature,
     forward_signature,
     gradient_signature,
     replicated_signature,
@@ -194,7 +195,9 @@ def _check_layouts(
         converts = is_conversion(op.kind)
         if converts:
             _check_conversion(graph, op)
-        may_cross_nodes = converts and form < GraphForm.TRANSFERRED
+        _check_ranges(graph, op)
+        crosses = converts or op.structure.moves
+        may_cross_nodes = crosses and form < GraphForm.TRANSFERRED
         if may_cross_nodes:
             continue
         for name in op.operands:
@@ -212,7 +215,8 @@ def _check_layouts(
                 raise verification_error(
                     op, f"'{name}' is on {source_nodes}, not on {nodes}"
                 )
-        if op.is_computed and not converts:
+        on_ranges = op.is_computed or op.structure.on_ranges
+        if on_ranges and not converts:
             have = [layouts[name] for name in op.operands]
             gives = [layouts[value.name] for value in op.results]
             _check_signature(op, have, gives, _signature(graph, op, layouts, cache))
@@ -239,7 +243,12 @@ def _signature(
     graph: Graph, op: Op, layouts: Mapping[str, Layout], cache: VerifierCache
 ) -> LayoutSignature:
     """Return the signature that the op must have, given the layouts of its operands."""
+    flat = flat_signature(op, [layouts[name] for name in op.operands])
+    if flat is not None:
+        return flat
     if len(graph.nodes(op)) == 1:
+        return replicated_signature(op)
+    if not op.is_computed:
         return replicated_signature(op)
     if op.is_gradient:
         forward = graph.producers[op.operands[0]]
@@ -260,6 +269,17 @@ def _check_conversion(graph: Graph, op: Op) -> None:
     kind = conversion_kind(have, need, len(graph.nodes(op)))
     if kind != op.kind:
         raise verification_error(op, f"the conversion from {have} to {need} is {kind}")
+
+
+def _check_ranges(graph: Graph, op: Op) -> None:
+    """Check that the values of layout F, and only these, are in a group."""
+    for value in op.results:
+        if (value.layout == "F") != (value.flat is not None):
+            raise verification_error(op, f"'{value.name}' has no ranges of its own")
+        if value.flat is not None:
+            numel = graph.tensor_type(value.name).numel()
+            if value.flat.at + numel > value.flat.total:
+                raise verification_error(op, f"'{value.name}' ends after its group")
 
 
 def _check_messages(graph: Graph) -> None:
@@ -299,7 +319,7 @@ def _is_message(op: Op) -> bool:
 
 def _check_devices(graph: Graph, ops: Iterable[Op]) -> None:
     for op in ops:
-        if op.structure.copies:
+        if op.structure.copies or op.structure.in_table:
             continue
         devices = graph.devices(op)
         for name in op.operands:

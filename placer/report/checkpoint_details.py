@@ -12,6 +12,7 @@ from rich.text import Text
 from placer.checkpoint.manifest import (
     Machine,
     Manifest,
+    StoredBlock,
     StoredData,
     StoredParameter,
     Watched,
@@ -139,7 +140,7 @@ def _parameter_table(manifest: Manifest) -> Table:
             _optimizer(each),
             format_count(each.updates) if each.rule is not None else "",
             format_size(_nbytes(each)),
-            holders(block.file for block in each.blocks),
+            holders(block.file for block in _all_blocks(each)),
         )
         table.add_row(*map(Text, cells))
     return table
@@ -148,21 +149,34 @@ def _parameter_table(manifest: Manifest) -> Table:
 def _optimizer(parameter: StoredParameter) -> str:
     if parameter.rule is None:
         return "not trained"
-    slots = ", ".join(parameter.slots)
-    return f"{parameter.rule} ({slots})" if slots else parameter.rule
+    rules = [(parameter.rule, parameter.slots)]
+    if parameter.outer is not None and parameter.outer.slots:
+        rules.append((f"outer {parameter.outer.rule}", parameter.outer.slots))
+    return ", ".join(
+        f"{rule} ({', '.join(slots)})" if slots else rule for rule, slots in rules
+    )
 
 
 def _nbytes(parameter: StoredParameter) -> int:
-    """Return the bytes of the values of a parameter and its slots."""
-    arrays = 1 + len(parameter.slots)
+    """Return the bytes of the values of a parameter and its slots, and of workers' own
+    values."""
+    arrays = len(parameter.arrays) + len(parameter.local) * len(parameter.local_arrays)
     return arrays * prod(parameter.shape) * ITEM_BYTES[parameter.dtype]
+
+
+def _all_blocks(parameter: StoredParameter) -> list[StoredBlock]:
+    """Return the blocks of a parameter, and workers' own values as blocks."""
+    size = prod(parameter.shape)
+    local = parameter.local.values()
+    own = [StoredBlock(each.file, each.tensor, 0, size) for each in local]
+    return [*parameter.blocks, *own]
 
 
 def _file_table(manifest: Manifest) -> Table:
     """Return the files, with what each has."""
     numbers = ("size", "blocks", "values")
     table = grid("file", *numbers, numbers=numbers)
-    blocks = [b for each in manifest.parameters.values() for b in each.blocks]
+    blocks = [b for each in manifest.parameters.values() for b in _all_blocks(each)]
     for name, file in manifest.files.items():
         own = [block for block in blocks if block.file == name]
         values = sum(block.stop - block.start for block in own)

@@ -34,6 +34,7 @@ LAYOUT_TEXTS: dict[Layout, str] = {
     "R": "replicated: each node has the whole value",
     "S": "split: each node has its rows of the batch",
     "P": "partial: the value is the sum over all nodes",
+    "F": "in flat ranges: each node has its range of the elements",
 }
 """What each layout means for a value on several nodes."""
 
@@ -122,9 +123,15 @@ def _parameter(build: BuildInfo, parameter: Parameter) -> Iterator[str]:
             f"{format_count(block_bytes(block, items))} bytes, on {holder} in table "
             f"'{table.name}' ({table.rule or 'not trained'})"
         )
-    for table in {table.name: table for _, table, _ in blocks}.values():
+    local = [*_local_tables(build, parameter)]
+    for node, table in local:
+        yield f"  {node} trains values of its own, in table '{table.name}' ({table.rule})"
+    tables = [*(table for _, table, _ in blocks), *(table for _, table in local)]
+    for table in {table.name: table for table in tables}.values():
         yield f"  {table.name}: {describe_optimizer(table)}"
     yield from _crossings(build, own, "the parameter")
+    if local:
+        yield from _crossings(build, {f"{parameter.name}.delta"}, "its difference")
     if parameter.trainable:
         grads = {f"{name}.grad" for name in own}
         yield from _crossings(build, grads, "its gradient")
@@ -144,6 +151,18 @@ def _blocks(
         tables = build.plan.node(holder).tables
         table = next(table for table in tables if table.name == name)
         yield holder, table, table.blocks[index]
+
+
+def _local_tables(
+    build: BuildInfo, parameter: Parameter
+) -> Iterator[tuple[str, Table]]:
+    """Return the workers that train values of their own of a parameter, with the tables
+    that have these."""
+    for node in build.plan.nodes:
+        for table in node.tables:
+            names = {block.parameter for block in table.blocks}
+            if table.local and parameter.name in names:
+                yield node.name, table
 
 
 def _op(build: BuildInfo, op: Op, name: str) -> Iterator[str]:
@@ -231,7 +250,8 @@ def _copies(graph: Graph, names: set[str]) -> set[str]:
         name = pending.pop()
         for user in graph.uses.get(name, ()):
             structure = user.structure
-            if structure and (structure.copies or structure.reduces):
+            is_clip = user.kind == "clip_part"
+            if structure.copies or structure.reduces or is_clip:
                 copy = user.results[user.operands.index(name)].name
                 copies.add(copy)
                 pending.append(copy)
@@ -243,18 +263,33 @@ def _crossing(edge: Edge, names: set[str], when: str) -> Iterator[str]:
     if not carried:
         return
     others = len(edge.values) - len(carried)
+    how = {
+        "pull": "the newest version, in answer to each push; ",
+        "push": "each worker's own, applied as it arrives; ",
+        "push_all": "each worker's own, applied by all as they come; ",
+        "push_sum": "each worker's own, added to the sums for all workers; ",
+        "pull_sum": "the sum since a worker has asked last, in answer to each push; ",
+        "push_delta": f"each worker's own, every {edge.every} steps; ",
+        "offer": "to each worker that begins the step; ",
+        "sum_of_first": f"summed over the first {edge.first}, in node order; ",
+        None: "",
+    }[edge.exchange]
+    average = " on average" if edge.every > 1 else ""
     more = f", with {plural(others, 'other value')}" if others else ""
     yield (
         f"    edge {edge.id}: {', '.join(edge.sources)} -> {', '.join(edge.targets)}, "
-        f"{', '.join(map(_describe_move, carried))}, "
-        f"{format_count(edge.nbytes)} bytes per {when}{more}"
+        f"{', '.join(_describe_move(each, edge) for each in carried)}, {how}"
+        f"{format_count(edge.nbytes)} bytes per {when}{average}{more}"
     )
 
 
-def _describe_move(moved: EdgeValue) -> str:
+def _describe_move(moved: EdgeValue, edge: Edge) -> str:
     have, need = moved.layouts
     part = ""
     if moved.start is not None and moved.stop is not None:
         part = f" (elements {format_range(moved.start, moved.stop)})"
-    summed = ", summed in the order of the nodes" if have == "P" else ""
+    if edge.exchange is not None:
+        return f"{moved.operand}{part}"
+    order = "ring" if edge.ring else "nodes"
+    summed = f", summed in the order of the {order}" if have == "P" else ""
     return f"{moved.operand}{part} {have} -> {need}{summed}"

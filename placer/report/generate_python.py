@@ -17,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import placer
 from placer.config import optimizers
 from placer.front.fluid import OWN, RENAMED, SPELLINGS
+from placer.front.training import SETTINGS
 from placer.ops.declaration import Attr, Declaration
 from placer.ops.operand import Operand
 from placer.ops.special.user_metric import METRIC
@@ -84,6 +85,11 @@ _SETTINGS = {
     " that no other optimizer has",
     "clip": 'a bound for the gradients of these parameters, as {"global_norm": 1.0}',
     "update": "how the gradients of the workers are combined",
+    "shard_state": "whether each worker stores and updates a range of the parameters"
+    " only, if the optimizer is on the workers",
+    "all_reduce": 'how gradients move between workers: "direct" or in a "ring"',
+    "sum": "the place of servers that sum the gradients of workers, as /node:ps/cpu; by"
+    " default the workers sum them",
 }
 """The settings of every optimizer."""
 
@@ -253,7 +259,7 @@ def _class(rule: str) -> str:
 
 def _rule(name: str, rule: optimizers.Rule) -> str:
     docs = {key: hyper.doc for key, hyper in rule.hyper.items()}
-    keys = ["learning_rate", *rule.hyper, "match", "clip", "update"]
+    keys = ["learning_rate", *rule.hyper, *SETTINGS]
     doc = rule.doc[0].upper() + rule.doc[1:]
     lines = ["", ""]
     lines += ["@dataclass(frozen=True, kw_only=True)"] if rule.hyper else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -22,6 +22,33 @@ def result_lines(result: Result) -> Iterator[str]:
     yield f"  last epoch  {format_metrics(result.metrics)}"
     if result.eval:
         yield f"  evaluation  {format_metrics(result.eval)}"
+    if result.staleness:
+        yield f"  staleness   {_staleness(result)}"
+    if result.divergence is not None:
+        yield f"  divergence  {result.divergence:.4g}"
+    if result.untrained_rows:
+        rows = plural(result.untrained_rows, "row")
+        yield f"  not trained {rows} of workers that were late"
+    width = max(map(len, result.shares), default=0)
+    for node, shares in result.shares.items():
+        yield f"  {node:{max(width, 10)}}  {_shares(shares)}"
+
+
+def _shares(shares: Mapping[str, float]) -> str:
+    """Return what a node has done in the traced steps, what took longest first."""
+    shown = sorted(shares.items(), key=lambda item: -item[1])
+    return "  ".join(
+        f"{'other' if category == 'step' else category} {share:.0%}"
+        for category, share in shown
+        if share >= 0.005
+    )
+
+
+def _staleness(result: Result) -> str:
+    """Return the mean, the median and the maximum of the staleness of all updates."""
+    values = [int(key) for key, n in result.staleness.items() for _ in range(n)]
+    mean = sum(values) / len(values)
+    return f"mean {mean:.2f}  median {values[len(values) // 2]}  maximum {values[-1]}"
 
 
 def result_json(result: Result) -> str:

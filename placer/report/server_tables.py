@@ -12,6 +12,7 @@ from rich.text import Text
 from placer.build.plan import NodePlan, Plan, Table
 from placer.config import optimizers
 from placer.config.slicing import Block
+from placer.config.update_modes import describe_mode
 from placer.node_kinds import NodeId
 from placer.report.console import grid
 from placer.report.numbers import format_count, format_size, plural
@@ -29,23 +30,25 @@ def block_bytes(block: Block, items: Mapping[str, int]) -> int:
 
 def table_views(plan: Plan) -> Iterator[RenderableType]:
     """Yield a view of each table, and at the end the balance: how evenly the nodes of a
-    kind store the parameters, without optimizer slots."""
+    kind store the parameters, without optimizer slots and without a worker's own values."""
     items = item_bytes(plan)
     loads: dict[str, list[int]] = {}
     kinds = {_kind(node) for node in plan.nodes if node.tables}
     for node in plan.nodes:
         if _kind(node) not in kinds:
             continue
-        blocks = [block for table in node.tables for block in table.blocks]
-        nbytes = sum(block_bytes(block, items) for block in blocks)
-        loads.setdefault(_kind(node), []).append(nbytes)
+        stored = [table for table in node.tables if not table.local]
+        if stored or not node.tables:
+            load = sum(_table_bytes(table, items) for table in stored)
+            loads.setdefault(_kind(node), []).append(load)
         if not node.tables:
             yield Text(f"{node.name} has no blocks", "bold yellow")
         for table in node.tables:
             count = plural(len(table.blocks), "block")
             head = Text(f"{node.name}  {table.name}", "bold")
             yield head.append(
-                f"  {count} of {format_size(nbytes)}  {describe_optimizer(table)}",
+                f"  {count} of {format_size(_table_bytes(table, items))}"
+                f"  {describe_optimizer(table)}",
                 "not bold",
             )
             yield _grid(table, items)
@@ -67,7 +70,13 @@ def describe_optimizer(table: Table) -> str:
     hyper = [f"{name} {_format_setting(value)}" for name, value in table.hyper.items()]
     slots = optimizers.slots(table.rule, table.hyper)
     slot_text = f"slots {' and '.join(slots)}" if slots else "no slots"
-    return f"{table.rule}: {', '.join([rate, *hyper])}; {slot_text}"
+    mode = f"; update {describe_mode(table.mode)}" if table.mode is not None else ""
+    mode = "; this node's own values" if table.local else mode
+    return f"{table.rule}: {', '.join([rate, *hyper])}; {slot_text}{mode}"
+
+
+def _table_bytes(table: Table, items: Mapping[str, int]) -> int:
+    return sum(block_bytes(block, items) for block in table.blocks)
 
 
 def _grid(table: Table, items: Mapping[str, int]) -> Grid:

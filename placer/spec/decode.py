@@ -25,7 +25,7 @@ from placer.spec.yaml_errors import (
     missing_brackets_hint,
 )
 
-UNSUPPORTED_KEYS = frozenset({"sparse", "max_staleness"})
+UNSUPPORTED_KEYS = frozenset({"sparse"})
 """Keys that are reserved for later versions."""
 
 

@@ -15,6 +15,7 @@ from placer.config.checkpoint import DEFAULT_KEEP
 from placer.config.checkpoint import FORM as INTERVAL_FORM
 from placer.config.data import Data
 from placer.config.fields import Count, Name, Seed, doc
+from placer.config.update_modes import Async, Geo, Sync
 from placer.types import MAX_DIM
 
 Shape = list[Annotated[int, Meta(ge=1, le=MAX_DIM)]]
@@ -144,18 +145,54 @@ class EarlyStopping(BestKeys, kw_only=True):
     ] = 0.0
 
 
+class Update(Struct, forbid_unknown_fields=True, rename={"async_": "async"}):
+    """A mode with settings."""
+
+    sync: Annotated[
+        Sync | None, doc("all workers go in lockstep, but for backup workers")
+    ] = None
+    async_: Annotated[Async | None, doc("servers apply gradients as they arrive")] = (
+        None
+    )
+    geo: Annotated[
+        Geo | None, doc("workers train by themselves, and exchange differences")
+    ] = None
+
+
+class Outer(Struct, forbid_unknown_fields=True):
+    """An optimizer of servers, which takes a step by the mean of what workers have
+    trained. Hyperparameters are further keys."""
+
+    op: Annotated[str, doc("the update rule")]
+    learning_rate: Annotated[float | dict[str, Any], doc("a number or a schedule")]
+
+
 class Optimizer(Struct, forbid_unknown_fields=True):
     """A group of parameters and its update rule. Hyperparameters are further keys."""
 
     op: Annotated[str, doc("the update rule")]
     learning_rate: Annotated[float | dict[str, Any], doc("a number or a schedule")]
     place: Annotated[str | None, doc("place of the parameters and their slots")] = None
-    update: Annotated[Literal["sync"], doc("how updates are synchronized")] = "sync"
+    update: Annotated[
+        Literal["sync", "async", "half_async"] | Update,
+        doc("how the workers agree on updates"),
+    ] = "sync"
     match: Annotated[
         str | None,
         doc("a glob over parameter names; by default all remaining parameters"),
     ] = None
     clip: Annotated[Clip | None, doc("for the gradients of this group")] = None
+    shard_state: Annotated[
+        bool,
+        doc("true: each worker stores and updates a range of the parameters only"),
+    ] = False
+    all_reduce: Annotated[
+        Literal["direct", "ring"], doc("how gradients move between workers")
+    ] = "direct"
+    sum: Annotated[
+        str | None,
+        doc("place of servers that sum the gradients; each worker updates by the sum"),
+    ] = None
 
 
 class Train(Struct, forbid_unknown_fields=True):

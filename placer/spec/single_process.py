@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
+from placer.config.optimizers import OF_SEVERAL_NODES
+from placer.config.update_modes import SYNC
+from placer.graph.graph import Op
 from placer.graph.model import Model
 from placer.place import Cluster, NodeKind
 
@@ -18,6 +23,15 @@ def to_single_process(model: Model) -> Model:
         model.graph,
         cluster=Cluster((NodeKind("worker", 1, ((device, 1),)),)),
         microbatches=1,
-        ops=tuple(op.with_place(None) for op in model.graph.ops),
+        ops=tuple(_without_place(op) for op in model.graph.ops),
     )
     return replace(model, graph=graph, memory={})
+
+
+def _without_place(op: Op) -> Op:
+    """Return an op without its place, and an optimizer without what needs several
+    nodes."""
+    if op.kind == "optimizer":
+        kept = {k: v for k, v in op.attrs.items() if k not in OF_SEVERAL_NODES}
+        op = structs.replace(op, attrs={**kept, "update": SYNC})
+    return op.with_place(None)

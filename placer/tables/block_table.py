@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
@@ -54,6 +55,12 @@ class BlockTable(ProgramTable, ABC):
     def slots(self) -> dict[str, tuple[Array, ...]]:
         """Return copies of the optimizer's state: for each slot, one numpy array per
         block."""
+
+    @abstractmethod
+    def editing(self) -> AbstractContextManager[tuple[Array, ...]]:
+        """Change the values of the blocks in the body of a `with` statement, which gets
+        them as arrays of their shapes; they are current after it. Slots and step count
+        stay as they are."""
 
     @abstractmethod
     def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:

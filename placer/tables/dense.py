@@ -102,6 +102,16 @@ class DenseTable(BlockTable):
             view[...] = array
         self._publish(flat)
 
+    @contextmanager
+    def editing(self) -> Iterator[tuple[Array, ...]]:
+        """Change the values in the body of a `with` statement, as `BlockTable.editing`."""
+        self._check_usable()
+        flat = self._buffers.write_target()
+        if flat is not self._buffers.current:
+            np.copyto(flat, self._buffers.current)
+        yield self._views(flat)
+        self._publish(flat)
+
     def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:
         self._check_usable()
         for slot, arrays in self.check_slots(slots).items():

@@ -5,7 +5,8 @@ An array is never overwritten: an update makes new ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -52,6 +53,13 @@ class DeviceTable(BlockTable):
 
     def load(self, values: Sequence[Any]) -> None:
         self._values = self._put(self.check_fits(values, "value"))
+
+    @contextmanager
+    def editing(self) -> Iterator[tuple[npt.NDArray[Any], ...]]:
+        """Change copies of the values in host memory, as `BlockTable.editing`."""
+        copies = tuple(map(np.array, self._values))
+        yield copies
+        self._values = self._put(copies)
 
     def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:
         fitting = self.check_slots(slots)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+import numpy as np
+
 
 class ProgramTable(Protocol):
     """Blocks of parameters on one node as a program uses them.
@@ -15,6 +17,7 @@ class ProgramTable(Protocol):
     """
 
     name: str
+    dtype: np.dtype[Any]
 
     def values(self) -> tuple[Any, ...]:
         """Return the values of the blocks."""

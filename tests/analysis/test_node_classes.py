@@ -127,11 +127,10 @@ def test_workers_that_only_use_servers_are_one_class():
     assert classes["worker:0"] == [f"worker:{i}" for i in range(4)]
 
 
-def test_workers_after_the_first_are_one_class():
+def test_workers_that_exchange_ranges_are_one_class():
     step, evaluation, _ = lower_model(model("all_reduce"))
     assert NodeClasses([step, evaluation]).classes == {
-        "worker:0": ["worker:0"],
-        "worker:1": ["worker:1", "worker:2", "worker:3"],
+        "worker:0": ["worker:0", "worker:1", "worker:2", "worker:3"]
     }
 
 

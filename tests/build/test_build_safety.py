@@ -100,7 +100,7 @@ def test_planted_bytecode_of_a_program_is_not_run_and_none_is_written(build):
     assert files_of(build) == before
     plant_bytecode(build / "worker/program.py", "raise SystemExit('planted')")
     plan = read_plan(build)
-    step, evaluate, _ = load_program(build, plan, plan.node("worker:0"))
+    step, evaluate, *_ = load_program(build, plan, plan.node("worker:0"))
     assert step.__code__.co_filename == str(build / "worker/program.py")
     assert evaluate is None
 

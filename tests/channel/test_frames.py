@@ -79,7 +79,7 @@ def decode(data: bytes, maximum: int = 1 << 30):
 def message(*arrays: np.ndarray, key: Key = KEY, references=()) -> bytes:
     contents = describe_arrays(arrays, references)
     header = Message(1, key, contents.encoded, references)
-    return Outgoing(header, contents, arrays, 0).head()
+    return Outgoing(header, contents, arrays, 0, 0).head()
 
 
 def raw_message(types: bytes, inline: int, *references: object) -> bytes:

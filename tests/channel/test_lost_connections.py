@@ -12,7 +12,7 @@ from support.free_addresses import (
 )
 from support.raw_frames import HUGE, LARGE, beat, content, message, piece, receive_sizes
 
-from placer.channel.frames import Message, Piece
+from placer.channel.frames import Farewell, Goodbye, Message, Piece, encode
 from placer.channel.protocol import Aborted, Key
 
 
@@ -113,3 +113,32 @@ def test_node_that_was_restarted_ends_the_run(alone, monkeypatch):
     with pytest.raises(Aborted, match=r"b:0: seen from a:0: was restarted"):
         channel.receive("b:0", Key(1, 1))
     channel.close()
+
+
+def test_goodbye_is_said_again_over_a_new_connection(alone, spawn):
+    channel, connect = alone
+    with connect() as node:
+        node.join()
+        channel.join()
+        closing = spawn(channel.close)
+        node.read_until(Goodbye)
+    with connect() as node:
+        node.join()
+        node.read_until(Goodbye)
+        node.send(encode(Farewell()))
+        node.end()
+        closing.result(10)
+
+
+def test_a_peer_that_ended_without_goodbye_does_not_hold_up_the_end(alone, spawn):
+    """It has all that was sent to it, and does not listen any more."""
+    channel, connect = alone
+    with connect() as node:
+        node.join()
+        channel.join()
+        channel.send("b:0", Key(1, 1), [content(5)])
+        node.read_until(Message)
+        node.send(beat(received=1))
+        eventually(lambda: channel.links["b:0"].is_delivered)
+    spawn(channel.close).result(10)
+    assert channel.aborted is None

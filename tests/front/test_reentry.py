@@ -7,6 +7,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from support.free_addresses import free_addresses
 
 import placer
 from placer import PlacerError
@@ -98,7 +99,7 @@ CALLED_LATE = MODEL.replace("    for i", "    CALL\n    for i") + guarded(COMPIL
     "start",
     [
         lambda: placer.launch("build", in_process=True),
-        lambda: placer.run("build", "worker:0"),
+        lambda: placer.run("build", "worker:0", endpoints=free_addresses(["worker:0"])),
     ],
     ids=["thread", "process"],
 )

@@ -110,6 +110,8 @@ def test_a_function_has_the_declared_attributes_and_defaults(kind):
     declaration = ops.find(kind)
     keywords = keywords_of(getattr(ops, kind).fn)
     keywords.pop("count", None)
+    assert ("share" in keywords) == (declaration.own_part is not None)
+    keywords.pop("share", None)
     expected = {
         a.name: inspect.Parameter.empty if a.required else a.default
         for a in declaration.attrs

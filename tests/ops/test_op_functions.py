@@ -123,6 +123,30 @@ def test_clip_scale_equals_clip_by_global_norm_of_optax(norm):
         np.testing.assert_allclose(factor * gradient, expected[name], rtol=1e-6)
 
 
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_clip_part_clips_the_estimate_of_optax(share):
+    """A node with a share of the rows takes its part / share for the whole."""
+    parts = (jnp.array([[0.6, 0.0], [0.0, 0.9]]), jnp.array([0.8]))
+    estimates = [part / share for part in parts]
+    for name, clip in {
+        "global_norm": optax.clip_by_global_norm(1.0),
+        "norm": None,
+        "value": optax.clip(1.0),
+    }.items():
+        clipped = ops.clip_part(*parts, share=share, **{name: 1.0})
+        if clip is None:
+            expected = [e * min(1.0, 1.0 / jnp.linalg.norm(e)) for e in estimates]
+        else:
+            expected, _ = clip.update(estimates, clip.init(estimates))
+        for got, want in zip(clipped, expected, strict=True):
+            np.testing.assert_allclose(got, want * share, rtol=1e-6)
+
+
+def test_clip_part_without_rows_changes_nothing():
+    (part,) = ops.clip_part(jnp.zeros(3), share=0.0, global_norm=1.0)
+    assert not part.any()
+
+
 def test_accumulate_adds_its_operands_in_order():
     big, small = jnp.float32(1e8), jnp.float32(1.0)
     assert ops.accumulate(big, small, -big) == 0.0

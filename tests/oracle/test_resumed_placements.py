@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,8 @@ class Placement:
     optimizer: str | None
     slicing: dict[str, Any]
     emulate: bool = False
+    exchange: str = ""
+    """A setting of an optimizer on several workers that is true."""
 
 
 def device_kinds(count: int) -> dict[str, Any]:
@@ -112,7 +114,11 @@ def placements(draw: st.DrawFn) -> Placement:
             nodes["heter"] = device_kinds(draw(st.integers(1, workers)))
             second = f"/node:heter{device}"
             optimizer = f"/node:ps{device}" if servers else None
-    return Placement(nodes, first, second, optimizer, slicing, emulate=True)
+    several = workers > 1 and optimizer == f"/node:worker{device}"
+    exchange = draw(st.sampled_from(["", "shard_state"])) if several else ""
+    return Placement(
+        nodes, first, second, optimizer, slicing, emulate=True, exchange=exchange
+    )
 
 
 @st.composite
@@ -142,6 +148,8 @@ def compile_placed(
     rule = dict(model["train"]["optimizer"])
     if placement.optimizer is not None:
         rule["place"] = placement.optimizer
+    if placement.exchange:
+        rule[placement.exchange] = True
     head = [
         {"name": "o", "op": "fc", "in": "a", "size": 1},
         {"name": "logit", "op": "reshape", "in": "o", "shape": ["batch"]},
@@ -275,8 +283,14 @@ def placed(
     return Placement(kinds, first, second, optimizer, slicing, emulate=True)
 
 
+def sharded(placement: Placement) -> Placement:
+    return replace(placement, exchange="shard_state")
+
+
 CPU, GPU = "/node:worker/cpu", "/node:worker/gpu"
 ONE = placed(1, CPU, CPU, CPU)
+SHARDED = sharded(placed(3, CPU, CPU, CPU))
+SHARDED_ON_GPUS = sharded(placed(2, GPU, GPU, GPU))
 SERVERS = placed(2, CPU, CPU, "/node:ps/cpu", 4, ps=2)
 ON_GPUS = placed(2, GPU, GPU, GPU)
 PIPELINE = placed(2, "/node:worker:0/cpu", "/node:worker:1/cpu", None)
@@ -334,6 +348,15 @@ CASES = {
     "lars, from heter nodes to a pipeline": case(
         [DROPOUT], "lars", RATES[0], (HETER, PIPELINE), (4,), 6, remainder="keep"
     ),
+    "adamw, from ranges of three workers to those of two": case(
+        [STATISTICS],
+        "adamw",
+        RATES[1],
+        (SHARDED, SHARDED_ON_GPUS, SHARDED),
+        (2, 4),
+        6,
+        clip={"global_norm": 0.5},
+    ),
     "adamw, from one process to servers": case(
         [STATISTICS],
         "adamw",
@@ -364,7 +387,7 @@ def test_the_cases_have_all_features():
     moves = [move for each in CASES.values() for move in pairwise(each.placements)]
     for move in ((SERVERS, ON_GPUS), (ON_GPUS, SERVERS)):  # host and device tables
         assert move in moves
-    for placement in (ONE, PIPELINE, HETER):
+    for placement in (ONE, PIPELINE, HETER, SHARDED):
         assert any(placement in move for move in moves)
 
 

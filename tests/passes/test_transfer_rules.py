@@ -43,7 +43,16 @@ def check(graph):
                 assert key not in arrived, key
                 arrived.add(key)
         depth = level(graph, send)
-        route = (send.place, listen.place, depth, graph.is_repeated(send))
+        values = (*(graph.values[name] for name in send.operands), *listen.results)
+        flats = [value.flat for value in values if value.flat is not None]
+        assert len(flats) in (0, len(send.operands))
+        # The ranges of one group are a message of their own.
+        group = (
+            (flats[0].total, "F" in {v.layout for v in listen.results}, send.operands)
+            if flats
+            else None
+        )
+        route = (send.place, listen.place, depth, graph.is_repeated(send), group)
         assert route not in routes, route
         routes.add(route)
 

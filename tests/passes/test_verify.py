@@ -313,6 +313,28 @@ BROKEN |= {
 }
 
 
+W_IN_RANGES = f"%w: float32[4] F[0/4] = parameter() {{init = zeros}} {W}"
+TANH = f"%t: float32[4] R = tanh(%w) {W}"
+UPDATE = f"%w.new: float32[4] F[0/4] = sgd(%w, %g) {{group = 0}} {W}"
+RANGES = {
+    "an op that cannot work on ranges": (
+        f"'w' is F, and tanh needs R there:\n    {TANH}",
+        [W_IN_RANGES, TANH],
+    ),
+    "a whole gradient of a parameter in ranges": (
+        f"'g' is R, and sgd needs F there:\n    {UPDATE}",
+        [W_IN_RANGES, W_.replace("%w", "%g"), UPDATE],
+    ),
+    "ranges that end after their group": (
+        "'w' ends after its group:\n    " + W_IN_RANGES.replace("0/4", "2/5"),
+        [W_IN_RANGES.replace("0/4", "2/5")],
+    ),
+}
+BROKEN |= {
+    name: (GraphForm.LAID_OUT, message, ops) for name, (message, ops) in RANGES.items()
+}
+
+
 @pytest.mark.parametrize("rule", BROKEN)
 def test_an_error_contains_the_op(rule):
     form, message, ops = BROKEN[rule]

@@ -21,6 +21,7 @@ from support.free_addresses import eventually
 from support.hosts import Host, hosts, needs_hosts
 from support.marks import slow_but
 from support.real_runs import ROOT
+from support.trace_file import read_trace
 
 import placer
 from placer.channel.keys import new_key, write_key
@@ -152,10 +153,15 @@ def check_ends(ended: Mapping[str, tuple[int, str, str]]) -> None:
 )
 def test_hosts_train_to_the_bits_of_one_machine(three, key, tmp_path, spec, family):
     build, expected = build_of(spec, tmp_path)
-    run = start(build, three, key, tmp_path, family, f"--steps={STEPS}", "--emulate")
-    with run:
+    path = tmp_path / "trace.json"
+    options = (f"--steps={STEPS}", "--emulate", f"--trace={path}", "--trace-steps=3:9")
+    with start(build, three, key, tmp_path, family, *options) as run:
         check_ends(run.end())
     check_bits(tmp_path, expected)
+    trace = read_trace(path)
+    assert trace.nodes == list(run.processes)
+    assert trace.messages("target") == trace.messages("source")
+    assert len(trace.arrows) == trace.messages("target").total() > 0
 
 
 def start(

@@ -25,7 +25,8 @@ from support.real_runs import (
 from placer.build.plan import Plan, read_plan
 
 KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
-KEYS += ["checkpoint_seconds", "streams"]
+KEYS += ["checkpoint_seconds", "streams", "staleness", "divergence"]
+KEYS += ["untrained_rows", "shares"]
 
 
 def compile_spec(

@@ -104,7 +104,7 @@ def test_the_node_program_calls_the_function_by_its_name(tmp_path):
     compile_call(
         tmp_path, f'fn: "functions:ffn", batch: rows, {W}, out: "float32[batch, 4]"'
     )
-    program = (tmp_path / "build" / "worker-0" / "program.py").read_text()
+    program = (tmp_path / "build" / "worker" / "program.py").read_text()
     assert "\nimport functions\n" in program
     assert "fn=functions.ffn" in program
     assert (tmp_path / "build" / "functions.py").read_text() == FUNCTIONS

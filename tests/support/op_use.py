@@ -55,9 +55,13 @@ class Use:
         return replace(self, operands=tuple(operands), attrs=attrs)
 
     def keywords(self, batch: int = BATCH) -> dict[str, Any]:
-        """Return the attributes as in a node program, including `count`."""
-        counts = self.declaration.takes_count(self.types, self.all_attrs)
-        return {**self.attrs, "count": batch} if counts else dict(self.attrs)
+        """Return the attributes as in a node program, including `count` and `share`."""
+        keywords = dict(self.attrs)
+        if self.declaration.takes_count(self.types, self.all_attrs):
+            keywords["count"] = batch
+        if self.declaration.own_part:
+            keywords["share"] = 0.5
+        return keywords
 
     def arrays(self, batch: int = BATCH, seed: int = 0) -> list[np.ndarray]:
         rng = np.random.default_rng(seed)

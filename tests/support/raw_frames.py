@@ -51,7 +51,7 @@ def message(
     references = () if reference is None else (Reference(0, *reference),)
     contents = describe_arrays(arrays, references)
     header = frames.Message(number, Key(1, 1), contents.encoded, references)
-    return Outgoing(header, contents, arrays, 0).head()
+    return Outgoing(header, contents, arrays, 0, 0).head()
 
 
 def piece(number: int, index: int, nbytes: int = PIECE) -> bytes:

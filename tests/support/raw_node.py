@@ -38,21 +38,25 @@ class RawNode:
     def __init__(
         self, transport: str, addresses: Mapping[str, str], key: RunKey | None = None
     ) -> None:
-        port = int(addresses["a:0"].rpartition(":")[2])
+        self.port = int(addresses["a:0"].rpartition(":")[2])
         self.transport = transport
-        if transport == "shared":
-            self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self.connection.connect(unix_address(JOB, "a:0", port))
-        else:
-            self.connection = socket.create_connection(("127.0.0.1", port))
-        self.connection.settimeout(10)
         self.key = key
+        self.connection = self._connect()
 
     def __enter__(self) -> RawNode:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.connection.close()
+
+    def _connect(self) -> socket.socket:
+        if self.transport == "shared":
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            connection.connect(unix_address(JOB, "a:0", self.port))
+        else:
+            connection = socket.create_connection(("127.0.0.1", self.port))
+        connection.settimeout(10)
+        return connection
 
     def send(self, *items: bytes | int) -> None:
         """Send bytes, and file descriptors with the bytes that follow them, as far as
@@ -144,9 +148,17 @@ class RawNode:
         return refusal.why
 
     def greet(self, **fields: object) -> Hello:
-        """Send a HELLO; return the one of the node, which answers it."""
+        """Send a HELLO; return the one of the node, which answers it.
+
+        While the node tries to connect to b:0 itself, it refuses; then b:0 connects
+        again, as a real node does.
+        """
         self.send(self.hello(self.welcome(), **fields))
         answer = self.read()
+        if isinstance(answer, Refusal) and answer.why == "it has another connection":
+            self.connection.close()
+            self.connection = self._connect()
+            return self.greet(**fields)
         assert isinstance(answer, Hello), answer
         assert (answer.identity.node, answer.identity.to) == ("a:0", "b:0")
         return answer

@@ -170,12 +170,22 @@ class RunningCommand:
 
     def wait(self, within: float = TIMEOUT) -> CommandResult:
         """Wait until the process has ended and its output is closed."""
-        status = self.process.wait(within)
+        try:
+            status = self.process.wait(within)
+        except subprocess.TimeoutExpired:
+            told = "".join([*self.stderr_lines, *self._new_lines()][-40:])
+            raise AssertionError(f"still runs after {within} s:\n{told}") from None
         for reader in self.readers:
             reader.join()
-        while not self.stderr_queue.empty():
-            self.stderr_lines.append(self.stderr_queue.get())
+        self.stderr_lines += self._new_lines()
         return CommandResult(status, "".join(self.out), "".join(self.stderr_lines))
+
+    def _new_lines(self) -> list[str]:
+        """Take the lines on stderr that were not read so far."""
+        lines = []
+        while not self.stderr_queue.empty():
+            lines.append(self.stderr_queue.get())
+        return lines
 
     def kill(self) -> None:
         """Kill the process and close its output."""

@@ -97,7 +97,9 @@ BATCH_NORM = Composite(
         choice(
             "scope",
             "`batch`: statistics of the global batch; `replica`: of the rows of each"
-            " place, which is cheaper, but the result depends on the number of places",
+            " node, which is cheaper, and possible without lockstep, but the result depends"
+            " on the number of nodes. The moving averages then use the mean of the nodes'"
+            " statistics, by rows; without lockstep those of the first worker",
             ("batch", "replica"),
         ),
     ),

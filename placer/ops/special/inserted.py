@@ -105,6 +105,68 @@ CLIP_VALUE = _inserted(
 )
 
 
+def _infer_clip_part(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    given = [name for name, limit in attrs.items() if limit is not None]
+    if len(given) != 1:
+        raise OpError("needs exactly one of global_norm, norm and value")
+    check_positive(attrs, given[0])
+    return tuple(types)
+
+
+def _limit(name: str, what: str) -> Attr:
+    return Attr(name, float, f"{what}; only one of the three is given", default=None)
+
+
+CLIP_PART = _inserted(
+    "clip_part",
+    "Limits gradients that a node has computed from its own rows only, as if the others"
+    " had the same gradients: g / share is its estimate of the gradients of the batch,"
+    " which is limited and then multiplied by share again. Without rows nothing changes."
+    " Every node uses its own part of a sum.",
+    (Operand("xs", "float of any dtypes and shapes", variadic=True, dtype="float"),),
+    _infer_clip_part,
+    flops=lambda types, attrs: sum(4 * t.numel() for t in types),
+    attrs=(
+        _limit("global_norm", "the largest norm of all gradients together"),
+        _limit("norm", "the largest norm of each gradient"),
+        _limit("value", "the largest absolute value of an element"),
+    ),
+    results=("out",),
+    variadic=True,
+    own_part="P",
+    formula="out = share · clip(xs / share)",
+    cases=(
+        case("float32[8], float32[4]", global_norm=1.0),
+        case("float32[8]", norm=1.0),
+        case("float32[8]", value=0.5),
+    ),
+)
+
+
+ROW_SHARE = _inserted(
+    "row_share",
+    "The part of a replicated value that a node counts for, by its rows: the values of"
+    " all nodes, which need not be equal without lockstep, add up to their mean, weighted"
+    " by rows.",
+    (Operand("x", "float, any shape", dtype="float"),),
+    flops=flops_per_element(1),
+    own_part="P",
+    formula="out = share · x, where share = own rows / rows of the batch",
+    cases=(case("float32[8]"),),
+)
+
+ROW_ESTIMATE = _inserted(
+    "row_estimate",
+    "A node's estimate of a sum over rows: what it would be if all rows of the batch were"
+    " as those of the node. A replica stays as it is.",
+    (Operand("x", "float, any shape", dtype="float"),),
+    flops=flops_per_element(1),
+    own_part="R",
+    formula="out = x / share, where share = own rows / rows of the batch",
+    cases=(case("float32[8]"),),
+)
+
+
 def _infer_trust(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     _check_scalars(types)
     if len(types) % 2:

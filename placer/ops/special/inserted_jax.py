@@ -31,6 +31,36 @@ def clip_value(x: jax.Array, *, limit: float) -> jax.Array:
     return jnp.clip(x, -limit, limit)
 
 
+def clip_part(
+    *xs: jax.Array,
+    share: float,
+    global_norm: float | None = None,
+    norm: float | None = None,
+    value: float | None = None,
+) -> tuple[jax.Array, ...]:
+    if share == 0:
+        return xs
+    if value is not None:
+        return tuple(clip_value(x, limit=value * share) for x in xs)
+    if norm is not None:
+        scales = [clip_scale(sum_of_squares(x), max_norm=norm * share) for x in xs]
+    else:
+        assert global_norm is not None
+        square = sum_of_squares(*xs)
+        scales = [clip_scale(square, max_norm=global_norm * share)] * len(xs)
+    return tuple(
+        (widen(x) * scale).astype(x.dtype) for x, scale in zip(xs, scales, strict=True)
+    )
+
+
+def row_share(x: jax.Array, *, share: float) -> jax.Array:
+    return x * share
+
+
+def row_estimate(x: jax.Array, *, share: float) -> jax.Array:
+    return x / share if share else x
+
+
 def trust_ratio(
     *xs: jax.Array, coefficient: float = 1.0, eps: float = 0.0
 ) -> jax.Array:

@@ -12,20 +12,20 @@ from io import FileIO
 from typing import Final
 
 import msgspec
-import numpy as np
 
-from placer.channel.types import Array
-from placer.checkpoint.manifest import Progress, Statistic
+from placer.checkpoint.manifest import Progress
 from placer.errors import RunError
+from placer.runtime.metrics.combiner import StepMetrics
 from placer.runtime.metrics.learning_rates import rate_schedules
 from placer.runtime.metrics.statistics import (
     Statistics,
     add_statistics,
+    decode_statistics,
+    encode_statistics,
     finalize_all,
     finalizers_of,
     weight_by_rows,
 )
-from placer.runtime.metrics.stream import StepMetrics
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.events import NodeWarning, Step
 from placer.runtime.run.state import Execution
@@ -35,14 +35,6 @@ class _Line(msgspec.Struct):
     """What is read of a line of an existing history."""
 
     step: int
-
-
-def _encode(sums: Array, finalizer: str) -> Statistic:
-    return Statistic(finalizer, str(sums.dtype), sums.shape, sums.tobytes())
-
-
-def _decode(stored: Statistic) -> Array:
-    return np.frombuffer(stored.data, stored.dtype).reshape(stored.shape)
 
 
 OTHER_METRICS: Final = (
@@ -75,7 +67,7 @@ class HistoryWriter:
         self._sums: Statistics = {}
         self._file: FileIO | None = None
         self._problem: RunError | None = None
-        self.steps = 0
+        self.steps = self.untrained_rows = 0
         self.eval: dict[str, float] = {}
         self._seconds = self._seconds_before = 0.0
 
@@ -92,7 +84,7 @@ class HistoryWriter:
             finalizers = {name: each.finalizer for name, each in stored.items()}
             if finalizers == self._finalizers:
                 self._rows = progress.rows
-                self._sums = {name: _decode(each) for name, each in stored.items()}
+                self._sums = decode_statistics(stored)
             elif stored and self._execution.is_control:
                 self._execution.report(NodeWarning(OTHER_METRICS))
             if self._execution.plan.evaluation is not None:
@@ -120,10 +112,7 @@ class HistoryWriter:
             batches=batches,
             rows=self._rows,
             seconds=self._seconds,
-            statistics={
-                name: _encode(each, self._finalizers[name])
-                for name, each in self._sums.items()
-            },
+            statistics=encode_statistics(self._sums, self._finalizers),
             eval={n: v if math.isfinite(v) else str(v) for n, v in self.eval.items()},
         )
 
@@ -174,6 +163,7 @@ class HistoryWriter:
         if line.epoch != self._epoch or changed:
             self._epoch, self._rows, self._sums = line.epoch, 0, {}
         self._rows += line.rows
+        self.untrained_rows += line.untrained_rows
         self.steps = line.step
         add_statistics(self._sums, values)
         if line.eval is not None:
@@ -194,6 +184,13 @@ class HistoryWriter:
         )
         self._write(step)
         self._execution.report(step)
+
+    def add_part(self, statistics: Statistics, rows: int, batch: int) -> None:
+        """Add the metrics of a node in a later step of the epoch, which not all nodes
+        have done: of `rows` of the `batch` rows."""
+        reported = {n: statistics[n] for n in self._finalizers if n in statistics}
+        add_statistics(self._sums, weight_by_rows(reported, self._finalizers, batch))
+        self._rows += rows
 
     def _ends_epoch(self, step: int) -> bool:
         node = self._execution.node

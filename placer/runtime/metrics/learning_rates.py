@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from placer.build.plan import Plan
+from placer.config.update_modes import Geo
 from placer.tables.learning_rate import Schedule, build_schedule
 
 
@@ -17,7 +18,7 @@ def rate_schedules(plan: Plan) -> dict[str, Schedule]:
         table.name.partition("_")[0]: table
         for node in plan.nodes
         for table in node.tables
-        if table.rule is not None
+        if table.rule is not None and not isinstance(table.mode, Geo)
     }
     rules = [table.rule for table in tables.values()]
     return {

@@ -12,6 +12,7 @@ import numpy as np
 
 from placer.build.plan import Plan
 from placer.channel.types import Array
+from placer.checkpoint.manifest import Statistic
 from placer.config.metrics import Finalizer
 from placer.runtime.metrics.finals import finalize
 
@@ -51,6 +52,24 @@ def add_statistics(to: Statistics, statistics: Mapping[str, Array]) -> None:
         total = to.get(name)
         dtype = np.int64 if value.dtype.kind in "iu" else np.float64
         to[name] = value if total is None else np.add(total, value, dtype=dtype)
+
+
+def encode_statistics(
+    statistics: Mapping[str, Array], finalizers: Mapping[str, Finalizer]
+) -> dict[str, Statistic]:
+    """Return statistics as a checkpoint has them."""
+    return {
+        name: Statistic(finalizers[name], str(sums.dtype), sums.shape, sums.tobytes())
+        for name, sums in statistics.items()
+    }
+
+
+def decode_statistics(stored: Mapping[str, Statistic]) -> Statistics:
+    """Return the statistics of a checkpoint."""
+    return {
+        name: np.frombuffer(each.data, each.dtype).reshape(each.shape)
+        for name, each in stored.items()
+    }
 
 
 def finalize_all(

@@ -117,6 +117,20 @@ def open_devices(me: NodePlan, emulate: bool) -> Iterator[Devices]:
         yield Devices(sets)
 
 
+@contextmanager
+def in_another_thread(plan: Plan, me: NodePlan, devices: Devices) -> Iterator[None]:
+    """JAX's settings of a node, which are those of a thread, in another thread than the
+    one that has opened the devices."""
+    if not me.computes:
+        yield
+        return
+    import jax
+
+    default = jax.default_device(devices.sets[MEMORY][0])
+    with default, in_precision(plan, me):
+        yield
+
+
 def reserve_cpu_devices(
     nodes: Sequence[NodePlan], emulate: bool, *, alone: bool
 ) -> None:

@@ -3,7 +3,7 @@ again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -11,11 +11,16 @@ from typing import Any
 import numpy as np
 
 from placer.build.plan import Edge, EdgeValue
+from placer.channel.open_message import OpenMessage
 from placer.channel.protocol import Array, Channel, Key
-from placer.errors import RunError
 from placer.layouts.conversions import Conversion, Piece
 from placer.memory.aligned import address_of
 from placer.memory.arena import Arena
+from placer.runtime.program.range_exchange import (
+    RangeEdge,
+    RangeExchange,
+    mismatch,
+)
 from placer.types import is_half_float
 
 
@@ -48,36 +53,81 @@ class Exchange:
     _piece_cache: dict[tuple[int, str, int], tuple[Piece, ...]] = field(
         default_factory=dict
     )
+    _ranges: RangeExchange = field(init=False)
 
-    def send(self, key: Key, values: Sequence[Any], count: int) -> None:
+    def __post_init__(self) -> None:
+        self._ranges = RangeExchange(self.node, self.channel, self.arena)
+
+    def range_edge(self, edge: Edge) -> RangeEdge:
+        """Return the ranges of an edge whose values are in ranges."""
+        return self._ranges.edge(edge)
+
+    def send(
+        self,
+        key: Key,
+        values: Sequence[Any],
+        count: int,
+        targets: Sequence[str] | None = None,
+    ) -> None:
         """Send an edge's values to every target that needs a piece of them.
 
         Args:
             key: the edge, step and microbatch.
             values: one array per value of the edge, or None if this node has no part.
             count: the number of rows that pass through the edge, on all nodes together.
+            targets: those to send to; by default all of the edge.
         """
         edge = self.edges[key.edge]
+        if edge.is_flat:
+            self._ranges.send(edge, key, values)
+            return
         arrays = [None if value is None else np.asarray(value) for value in values]
-        for target in edge.targets:
-            message: list[Array] = []
-            for edge_value, array in zip(edge.values, arrays, strict=True):
-                for piece in self._pieces(edge, edge_value, target, count):
-                    if piece.source == self.node:
-                        assert array is not None, (edge_value.operand, self.node)
-                        message.append(_cut(array, edge_value, piece))
+        for target in edge.targets if targets is None else targets:
+            message = self._message(edge, arrays, target, count)
             if message and target == self.node:
                 self._own_pieces[key] = message
             elif message:
                 self.channel.send(target, key, message)
 
-    def receive(self, key: Key, count: int) -> tuple[Array, ...]:
+    def begin_send(self, key: Key, values: Sequence[Array]) -> list[OpenMessage]:
+        """Begin to send whole values that are still being written, to every target of
+        an edge; see `Channel.begin_send`."""
+        edge = self.edges[key.edge]
+        return [
+            self.channel.begin_send(target, key, self._message(edge, values, target, 0))
+            for target in edge.targets
+        ]
+
+    def discard(self, key: Key) -> None:
+        """Receive an edge's values from every source, and forget them."""
+        for source in self.edges[key.edge].sources:
+            for _ in self.channel.pieces(source, key):
+                pass
+
+    def _message(
+        self, edge: Edge, arrays: Sequence[Array | None], target: str, count: int
+    ) -> list[Array]:
+        """Return what this node sends to a target."""
+        message: list[Array] = []
+        for edge_value, array in zip(edge.values, arrays, strict=True):
+            for piece in self._pieces(edge, edge_value, target, count):
+                if piece.source == self.node:
+                    assert array is not None, (edge_value.operand, self.node)
+                    message.append(_cut(array, edge_value, piece))
+        return message
+
+    def receive(
+        self, key: Key, count: int, sources: Container[str] | None = None
+    ) -> tuple[Array, ...]:
         """Wait for an edge's values and join their pieces.
 
-        Returns one array per value of the edge. Arguments are those of `send`. Raises
-        RunError if a message does not fit the plan, and what the channel raises.
+        Returns one array per value of the edge. Arguments are those of `send`;
+        `sources` are those to receive from, by default all of the edge. Raises RunError
+        if a message does not fit the plan, and what the channel raises.
         """
         edge = self.edges[key.edge]
+        if edge.is_flat:
+            return self._ranges.receive(edge, key)
         needed = [
             self._pieces(edge, edge_value, self.node, count)
             for edge_value in edge.values
@@ -95,7 +145,7 @@ class Exchange:
                 for j, piece in enumerate(pieces)
                 if piece.source == source
             ]
-            if not wanted:
+            if not wanted or (sources is not None and source not in sources):
                 continue
             if source == self.node:
                 arrays = self._own_pieces.pop(key)
@@ -103,11 +153,15 @@ class Exchange:
                 spaces = [_space(targets[i], edge.values[i], p) for i, _, p in wanted]
                 arrays = self.channel.receive(source, key, out=spaces)
             if len(arrays) != len(wanted):
-                raise _mismatch(key, source)
+                raise mismatch(key, source)
             for (i, j, _), array in zip(wanted, arrays, strict=True):
                 parts[i, j] = array
         return tuple(
-            _join(target, edge_value, [(p, parts[i, j]) for j, p in enumerate(pieces)])
+            _join(
+                target,
+                edge_value,
+                [(p, parts[i, j]) for j, p in enumerate(pieces) if (i, j) in parts],
+            )
             for i, (edge_value, pieces, target) in enumerate(
                 zip(edge.values, needed, targets, strict=True)
             )
@@ -118,16 +172,21 @@ class Exchange:
 
         Yields, for each chunk, the name of the value, the index of the chunk's first
         element, and a flat view of the chunk's elements from each source, in the order
-        of the edge's sources. The views are valid until the next chunk is requested.
+        of the edge's sources; for values in ranges, from each source that has them. The
+        views are valid until the next chunk is requested.
         Raises RunError if messages do not fit the plan or do not match one another.
         """
         edge = self.edges[key.edge]
+        if edge.is_flat:
+            for index, start, views in self._ranges.chunks(edge, key):
+                yield edge.values[index].result, start, views
+            return
         streams = [self.channel.pieces(source, key) for source in edge.sources]
         for parts in zip_longest(*streams):
             index, start = parts[0][:2] if parts[0] else (len(edge.values), 0)
             for source, part in zip(edge.sources, parts, strict=True):
                 if index >= len(edge.values) or not part or part[:2] != (index, start):
-                    raise _mismatch(key, source)
+                    raise mismatch(key, source)
             yield edge.values[index].result, start, [view for _, _, view in parts]
 
     def assemble(self, blocks: Sequence[Array], shape: tuple[int, ...]) -> Array:
@@ -187,14 +246,6 @@ class Exchange:
         if not pieces or edge_value.layouts[1] == "P":
             array[...] = 0
         return array
-
-
-def _mismatch(key: Key, source: str) -> RunError:
-    """Return the error for a message that does not fit its edge in the plan."""
-    return RunError(
-        f"what {source} sent on {key} does not fit the build",
-        hint="give every node of a run the same build",
-    )
 
 
 def local_shape(

@@ -18,11 +18,13 @@ Hook = Callable[[Node], None]
 
 class Hooks(NamedTuple):
     """The hooks of a program; `evaluate` and `predict` are None in a build without an
-    evaluation or a prediction."""
+    evaluation or a prediction, `serve` on a node without tables that workers update
+    without lockstep."""
 
     step: Hook
     evaluate: Hook | None
     predict: Hook | None
+    serve: Hook | None = None
 
 
 def load_program(folder: Path, plan: Plan, node: NodePlan) -> Hooks:
@@ -41,5 +43,5 @@ def load_program(folder: Path, plan: Plan, node: NodePlan) -> Hooks:
     # Tracebacks, and the report of a failed op, refer to the file by this name.
     with modules_in(folder):  # the build has the modules that the spec calls
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
-    evaluate, predict = (getattr(module, n, None) for n in ("evaluate", "predict"))
-    return Hooks(module.step, evaluate, predict)
+    others = (getattr(module, n, None) for n in ("evaluate", "predict", "serve"))
+    return Hooks(module.step, *others)

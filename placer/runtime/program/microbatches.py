@@ -183,6 +183,11 @@ class Microbatches:
                 self._donatable.add(name)
             self._sums[name] = add(self._sums[name], value)
 
+    @property
+    def sums(self) -> Sequence[Any]:
+        """The sums so far; JAX may still be computing them."""
+        return list(self._sums.values())
+
     def join_microbatches(self, /, **values: Any) -> None:
         """Store rows of this microbatch, to be concatenated with those of the others.
 

@@ -18,8 +18,10 @@ The numbers of edges and the names of tables are those of the plan. Every call m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -27,16 +29,32 @@ import numpy as np
 from placer.build.plan import NodePhase
 from placer.channel.protocol import Array, Key
 from placer.config.sources import POSITION
+from placer.config.update_modes import Mode
+from placer.errors import RunError
 from placer.layouts.partition import RowShard
+from placer.runtime.program.backup import FirstWorkers, NewestStep
+from placer.runtime.program.delta_exchange import DeltaExchange
 from placer.runtime.program.devices import Devices
 from placer.runtime.program.exchange import Exchange
 from placer.runtime.program.microbatches import Microbatches
+from placer.runtime.program.order import ALL_EDGES, DRAIN, Order
+from placer.runtime.program.peer_gradients import PeerGradients
+from placer.runtime.program.pulled_sums import PulledSums
+from placer.runtime.program.pulled_versions import PulledVersions
+from placer.runtime.program.pushed import join_pieces
+from placer.runtime.program.sent_back import SentBack
+from placer.runtime.program.service import Service
 from placer.runtime.program.tree import fill_tree, leaves, like_tree
+from placer.runtime.program.worker_messages import WorkerMessage
 from placer.runtime.run.batches import Batches
+from placer.runtime.run.replicas import Replicas
+from placer.tables.delay_compensation import compensate
 from placer.tables.learning_rate import Schedule
 from placer.tables.protocol import ProgramTable, StreamedTable
 
 T = TypeVar("T")
+WorkerEnd = PulledVersions | PulledSums | PeerGradients | DeltaExchange
+"""A worker's end of a table without lockstep."""
 
 
 @dataclass(slots=True)
@@ -60,7 +78,24 @@ class Node(Microbatches):
         devices: the devices of the node.
         on_outputs: called after each batch of an evaluation or a prediction, with its
             number and the outputs of the batch, once the next batch was started.
+        shard: the rows of a step that the gradients of the node are of, without lockstep.
+        communicators: the node's ends of tables that workers update without lockstep, by
+            the numbers of their edges.
+        updates: those of them whose tables this worker updates by itself.
+        replicas: the tables that each worker updates by itself.
+        service: the node's tables that workers update without lockstep, if it has any.
+        first_workers: a server's part in steps that do not wait for all workers.
+        newest: a worker's part in such steps.
+        modes: how workers agree on updates of each of these tables, by its name.
+        local_tables: the names of tables with values of this worker's own.
+        serve: the hook that handles the messages for these tables.
+        order: records or replays the order of what happens without lockstep.
+        sent_back: the edges of each table whose parameters this node sends as it updates
+            them, for the next step, with the indices of their blocks.
+        last_step: the number of the last step of the run.
         where: what the node does now, for messages: `step 3`.
+        is_short: whether all workers have drained before the last step of this server,
+            so that it is not done.
         parts, turns, microbatch, count: as in `Microbatches`.
     """
 
@@ -74,10 +109,29 @@ class Node(Microbatches):
     on_record: Callable[[Mapping[str, Any], int], None]
     devices: Devices
     on_outputs: Callable[[int, Mapping[str, Any]], None] = lambda batch, outputs: None
+    shard: RowShard = field(default_factory=lambda: RowShard((0,), 1))
+    communicators: Mapping[int, WorkerEnd] = field(default_factory=dict)
+    updates: Sequence[PulledSums | PeerGradients] = ()
+    replicas: Replicas | None = None
+    service: Service | None = None
+    first_workers: FirstWorkers | None = None
+    newest: NewestStep | None = None
+    modes: Mapping[str, Mode] = field(default_factory=dict)
+    local_tables: frozenset[str] = frozenset()
+    serve: Callable[[Node], None] | None = None
+    order: Order = field(default_factory=Order)
+    sent_back: Mapping[str, Sequence[tuple[int, Sequence[int]]]] = field(
+        default_factory=dict
+    )
+    last_step: int = 0
     where: str = ""
+    is_short: bool = False
+    _was_sent: Mapping[int, int] = field(default_factory=dict, init=False)
+    _arrived: Sequence[WorkerMessage] = field(default=(), init=False)
     _outputs: Mapping[str, Any] = field(default_factory=dict, init=False)
     _recorded: tuple[Any, ...] = field(default=(), init=False)
     _step: int = field(default=0, init=False)
+    _trained: int = field(default=0, init=False)  # the last training step
     _position: tuple[int, int] = field(default=(1, 0), init=False)
     _batch: int = field(default=0, init=False)
     _evaluation: bool = field(default=False, init=False)
@@ -194,7 +248,13 @@ class Node(Microbatches):
         """
         return like_tree(values, self.devices.copy_to_host(tuple(leaves(values)), wait))
 
-    def update(self, table: str, gradients: Any, scale: Any = None) -> None:
+    def update(
+        self,
+        table: str,
+        gradients: Any,
+        scale: Any = None,
+        message: WorkerMessage | None = None,
+    ) -> None:
         """Update a table by the optimizer's rule, at this step's learning rate.
 
         Args:
@@ -202,6 +262,8 @@ class Node(Microbatches):
             gradients: a value of the table's class, with the gradient of each block.
             scale: a factor of the gradients, such as that of clipping: one for all, or
                 a tuple with one per block; None for 1.
+            message: the worker's message with these gradients, whose step decides the
+                learning rate; None in lockstep.
 
         Raises:
             RunError: for gradients that do not fit the blocks.
@@ -209,7 +271,9 @@ class Node(Microbatches):
         Example:
             node.update("dense", g, scale=clip_scale)
         """
-        rate = self.schedules[table](self._step - 1)
+        if self._lacks_rows(table):
+            return
+        rate = self._learning_rate(table, message)
         arrays = tuple(leaves(gradients))
         self.tables[table].update(arrays, learning_rate=rate, scale=scale)
 
@@ -234,10 +298,27 @@ class Node(Microbatches):
         # takes microseconds in each update, so it does not check that.
         target = cast(StreamedTable, self.tables[table])
         rate = self.schedules[table](self._step - 1)
+        sent_back = self._begin_to_send_back(table)
         with target.update_in_chunks(learning_rate=rate) as update:
             for edge in edges:
                 for name, start, views in self.exchange.receive_chunks(self._key(edge)):
-                    update.apply(target.block_of_gradient[name], start, views)
+                    block = target.block_of_gradient[name]
+                    update.apply(block, start, views)
+                    if sent_back is not None:
+                        sent_back.written(block, start + views[0].size)
+        if sent_back is not None:
+            sent_back.end()
+
+    def _begin_to_send_back(self, table: str) -> SentBack | None:
+        """Begin to send the values of a table that the next step sends, if there is
+        such a step."""
+        edges = self.sent_back.get(table, ())
+        if not edges or self._step == self.last_step:
+            return None
+        values = self.tables[table].values()
+        step = self._step + 1
+        self._was_sent = {**self._was_sent, **{edge: step for edge, _ in edges}}
+        return SentBack(self.exchange, edges, values, step)
 
     def compute_directions(self, table: str, gradients: T, scale: Any = None) -> T:
         """Compute update directions: the first phase of a two-phase rule.
@@ -259,11 +340,15 @@ class Node(Microbatches):
         Example:
             direction = node.compute_directions("dense", g)
         """
+        if self._lacks_rows(table):
+            return gradients
         arrays = tuple(leaves(gradients))
         directions = self.tables[table].compute_directions(arrays, scale=scale)
         return like_tree(gradients, directions)
 
-    def apply_directions(self, table: str, ratios: Any) -> None:
+    def apply_directions(
+        self, table: str, ratios: Any, message: WorkerMessage | None = None
+    ) -> None:
         """Apply the update directions of `compute_directions`: the second phase of a
         two-phase rule.
 
@@ -271,11 +356,14 @@ class Node(Microbatches):
             table: the name of the table.
             ratios: a value of the table's class, with the trust ratio of each block's
                 parameter, a scalar.
+            message: as in `update`.
 
         Example:
             node.apply_directions("dense", ratios)
         """
-        rate = self.schedules[table](self._step - 1)
+        if self._lacks_rows(table):
+            return
+        rate = self._learning_rate(table, message)
         arrays = tuple(leaves(ratios))
         self.tables[table].apply_directions(arrays, learning_rate=rate)
 
@@ -312,6 +400,8 @@ class Node(Microbatches):
         Example:
             node.send(2, g)
         """
+        if self._was_sent.get(edge) == self._step and not self._evaluation:
+            return  # as the step before has updated them
         self.exchange.send(self._key(edge), tuple(leaves(values)), self.rows)
 
     def receive(self, edge: int, kind: type[Any] | None = None) -> Any:
@@ -337,6 +427,272 @@ class Node(Microbatches):
         """
         arrays = self.exchange.receive(self._key(edge), self.rows)
         return arrays if kind is None else fill_tree(kind, arrays)
+
+    # Steps with backup workers.
+
+    def offer(self, edge: int, *values: Any) -> None:
+        """Send the values of an edge to each worker that begins this step, when it does.
+
+        Args:
+            edge: the number of the edge.
+            values: one array per value of the edge, in its order, or NamedTuples of
+                them.
+
+        Example:
+            node.offer(1, p)
+        """
+        assert self.first_workers is not None
+        self.first_workers.offer(edge, tuple(leaves(values)))
+
+    def sum_of_first(self, edge: int, kind: type[Any] | None = None) -> Any:
+        """Wait for the gradients of the workers that are first in this step, and add
+        them up in the order of the nodes.
+
+        The sums are multiplied by the rows of the step over the rows of these workers.
+
+        Args:
+            edge: the number of the edge.
+            kind: the NamedTuple class of the table.
+
+        Returns:
+            A tuple with one array per value of the edge; or a value of the class.
+
+        Raises:
+            RunError: for messages that do not fit the plan, for a lost peer, and for a
+                passed deadline.
+
+        Example:
+            g = node.sum_of_first(3, Dense)
+        """
+        assert self.first_workers is not None
+        arrays = self.first_workers.sum_of_first(edge)
+        return arrays if kind is None else fill_tree(kind, arrays)
+
+    # Tables that workers update without lockstep.
+
+    def pull(self, edge: int, kind: type[Any] | None = None) -> Any:
+        """Return the newest parameters that a server has sent.
+
+        This waits for the first ones, and as the mode of the table says: with
+        `max_staleness`, until the steps of all workers up to a certain one are applied.
+
+        Args:
+            edge: the number of the edge.
+            kind: the NamedTuple class of the table.
+
+        Returns:
+            A tuple with one array per value of the edge; or a value of the class.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            p = node.pull(1, Dense)
+        """
+        arrays = cast(PulledVersions, self.communicators[edge]).pull(self._step)
+        return tuple(arrays) if kind is None else fill_tree(kind, arrays)
+
+    def push(self, edge: int, *values: Any) -> None:
+        """Send the gradients of this worker to servers, or to all workers, in the
+        background.
+
+        This waits only while too many steps wait to be sent: `queue` of the mode.
+
+        Args:
+            edge: the number of the edge.
+            values: one array per value of the edge, in its order, or NamedTuples of
+                them.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.push(2, g)
+        """
+        # Waits for the gradients: parameters that the next step pulls are newer then.
+        arrays = [np.asarray(value) for value in leaves(values)]
+        edge_values = self.exchange.edges[edge].values
+        arrays = [
+            array.reshape(-1)[each.start : each.stop]
+            if each.start is not None
+            else array
+            for array, each in zip(arrays, edge_values, strict=True)
+        ]
+        communicator = self.communicators[edge]
+        assert not isinstance(communicator, DeltaExchange)
+        communicator.push(self._step, (self._own_rows, self.count), arrays)
+
+    def merge(self, edge: int) -> None:
+        """Add to the worker's own values what a server has answered to the last difference,
+        if that is there; with an outer optimizer wait for it, and take its values.
+
+        Args:
+            edge: the number of the edge.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.merge(1)
+        """
+        self._delta_exchange(edge).merge(self._step)
+
+    def push_delta(self, edge: int) -> None:
+        """Send how far the worker's own values have moved to a server, in the background,
+        if this step is one after which the mode says so.
+
+        This waits only for the answer to the last difference.
+
+        Args:
+            edge: the number of the edge.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.push_delta(3)
+        """
+        self._delta_exchange(edge).push_delta(self._step)
+
+    def messages(self) -> Iterator[WorkerMessage]:
+        """Return what workers send to the tables of a server, as it arrives, until all
+        workers have pushed all that they have: before an evaluation, a checkpoint and
+        the end of the run. On a worker that updates, return what has come before a step.
+
+        Returns:
+            An iterator over messages. The `edge` of one says what to do: to `answer` it,
+            or to update a table from it.
+
+        Raises:
+            RunError: for a message that does not fit the plan, a lost peer, and a passed
+                deadline.
+
+        Example:
+            for message in node.messages():
+                match message.edge:
+                    case 1:
+                        node.answer(message, node.parameters("dense", Dense))
+                    case 2:
+                        node.update_from("dense", message)
+        """
+        if self.service is None:
+            return iter(self._arrived)
+        return self.service.messages()
+
+    def answer(self, message: WorkerMessage, *parameters: Any) -> None:
+        """Send the parameters of a table to the worker that a message is from.
+
+        Args:
+            message: a message of the table's edge to the workers.
+            parameters: one array per block, or a value of the table's class.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.answer(message, p)
+        """
+        assert self.service is not None
+        self.service.answer(message, [np.asarray(each) for each in leaves(parameters)])
+
+    def add_to_sums(self, message: WorkerMessage) -> None:
+        """Add the gradients of one worker to the sums that this server keeps for all
+        workers.
+
+        Args:
+            message: a message of the edge from the workers.
+
+        Raises:
+            RunError: for gradients that do not fit the plan, for a lost peer, and for a
+                passed deadline.
+
+        Example:
+            node.add_to_sums(message)
+        """
+        assert self.service is not None
+        self.service.add_to_sums(message)
+
+    def send_sum(self, message: WorkerMessage) -> None:
+        """Send the worker that a message is from the sum of the gradients of all workers
+        since it has asked last.
+
+        Args:
+            message: a message of the edge to the workers.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.send_sum(message)
+        """
+        assert self.service is not None
+        self.service.send_sum(message)
+
+    def pushed(
+        self, table: str, message: WorkerMessage, kind: type[Any] | None = None
+    ) -> Any:
+        """Return the gradients of one worker.
+
+        Args:
+            table: the name of the table.
+            message: a message of the table's edge from the workers.
+            kind: the NamedTuple class of the table.
+
+        Returns:
+            A tuple with one array per block; or a value of the class.
+
+        Raises:
+            RunError: for gradients that do not fit the blocks, for a lost peer, and for
+                a passed deadline.
+
+        Example:
+            g = node.pushed("dense", message, Dense)
+        """
+        values = self.exchange.edges[message.edge].values
+        arrays = join_pieces(message, values, self.tables[table].dtype)
+        if self.modes[table].compensate is not None:
+            target = cast(StreamedTable, self.tables[table])
+            for value, array in zip(values, arrays, strict=True):
+                block = target.block_of_gradient[value.result]
+                flat = array.reshape(-1)
+                flat[...] = self._compensated(table, message, block, 0, flat)
+        return tuple(arrays) if kind is None else fill_tree(kind, arrays)
+
+    def update_from(self, table: str, message: WorkerMessage) -> None:
+        """Update a table by the gradients of one worker, chunk by chunk as they arrive,
+        at the learning rate of the worker's step; or by the mean of the differences of all
+        workers.
+
+        Args:
+            table: the name of the table, which is in host memory.
+            message: a message of the table's edge from the workers.
+
+        Raises:
+            RunError: for gradients that do not fit the blocks, for a lost peer, and for
+                a passed deadline.
+
+        Example:
+            node.update_from("dense", message)
+        """
+        target = cast(StreamedTable, self.tables[table])
+        rate, mode = self._learning_rate(table, message), self.modes[table]
+        values = self.exchange.edges[message.edge].values
+        scale = 1 / len(message.parts)
+        dtype = self.tables[table].dtype
+        with target.update_in_chunks(learning_rate=rate, scale=scale) as update:
+            for index, start, parts in message.chunks(values):
+                block = target.block_of_gradient[values[index].result]
+                parts = [part.astype(dtype, copy=False) for part in parts]
+                if mode.compensate is not None:
+                    (part,) = parts
+                    parts = [self._compensated(table, message, block, start, part)]
+                update.apply(block, start, parts)
+
+    def wait_for_workers(self) -> None:
+        """Wait until the current step of every worker is applied to the tables of this
+        server, or all workers have drained; the hook `serve` applies it."""
+        if self.service is not None:
+            self.is_short = not self.service.wait_for_step(self._step)
 
     def send_and_recv(self, edge: int, *values: Any, back: int) -> tuple[Array, ...]:
         """Send values to a heter worker, and wait for the results of its task.
@@ -464,27 +820,177 @@ class Node(Microbatches):
 
     # The calls of the executor.
 
+    def drain(self, step: int, *, ends: bool = False) -> None:
+        """Send all that this node has computed without lockstep, up to a step; on a
+        server, wait until all workers have done so and all is applied. Then nothing
+        changes until the next step. `ends` says that the step is the last one of the
+        run."""
+        if not self.has_drains:
+            return
+        if self.order.replays:
+            (recorded,) = self.order.next(DRAIN, ALL_EDGES)
+            if recorded != step:
+                raise RunError(
+                    f"the recorded order drains after step {recorded}, not {step}",
+                    hint="replay with the options of the run that was recorded",
+                )
+        self.order.add(DRAIN, ALL_EDGES, step)
+        for communicator in self._ends:
+            communicator.drain(step, ends=ends)
+        self._apply([end.take_rest() for end in self.updates])
+        if self.replicas is not None:
+            self.replicas.agree()
+        if self.service is not None:
+            self.service.drain()
+        if self.newest is not None:
+            self.newest.drain(step)
+        if self.first_workers is not None:
+            self.first_workers.drain()
+
+    @property
+    def has_drains(self) -> bool:
+        """Whether this node does not wait for all others in each step, so that there is
+        something to wait for between steps."""
+        parts = self.service, self.newest, self.first_workers
+        return bool(self.communicators) or any(part is not None for part in parts)
+
+    def joins(self, step: int) -> bool:
+        """Whether this node does a step: with backup workers, not one that is over
+        already. Waits until that is known."""
+        return self.newest is None or self.newest.joins(step)
+
+    def end_step(self) -> None:
+        """End the step, after the hook."""
+        if self.newest is not None:
+            self.newest.push(self._step)
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the last step of this worker has taken its gradients: known once it
+        joins the next step, or has drained."""
+        return self.newest is None or self.newest.is_taken
+
+    def _apply(self, arrived: Sequence[Sequence[WorkerMessage]]) -> None:
+        """Update tables by what has come."""
+        self._arrived = [message for messages in arrived for message in messages]
+        if self._arrived:
+            assert self.serve is not None
+            self.serve(self)
+        self._arrived = []
+
+    @property
+    def staleness(self) -> Counter[int]:
+        """How many gradients were applied with each staleness."""
+        total: Counter[int] = Counter()
+        if self.service is not None:
+            total += Counter(self.service.staleness)
+        for end in self.updates:
+            if isinstance(end, PeerGradients):
+                total += end.staleness
+        return total
+
+    @property
+    def horizon(self) -> int:
+        """The newest step that this node knows all workers to have done."""
+        return min((end.horizon for end in self._ends), default=self._step)
+
+    @property
+    def _ends(self) -> Iterable[WorkerEnd]:
+        """The node's ends of tables without lockstep, each once."""
+        return dict.fromkeys(self.communicators.values())
+
+    def _delta_exchange(self, edge: int) -> DeltaExchange:
+        return cast(DeltaExchange, self.communicators[edge])
+
+    def drains_next(self, step: int) -> bool:
+        """Whether a replayed order has a drain after a step."""
+        return self.order.peek(DRAIN, ALL_EDGES) == [step]
+
+    def resume(self, steps: Mapping[str, int]) -> None:
+        """Continue after the steps that each worker has done."""
+        if self.service is not None:
+            self.service.resume(steps)
+        for communicator in self._ends:
+            communicator.resume(steps)
+
     def enter_step(self, step: int, epoch: int, index: int) -> None:
         """Start training step `step` (from 1), which is batch `index` (from 0) of an
         epoch."""
+        if self.service is not None:
+            assert self.serve is not None
+            self.service.start(partial(self.serve, self))
         self.where = f"step {step}"
         self._step, self._position, self._evaluation = step, (epoch, index), False
+        self._trained = step
         self._batch = 0
         self.count = self.training.batch_size(index)
         self.exchange.new_step()
+        if self.first_workers is not None:
+            self.first_workers.begin(step, self.count)
+        self._apply([end.take(step) for end in self.updates])
 
     def enter_evaluation(self, step: int) -> None:
         """Start the evaluation after a training step."""
         self.where = f"evaluation after step {step}"
-        self._evaluation, self._batch = True, 0
+        self._step, self._evaluation, self._batch = step, True, 0
         self.count = 0
         self.exchange.new_step()
+
+    def discard_sent_back(self) -> None:
+        """Receive what servers have sent for the next step, which there is not."""
+        if self._trained in (0, self.last_step):
+            return
+        for edge in self.exchange.edges.values():
+            if edge.sent_back and self.name in edge.targets:
+                self.exchange.discard(Key(edge.id, self._trained + 1))
 
     def enter_prediction(self) -> None:
         """Start the prediction: `evaluating` are its batches, and it is the second of
         `phases`."""
         self.enter_evaluation(0)
         self.where = "prediction"
+
+    @property
+    def share(self) -> float:
+        """Which part of the rows of the current batch this node computes gradients of."""
+        return self._own_rows / self.count
+
+    @property
+    def _own_rows(self) -> int:
+        """How many rows of the current batch this node computes gradients of."""
+        return self.shard.num_rows(self.count, self.parts)
+
+    def _lacks_rows(self, table: str) -> bool:
+        """Whether this step does not update a table, because it is this worker's own, and
+        the worker has none of the rows of the batch."""
+        return table in self.local_tables and not self._own_rows
+
+    def _learning_rate(self, table: str, message: WorkerMessage | None) -> float:
+        """Return the learning rate of a table: in this step, or for a message of a
+        worker."""
+        if message is None:
+            return self.schedules[table](self._step - 1)
+        rate = self.schedules[table](message.step - 1)
+        if self.modes[table].staleness_scale:
+            rate /= 1 + message.staleness
+        return rate
+
+    def _compensated(
+        self,
+        table: str,
+        message: WorkerMessage,
+        block: int,
+        start: int,
+        gradient: Array,
+    ) -> Array:
+        """Return elements of the gradient of a block, corrected by how the parameters
+        have changed since they were answered."""
+        part = slice(start, start + gradient.size)
+        now = self.tables[table].values()[block].reshape(-1)[part]
+        base = message.base[block].reshape(-1)[part]
+        strength = self.modes[table].compensate
+        assert strength is not None
+        return compensate(gradient, now, base, strength / message.share)
 
     @property
     def _batches(self) -> Batches:

@@ -7,10 +7,10 @@ compiles is what the steps run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,17 @@ from placer.build.plan import Plan
 from placer.channel.protocol import Array, Key
 from placer.config.columns import Column
 from placer.config.digests import Digests
+from placer.config.update_modes import Async
 from placer.memory import aligned
 from placer.readers import Order
 from placer.readers.rows import NO_DIGESTS
+from placer.runtime.program.backup import FirstWorkers
 from placer.runtime.program.exchange import Exchange, local_shape
 from placer.runtime.program.load import Hook
 from placer.runtime.program.node import Node
+from placer.runtime.program.pulled_versions import PulledVersions
+from placer.runtime.program.service import Service
+from placer.runtime.program.worker_messages import WorkerMessage
 from placer.runtime.run.batches import Batches
 from placer.tables.dense import DenseTable
 from placer.tables.protocol import ProgramTable
@@ -33,7 +38,7 @@ from placer.tables.protocol import ProgramTable
 def run_warm_up(
     plan: Plan, node: Node, step: Hook, evaluate: Hook | None = None
 ) -> None:
-    """Run a node's `step` and `evaluate` until everything that they compute is there,
+    """Run a node's `step`, `evaluate` and `serve` until everything that they compute is there,
     with batches of every number of rows that they may have."""
     for size in node.training.sizes:
         running = _dry_node(plan, node, (size,), None)
@@ -43,6 +48,10 @@ def run_warm_up(
         running = _dry_node(plan, node, node.training.sizes[:1], node.evaluating)
         running.enter_evaluation(1)
         evaluate(running)
+    if node.serve is not None:
+        running = _dry_node(plan, node, node.training.sizes[:1], None)
+        running.service = cast(Service, _DryService(running.exchange))
+        node.serve(running)
 
 
 def warm_up_prediction(plan: Plan, node: Node, predict: Hook) -> None:
@@ -74,6 +83,18 @@ def _dry_node(
         node,
         exchange=dry_exchange,
         tables={name: _FrozenTable(table) for name, table in node.tables.items()},
+        communicators={
+            number: cast(PulledVersions, _DryCommunicator(dry_exchange, number))
+            for number in node.communicators
+        },
+        updates=(),
+        service=None,
+        sent_back={},
+        first_workers=cast(FirstWorkers, _DryFirstWorkers(dry_exchange))
+        if node.first_workers is not None
+        else None,
+        newest=None,
+        modes=dict.fromkeys(node.modes, Async()),
         training=batches(rows),
         evaluating=batches(evaluated.sizes) if evaluated else None,
         on_record=lambda recorded, _: _settle(recorded.values()),
@@ -104,11 +125,30 @@ class _ZeroRows:
 class _DryExchange(Exchange):
     """Receives zeros, and sends nothing."""
 
-    def send(self, key: Key, values: Sequence[Any], count: int) -> None:
+    def send(
+        self,
+        key: Key,
+        values: Sequence[Any],
+        count: int,
+        targets: Sequence[str] | None = None,
+    ) -> None:
         _settle(values)
 
-    def receive(self, key: Key, count: int) -> tuple[Array, ...]:
+    def receive(
+        self, key: Key, count: int, sources: Container[str] | None = None
+    ) -> tuple[Array, ...]:
         edge = self.edges[key.edge]
+        if edge.is_flat and edge.values[0].layouts[1] == "F":
+            known = self.range_edge(edge)
+            return tuple(
+                _zeros(value.dtype, (known.local_size(i, self.node),))
+                for i, value in enumerate(edge.values)
+            )
+        if edge.is_flat:
+            return tuple(
+                _zeros(value.dtype, [int(size) for size in value.shape])
+                for value in edge.values
+            )
         return tuple(
             _zeros(
                 value.dtype,
@@ -124,13 +164,83 @@ class _DryExchange(Exchange):
         return _zeros(blocks[0].dtype, shape)
 
 
+@dataclass(slots=True)
+class _DryCommunicator:
+    """Pulls zeros, and pushes nothing."""
+
+    exchange: _DryExchange
+    edge: int
+
+    def pull(self, step: int) -> tuple[Array, ...]:
+        return self.exchange.receive(Key(self.edge, step), 0)
+
+    def push(self, step: int, rows: tuple[int, int], arrays: Sequence[Any]) -> None:
+        _settle(arrays)
+
+    def merge(self, step: int) -> None:
+        """Merge nothing."""
+
+    def push_delta(self, step: int) -> None:
+        """Push nothing."""
+
+
+@dataclass(slots=True)
+class _DryFirstWorkers:
+    """Offers nothing, and gives zeros."""
+
+    exchange: _DryExchange
+
+    def begin(self, step: int, count: int) -> None:
+        """Begin a step."""
+
+    def offer(self, edge: int, values: Sequence[Any]) -> None:
+        _settle(values)
+
+    def sum_of_first(self, edge: int) -> tuple[Array, ...]:
+        return self.exchange.receive(Key(edge, 0), 0)
+
+
+@dataclass(slots=True)
+class _DryService:
+    """Has a message of each kind, with gradients that are zeros, and sends no answer."""
+
+    exchange: Exchange
+
+    def messages(self) -> Iterator[WorkerMessage]:
+        for edge in self.exchange.edges.values():
+            brings = edge.is_push or edge.exchange == "pull_sum"
+            if self.exchange.node in edge.targets and brings:
+                zeros = self.exchange.receive(Key(edge.id, 1), 0)
+                pieces = ((i, 0, each.reshape(-1)) for i, each in enumerate(zeros, 1))
+                yield WorkerMessage(edge.id, edge.sources[0], 1, 1, 1, parts=(pieces,))
+            elif self.exchange.node in edge.sources and edge.exchange is not None:
+                yield WorkerMessage(edge.id, edge.targets[0], 1)
+
+    def answer(self, message: WorkerMessage, values: Sequence[Array]) -> None:
+        _settle(values)
+
+    def add_to_sums(self, message: WorkerMessage) -> None:
+        _settle(part for pieces in message.parts for _, _, part in pieces)
+
+    def send_sum(self, message: WorkerMessage) -> None:
+        pass
+
+
+class _NoUpdate:
+    """An update that changes nothing."""
+
+    def apply(self, block: int, start: int, gradients: Sequence[Array]) -> None:
+        _settle(gradients)
+
+
 class _FrozenTable:
     """A table whose values stay as they are."""
 
     def __init__(self, table: ProgramTable) -> None:
         self._table = table
-        self.name = table.name
-        self.block_of_gradient: dict[str, int] = {}
+        self.name, self.dtype = table.name, table.dtype
+        of_gradient: dict[str, int] = getattr(table, "block_of_gradient", {})
+        self.block_of_gradient = of_gradient
 
     def values(self) -> tuple[Any, ...]:
         return self._table.values()
@@ -143,8 +253,8 @@ class _FrozenTable:
     @contextmanager
     def update_in_chunks(
         self, *, learning_rate: float, scale: Any = None
-    ) -> Iterator[None]:
-        yield
+    ) -> Iterator[_NoUpdate]:
+        yield _NoUpdate()
 
     def compute_directions(
         self, gradients: Sequence[Any], *, scale: Any = None

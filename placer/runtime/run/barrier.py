@@ -40,6 +40,18 @@ STOPPED = -21
 """The edge of the barrier after the step after which all nodes stop."""
 EVENTS = -22
 """The edge of events that go to the launcher by the control node."""
+DRAINED, AHEAD = -23, -24
+"""The edges of barriers without lockstep: after a drain, and of the metrics of steps that
+not all workers have done."""
+COMPUTED, NEWEST, FIRST = -28, -29, -30
+"""The edges of backup workers: what a worker tells a server, the answers, and which
+workers a step takes."""
+CLOCKS, CLOCK, TIMELINE = -25, -26, -27
+"""The edges of timelines: which nodes share a clock, the times of nodes, and their
+slices."""
+
+REPLICAS = -31
+"""The edge of the parameters that all workers take from the first one at a drain."""
 
 
 def barrier(
@@ -82,7 +94,7 @@ def barrier(
     send_json(channel, plan.control, Key(at, 0), report)
     all_reports: list[Any] = receive_json(channel, plan.control, Key(GO, at), list)
     if len(all_reports) != len(names):
-        raise _version_error(plan.control)
+        raise version_error(plan.control)
     return all_reports
 
 
@@ -93,10 +105,11 @@ def receive_json(channel: Channel, source: str, key: Key, kind: type[T]) -> T:
         return msgspec.convert(json.loads(arrays[0].tobytes()), kind)
     # msgspec's errors are ValueErrors too.
     except (IndexError, ValueError, RecursionError) as error:
-        raise _version_error(source) from error
+        raise version_error(source) from error
 
 
-def _version_error(source: str) -> RunError:
+def version_error(source: str) -> RunError:
+    """Return the error about a message of a node that no node of this version sends."""
     return RunError(
         f"{source} sent a message that this version of placer does not send",
         hint="run the same version of placer on every node",

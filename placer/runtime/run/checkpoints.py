@@ -35,6 +35,7 @@ from placer.checkpoint.folder import (
     set_best,
 )
 from placer.checkpoint.manifest import (
+    OLD,
     VERSION,
     Manifest,
     Progress,
@@ -52,6 +53,7 @@ from placer.checkpoint.writing import (
 )
 from placer.config.optimizers import VALUES
 from placer.errors import CheckpointError
+from placer.runtime.program.local_values import LocalValues
 from placer.runtime.run.barrier import (
     FILE_PART,
     STORED,
@@ -65,6 +67,7 @@ from placer.runtime.run.events import CheckpointSaved, NodeWarning
 from placer.runtime.run.start_facts import StartFacts
 from placer.runtime.run.state import Execution
 from placer.runtime.run.stored_blocks import (
+    array_of,
     file_of,
     held_blocks,
     holders,
@@ -107,6 +110,7 @@ class Checkpoints:
     Args:
         execution: the node's run.
         tables: the tables of the node, by name.
+        local: values of a worker's own, by the name of their table.
         facts: what the manifests have from the start of the run.
         before_commit: called before a manifest is written.
 
@@ -123,6 +127,7 @@ class Checkpoints:
         self,
         execution: Execution,
         tables: Mapping[str, BlockTable],
+        local: Mapping[str, LocalValues],
         facts: StartFacts,
         before_commit: Callable[[], None],
     ) -> None:
@@ -134,6 +139,7 @@ class Checkpoints:
         self.problem = ""
         self.seconds = 0.0
         self._execution, self._tables, self._facts = execution, tables, facts
+        self._local = local
         self._held = held_blocks(execution.plan, execution.me.name)
         self._queue: queue.Queue[_Job | None] = queue.Queue()
         self._idle = threading.Semaphore(1)
@@ -209,6 +215,8 @@ class Checkpoints:
             name: self._tables[name].snapshot(blocks, self._reuse.get(name))
             for name, blocks in self._held.items()
         }
+        for name, local in self._local.items():
+            snapshots[name][OLD] = tuple(old.copy() for old in local.old)
         if self._sees_folder:  # else the channel may still have to send them
             self._reuse = {n: s for n, s in snapshots.items() if _is_in_memory(s)}
         updates = {name: self._tables[name].updates for name in self._held}
@@ -294,11 +302,14 @@ class Checkpoints:
         execution, updates = self._execution, dict(job.updates)
         try:
             tensors: dict[str, Any] = {}
-            for table, snapshot in job.snapshots.items():
-                for array, values in snapshot.items():
-                    for index, value in zip(self._held[table], values, strict=True):
-                        block = self._tables[table].blocks[index].name
-                        name = block if array == VALUES else f"{block}/{array}"
+            for table in execution.me.tables:
+                for array, values in job.snapshots.get(table.name, {}).items():
+                    for index, value in zip(
+                        self._held[table.name], values, strict=True
+                    ):
+                        name = table.blocks[index].name
+                        if array != VALUES:
+                            name += f"/{array_of(table, array)}"
                         tensors[name] = np.asarray(value)
             if not tensors:
                 return Report(), ()

@@ -14,6 +14,10 @@ step, waiting for a node that has already been stopped. A stopped node waits in 
 channel, which continues to acknowledge messages. Otherwise messages of other nodes for
 the next step could use up the credit and block the control node's message.
 
+Without lockstep a node needs no step of another one, or none of its last ones. Then each
+node acts after the last step that it has begun, if that suffices for the others, or once
+all workers have drained.
+
 Such a round can be repeated; the messages of round k have the number k in their keys. A
 step of a run without rounds costs one uncontended lock.
 """
@@ -47,11 +51,18 @@ class CommonStep:
 
     It must be created before any node starts a step, so that no question is missed.
 
+    Args:
+        plan: the plan.
+        channel: the node's channel.
+        max_lead: how many steps a node can have begun that another one has not: 0 in
+            lockstep, infinity if no node waits for another one.
+
     Attributes:
         first: the first step of the run; set it before the first `next_action`.
     """
 
-    def __init__(self, plan: Plan, channel: Channel) -> None:
+    def __init__(self, plan: Plan, channel: Channel, *, max_lead: float = 0) -> None:
+        self._max_lead = max_lead
         self._channel = channel
         self._control = plan.control
         self._is_control = channel.node == plan.control
@@ -71,13 +82,14 @@ class CommonStep:
         else:
             channel.listen(ASK, self._on_ask)
 
-    def next_action(self, done: int) -> Action:
+    def next_action(self, done: int, *, drained: bool = False) -> Action:
         """Return what to do after step `done`, before the next step; call it again
         after that.
 
-        With NONE the next step has begun. If there is a round, this waits for the
-        common step. Raises `Aborted` once the run has failed, and RunError for a passed
-        deadline.
+        With NONE the next step has begun, unless all workers have `drained`: then no
+        step begins, and a round has no other step to wait for. If there is a round,
+        this waits for the common step. Raises `Aborted` once the run has failed, and
+        RunError for a passed deadline.
         """
         # Under the lock, a step is either begun before the question is answered, and
         # part of the answer, or it is not begun.
@@ -85,14 +97,16 @@ class CommonStep:
             self._is_running = True
             self._start_if_requested()
             if self._asked == self._handled:
-                self._begun = done + 1
+                if not drained:
+                    self._begun = done + 1
                 return Action.NONE
         if self._decided is None:
             self._decided = self._wait_for_decision()
         step, action = self._decided
+        step = int(max(self.first, self._begun, step - self._max_lead))
         assert done <= step, (done, step)
         with self._lock:
-            if done < step:
+            if done < step and not drained:
                 self._begun = done + 1
                 return Action.NONE
             self._decided = None

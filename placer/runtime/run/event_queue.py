@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from placer.errors import RunError
-from placer.runtime.run.events import Event, State, write_event
+from placer.runtime.run.events import Event, NodeWarning, State, write_event
 
 MAX_PENDING: Final = 1024
 """The most events that may wait to be written; then the caller waits."""
@@ -25,7 +25,8 @@ class EventQueue:
     """Writes the lines of events in order, in a thread of its own.
 
     A reader that is slow does not delay the node: of the states of a node in the queue
-    only the newest is kept, and other events are queued.
+    only the newest is kept, and other events are queued. The thread of the channel,
+    which must not wait, reports states and warnings: these always find room.
 
     Args:
         write: writes a line, and waits for a reader that is slow. It raises OSError or
@@ -62,7 +63,7 @@ class EventQueue:
                 self._pending = deque(
                     each for each in self._pending if not _is_state_of(event, each[0])
                 )
-            else:
+            elif not isinstance(event, NodeWarning):
                 self._changed.wait_for(
                     lambda: len(self._pending) < MAX_PENDING or not self._open
                 )

@@ -69,8 +69,6 @@ class EventRelay:
     """Reports the events of all other nodes on the control node, from `begin`, once it
     has joined, until `close`.
 
-    It must be created before the channel joins, so that no event is missed.
-
     Args:
         channel: the control node's channel.
         report: receives the events.

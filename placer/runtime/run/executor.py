@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 
+from placer.build.plan import NodePlan, Plan
 from placer.checkpoint.manifest import Progress
 from placer.errors import RunError
 from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.stream import MetricsStream
-from placer.runtime.program.devices import Devices, in_precision, open_devices
+from placer.runtime.program.devices import (
+    Devices,
+    in_another_thread,
+    in_precision,
+    open_devices,
+)
 from placer.runtime.program.exchange import Exchange
 from placer.runtime.program.load import Hook, Hooks
+from placer.runtime.program.local_values import LocalValues
 from placer.runtime.program.nans import NanCheck
 from placer.runtime.program.node import Node
+from placer.runtime.program.sent_back import find_sent_back
 from placer.runtime.program.warm_up import run_warm_up
 from placer.runtime.run.barrier import DONE, READY, barrier
 from placer.runtime.run.checkpoints import Checkpoints
@@ -39,6 +49,16 @@ from placer.runtime.run.start_facts import gather_facts
 from placer.runtime.run.state import Execution
 from placer.runtime.run.tables import make_tables
 from placer.runtime.run.training import Training, count_steps, make_watches
+from placer.runtime.run.without_lockstep import (
+    open_backup,
+    open_communicators,
+    open_order,
+    open_replicas,
+    open_service,
+    updates_of,
+)
+from placer.runtime.timeline.recording import Recording
+from placer.runtime.timeline.traced_node import TracedNode
 from placer.tables.block_table import BlockTable
 from placer.tables.learning_rate import build_schedule
 
@@ -53,6 +73,9 @@ def execute(execution: Execution, hooks: Hooks) -> Result | None:
     Returns:
         The result of the run on the control node, None on the others.
     """
+    if execution.options.trace is not None:
+        execution.recording = recording = Recording(execution)
+        hooks = recording.traced_hooks(hooks)
     with ExitStack() as contexts:
         training, progress = _start(execution, hooks, contexts)
         with training.metrics:
@@ -81,7 +104,7 @@ def _start(
     execution.report_state(CONNECTING)
     channel.join()
     execution.on_joined()
-    node, tables = _make_node(execution, metrics, devices)
+    node, tables, local = _make_node(execution, metrics, devices, hooks, contexts)
     execution.node = node
     execution.report_state(COMPARING)
     digests = run_handshake(execution, node)
@@ -91,12 +114,13 @@ def _start(
         facts = gather_facts(execution, devices, batches, digests)
         if options.resume is not None:
             execution.report_state(LOADING)
-            progress = resume(execution, tables, facts, count_steps(execution, node))
+            total = count_steps(execution, node)
+            progress = resume(execution, tables, local, facts, total)
             if progress is not None:
                 watches.restore(progress)
         if execution.checkpointing is not None:
             checkpoints = contexts.enter_context(
-                Checkpoints(execution, tables, facts, history.sync)
+                Checkpoints(execution, tables, local, facts, history.sync)
             )
     history.open(progress)
     step, evaluate = hooks.step, hooks.evaluate
@@ -107,6 +131,8 @@ def _start(
     else:
         run_warm_up(plan, node, step, evaluate)
     node.where = ""
+    if execution.recording is not None:
+        execution.recording.begin()
     execution.report_state(PREPARED)
     barrier(plan, channel, {}, READY)
     return Training(
@@ -132,11 +158,17 @@ def _finish(training: Training) -> Result | None:
     if options.save_params is not None:
         execution.report_state(SAVING)
         parameters = gather_parameters(plan, channel, training.node.tables)
+    recording = execution.recording
+    if recording is not None:
+        recording.end()
+    replicas = training.node.replicas
     waited = checkpoints.seconds if checkpoints is not None else 0.0
     own = {
         "bytes_sent": channel.bytes_sent,
         "checkpoint_seconds": waited,
         "streams": channel.streams(),
+        "staleness": training.node.staleness,
+        "divergence": replicas.divergence if replicas is not None else None,
     }
     execution.on_last_barrier()
     reports = barrier(plan, channel, own, DONE)
@@ -150,6 +182,7 @@ def _finish(training: Training) -> Result | None:
         save(options.save_params, parameters)
     history = training.history
     history.close()
+    shares = recording.write() if recording is not None else {}
     if checkpoints is not None and checkpoints.problem:
         file = options.save_params
         saved = f"; the parameters are in {file}" if file is not None else ""
@@ -172,29 +205,64 @@ def _finish(training: Training) -> Result | None:
             node.name: report["streams"]
             for node, report in zip(plan.nodes, reports, strict=True)
         },
+        staleness=_add_staleness(report["staleness"] for report in reports),
+        divergence=max(
+            (each["divergence"] for each in reports if each["divergence"] is not None),
+            default=None,
+        ),
+        untrained_rows=history.untrained_rows,
+        shares=shares,
     )
     execution.report(result)
     execution.report_state("done")
     return result
 
 
+def _add_staleness(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[int] = Counter()
+    for report in reports:
+        total.update({int(key): count for key, count in report.items()})
+    return {str(key): total[key] for key in sorted(total)}
+
+
 def _make_node(
-    execution: Execution, metrics: MetricsStream, devices: Devices
-) -> tuple[Node, dict[str, BlockTable]]:
+    execution: Execution,
+    metrics: MetricsStream,
+    devices: Devices,
+    hooks: Hooks,
+    contexts: ExitStack,
+) -> tuple[Node, dict[str, BlockTable], dict[str, LocalValues]]:
     """Create everything that a program needs, except for what the handshake decides;
-    return the node, and its tables by name."""
+    return the node, its tables by name, and values of a worker's own by table."""
     plan, me = execution.plan, execution.me
     execution.report_state(INITIALIZING)
     tables = make_tables(execution, devices)
+    local = {
+        table.name: LocalValues(tables[table.name])
+        for table in me.tables
+        if table.local
+    }
     execution.report_state(READING)
     training = open_batches(execution, plan.train, lambda node: node.step)
     evaluating = None
     if (data := plan.evaluation) is not None:
         evaluating = open_batches(execution, data, lambda node: node.evaluation)
+    channel = execution.channel
+    kind: Callable[..., Node] = Node
+    if (recording := execution.recording) is not None:
+        channel = recording.traced_channel()
+        kind = partial(TracedNode, recorder=recording.recorder)
+    order = open_order(plan, me, execution.options, contexts)
+    communicators = open_communicators(plan, me, channel, order, local, contexts)
+    service, serve = open_service(plan, me, channel, order), hooks.serve
+    if service is not None and serve is not None:
+        serve = _in_service_thread(serve, plan, me, devices)
     edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
-    node = Node(
+    exchange = Exchange(me.name, channel, edges, plan.workers)
+    first_workers, newest = open_backup(plan, me, exchange, order)
+    node = kind(
         me.name,
-        Exchange(me.name, execution.channel, edges, plan.workers),
+        exchange,
         tables,
         {table.name: build_schedule(table.learning_rate) for table in me.tables},
         training,
@@ -202,10 +270,32 @@ def _make_node(
         (me.step, me.evaluation),
         metrics.record,
         devices,
+        shard=plan.pushed_rows(me.name),
+        communicators=communicators,
+        updates=updates_of(communicators),
+        replicas=open_replicas(plan, me, channel, tables),
+        service=service,
+        first_workers=first_workers,
+        newest=newest,
+        local_tables=frozenset(local),
+        modes={table.name: table.mode for table in me.tables if table.mode is not None},
+        serve=serve,
+        order=order,
+        sent_back=find_sent_back(plan.step_edges, me),
         parts=plan.microbatches,
         turns=me.turns,
     )
-    return node, tables
+    return node, tables, local
+
+
+def _in_service_thread(serve: Hook, plan: Plan, me: NodePlan, devices: Devices) -> Hook:
+    """Return a hook `serve` that runs in a thread of its own."""
+
+    def serve_in_thread(node: Node) -> None:
+        with in_another_thread(plan, me, devices):
+            serve(node)
+
+    return serve_in_thread
 
 
 def _with_nan_check(execution: Execution, node: Node, step: Hook) -> Hook:

@@ -45,6 +45,8 @@ def run_handshake(
         "--checkpoint-every": options.checkpoint_every or "",
         "--resume": options.resume is not None,
         "--partial": options.partial,
+        "--trace": options.trace is not None,
+        "--trace-steps": options.trace_steps or "",
     }
     common = agree(plan, channel, facts)
     node.training = training.with_rows(common["training rows"])

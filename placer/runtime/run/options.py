@@ -20,6 +20,7 @@ from placer.channel.transport import CHOICES
 from placer.config.checkpoint import DEFAULT_KEEP, Interval
 from placer.config.checkpoint import FORM as INTERVAL_FORM
 from placer.errors import PlacerError, did_you_mean
+from placer.runtime.timeline.window import DEFAULT_STEPS, FORM, parse_window
 
 MAX_WAIT = 1e9
 """The largest timeout, in seconds: about thirty years, which every clock can count."""
@@ -257,6 +258,35 @@ class Options:
         "Do not encrypt connections between machines, on a network that does so itself. "
         "Each connection is still authenticated with the key when it begins.",
         for_threads=False,
+    )
+    record_order: Path | None = _option(
+        None,
+        _RUN,
+        "Record the order of messages without lockstep in DIR, a file for each node.",
+        metavar="DIR",
+        file="folder",
+    )
+    replay_order: Path | None = _option(
+        None,
+        _RUN,
+        "Run in the order that --record-order has recorded in DIR: the same bits.",
+        metavar="DIR",
+        file="read",
+    )
+    trace: Path | None = _option(
+        None,
+        _RUN,
+        "Write what each node does when to FILE, as a trace for Perfetto: see "
+        "docs/tracing.md.",
+        file="written",
+    )
+    trace_steps: str | None = _option(
+        None,
+        _RUN,
+        "With --trace: the steps to trace, such as 10:30. By default the first "
+        f"{DEFAULT_STEPS} of the run.",
+        metavar=FORM,
+        parse=parse_window,
     )
     emulate: bool = _option(
         False, _RUN, "Use CPU devices in place of all accelerators."

@@ -50,6 +50,7 @@ from placer.runtime.run.prediction import predict
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.result import Outcome
 from placer.runtime.run.state import Execution
+from placer.runtime.timeline.recording import timeline_kept
 
 STATE_INTERVAL = 0.5
 """Seconds between two reports of a node's state."""
@@ -193,6 +194,7 @@ def run(
                 printed = report_output(lambda line: report(Output(node, line)))
                 contexts.enter_context(printed)
                 contexts.enter_context(_states_reported(execution))
+            contexts.enter_context(timeline_kept(execution))
             contexts.enter_context(root_cause_reported(execution))
             execution.report_state()
             trim_caches()

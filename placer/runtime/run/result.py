@@ -34,6 +34,17 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             the node that has waited longest.
         streams: how the messages of each node went to its peers: "shared memory", "unix
             socket", "tls", "tcp", or "thread".
+        staleness: how many times gradients were applied with each staleness: so many
+            steps of other workers were applied to the table since the worker got the
+            parameters. Empty if all nodes go in lockstep.
+        divergence: if workers update by themselves, the largest absolute difference that
+            there was between a parameter of a worker and that of the first one when it
+            took that, before an evaluation, a checkpoint or the end; else None.
+        untrained_rows: how many rows of the steps of this run were not trained, because
+            these did not wait for their workers: with `update: {sync: {backup: 1}}`.
+        shares: with `--trace`, for each node which part of the time of the traced steps
+            it has taken to compute, send, receive, update, read and copy, and to wait;
+            `step` is the rest.
         warnings: messages about processes that failed after the run had this result.
         history: for each step a dict with `step`, `epoch`, `seconds` since the first
             step began, `metrics` and, after an evaluation, `eval`, as `--history`
@@ -53,6 +64,10 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     warnings: tuple[str, ...] = ()
     checkpoint_seconds: float = 0.0
     streams: dict[str, dict[str, str]] = {}
+    staleness: dict[str, int] = {}
+    divergence: float | None = None
+    untrained_rows: int = 0
+    shares: dict[str, dict[str, float]] = {}
 
     def __repr__(self) -> str:
         sent = sum(self.bytes_sent.values()) / 1e6

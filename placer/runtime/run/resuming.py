@@ -17,12 +17,14 @@ import numpy as np
 from placer.build.plan import NodePlan, Plan, Table
 from placer.channel.protocol import Array, Channel, Key
 from placer.checkpoint.choice import candidates, is_checkpoint, is_first_start
-from placer.checkpoint.manifest import FILE, Manifest, Progress
+from placer.checkpoint.manifest import FILE, OLD, Manifest, Progress
 from placer.checkpoint.reading import Checkpoint, Wanted
 from placer.config import optimizers
 from placer.config.optimizers import VALUES
 from placer.config.slicing import Block
+from placer.config.update_modes import Geo
 from placer.errors import CheckpointError, DataError
+from placer.runtime.program.local_values import LocalValues
 from placer.runtime.run.barrier import (
     RANGE_PART,
     RANGES,
@@ -42,7 +44,7 @@ from placer.runtime.run.same_model import (
 )
 from placer.runtime.run.start_facts import StartFacts
 from placer.runtime.run.state import Execution
-from placer.runtime.run.stored_blocks import slots_of
+from placer.runtime.run.stored_blocks import array_of, slots_of
 from placer.tables.block_table import BlockTable
 
 NOT_KEPT: Final = "this run saves no checkpoints; --checkpoint DIR saves them"
@@ -63,6 +65,7 @@ class Choice(msgspec.Struct, frozen=True):
 def resume(
     execution: Execution,
     tables: Mapping[str, BlockTable],
+    local: Mapping[str, LocalValues],
     facts: StartFacts,
     total_steps: int,
 ) -> Progress | None:
@@ -74,6 +77,7 @@ def resume(
     Args:
         execution: the node's run.
         tables: the node's tables, by name.
+        local: values of a worker's own, by the name of their table.
         facts: the facts of this run, to compare with those of the checkpoint.
         total_steps: the number of the last step of this run.
 
@@ -110,7 +114,7 @@ def resume(
             return None
         progress, problem = None, ""
         try:
-            progress = _load(execution, tables, choice, checkpoint)
+            progress = _load(execution, tables, local, choice, checkpoint)
         except CheckpointError as error:
             problem = error.message
         problem = _first_problem(plan, barrier(plan, channel, {"": problem}, RESUME))
@@ -155,18 +159,20 @@ class Contents(msgspec.Struct, frozen=True):
     Attributes:
         progress: the position of the run.
         arrays: the arrays that the checkpoint has, in the order in which they are read:
-            the table, VALUES or the name of a slot, and the number of the block.
+            the table, the name of the array in the checkpoint, the number of the block,
+            and the worker whose own array it is, if it is one.
         updates: the number of updates of each block, by table.
     """
 
     progress: Progress
-    arrays: tuple[tuple[str, str, int], ...]
+    arrays: tuple[tuple[str, str, int, str], ...]
     updates: dict[str, tuple[int, ...]]
 
 
 def _load(
     execution: Execution,
     tables: Mapping[str, BlockTable],
+    local: Mapping[str, LocalValues],
     choice: Choice,
     checkpoint: Checkpoint | None,
 ) -> Progress:
@@ -187,11 +193,11 @@ def _load(
         raise problem
     if checkpoint is None:
         contents = receive_json(channel, plan.control, Key(RANGES, 0), Contents)
-        loaded = _Loaded(tables, contents)
+        loaded = _Loaded(execution.me, tables, local, contents)
         loaded.receive(channel, plan.control)
     else:
-        contents = _contents(execution.me, checkpoint.manifest)
-        loaded = _Loaded(tables, contents)
+        contents = _contents(plan, execution.me, checkpoint.manifest)
+        loaded = _Loaded(execution.me, tables, local, contents)
         try:
             loaded.read(checkpoint)
         except CheckpointError as error:
@@ -200,7 +206,7 @@ def _load(
         assert checkpoint is not None
         for node, each in zip(plan.nodes, reports, strict=True):
             if each["remote"]:
-                _serve(channel, node, checkpoint)
+                _serve(plan, channel, node, checkpoint)
     if problem is not None:
         raise problem
     loaded.store()
@@ -215,9 +221,16 @@ def _sees(choice: Choice) -> bool:
         return False
 
 
-def _contents(node: NodePlan, manifest: Manifest) -> Contents:
-    """Return what a node loads from a checkpoint."""
-    arrays: list[tuple[str, str, int]] = []
+def _contents(plan: Plan, node: NodePlan, manifest: Manifest) -> Contents:
+    """Return what a node loads from a checkpoint.
+
+    A worker's own values are those that it had, if the checkpoint is of the same workers;
+    otherwise they are those of the servers, with the slots of the first worker.
+    """
+    own_workers = {
+        each.name for each in plan.nodes if any(table.local for table in each.tables)
+    }
+    arrays: list[tuple[str, str, int, str]] = []
     updates: dict[str, tuple[int, ...]] = {}
     for table in node.tables:
         slots = slots_of(table)
@@ -226,10 +239,20 @@ def _contents(node: NodePlan, manifest: Manifest) -> Contents:
             stored = manifest.parameters.get(block.parameter)
             if stored is None:
                 continue
-            arrays.append((table.name, VALUES, index))
-            if (stored.rule, stored.slots) == (table.rule, slots):
-                arrays += [(table.name, slot, index) for slot in slots]
-                counts[index] = stored.updates
+            count, worker, names = stored.updates, "", [VALUES]
+            rule = stored.rule, stored.slots
+            if isinstance(table.mode, Geo):
+                outer = stored.outer
+                rule = (None, ()) if outer is None else (outer.rule, outer.slots)
+                count = 0 if outer is None else outer.updates
+            elif table.local and stored.local.keys() == own_workers:
+                worker = node.name
+                count = stored.local[worker].updates
+                names.append(OLD)
+            if rule == (table.rule, slots):
+                names += [array_of(table, slot) for slot in slots]
+                counts[index] = count
+            arrays += [(table.name, name, index, worker) for name in names]
         updates[table.name] = tuple(counts)
     return Contents(manifest.progress, tuple(arrays), updates)
 
@@ -237,22 +260,33 @@ def _contents(node: NodePlan, manifest: Manifest) -> Contents:
 class _Loaded:
     """The arrays of a checkpoint for the tables of a node, flat."""
 
-    def __init__(self, tables: Mapping[str, BlockTable], contents: Contents) -> None:
-        self._tables, self._contents = tables, contents
+    def __init__(
+        self,
+        me: NodePlan,
+        tables: Mapping[str, BlockTable],
+        local: Mapping[str, LocalValues],
+        contents: Contents,
+    ) -> None:
+        self._me, self._tables, self._local = me, tables, local
+        self._contents = contents
         self._arrays = {
             (name, array, index): np.empty(
                 tables[name].blocks[index].numel, tables[name].dtype
             )
-            for name, array, index in contents.arrays
+            for name, array, index, _ in contents.arrays
         }
 
     def read(self, checkpoint: Checkpoint) -> None:
         """Read the arrays from the files of the checkpoint."""
         checkpoint.read([
             wanted
-            for (name, array, index), out in self._arrays.items()
+            for name, array, index, worker in self._contents.arrays
             for wanted in _wanted(
-                checkpoint, self._tables[name].blocks[index], array, out
+                checkpoint,
+                self._tables[name].blocks[index],
+                array,
+                worker,
+                self._arrays[name, array, index],
             )
         ])  # fmt: skip
 
@@ -270,62 +304,73 @@ class _Loaded:
 
     def store(self) -> None:
         """Load the tables. What the checkpoint does not have keeps its value."""
-        for name, table in self._tables.items():
+        for planned in self._me.tables:
+            name, table = planned.name, self._tables[planned.name]
             now: dict[str, list[Array]] = {}
             initial = None
             for array in (VALUES, *optimizers.slots(table.rule, table.hyper)):
                 now[array] = []
+                stored = array if array == VALUES else array_of(planned, array)
                 for index, block in enumerate(table.blocks):
-                    loaded = self._arrays.pop((name, array, index), None)
+                    loaded = self._arrays.pop((name, stored, index), None)
                     if loaded is None:
                         initial = initial or {VALUES: table.values(), **table.slots()}
                         loaded = np.array(initial[array][index])
                     now[array].append(loaded.reshape(block.shape))
-            table.load(now.pop(VALUES))
+            values = now.pop(VALUES)
+            table.load(values)
             table.load_slots(now)
             table.load_updates(self._contents.updates[name])
+            if name in self._local:
+                old = [
+                    self._arrays.pop((name, OLD, index), value)
+                    for index, value in enumerate(values)
+                ]
+                self._local[name].load_old(old)
 
 
 def _wanted(
-    checkpoint: Checkpoint, block: Block, array: str, out: Array
+    checkpoint: Checkpoint, block: Block, array: str, worker: str, out: Array
 ) -> Iterator[Wanted]:
     view = out.view(np.uint8).data
-    return checkpoint.wanted(block.parameter, array, block.start, view)
+    return checkpoint.wanted(block.parameter, array, block.start, view, worker)
 
 
-def _serve(channel: Channel, node: NodePlan, checkpoint: Checkpoint) -> None:
+def _serve(
+    plan: Plan, channel: Channel, node: NodePlan, checkpoint: Checkpoint
+) -> None:
     """Send a node what it loads from a checkpoint that it does not see. A message
     without arrays says that the checkpoint cannot be read."""
-    contents = _contents(node, checkpoint.manifest)
+    contents = _contents(plan, node, checkpoint.manifest)
     tables = {table.name: table for table in node.tables}
     send_json(channel, node.name, Key(RANGES, 0), msgspec.to_builtins(contents))
     for group in _groups(contents, tables, checkpoint.manifest):
         try:
             checkpoint.read([
                 wanted
-                for block, array, out in group
-                for wanted in _wanted(checkpoint, block, array, out)
+                for block, array, worker, out in group
+                for wanted in _wanted(checkpoint, block, array, worker, out)
             ])  # fmt: skip
         except CheckpointError:
             channel.send(node.name, Key(RANGE_PART, 0), [])
             return
-        for _, _, out in group:
+        for *_, out in group:
             view = out.view(np.uint8).data
             send_parts(channel, node.name, Key(RANGE_PART, 0), [view])
 
 
 def _groups(
     contents: Contents, tables: Mapping[str, Table], manifest: Manifest
-) -> Iterator[list[tuple[Block, str, Array]]]:
-    """Yield blocks, the names of their arrays, and empty arrays for them, in the order
+) -> Iterator[list[tuple[Block, str, str, Array]]]:
+    """Yield blocks, their arrays and workers, and empty arrays for them, in the order
     of the contents: as many at a time as are read together, so that a chunk of a file
     with many small arrays is read once."""
-    group: list[tuple[Block, str, Array]] = []
+    group: list[tuple[Block, str, str, Array]] = []
     nbytes = 0
-    for name, array, index in contents.arrays:
+    for name, array, index, worker in contents.arrays:
         block = tables[name].blocks[index]
         out = np.empty(block.numel, manifest.parameters[block.parameter].dtype)
-        group.append((block, array, out))
+        group.append((block, array, worker, out))
         nbytes += out.nbytes
         if nbytes >= SERVED_BYTES:
             yield group

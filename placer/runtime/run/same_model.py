@@ -7,11 +7,12 @@ from typing import Final
 
 from placer.build.plan import Plan
 from placer.checkpoint.manifest import Machine, Manifest, StoredData
+from placer.config.update_modes import Geo
 from placer.errors import CheckpointError, did_you_mean
 from placer.readers import Digests
 from placer.runtime.run.events import NodeWarning, Report
 from placer.runtime.run.start_facts import StartFacts
-from placer.runtime.run.stored_blocks import slots_of
+from placer.runtime.run.stored_blocks import holding_table, slots_of, training_table
 
 OTHER_PLACEMENT: Final = "another placement, model or gradient accumulation"
 _SHOWN = 8
@@ -20,14 +21,21 @@ _SHOWN = 8
 
 def rules_of(plan: Plan) -> dict[str, tuple[str | None, tuple[str, ...]]]:
     """Return the rule and the slots of each parameter of a plan."""
-    tables = {
-        (node.name, each.name): each for node in plan.nodes for each in node.tables
-    }
     rules = {}
     for parameter in plan.parameters:
-        node, table, _ = parameter.holders[0]
-        planned = tables[node, table]
+        planned = training_table(plan, parameter)
         rules[parameter.name] = planned.rule, slots_of(planned)
+    return rules
+
+
+def _outer_rules(plan: Plan) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return the rule and the slots of the servers, of each parameter that workers train
+    by themselves."""
+    rules = {}
+    for parameter in plan.parameters:
+        planned = holding_table(plan, parameter)
+        if isinstance(planned.mode, Geo) and planned.rule is not None:
+            rules[parameter.name] = planned.rule, slots_of(planned)
     return rules
 
 
@@ -39,7 +47,7 @@ def check_same_model(
     With `partial`, parameters and optimizer states may be missing, and a warning lists
     them. A parameter of another shape or dtype is always an error.
     """
-    rules = rules_of(plan)
+    rules, outer_rules = rules_of(plan), _outer_rules(plan)
     missing, changed, without_state = [], [], []
     for parameter in plan.parameters:
         stored = manifest.parameters.get(parameter.name)
@@ -54,6 +62,10 @@ def check_same_model(
         rule, slots = rules[parameter.name]
         if slots and (stored.rule, stored.slots) != (rule, slots):
             without_state.append(f"{parameter.name} ({stored.rule}, not {rule})")
+        rule, slots = outer_rules.get(parameter.name, (None, ()))
+        outer = stored.outer
+        if slots and (outer is None or (outer.rule, outer.slots) != (rule, slots)):
+            without_state.append(f"{parameter.name} (outer {rule})")
     extra = sorted(manifest.parameters.keys() - {each.name for each in plan.parameters})
     shown = len(rules) + len(extra) if partial else _SHOWN
     parts = [
@@ -168,6 +180,9 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
     if manifest.placement != facts.placement:
         return [OTHER_PLACEMENT]
     found = []
+    modes = (table.mode for node in plan.nodes for table in node.tables)
+    if any(mode is not None and not mode.in_rounds for mode in modes):
+        found.append("workers do not go in lockstep")
     if manifest.computation != facts.computation:
         found.append("another program, module or optimizer")
     if not _is_compared_whole(manifest.train, facts.train):

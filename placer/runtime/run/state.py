@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from placer.build.plan import NodePlan, Plan
 from placer.channel.protocol import Channel
@@ -17,6 +18,9 @@ from placer.runtime.run.checkpoint_settings import (
 from placer.runtime.run.common_step import CommonStep
 from placer.runtime.run.events import IMPORTING, READING, Report, State
 from placer.runtime.run.options import Options
+
+if TYPE_CHECKING:
+    from placer.runtime.timeline.recording import Recording
 
 
 @dataclass(slots=True)
@@ -57,6 +61,7 @@ class Execution:
         rows_read: the number of rows that the current source has read.
         node: the node as its program sees it, once it exists.
         timing: the duration of the steps.
+        recording: the node's part in the timeline of the run, if there is one.
         state_lock: held while a state is reported.
         start_file: the file that says from which parameters the tables have started:
             that of `--init-params`, or the manifest of a checkpoint, which has the
@@ -80,6 +85,7 @@ class Execution:
     rows_read: int = 0
     node: Node | None = None
     timing: Timing = field(default_factory=Timing)
+    recording: Recording | None = None
     state_lock: threading.Lock = field(default_factory=threading.Lock)
     start_file: Path | None = None
     checkpointing: CheckpointSettings | None = field(init=False)
@@ -87,7 +93,9 @@ class Execution:
 
     def __post_init__(self) -> None:
         self.checkpointing = checkpoint_settings(self.plan, self.folder, self.options)
-        self.common_step = CommonStep(self.plan, self.channel)
+        self.common_step = CommonStep(
+            self.plan, self.channel, max_lead=self.plan.max_lead
+        )
 
     @property
     def keeps_digests(self) -> bool:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from placer.build.plan import Plan, Table
-from placer.checkpoint.manifest import StoredBlock, StoredParameter
+from placer.build.plan import Parameter, Plan, Table
+from placer.checkpoint.manifest import (
+    OUTER,
+    StoredBlock,
+    StoredLocal,
+    StoredOuter,
+    StoredParameter,
+)
 from placer.config import optimizers
+from placer.config.update_modes import Geo
 
 
 def held_blocks(plan: Plan, node: str) -> dict[str, list[int]]:
@@ -17,13 +24,15 @@ def held_blocks(plan: Plan, node: str) -> dict[str, list[int]]:
         for holder, table, index in parameter.holders:
             if holder == node:
                 held.setdefault(table, []).append(index)
+    for each in plan.node(node).tables:
+        if each.local:
+            held[each.name] = [*range(len(each.blocks))]
     return {table: sorted(blocks) for table, blocks in held.items()}
 
 
 def holders(plan: Plan) -> list[str]:
     """Return the nodes that save blocks, in the order of the plan."""
-    holding = {holder for each in plan.parameters for holder, _, _ in each.holders}
-    return [node.name for node in plan.nodes if node.name in holding]
+    return [node.name for node in plan.nodes if held_blocks(plan, node.name)]
 
 
 def file_of(node: str) -> str:
@@ -50,16 +59,55 @@ def stored_parameters(
                 StoredBlock(file_of(node), block.name, block.start, block.stop)
             )
         node, table, index = parameter.holders[0]
-        rule = tables[node, table].rule
+        count, outer = updates[node][table][index], None
+        local = {
+            worker: StoredLocal(
+                file_of(worker), own.blocks[i].name, updates[worker][own.name][i]
+            )
+            for worker, own, i in _local_blocks(plan, parameter)
+        }
+        if local:
+            holding = tables[node, table]
+            assert holding.rule is not None
+            outer = StoredOuter(holding.rule, slots_of(holding), count)
+            count = next(iter(local.values())).updates
+        training = training_table(plan, parameter)
         stored[parameter.name] = StoredParameter(
             dtype=parameter.dtype,
             shape=parameter.shape,
-            rule=rule,
-            slots=slots_of(tables[node, table]),
-            updates=updates[node][table][index],
+            rule=training.rule,
+            slots=slots_of(training),
+            updates=count,
             blocks=tuple(blocks),
+            local=local,
+            outer=outer,
         )
     return stored
+
+
+def holding_table(plan: Plan, parameter: Parameter) -> Table:
+    """Return the table that holds a parameter, or its first block."""
+    node, name, _ = parameter.holders[0]
+    return next(table for table in plan.node(node).tables if table.name == name)
+
+
+def training_table(plan: Plan, parameter: Parameter) -> Table:
+    """Return the table whose optimizer trains a parameter: that of the first worker, if
+    workers have values of their own."""
+    for _, table, _ in _local_blocks(plan, parameter):
+        return table
+    return holding_table(plan, parameter)
+
+
+def _local_blocks(plan: Plan, parameter: Parameter) -> Iterator[tuple[str, Table, int]]:
+    """Return where workers have values of their own of a parameter: the worker, the table
+    and the number of the block."""
+    for node in plan.nodes:
+        for table in node.tables:
+            if table.local:
+                for i, block in enumerate(table.blocks):
+                    if block.parameter == parameter.name:
+                        yield node.name, table, i
 
 
 def slots_of(table: Table) -> tuple[str, ...]:
@@ -67,3 +115,8 @@ def slots_of(table: Table) -> tuple[str, ...]:
     if table.rule is None:
         return ()
     return tuple(optimizers.slots(table.rule, table.hyper))
+
+
+def array_of(table: Table, slot: str) -> str:
+    """Return the name of a slot of a table in a checkpoint."""
+    return f"{OUTER}{slot}" if isinstance(table.mode, Geo) else slot

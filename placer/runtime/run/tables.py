@@ -83,8 +83,10 @@ def _source_counts(plan: Plan, planned: Table) -> set[int]:
     """Return from how many sources an update's gradients may arrive: 1 if they are
     joined before."""
     gradients = {block.gradient for block in planned.blocks}
+    in_rounds = planned.mode is not None and planned.mode.in_rounds
     return {1} | {
         len(edge.sources)
         for edge in plan.step_edges
-        if gradients & {value.result for value in edge.values}
+        if gradients
+        & {v.result for v in edge.values if v.layouts[0] == "P" or in_rounds}
     }

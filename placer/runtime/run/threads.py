@@ -26,6 +26,7 @@ from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.result import Outcome
 from placer.runtime.run.start_choice import choose_start
 from placer.runtime.run.state import Execution
+from placer.runtime.timeline.recording import timeline_kept
 
 INTERRUPT_TIMEOUT = 2.0
 """Seconds in which threads have to end after an interrupt."""
@@ -101,7 +102,11 @@ def run_in_threads(
     def run_node(execution: Execution) -> Outcome | None:
         me = execution.me
         try:
-            with node_in_thread(me.name), root_cause_reported(execution):
+            with (
+                node_in_thread(me.name),
+                timeline_kept(execution),
+                root_cause_reported(execution),
+            ):
                 if prediction is not None:
                     return predict(execution, load(me), prediction)
                 return execute(execution, load(me))

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import structs
 
 from placer.channel.protocol import Aborted, Key
-from placer.checkpoint.manifest import Progress
+from placer.checkpoint.manifest import Progress, StepStatistics
+from placer.runtime.metrics.combiner import Phase
 from placer.runtime.metrics.evaluation_watch import EvaluationWatch
 from placer.runtime.metrics.history import HistoryWriter
+from placer.runtime.metrics.statistics import decode_statistics
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.program.load import Hook
 from placer.runtime.program.node import Node
+from placer.runtime.run import without_lockstep
 from placer.runtime.run.barrier import (
+    EVALUATION,
+    STEP,
     STOPPED,
     VERDICT,
     barrier,
@@ -27,6 +32,7 @@ from placer.runtime.run.common_step import Action
 from placer.runtime.run.divergence import LossWatch
 from placer.runtime.run.events import SAVING, STILL_WRITING, NodeWarning, Start
 from placer.runtime.run.state import Execution
+from placer.runtime.run.without_lockstep import Drained
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,47 +132,87 @@ class Training:
     loss: LossWatch
     step: Hook
     evaluate: Hook | None
+    _drained_step: int = -1
+    _open: Phase | None = None
 
     def run(self, progress: Progress | None) -> None:
         """Run the steps after the position of a checkpoint, or all steps.
 
         Raises `Aborted` once the run has failed.
         """
-        done = progress.step if progress is not None else 0
+        self.node.last_step = self.total_steps
+        self._run(progress)
+        self.node.discard_sent_back()
+
+    def _run(self, progress: Progress | None) -> None:
+        first = 1 + (progress.step if progress is not None else 0)
+        done = self._take_over(progress) if progress is not None else 0
         total = self.total_steps
-        if why := self._why_nothing_is_left(done, total):
-            self._warn(f"nothing is left to train after step {done}: {why}")
+        if why := self._why_nothing_is_left(first - 1, total):
+            self._warn(f"nothing is left to train after step {first - 1}: {why}")
             return
-        self._report_start(done + 1, total)
+        self._report_start(first, total)
         self.execution.report_state("running")
         self.execution.common_step.first = done + 1
-        while True:
-            if self.execution.channel.aborted is not None:
-                raise Aborted(self.execution.channel.aborted)
-            self._request_in_time()
-            while action := self._next_action(done):
-                if action & Action.STOP:
-                    # A node that saves has no limit of time for this step any more, so
-                    # that all must have ended it.
-                    barrier(self.execution.plan, self.execution.channel, {}, STOPPED)
-                self._act(done, action)
-                if action & Action.STOP:
+        # Where the run was stopped, others had not done this step.
+        if done >= first and self._is_due(done) and self._meet(done):
+            return
+        while not self._agree(done):
+            if self._skips(done + 1) or self._run_step(done + 1):
+                done += 1
+                if self._is_due(done) and self._meet(done):
                     return
-            done += 1
-            action = self._run_step(done, total)
-            if done == total:
-                action |= Action.SAVE | Action.STOP
-            self._act(done, action)
-            if action & Action.STOP:
+                while self.node.drains_next(done):
+                    self._drain(done)
+            elif self._pause(done):
                 return
 
-    def _next_action(self, done: int) -> Action:
-        """Return what all nodes do after step `done`, once they have agreed on it."""
-        start = time.perf_counter()
-        action = self.execution.common_step.next_action(done)
-        if self.checkpoints is not None:
-            self.checkpoints.seconds += time.perf_counter() - start
-        return action
+    def _agree(self, done: int) -> bool:
+        """Act after a step if that is requested; return whether the run stops."""
+        if self.execution.channel.aborted is not None:
+            raise Aborted(self.execution.channel.aborted)
+        self._request_in_time()
+        while action := self._next_action(done):
+            if self._act(self._drain(done, acts=True), action):
+                return True
+        return False
+
+    def _meet(self, done: int) -> bool:
+        """Wait until all nodes have done a step, and do what the spec fixes to do after
+        it; return whether the run stops."""
+        while (drained := self._drain(done)).acts or drained.slowest < done:
+            # Others have drained before this step, to save or to stop.
+            if drained.acts and self._act_drained(drained, done):
+                return True
+        return self._act(drained, self._end_step(done), is_fixed=True)
+
+    def _pause(self, done: int) -> bool:
+        """Act if all workers have drained before the next step of this server; return
+        whether the run stops."""
+        drained = self._drain(done)
+        return drained.acts and self._act_drained(drained, done)
+
+    def _act_drained(self, drained: Drained, done: int) -> bool:
+        return self._act(drained, self._next_action(done, drained=True))
+
+    def _take_over(self, progress: Progress) -> int:
+        """Continue from the position of a checkpoint; return this node's last step.
+
+        Without lockstep each worker has its own, if they are the same workers.
+        """
+        plan, me = self.execution.plan, self.execution.me.name
+        steps = without_lockstep.steps_of_workers(plan, progress)
+        self.node.resume(steps)
+        done = steps.get(me, progress.step)
+        if dict(progress.workers) == steps:
+            self.metrics.take_over(progress.ahead, done, self._phase)
+        return done
+
+    def _phase(self, step: int) -> Phase:
+        """Return what the metrics of a step belong to."""
+        epoch, index = divmod(step - 1, self._steps_per_epoch)
+        rows = self.node.training.batch_size(index)
+        return Phase(STEP, step, epoch + 1, rows, self._is_evaluated(step))
 
     def _why_nothing_is_left(self, done: int, total: int) -> str:
         """Return why a run that continues after a step has no other, or nothing."""
@@ -211,34 +257,106 @@ class Training:
             )
         )
 
-    def _run_step(self, number: int, total: int) -> Action:
-        """Run a step, and the evaluation that follows it; return what the spec fixes to
-        do after it."""
+    def _next_action(self, done: int, *, drained: bool = False) -> Action:
+        """Return what all nodes do after step `done`, once they have agreed on it."""
+        start = time.perf_counter()
+        action = self.execution.common_step.next_action(done, drained=drained)
+        if self.checkpoints is not None:
+            self.checkpoints.seconds += time.perf_counter() - start
+        return action
+
+    def _skips(self, number: int) -> bool:
+        """Whether this node has no part in a step, which is over already."""
+        start = time.perf_counter()
+        joins = self.node.joins(number)
+        self._end_metrics()
+        if not joins:
+            self.execution.step = number
+            phase = self._phase(number)
+            self.execution.timing.add(time.perf_counter() - start, phase.rows)
+            self.metrics.end(phase, counts=False)
+        return not joins
+
+    def _end_metrics(self) -> None:
+        """Pass on the metrics of the last step, once it is known whether they count."""
+        if self._open is not None:
+            self.metrics.end(self._open, counts=self.node.is_taken)
+            self._open = None
+
+    def _run_step(self, number: int) -> bool:
+        """Run a step; return whether it is done. Without lockstep, that of a server is
+        not if all workers have drained before it."""
         execution, node = self.execution, self.node
         epoch, index = divmod(number - 1, self._steps_per_epoch)
+        if execution.recording is not None:
+            execution.recording.enter(number)
+        start = time.perf_counter()
         node.enter_step(number, epoch + 1, index)
         execution.step = number
-        start = time.perf_counter()
         self.step(node)
+        node.end_step()
         execution.timing.add(time.perf_counter() - start, node.count)
-        ends_epoch = index + 1 == self._steps_per_epoch
-        is_due = number % self._evaluation_every == 0
-        evaluated = self.evaluate is not None and (is_due or number == total)
-        self.metrics.end_step(number, epoch + 1, node.count, evaluated=evaluated)
+        if node.is_short:
+            return False
+        self._open = self._phase(number)
+        if node.newest is None:
+            self._end_metrics()
+        self.metrics.forget(node.horizon)
+        return True
+
+    def _is_evaluated(self, step: int) -> bool:
+        """Whether an evaluation follows a step."""
+        is_due = step % self._evaluation_every == 0
+        return self.evaluate is not None and (is_due or step == self.total_steps)
+
+    def _is_due(self, step: int) -> bool:
+        """Whether all nodes meet after a step: it ends an epoch or the run, or an
+        evaluation or a checkpoint follows."""
+        checkpoints = self.checkpoints
+        return (
+            step == self.total_steps
+            or self._is_evaluated(step)
+            or self._ends_epoch(step)
+            or (checkpoints is not None and checkpoints.is_due(step, ends_epoch=False))
+        )
+
+    def _ends_epoch(self, step: int) -> bool:
+        return step % self._steps_per_epoch == 0
+
+    def _end_step(self, number: int) -> Action:
+        """Evaluate after a step that all nodes have done, if that is due; return what
+        the spec fixes to do after it."""
+        execution, node, checkpoints = self.execution, self.node, self.checkpoints
         action = Action.NONE
-        if evaluated:
+        if self._is_evaluated(number):
             assert self.evaluate is not None
             assert node.evaluating is not None
             execution.report_state("evaluating")
             node.enter_evaluation(number)
             self.evaluate(node)
-            self.metrics.end_evaluation(number, node.evaluating.epoch_rows)
+            rows = node.evaluating.epoch_rows
+            self.metrics.end(Phase(EVALUATION, number, 0, rows))
             execution.report_state("running")
-            action = self._verdict(number, is_due)
-        checkpoints = self.checkpoints
+            action = self._verdict(number, number % self._evaluation_every == 0)
+        ends_epoch = self._ends_epoch(number)
         if checkpoints is not None and checkpoints.is_due(number, ends_epoch):
             action |= Action.SAVE
+        if number == self.total_steps:
+            action |= Action.SAVE | Action.STOP
         return action
+
+    def _drain(self, done: int, *, acts: bool = False) -> Drained:
+        """Drain: after that all that nodes have computed is applied. Without lockstep,
+        wait for all nodes; `acts` says that this node knows of an action."""
+        ends = done == self.total_steps
+        if not self.execution.plan.in_lockstep:
+            self.node.drain(done, ends=ends)
+            return without_lockstep.meet(self.execution, done, acts=acts)
+        if self._drained_step != done:
+            self._drained_step = done
+            self.node.drain(done, ends=ends)
+            self._end_metrics()
+        return Drained(done)
 
     def _verdict(self, step: int, is_due: bool) -> Action:
         """Return what follows from an evaluation, which the control node decides before
@@ -249,7 +367,7 @@ class Training:
         key = Key(VERDICT, step)
         if not self.execution.is_control:
             return Action(receive_json(channel, plan.control, key, int))
-        self.metrics.flush()
+        self._flush(step)
         action = self.watches.add(step, self.history.eval, is_due=is_due)
         stopping = self.watches.stopping
         if action & Action.STOP and stopping is not None and stopping.found is not None:
@@ -272,24 +390,75 @@ class Training:
         if checkpoints.is_time():
             self.execution.common_step.request(Action.SAVE)
 
-    def _act(self, step: int, action: Action) -> None:
-        """Save a checkpoint of a step. When the run stops, one is saved too."""
+    def _flush(self, step: int) -> None:
+        """Wait on the control node until the metrics of a step are in the history."""
+        if self.execution.plan.in_lockstep:
+            self.metrics.flush()
+        else:
+            assert self.metrics.combiner is not None
+            self.metrics.combiner.flush_to(step)
+
+    def _act(self, drained: Drained, action: Action, *, is_fixed: bool = False) -> bool:
+        """Save a checkpoint, and stop the run, if the action says so; return whether it
+        stops. When the run stops, a checkpoint is saved too. An action that `is_fixed`
+        by the spec follows the same step on all nodes."""
+        if not action:
+            return False
         checkpoints, execution = self.checkpoints, self.execution
-        if checkpoints is None or not action:
-            return
+        stops = bool(action & Action.STOP)
+        if stops and not is_fixed:
+            # A node that saves has no limit of time for this step any more, so that all
+            # must have ended it.
+            barrier(execution.plan, execution.channel, {}, STOPPED)
+        ahead: tuple[StepStatistics, ...] = ()
+        if drained.is_uneven and (checkpoints is not None or stops):
+            ahead = without_lockstep.gather_ahead(
+                execution, self.metrics, drained, stops=stops
+            )
+        if checkpoints is not None:
+            self._save(checkpoints, drained, ahead, stops=stops)
+        if stops and execution.is_control and ahead:
+            self._flush(drained.slowest)
+            self._add_parts(ahead)
+        return stops
+
+    def _save(
+        self,
+        checkpoints: Checkpoints,
+        drained: Drained,
+        ahead: tuple[StepStatistics, ...],
+        *,
+        stops: bool,
+    ) -> None:
+        """Save a checkpoint after a drain."""
+        execution, step = self.execution, drained.slowest
         start = time.perf_counter()
-        waits = checkpoints.is_writing and not action & Action.STOP
-        if action & Action.STOP:
+        waits = checkpoints.is_writing and not stops
+        if stops:
             execution.report_state(SAVING)
         elif waits:
             execution.report_state(STILL_WRITING)
         progress = None
         if execution.is_control:
-            self.metrics.flush()
+            self._flush(step)
             batches = (step - 1) % self._steps_per_epoch + 1
             if not self.loss.stops:  # otherwise the checkpoint is discarded
-                progress = self.watches.store(self.history.progress(batches))
+                progress = structs.replace(
+                    self.watches.store(self.history.progress(batches)),
+                    workers=drained.steps,
+                    ahead=ahead,
+                )
         checkpoints.save(step, progress)
         checkpoints.seconds += time.perf_counter() - start
         if waits:
             execution.report_state("running")
+
+    def _add_parts(self, ahead: Sequence[StepStatistics]) -> None:
+        """Add the metrics of steps that not all workers have done to those of the
+        epoch."""
+        for each in ahead:
+            batch = self._phase(each.step).rows
+            plan = self.execution.plan
+            rows = plan.pushed_rows(each.node).num_rows(batch, plan.microbatches)
+            statistics = decode_statistics(each.statistics)
+            self.history.add_part(statistics, rows, batch)

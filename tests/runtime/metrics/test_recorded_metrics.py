@@ -11,7 +11,9 @@ from placer.build.plan import read_plan
 from placer.channel.memory import memory_channels
 from placer.channel.protocol import Cause
 from placer.resources import find_file
+from placer.runtime.metrics.combiner import Phase
 from placer.runtime.metrics.stream import MAX_PENDING, MetricsStream
+from placer.runtime.run.barrier import EVALUATION, STEP
 
 RIGHT = np.array([3, 4, 0], np.int32)
 
@@ -58,7 +60,7 @@ def test_a_step_does_not_wait_for_its_metrics(plan):
     with MetricsStream(plan, channel_of(plan), lines.append, ignore_loss) as metrics:
         for step in (1, 2, 3):
             metrics.record({"loss": late, "accuracy": RIGHT}, 1)
-            metrics.end_step(step, 1, 4)
+            metrics.end(Phase(STEP, step, 1, 4))
         assert late.requested.wait(60)
         assert lines == []
         late.ready.set()
@@ -74,12 +76,12 @@ def test_a_node_that_sends_metrics_does_not_wait_for_them(two):
     with MetricsStream(
         two, channels[two.control], lines.append, ignore_loss
     ) as control:
-        control.end_step(1, 1, 4)
+        control.end(Phase(STEP, 1, 1, 4))
         with MetricsStream(
             two, channels[recorder.name], lines.append, ignore_loss
         ) as metrics:
             metrics.record({"loss": late, "accuracy": RIGHT}, 1)
-            metrics.end_step(1, 1, 4)
+            metrics.end(Phase(STEP, 1, 1, 4))
             assert late.requested.wait(60)
             late.ready.set()
     assert [line.metrics for line in lines] == [{"loss": 0.5, "accuracy": 0.75}]
@@ -89,12 +91,12 @@ def test_an_evaluation_is_reported_with_the_step_before_it(plan):
     lines = []
     with MetricsStream(plan, channel_of(plan), lines.append, ignore_loss) as metrics:
         metrics.record({"loss": 1.0, "accuracy": RIGHT}, 1)
-        metrics.end_step(1, 1, 4)
+        metrics.end(Phase(STEP, 1, 1, 4))
         metrics.record({"loss": 2.0, "accuracy": RIGHT}, 4)
         metrics.record({"loss": 5.0, "accuracy": np.array([0, 2, 0], np.int32)}, 2)
-        metrics.end_evaluation(1, 6)
+        metrics.end(Phase(EVALUATION, 1, 0, 6))
         metrics.record({"loss": 3.0, "accuracy": RIGHT}, 1)
-        metrics.end_step(2, 1, 4)
+        metrics.end(Phase(STEP, 2, 1, 4))
     first, second = lines
     assert first.eval == {"loss": 3.0, "accuracy": 0.5}
     assert first.metrics == {"loss": 1.0, "accuracy": 0.75}
@@ -105,12 +107,12 @@ def test_a_step_is_reported_as_soon_as_all_of_it_has_ended(plan):
     lines = queue.Queue()
     with MetricsStream(plan, channel_of(plan), lines.put, ignore_loss) as metrics:
         metrics.record({"loss": 1.0, "accuracy": RIGHT}, 1)
-        metrics.end_step(1, 1, 4, evaluated=False)
+        metrics.end(Phase(STEP, 1, 1, 4, evaluated=False))
         assert lines.get(timeout=60).step == 1
         metrics.record({"loss": 1.0, "accuracy": RIGHT}, 1)
-        metrics.end_step(2, 1, 4)
+        metrics.end(Phase(STEP, 2, 1, 4))
         metrics.record({"loss": 2.0, "accuracy": RIGHT}, 4)
-        metrics.end_evaluation(2, 4)
+        metrics.end(Phase(EVALUATION, 2, 0, 4))
         evaluated = lines.get(timeout=60)
         assert (evaluated.step, evaluated.eval["loss"]) == (2, 2.0)
         assert evaluated.evaluation_seconds > 0
@@ -122,11 +124,11 @@ def test_counts_beyond_32_bits_are_exact(plan):
     many = np.array([2**31 - 1, 2**31 - 1, 0], np.int32)
     with MetricsStream(plan, channel_of(plan), lines.append, ignore_loss) as metrics:
         metrics.record({"loss": 0.0, "accuracy": many}, 1)
-        metrics.end_step(1, 1, 4)
+        metrics.end(Phase(STEP, 1, 1, 4))
         for _ in range(3):
             metrics.record({"loss": 0.0, "accuracy": many}, 4)
         metrics.record({"loss": 0.0, "accuracy": np.array([0, 3, 0], np.int32)}, 4)
-        metrics.end_evaluation(1, 16)
+        metrics.end(Phase(EVALUATION, 1, 0, 16))
     whole = 3 * (2**31 - 1)
     assert lines[0].eval["accuracy"] == whole / (whole + 3)
 
@@ -139,7 +141,7 @@ def test_an_error_of_the_stream_is_raised_and_the_queue_is_drained(plan):
         with MetricsStream(plan, channel_of(plan), full, ignore_loss) as metrics:
             for step in range(1, 3 * MAX_PENDING):
                 metrics.record({"loss": 1.0, "accuracy": RIGHT}, 1)
-                metrics.end_step(step, 1, 4)
+                metrics.end(Phase(STEP, step, 1, 4))
 
     with pytest.raises(RunError, match="the disk is full"):
         record_many()
@@ -169,7 +171,7 @@ def test_an_aborted_run_ends_the_wait_for_other_nodes(two):
 
     def wait_for_the_other():
         with metrics:
-            metrics.end_step(1, 1, 4)
+            metrics.end(Phase(STEP, 1, 1, 4))
             channels["worker:1"].abort(Cause("worker:1", "step 1", "it is out"))
 
     with pytest.raises(RunError, match="it is out"):

@@ -114,13 +114,13 @@ def test_the_limit_holds_until_the_last_node_has_stopped(tmp_path, monkeypatch):
     is_stuck, is_stopping, released = Event(), Event(), Event()
     run_step = Training._run_step
 
-    def wait_and_run(self, number, total):
+    def wait_and_run(self, number):
         if number == 3 and self.execution.me.name == "worker:0":
             is_stopping.wait()
         if number == 3 and self.execution.me.name == "worker:1":
             is_stuck.set()
             released.wait()
-        return run_step(self, number, total)
+        return run_step(self, number)
 
     def watch(event):
         if isinstance(event, NodeWarning):

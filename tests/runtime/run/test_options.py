@@ -25,6 +25,8 @@ def another_value(option: Option, folder: Path) -> Any:
     """Return a valid value that is not the default."""
     if option.file == "folder":
         return folder
+    if option.name == "trace_steps":
+        return "10:30"
     if option.parse:
         return "10s"
     if option.file:

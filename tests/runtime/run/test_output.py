@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
+from support.free_addresses import free_addresses
+
 import placer
 from placer.runtime.run.output import MAX_LINE, report_output
 
@@ -95,7 +97,12 @@ def test_lines_that_a_reader_prints_are_reported(tmp_path):
     placer.compile(tmp_path / "model.yaml", tmp_path / "build")
     ours, theirs = os.pipe()
     try:
-        result = placer.run(tmp_path / "build", "worker:0", report_fd=theirs)
+        result = placer.run(
+            tmp_path / "build",
+            "worker:0",
+            endpoints=free_addresses(["worker:0"]),
+            report_fd=theirs,
+        )
     finally:
         os.close(theirs)
     assert result is not None

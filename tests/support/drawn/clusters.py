@@ -113,3 +113,13 @@ def optimizer_places(cluster: DrawnCluster) -> list[str | None]:
     if cluster.servers:
         places += ["/node:ps", "/node:ps/gpu" if cluster.gpus else "/node:ps/cpu"] * 5
     return [*places, "/node:worker", *op_places(cluster)]
+
+
+def places_of_several(cluster: DrawnCluster) -> set[str]:
+    """Return the places of optimizers on several nodes that are not servers."""
+    places = {
+        place
+        for place, nodes in op_places(cluster).items()
+        if len(nodes) > 1 and not place.startswith("/node:ps")
+    }
+    return places | ({"/node:worker"} if cluster.workers > 1 else set())

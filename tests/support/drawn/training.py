@@ -7,7 +7,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from support.drawn.clusters import DrawnCluster, optimizer_places
+from support.drawn.clusters import (
+    DrawnCluster,
+    optimizer_places,
+    places_of_several,
+)
 
 _COSINE = {"cosine": {"init": 0.05, "steps": 4}}
 SCHEDULES: tuple[Any, ...] = (
@@ -65,6 +69,21 @@ CLIPS = (
     {"value": 0.3},
 )
 
+EXCHANGES: tuple[dict[str, Any], ...] = (
+    {},
+    {"shard_state": True},
+    {"all_reduce": "ring"},
+    {"shard_state": True, "all_reduce": "ring"},
+)
+"""What an optimizer on several workers can do with gradients."""
+SYNCHRONOUS: tuple[dict[str, Any], ...] = (
+    {},
+    {"update": "sync"},
+    {"update": {"sync": {"backup": 0}}},
+    {"update": {"async": {"max_staleness": 0}}},
+)
+"""What an optimizer on servers can say, without changing the result."""
+
 
 @st.composite
 def training(
@@ -105,4 +124,15 @@ def _entry(draw: Any, cluster: DrawnCluster) -> dict[str, Any]:
     place = draw(st.sampled_from(optimizer_places(cluster)))
     if place is not None:
         entry["place"] = place
+        if place in places_of_several(cluster):
+            entry |= draw(st.sampled_from(exchanges(cluster, place)))
+        elif place.startswith("/node:ps"):
+            entry |= draw(st.sampled_from(SYNCHRONOUS))
     return entry
+
+
+def exchanges(cluster: DrawnCluster, place: str) -> list[dict[str, Any]]:
+    """Return what an optimizer on several nodes can do with gradients."""
+    if not cluster.servers or not place.startswith("/node:worker"):
+        return [*EXCHANGES]
+    return [*EXCHANGES, {"sum": "/node:ps/cpu"}]

@@ -40,16 +40,19 @@ def forward(
     step: Any,
     *,
     training: bool,
+    numbers: Any = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return every value of the graph by name, and the new value of each state.
 
     The value of a metric is the tuple of its operands. `functions` has the functions of
-    `call` ops by their `fn`; `step` counts from 1.
+    `call` ops by their `fn`; `step` counts from 1. `numbers` are those of the rows in
+    the batch, if they are not from 0 on.
     """
     values: dict[str, Any] = {**rows, **parameters}
     state: dict[str, Any] = {}
     count = len(next(iter(rows.values())))
-    position = jnp.stack([jnp.full(count, step), jnp.arange(count)], -1)
+    numbers = jnp.arange(count) if numbers is None else numbers
+    position = jnp.stack([jnp.full(count, step), numbers], -1)
     position = position.astype(jnp.uint32)
     for entry in flatten_ops(spec["graph"]):
         kind, name = entry["op"], entry["name"]

@@ -56,13 +56,13 @@ def run(
 
     `spec` is the mapping of its YAML, `folder` has the modules that it calls.
     """
-    functions = _functions(spec, folder)
+    functions = read_functions(spec, folder)
     metrics = spec["train"].get("metrics", [spec["train"]["minimize"]])
     of_metric = {
         e["name"]: e for e in flatten_ops(spec["graph"]) if e["name"] in metrics
     }
     first = {name: column[:1] for name, column in train_rows.items()}
-    trained_names = _trained_names(spec, {**first, **initial})
+    trained_names = trained_names_of(spec, {**first, **initial})
     trained = {k: jnp.asarray(v) for k, v in initial.items() if k in trained_names}
     untrained = {
         k: jnp.asarray(v) for k, v in initial.items() if k not in trained_names
@@ -107,7 +107,7 @@ def run(
         return result
 
     data = spec["data"]
-    order = _order(data["train"], train_rows, "drop")
+    order = order_of(data["train"], train_rows, "drop")
     trace = Trace([], {}, {})
     state = recipe.init(trained)
     for number in range(1, steps + 1):
@@ -121,7 +121,7 @@ def run(
         ends = index + 1 == order.steps_per_epoch or number == steps
         if eval_rows is not None and ends:
             section = {**data["train"], **_EVAL, **data["eval"]}
-            tests = _order(section, eval_rows, "keep")
+            tests = order_of(section, eval_rows, "keep")
             batches = [
                 _batch_rows(eval_rows, tests, 1, i)
                 for i in range(tests.steps_per_epoch)
@@ -148,8 +148,8 @@ def predict(
         **spec["data"]["eval"],
         "shuffle": False,
     }
-    order = _order(section, rows, "keep")
-    functions = _functions(spec, folder)
+    order = order_of(section, rows, "keep")
+    functions = read_functions(spec, folder)
     batches = []
     for i in range(order.steps_per_epoch):
         batch = _batch_rows(rows, order, 1, i)
@@ -163,7 +163,7 @@ def predict(
 _EVAL = {"shuffle": False, "seed": 0, "remainder": "keep"}
 
 
-def _order(data: Mapping[str, Any], rows: Arrays, remainder: Any) -> Order:
+def order_of(data: Mapping[str, Any], rows: Arrays, remainder: Any) -> Order:
     return Order(
         len(next(iter(rows.values()))),
         data["batch"],
@@ -178,7 +178,7 @@ def _batch_rows(rows: Arrays, order: Order, epoch: int, index: int) -> dict[str,
     return {name: jnp.asarray(column[at]) for name, column in rows.items()}
 
 
-def _functions(spec: Mapping[str, Any], folder: Path | None) -> Functions:
+def read_functions(spec: Mapping[str, Any], folder: Path | None) -> Functions:
     """Return the functions that the spec calls, from its modules."""
     functions = {}
     for entry in flatten_ops(spec["graph"]):
@@ -212,7 +212,7 @@ _WITHOUT_GRADIENT = {
 _INDICES = {"gather": 1, "take_along_axis": 1}
 
 
-def _trained_names(spec: Mapping[str, Any], known: Arrays) -> set[str]:
+def trained_names_of(spec: Mapping[str, Any], known: Arrays) -> set[str]:
     """Return the trainable parameters that the loss depends on.
 
     An optimizer does not change the others, not even by weight decay.

@@ -61,9 +61,9 @@ def read_recipe(spec: Mapping[str, Any], trained: Arrays, steps: int) -> Recipe:
         decays = {n: parameter_rule(spec, n).get("decay", True) for n in names}
         rates = [schedule(entry["learning_rate"])(step) for step in range(steps)]
         groups.append(
-            OptimizerGroup(names, _clip(entry), _update(entry, rates, decays))
+            OptimizerGroup(names, read_clip(entry), _by_step(entry, rates, decays))
         )
-    return Recipe(_clip(spec["train"]), tuple(groups))
+    return Recipe(read_clip(spec["train"]), tuple(groups))
 
 
 def optimizer_groups(
@@ -85,12 +85,20 @@ def parameter_rule(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return next((r for r in rules if fnmatchcase(name, r["match"])), {})
 
 
-def _update(
+def _by_step(
     entry: Mapping[str, Any], rates: list[float], decays: Mapping[str, bool]
 ) -> Transform:
+    """Return the rule of an optimizer with the learning rate of each step."""
+    table = jnp.asarray(rates)
+    return read_rule(entry, lambda count: table[count], decays)
+
+
+def read_rule(
+    entry: Mapping[str, Any], rate: Callable[[Any], Any], decays: Mapping[str, bool]
+) -> Transform:
+    """Return the rule of an optimizer, for parameters of which some have weight decay."""
     kind = entry["op"]
     known = {k: v for k, v in entry.items() if k not in _COMMON}
-    table = jnp.asarray(rates)
     make = OPTIMIZERS[kind]
     if kind in ("adamw", "lion", "lamb"):
         known["mask"] = dict(decays)
@@ -98,10 +106,13 @@ def _update(
         known["weight_decay_mask"] = dict(decays)
     if kind == "rmsprop":
         known["momentum"] = known.get("momentum") or None
-    return make(lambda count: table[count], **known)
+    return make(rate, **known)
 
 
-_COMMON = ("op", "learning_rate", "place", "update", "match", "clip")
+_COMMON = (
+    *("op", "learning_rate", "place", "update", "match", "clip"),
+    *("shard_state", "all_reduce", "sum"),
+)
 OPTIMIZERS: dict[str, Callable[..., Transform]] = {
     "sgd": optax.sgd,
     "momentum": lambda rate, momentum=0.9: optax.sgd(rate, momentum),
@@ -119,7 +130,7 @@ OPTIMIZERS: dict[str, Callable[..., Transform]] = {
 }
 
 
-def _clip(entry: Mapping[str, Any]) -> Callable[[Arrays], Arrays]:
+def read_clip(entry: Mapping[str, Any]) -> Callable[[Arrays], Arrays]:
     """Return the function that clips all gradients of an entry."""
     if "clip" not in entry:
         return lambda gradients: gradients

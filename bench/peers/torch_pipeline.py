@@ -1,8 +1,8 @@
-"""The model of `specs/pipeline.yaml` with torch's pipelining, over gloo, schedule 1F1B.
+"""The model of `bench/specs/pipeline.yaml` with torch's pipelining, over gloo, schedule 1F1B.
 
 `pipeline.py` runs this in an environment with torch; each stage is a process.
 
-    python bench/torch_pipeline.py STEPS [CORES]
+    python torch_pipeline.py STEPS [CORES]
 
 Prints microbatches per second, without the first two steps. With CORES, such as `0,1`,
 each process is pinned to one core.

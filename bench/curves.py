@@ -1,0 +1,228 @@
+"""Trains `digits` and `seed_ctr` in each mode, and draws how the evaluation improves.
+
+Two workers, and servers where the mode has some, are processes of this machine. Each mode
+is trained from five seeds (of the initial values and of the order of rows). All have the
+hyperparameters of specs/digits_async.yaml and specs/seed_ctr.yaml, but for the learning rate of
+modes in which each push is an update of its own: see `Mode`.
+A curve is the median over the seeds at each evaluation, over the steps, over the bytes that
+all nodes have sent (those of the run, in proportion to the steps), and over the seconds.
+
+    python bench/curves.py measure curves.json
+    python bench/curves.py measure curves.json --modes async     # replaces only these
+    python bench/curves.py draw curves.json docs/pictures
+
+`draw` writes the pictures, and prints the table of docs/choosing-a-mode.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from line_chart import Panel, chart
+
+import placer
+
+ROOT = Path(__file__).parent.parent
+OPTIMIZER = "train.optimizer"
+WORKERS, SEEDS = 2, 5
+DIGITS, CTR = 0.98, 0.01
+Overrides = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What a mode sets in a spec.
+
+    With `at_workers` the optimizer is at the workers, and without `servers` nothing else is
+    there. Unless gradients are `summed` over the workers, each push is an update of its own, and
+    Adam makes it as large as one by the gradients of all: the rate is divided by the
+    number of workers.
+    """
+
+    title: str
+    update: object = "sync"
+    at_workers: bool = False
+    servers: bool = True
+    summed: bool = True
+
+    def overrides(self, servers: int, rate: Callable[[float], object]) -> Overrides:
+        nodes = {"worker": {"count": WORKERS}}
+        if self.servers:
+            nodes["ps"] = {"count": servers}
+        place = "/node:worker/cpu" if self.at_workers else "/node:ps/cpu"
+        return {
+            "nodes": nodes,
+            f"{OPTIMIZER}.place": place,
+            f"{OPTIMIZER}.update": self.update,
+            f"{OPTIMIZER}.learning_rate": rate(1 if self.summed else 1 / WORKERS),
+        }
+
+
+MODES = {
+    "sync": Mode("sync"),
+    "all_reduce": Mode("all-reduce", at_workers=True, servers=False),
+    "half_async": Mode("half_async", "half_async", summed=False),
+    "async": Mode("async", "async", summed=False),
+    "async_4": Mode(
+        "async, max_staleness 4", {"async": {"max_staleness": 4}}, summed=False
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Training:
+    """A spec, the metric of its evaluations, and how a chart shows it."""
+
+    spec: str
+    servers: int
+    metric: str
+    y: str
+    bounds: tuple[float, float]
+    goal: float | None
+    rate: Callable[[float], object]
+    """The learning rate, times a factor."""
+
+
+TRAININGS = {
+    "digits": Training(
+        "digits_async.yaml",
+        2,
+        "accuracy",
+        "accuracy of the evaluation",
+        (0.9, 1),
+        0.98,
+        lambda factor: {"cosine": {"init": 4e-3 * factor, "steps": 440}},
+    ),
+    "seed_ctr": Training(
+        "seed_ctr.yaml",
+        1,
+        "loss",
+        "loss of the evaluation",
+        (0.3, 0.7),
+        None,
+        lambda factor: 1e-4 * factor,
+    ),
+}
+
+
+def train(training: Training, mode: Mode, seed: int, folder: Path) -> dict[str, object]:
+    """Return the evaluations of a run, with their steps and seconds, and its bytes."""
+    overrides = {
+        **mode.overrides(training.servers, training.rate),
+        "seed": seed,
+        "data.train.seed": seed,
+    }
+    build = folder / "build"
+    placer.compile(ROOT / "specs" / training.spec, build, overrides=overrides)
+    result = placer.launch(build, progress=False)
+    lines = [line for line in result.history if line.get("eval")]
+    return {
+        "steps": [line["step"] for line in lines],
+        "seconds": [line["seconds"] for line in lines],
+        "values": [line["eval"][training.metric] for line in lines],
+        "bytes_sent": sum(result.bytes_sent.values()),
+    }
+
+
+def measure(path: Path, trainings: Sequence[str], modes: Sequence[str]) -> None:
+    """Train, and keep what `path` has of other modes; it is written after each mode."""
+    measured = json.loads(path.read_text()) if path.exists() else {}
+    for name in trainings:
+        for mode in modes:
+            runs = []
+            for seed in range(SEEDS):
+                with tempfile.TemporaryDirectory() as folder:
+                    runs.append(train(TRAININGS[name], MODES[mode], seed, Path(folder)))
+            measured.setdefault(name, {})[mode] = runs
+            path.write_text(json.dumps(measured))
+            finals = ", ".join(f"{run['values'][-1]:.4f}" for run in runs)
+            print(f"{name} {mode}: {finals}", flush=True)
+
+
+def middle(rows: Iterable[Sequence[float]]) -> list[float]:
+    """Return the median over the runs at each evaluation."""
+    return [statistics.median(column) for column in zip(*rows, strict=True)]
+
+
+def draw(measured: Mapping[str, Mapping[str, list[dict]]], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, of_modes in measured.items():
+        training = TRAININGS[name]
+        by_step, by_bytes, by_time = {}, {}, {}
+        for mode, runs in of_modes.items():
+            title, values = MODES[mode].title, middle(run["values"] for run in runs)
+            steps = middle(run["steps"] for run in runs)
+            sent = statistics.median(run["bytes_sent"] for run in runs) / 1e6
+            times = middle(run["seconds"] for run in runs)
+            megabytes = [sent * step / steps[-1] for step in steps]
+            for lines, x in (
+                (by_step, steps),
+                (by_bytes, megabytes),
+                (by_time, times),
+            ):
+                lines[title] = list(zip(x, values, strict=True))
+        panels = [
+            Panel("steps", by_step),
+            Panel("MB sent by all nodes", by_bytes),
+            Panel("seconds", by_time),
+        ]
+        title = f"{name}: median of {SEEDS} seeds"
+        svg = chart(title, training.y, training.bounds, training.goal, panels)
+        (folder / f"{name}.svg").write_text(svg)
+
+
+def table(measured: Mapping[str, Mapping[str, list[dict]]]) -> str:
+    """Return the rows of the table: does each mode reach what `sync` reaches?"""
+    lines = [
+        f"| mode | digits: accuracy, lowest to highest | >= {DIGITS} | seed_ctr: median "
+        f"loss | at most {CTR:.0%} above `sync` | MB per step, digits | seed_ctr |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    sync = measured["seed_ctr"]["sync"]
+    for mode in measured["digits"]:
+        digits, ctr = measured["digits"][mode], measured["seed_ctr"][mode]
+        ends = sorted(run["values"][-1] for run in digits)
+        losses = [run["values"][-1] for run in ctr]
+        pairs = zip(losses, (run["values"][-1] for run in sync), strict=True)
+        near = sum(loss <= (1 + CTR) * other for loss, other in pairs)
+        good = sum(end >= DIGITS for end in ends)
+        per_step = "".join(
+            f" {runs[0]['bytes_sent'] / runs[0]['steps'][-1] / 1e6:.2f} |"
+            for runs in (digits, ctr)
+        )
+        lines.append(
+            f"| {MODES[mode].title} | {ends[0]:.4f} to {ends[-1]:.4f} | {good} of {SEEDS} "
+            f"| {statistics.median(losses):.4f} | {near} of {SEEDS} |{per_step}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    measuring = commands.add_parser("measure")
+    measuring.add_argument("file", type=Path)
+    measuring.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    measuring.add_argument(
+        "--trainings", nargs="+", choices=TRAININGS, default=list(TRAININGS)
+    )
+    drawing = commands.add_parser("draw")
+    drawing.add_argument("file", type=Path)
+    drawing.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
+    if arguments.command == "measure":
+        measure(arguments.file, arguments.trainings, arguments.modes)
+        return
+    measured = json.loads(arguments.file.read_text())
+    draw(measured, arguments.folder)
+    print(table(measured))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""exchange: insert how the nodes of a parameter's optimizer exchange its gradients.
+
+Needs a sliced graph. There is one file for each mode of exchange, whose docstring says
+what the ops of a group are afterwards. The mode of a group follows from the place of
+its optimizer and from its settings:
+
+- `placer.passes.all_reduce`: the optimizer is on several nodes.
+- `placer.passes.without_lockstep`: servers update, and workers do not wait for one
+  another, as with `update: async`.
+- `placer.passes.updates_at_workers`: the same, with the optimizer on the workers.
+- `placer.passes.geo`: workers have values of their own, as the pass `local_updates` has
+  made it for `update: geo`.
+- `placer.passes.backup`: a step does not wait for its last workers.
+
+Where workers do not wait for all others, `placer.passes.state_of_first_worker` says whose
+state it is that steps update, such as running statistics.
+
+Other updates on a single node, such as those of blocks on servers, stay as they are:
+the layout pass sums their gradients where they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from placer.config.optimizers import OF_SEVERAL_NODES
+from placer.config.update_modes import Geo, read_backup, read_mode
+from placer.errors import GraphError
+from placer.graph.graph import Graph, Op
+from placer.graph.kinds import is_update
+from placer.node_kinds import SERVER
+from placer.passes.all_reduce import all_reduce
+from placer.passes.backup import backup
+from placer.passes.geo import exchange_deltas
+from placer.passes.state_of_first_worker import state_of_first_worker
+from placer.passes.updates_at_workers import push_to_sums, push_to_workers
+from placer.passes.without_lockstep import without_lockstep
+
+_Exchange = Callable[[Graph, Sequence[Op]], Graph]
+"""A function from a graph and some of its updates to the graph with their exchange."""
+_EXCHANGES: Final[tuple[_Exchange, ...]] = (
+    all_reduce,
+    without_lockstep,
+    push_to_workers,
+    push_to_sums,
+    backup,
+    exchange_deltas,
+)
+
+
+def exchange(graph: Graph) -> Graph:
+    """Run the pass.
+
+    Raises GraphError for settings of an optimizer that do not fit its place or rule.
+    """
+    updates: dict[_Exchange, list[Op]] = {each: [] for each in _EXCHANGES}
+    for op in graph.ops:
+        if not is_update(op.kind) or _is_local(graph, op):
+            continue
+        chosen = _choose(graph, op)
+        if chosen not in (all_reduce, push_to_workers, push_to_sums):
+            _check_settings(graph, op)
+        if chosen is not None:
+            updates[chosen].append(op)
+    for each, ops in updates.items():
+        graph = each(graph, ops)
+    if any(ops for each, ops in updates.items() if each is not all_reduce):
+        return state_of_first_worker(graph)
+    return graph
+
+
+def _is_local(graph: Graph, update: Op) -> bool:
+    """Whether an update is of a worker's own values, which are not exchanged."""
+    return graph.producers[update.operands[0]].kind == "local_parameter"
+
+
+def _choose(graph: Graph, update: Op) -> _Exchange | None:
+    """Return the exchange of an update; None for one that has none."""
+    settings = graph.optimizers[update.attrs["group"]].attrs
+    mode = settings.get("update")
+    if isinstance(read_mode(mode), Geo):
+        return exchange_deltas
+    if read_mode(mode) is not None:
+        if update.known_place.node == SERVER:
+            return without_lockstep
+        return push_to_sums if "sum" in settings else push_to_workers
+    if read_backup(mode):
+        return backup
+    return all_reduce if len(graph.nodes(update)) > 1 else None
+
+
+def _check_settings(graph: Graph, update: Op) -> None:
+    optimizer = graph.optimizers[update.attrs["group"]]
+    for setting in OF_SEVERAL_NODES:
+        if setting not in optimizer.attrs:
+            continue
+        at = "servers" if update.known_place.node == SERVER else "one node"
+        raise GraphError(
+            f"'{setting}' is for an optimizer on several workers: here"
+            f" '{update.operands[0]}' is updated on {at}",
+            span=optimizer.source,
+            hint=f"place it on several workers, or leave {setting} out",
+        )

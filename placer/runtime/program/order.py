@@ -1,0 +1,138 @@
+"""The order of what happens in a run without lockstep: recorded, or replayed.
+
+A file has a line of JSON for each event, a list that begins with its kind and its edge:
+
+    ["take", 0, push, worker]    a server handles the next message of a worker
+    ["use", pull, step, version] a worker uses a version of the parameters in a step
+    ["send", push, kind, steps]  a worker sends a message, with the gradients of so many
+                                 steps; of a request, the steps that it waits for
+    ["drain", 0, step]           a node drains after a step
+    ["taken", 0, step, worker …]  a step takes the gradients of these workers
+    ["join", 0, step]            a worker computes a step that takes its gradients
+
+Whatever else happens follows from these. So a replayed run has the bits of the recorded
+one: a node waits until what is next in the order can be done.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from placer.errors import PlacerError, RunError
+
+TAKE: Final = "take"
+USE: Final = "use"
+SEND: Final = "send"
+DRAIN: Final = "drain"
+TAKEN: Final = "taken"
+JOIN: Final = "join"
+_KINDS: Final = (TAKE, USE, SEND, DRAIN, TAKEN, JOIN)
+ALL_EDGES: Final = 0
+"""The edge of events that have one order on a node, whatever their edges."""
+
+
+class Order:
+    """The order on one node; it neither records nor replays by default.
+
+    Its methods may be called from any thread.
+
+    Args:
+        record: the file to write.
+        replay: the file to read.
+        digest: that of the build, which a replayed order must have been recorded with.
+
+    Raises:
+        PlacerError: a file cannot be read or written, or is of another build.
+    """
+
+    def __init__(
+        self,
+        record: Path | None = None,
+        replay: Path | None = None,
+        digest: str = "",
+    ) -> None:
+        self._lock = threading.Lock()
+        self._replay = replay
+        self._expected: dict[tuple[str, int], deque[list[Any]]] = {}
+        if replay is not None:
+            for kind, edge, *rest in _read(replay, digest):
+                self._expected.setdefault((kind, edge), deque()).append(rest)
+        self._file = None
+        if record is not None:
+            try:
+                record.parent.mkdir(parents=True, exist_ok=True)
+                self._file = record.open("w", encoding="utf-8")
+            except OSError as error:
+                raise PlacerError(
+                    f"cannot write '{record}': {error.strerror}"
+                ) from None
+            self._file.write(json.dumps({"digest": digest}) + "\n")
+
+    @property
+    def replays(self) -> bool:
+        """Whether an order is replayed."""
+        return self._replay is not None
+
+    def next(self, kind: str, edge: int) -> list[Any]:
+        """Return what comes next of a kind of event on an edge, in a replayed order.
+
+        Raises RunError after the last one.
+        """
+        with self._lock:
+            expected = self._expected.get((kind, edge))
+            if not expected:
+                raise RunError(
+                    f"'{self._replay}' has no more events '{kind}' of edge {edge}",
+                    hint="replay with the options of the run that was recorded",
+                )
+            return expected.popleft()
+
+    def peek(self, kind: str, edge: int) -> list[Any] | None:
+        """Return what comes next, if an order is replayed and there is something."""
+        with self._lock:
+            expected = self._expected.get((kind, edge))
+            return expected[0] if expected else None
+
+    def add(self, kind: str, edge: int, *rest: Any) -> None:
+        """Record an event."""
+        if self._file is not None:
+            with self._lock:
+                self._file.write(json.dumps([kind, edge, *rest]) + "\n")
+
+    def close(self) -> None:
+        """End the file. Raises PlacerError if it cannot be written."""
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError as error:
+                name = self._file.name
+                raise PlacerError(f"cannot write '{name}': {error.strerror}") from None
+
+
+def _read(path: Path, digest: str) -> Iterable[list[Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        first, *events = [json.loads(line) for line in lines]
+        if first != {"digest": digest}:
+            raise PlacerError(
+                f"'{path}' was recorded with another build",
+                hint="compile the spec as it was then, or record the order again",
+            )
+    except OSError as error:
+        raise PlacerError(f"cannot read '{path}': {error.strerror}") from None
+    except (ValueError, TypeError):
+        raise PlacerError(
+            f"'{path}' is not an order as --record-order writes it"
+        ) from None
+    with suppress(ValueError, TypeError):
+        for kind, edge, *_ in events:
+            if kind not in _KINDS or type(edge) is not int:
+                raise ValueError
+        return events
+    raise PlacerError(f"'{path}' is not an order as --record-order writes it")

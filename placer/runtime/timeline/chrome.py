@@ -1,0 +1,153 @@
+"""Writes a timeline in Chrome's trace event format, as JSON that Perfetto reads.
+
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+A node is a process, a thread a thread. A slice is an event "X", and lies within the one
+around it; an arrow is an event "s" within the slice that sends and one "f" within the one
+that receives. Times are microseconds with three decimals, so that no nanosecond is lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from placer.errors import RunError
+from placer.files.atomic import atomic_file, mode_of
+from placer.runtime.timeline.part import Part
+from placer.runtime.timeline.recorder import RECEIVED
+from placer.runtime.timeline.timeline import Timeline
+
+TRACKS_OF_NODE: Final = 1000
+"""The threads of node i have the numbers from this times i on, which are unique in the
+file, as some readers want it."""
+
+
+def write_timeline(path: Path, timeline: Timeline) -> None:
+    """Write a timeline to a file, atomically.
+
+    Raises RunError if it cannot be written.
+    """
+    path = path.resolve()
+    try:
+        with atomic_file(path, mode_of(path)) as file:
+            for text in timeline_text(timeline):
+                file.write(text.encode())
+    except OSError as error:
+        raise RunError(
+            f"the trace cannot be written to {path}: {error.strerror}",
+            hint="name a file in a folder that exists and has room",
+        ) from error
+
+
+def timeline_text(timeline: Timeline) -> Iterator[str]:
+    """Yield the text of the file, piece by piece."""
+    about = json.dumps(_about(timeline))
+    yield f'{{"displayTimeUnit": "ms",\n"otherData": {about},\n"traceEvents": ['
+    separator = "\n"
+    for event in _events(timeline):
+        yield f"{separator}{event}"
+        separator = ",\n"
+    yield "\n]}\n"
+
+
+def _about(timeline: Timeline) -> dict[str, Any]:
+    """Return what the file says of itself."""
+    about: dict[str, Any] = {
+        "steps": str(timeline.window),
+        "clock": "microseconds of the control node, from the first slice on",
+        "clock uncertainty in microseconds": {
+            node: clock.uncertainty / 1000 for node, clock in timeline.clocks.items()
+        },
+        "calls": "jitted functions and copies between devices wait for their results",
+        "slices left out": {
+            part.node: f"{part.left_out} from step {part.full_in} on, for lack of room"
+            for part in timeline.parts
+            if part.left_out
+        },
+    }
+    if timeline.failure:
+        about["failure"] = timeline.failure
+    if timeline.missing:
+        about["nodes left out"] = list(timeline.missing)
+    return about
+
+
+def _events(timeline: Timeline) -> Iterator[str]:
+    for part in timeline.parts:
+        yield from _headings(timeline, part)
+    for number, part in enumerate(timeline.parts):
+        texts = [
+            (json.dumps(category), json.dumps(name)) for category, name in part.names
+        ]
+        pid = _process(timeline, part)
+        for row in timeline.slices[number].tolist():
+            track, name, start, end, direction, peer, edge, step, batch, nbytes = row
+            category, text = texts[name]
+            args = ""
+            if direction:
+                other = "source" if direction == RECEIVED else "target"
+                args = (
+                    f', "args": {{"{other}": {texts[peer][1]}, "edge": {edge}, "step": '
+                    f'{step}, "microbatch": {batch}, "bytes": {nbytes}}}'
+                )
+            yield (
+                f'{{"ph": "X", "name": {text}, "cat": {category}, "pid": {pid}, '
+                f'"tid": {_thread(pid, track)}, "ts": {_micros(start)}, '
+                f'"dur": {_micros(end - start)}{args}}}'
+            )
+    for number, (sent, received) in enumerate(timeline.arrows, 1):
+        yield _arrow(timeline, "s", number, sent)
+        yield _arrow(timeline, "f", number, received)
+
+
+def _headings(timeline: Timeline, part: Part) -> Iterator[str]:
+    """Yield the names and the order of a node and its threads."""
+    pid = _process(timeline, part)
+    labels = []
+    if part.left_out:
+        labels.append(f"{part.left_out} slices left out from step {part.full_in} on")
+    if clock := timeline.clocks.get(part.node):
+        labels.append(f"clock within {clock.uncertainty / 1000:.0f} us")
+    main = _thread(pid, 0)
+    yield _heading("process_name", pid, main, name=part.node)
+    yield _heading("process_sort_index", pid, main, sort_index=pid)
+    if labels:
+        yield _heading("process_labels", pid, main, labels=", ".join(labels))
+    for track, name in enumerate(part.tracks):
+        tid = _thread(pid, track)
+        yield _heading("thread_name", pid, tid, name=name)
+        yield _heading("thread_sort_index", pid, tid, sort_index=track)
+
+
+def _heading(what: str, pid: int, tid: int, **args: object) -> str:
+    return json.dumps({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args})
+
+
+def _arrow(timeline: Timeline, phase: str, number: int, row: tuple[int, int]) -> str:
+    """Return an end of an arrow: at the start of the slice that sends or receives.
+
+    Perfetto takes the slice that has begun last, even if it has ended. It is this one
+    there, since it comes before the arrow in the file.
+    """
+    index, at = row
+    track, _, start, *_ = timeline.slices[index][at].tolist()
+    pid = _process(timeline, timeline.parts[index])
+    binding = "" if phase == "s" else ', "bp": "e"'
+    return (
+        f'{{"ph": "{phase}", "name": "message", "cat": "message", "id": {number}, '
+        f'"pid": {pid}, "tid": {_thread(pid, track)}, "ts": {_micros(start)}{binding}}}'
+    )
+
+
+def _process(timeline: Timeline, part: Part) -> int:
+    return timeline.nodes.index(part.node) + 1
+
+
+def _thread(pid: int, track: int) -> int:
+    return pid * TRACKS_OF_NODE + track
+
+
+def _micros(nanoseconds: int) -> str:
+    return f"{nanoseconds // 1000}.{nanoseconds % 1000:03d}"

@@ -1,0 +1,93 @@
+"""The part of a timeline that one node has recorded, as messages to the control node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from placer.channel.protocol import Array, Channel, Key
+from placer.runtime.run.barrier import TIMELINE, version_error
+from placer.runtime.timeline.recorder import COLUMNS, RECEIVED, Recorder
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """What a part has besides its slices."""
+
+    names: tuple[tuple[str, str], ...]
+    tracks: tuple[str, ...]
+    left_out: int
+    full_in: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The slices of one node.
+
+    Attributes:
+        node: the name of the node.
+        names: the category and the text of each name.
+        tracks: the name of each track.
+        slices: int64[slices, COLUMNS], see `COLUMNS`; those of a track in the order in
+            which they have ended.
+        left_out: how many slices were left out because the recorder was full.
+        full_in: the step from which slices were left out, or 0.
+    """
+
+    node: str
+    names: tuple[tuple[str, str], ...]
+    tracks: tuple[str, ...]
+    slices: Array
+    left_out: int = 0
+    full_in: int = 0
+
+
+def part_of(node: str, recorder: Recorder) -> Part:
+    """Return what a recorder has."""
+    numbers = np.frombuffer(recorder.numbers(), np.int64).reshape(-1, COLUMNS)
+    return Part(
+        node,
+        tuple(recorder.names),
+        tuple(recorder.tracks),
+        numbers,
+        recorder.left_out,
+        recorder.full_in,
+    )
+
+
+def send_part(channel: Channel, control: str, part: Part) -> None:
+    """Send the part of this node to the control node."""
+    header = _Header(part.names, part.tracks, part.left_out, part.full_in)
+    encoded = np.frombuffer(msgspec.json.encode(header), np.uint8)
+    channel.send(control, Key(TIMELINE, 0), [encoded, part.slices])
+
+
+def receive_part(channel: Channel, node: str) -> Part:
+    """Receive the part of a node; RunError for a message that no node sends."""
+    arrays = channel.receive(node, Key(TIMELINE, 0))
+    try:
+        encoded, slices = arrays
+        header = msgspec.json.decode(encoded.tobytes(), type=_Header)
+        _check(header, slices)
+    except (ValueError, RecursionError) as error:
+        raise version_error(node) from error
+    return Part(node, slices=slices, **msgspec.structs.asdict(header))
+
+
+def _check(header: _Header, slices: Array) -> None:
+    """Raise ValueError for slices whose numbers cannot be."""
+    if slices.dtype != np.int64 or slices.shape != (len(slices), COLUMNS):
+        raise ValueError(slices.shape)
+    track, name, start, end, direction, peer, *_ = slices.T
+    limits = (
+        (track, len(header.tracks)),
+        (name, len(header.names)),
+        (peer, len(header.names)),
+        (direction, RECEIVED + 1),
+    )
+    for numbers, limit in limits:
+        if ((numbers < 0) | (numbers >= limit)).any():
+            raise ValueError(limit)
+    if (end < start).any():
+        raise ValueError("a slice ends before it starts")

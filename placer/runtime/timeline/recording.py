@@ -1,0 +1,202 @@
+"""The timeline of a run, as one node records it: `--trace`.
+
+All nodes record the same steps. After the last of them, or at the end of the run if that
+comes before, the other nodes send what they have to the control node, which writes the file
+at the end. Before and after the recorded steps, the control node measures the clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from placer.build.plan import Plan
+from placer.channel.protocol import Aborted, Channel
+from placer.errors import PlacerError
+from placer.runtime.program.load import Hooks
+from placer.runtime.run.barrier import CLOCKS, barrier
+from placer.runtime.run.events import NodeWarning
+from placer.runtime.run.state import Execution
+from placer.runtime.timeline.chrome import write_timeline
+from placer.runtime.timeline.clocks import (
+    Clock,
+    Measurement,
+    clock_name,
+    measure_clocks,
+)
+from placer.runtime.timeline.part import Part, part_of, receive_part, send_part
+from placer.runtime.timeline.recorder import Recorder
+from placer.runtime.timeline.timeline import Timeline
+from placer.runtime.timeline.traced_channel import traced_channel
+from placer.runtime.timeline.traced_node import traced_hooks
+from placer.runtime.timeline.window import DEFAULT_STEPS, Window, parse_window
+
+MAX_OF_NODE: Final = 100_000
+"""The most slices that a node keeps; each has 80 bytes."""
+MAX_OF_RUN: Final = 500_000
+"""The most slices of all nodes together: viewers become slow with more."""
+
+
+@dataclass(slots=True)
+class Recording:
+    """One node's part in the timeline of a run.
+
+    It is created by the thread that runs the program.
+
+    Attributes:
+        execution: the node's run.
+        window: the steps that are recorded; None until the first step, if they are the
+            first ones of the run.
+        recorder: what this node has recorded.
+    """
+
+    execution: Execution
+    window: Window | None = field(init=False)
+    recorder: Recorder = field(init=False)
+    _first: int = field(default=0, init=False)
+    _last: int = field(default=0, init=False)
+    _has_ended: bool = field(default=False, init=False)
+    _is_written: bool = field(default=False, init=False)
+    _clocks: dict[str, str] = field(default_factory=dict, init=False)
+    _measurements: dict[str, list[Measurement]] = field(
+        default_factory=dict, init=False
+    )
+    _parts: list[Part] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        steps = self.execution.options.trace_steps
+        self.window = None if steps is None else parse_window(steps)
+        nodes = len(self.execution.plan.nodes)
+        self.recorder = Recorder(min(MAX_OF_NODE, MAX_OF_RUN // nodes))
+
+    @property
+    def _plan(self) -> Plan:
+        return self.execution.plan
+
+    @property
+    def _channel(self) -> Channel:
+        return self.execution.channel
+
+    def traced_channel(self) -> Channel:
+        """Return the channel for what the program sends and receives."""
+        return traced_channel(self._channel, self.recorder)
+
+    def traced_hooks(self, hooks: Hooks) -> Hooks:
+        """Return the hooks of the program, which are recorded."""
+        return traced_hooks(hooks, self.recorder)
+
+    def begin(self) -> None:
+        """Measure the clocks; all nodes call this before the first step."""
+        report = {"clock": clock_name()}
+        reports = barrier(self._plan, self._channel, report, CLOCKS)
+        self._clocks = {
+            node.name: str(each["clock"])
+            for node, each in zip(self._plan.nodes, reports, strict=True)
+        }
+        self._measure(0)
+
+    def enter(self, step: int) -> None:
+        """Note that a step is next: it is recorded if it is in the window."""
+        if self._has_ended:
+            return
+        self._first = self._first or step
+        if self.window is None:
+            self.window = Window(step, step + DEFAULT_STEPS - 1)
+        if step in self.window:
+            self._last = self.recorder.step = step
+            self.recorder.active = True
+        elif step > self.window.last:
+            self.end()
+
+    def end(self) -> None:
+        """Send the slices to the control node, which receives them; all nodes call this
+        after the last step of the window, or after that of the run."""
+        if self._has_ended:
+            return
+        self._has_ended, self.recorder.active = True, False
+        self._measure(1)
+        own = part_of(self._channel.node, self.recorder)
+        if not self.execution.is_control:
+            send_part(self._channel, self._plan.control, own)
+            return
+        for node in self._plan.nodes:
+            is_own = node.name == own.node
+            self._parts.append(
+                own if is_own else receive_part(self._channel, node.name)
+            )
+
+    def write(self) -> dict[str, dict[str, float]]:
+        """Write the file, on the control node; return what `Timeline.shares` returns.
+
+        Raises RunError if it cannot be written.
+        """
+        path = self.execution.options.trace
+        assert path is not None
+        timeline = self._timeline(self._parts)
+        self._is_written = True  # or cannot be
+        write_timeline(path, timeline)
+        if not self._last:
+            self.execution.report(
+                NodeWarning(
+                    f"the trace {path} has no steps: the run had none of those that"
+                    f" --trace-steps {timeline.window} names"
+                )
+            )
+        return timeline.shares()
+
+    def write_after_failure(self, failure: str) -> None:
+        """Write what is there to the file, on the control node: its own slices, and those
+        of the other nodes if the run has failed after the window. Without a recorded step
+        there is nothing."""
+        path = self.execution.options.trace
+        if path is None or self._is_written or not self._last:
+            return
+        self.recorder.active = False
+        parts = self._parts or [part_of(self._channel.node, self.recorder)]
+        timeline = self._timeline(parts, failure)
+        try:
+            write_timeline(path, timeline)
+        except PlacerError as error:
+            self.execution.report(NodeWarning(str(error)))
+            return
+        without = (
+            f", without those of {', '.join(missing)}"
+            if (missing := timeline.missing)
+            else ""
+        )
+        self.execution.report(
+            NodeWarning(f"the slices until the failure are in {path}{without}")
+        )
+
+    def _timeline(self, parts: list[Part], failure: str = "") -> Timeline:
+        first, last = self._first, max(self._last, self._first)
+        return Timeline(
+            [node.name for node in self._plan.nodes],
+            parts,
+            self.window or Window(first, last),
+            {node: Clock(tuple(each)) for node, each in self._measurements.items()},
+            failure,
+        )
+
+    def _measure(self, number: int) -> None:
+        measured = measure_clocks(self._plan, self._channel, self._clocks, number)
+        for node, measurement in measured.items():
+            self._measurements.setdefault(node, []).append(measurement)
+
+
+@contextmanager
+def timeline_kept(execution: Execution) -> Iterator[None]:
+    """Write the timeline of a run that fails within the context, as far as it is there.
+
+    This comes after the other nodes have learnt of the failure.
+    """
+    try:
+        yield
+    except BaseException as error:
+        recording = execution.recording
+        if recording is not None and execution.is_control:
+            cause = error.cause if isinstance(error, Aborted) else error
+            recording.write_after_failure(str(cause))
+        raise

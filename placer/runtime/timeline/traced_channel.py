@@ -1,0 +1,148 @@
+"""A channel that records the messages that pass through it, and what waits for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, Final, cast
+
+from placer.channel.mailbox import Wait
+from placer.channel.open_message import OpenMessage
+from placer.channel.protocol import Array, Channel, Key, Piece
+from placer.runtime.timeline.recorder import (
+    RECEIVE,
+    RECEIVED,
+    SEND,
+    SENT,
+    WAIT,
+    Message,
+    Recorder,
+    now,
+)
+
+SHORTEST_WAIT: Final = 5_000
+"""Nanoseconds; what is shorter is the time to look whether there is anything to wait for."""
+
+
+def traced_channel(channel: Channel, recorder: Recorder) -> Channel:
+    """Return a channel for the program of a node; waits of all threads are recorded."""
+    arrival = _Arrival()
+    channel.mailbox.wrap_wait(lambda wait: _traced_wait(wait, recorder, arrival))
+    return cast(Channel, TracedChannel(channel, recorder, arrival))
+
+
+class _Arrival(threading.local):
+    """When the message that this thread receives has begun to be there: the end of the
+    first wait, which there always is."""
+
+    time: int | None = None
+
+
+class TracedChannel:
+    """A channel whose messages are recorded; in all else it is the channel itself.
+
+    The slice of a message that is received begins after the wait for it. So it does not
+    begin before the one that sends it, which viewers take for the end of the arrow.
+    """
+
+    def __init__(self, channel: Channel, recorder: Recorder, arrival: _Arrival) -> None:
+        self._channel, self._recorder = channel, recorder
+        self._arrival = arrival
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    def send(self, to: str, key: Key, arrays: Sequence[Array]) -> None:
+        """Send a message; see `Channel`."""
+        if not self._recorder.active:
+            self._channel.send(to, key, arrays)
+            return
+        message = Message(SENT, to, key, sum(array.nbytes for array in arrays))
+        with self._recorder.slice(SEND, f"edge {key.edge} to {to}", message):
+            self._channel.send(to, key, arrays)
+
+    def begin_send(self, to: str, key: Key, arrays: Sequence[Array]) -> OpenMessage:
+        """Begin to send a message; see `Channel`. Its slice is that of the beginning."""
+        if not self._recorder.active:
+            return self._channel.begin_send(to, key, arrays)
+        message = Message(SENT, to, key, sum(array.nbytes for array in arrays))
+        with self._recorder.slice(SEND, f"edge {key.edge} to {to}", message):
+            return self._channel.begin_send(to, key, arrays)
+
+    def receive(
+        self, source: str, key: Key, *, out: Sequence[Array | None] | None = None
+    ) -> list[Array]:
+        """Receive a message; see `Channel`."""
+        self._arrival.time = None
+        arrays = self._channel.receive(source, key, out=out)
+        self._received(source, key, sum(array.nbytes for array in arrays))
+        return arrays
+
+    def pieces(self, source: str, key: Key) -> Iterator[Piece]:
+        """Receive a message piece by piece; see `Channel`.
+
+        The slice of the message ends with its first piece: between the pieces, the
+        program does something else.
+        """
+        pieces = self._channel.pieces(source, key)
+        if not self._recorder.active:
+            return pieces
+        return self._traced_pieces(source, key, pieces)
+
+    def _traced_pieces(
+        self, source: str, key: Key, pieces: Iterator[Piece]
+    ) -> Iterator[Piece]:
+        with closing(cast(Any, pieces)):
+            self._arrival.time = None
+            first = next(pieces, None)
+            self._received(source, key)
+            if first is not None:
+                yield first
+                yield from pieces
+
+    def pieces_of_first(
+        self, addresses: Sequence[tuple[str, Key]]
+    ) -> tuple[str, Key, Iterator[Piece]]:
+        """Receive the message that comes first piece by piece; see `Channel`."""
+        self._arrival.time = None
+        source, key, pieces = self._channel.pieces_of_first(addresses)
+        self._received(source, key)
+        return source, key, pieces
+
+    def _received(self, source: str, key: Key, nbytes: int = 0) -> None:
+        start = self._arrival.time
+        assert start is not None, key
+        message = Message(RECEIVED, source, key, nbytes)
+        name = f"edge {key.edge} from {source}"
+        self._recorder.add(RECEIVE, name, start, now(), message)
+
+
+def _traced_wait(wait: Wait, recorder: Recorder, arrival: _Arrival) -> Wait:
+    """Return a wait of a mailbox that is recorded.
+
+    Of threads that are not the program's, such as that of the metrics, those for messages
+    of the plan are recorded.
+    """
+
+    def traced(
+        peers: tuple[str, ...],
+        key: Key,
+        ready: Callable[[], bool],
+        is_stuck: Callable[[], bool],
+        *,
+        sending: bool = False,
+    ) -> None:
+        start = now()
+        try:
+            wait(peers, key, ready, is_stuck, sending=sending)
+        finally:
+            end = now()
+            if arrival.time is None:
+                arrival.time = end
+            if end - start >= SHORTEST_WAIT and (key.edge > 0 or recorder.is_program):
+                who = peers[0] if len(peers) == 1 else f"any of {len(peers)} nodes"
+                what = f"wait until {who} receives" if sending else f"wait for {who}"
+                recorder.add(WAIT, what, start, end)
+
+    return traced

@@ -1,0 +1,185 @@
+"""A node that records what its program calls: the methods of `Node`, and jitted functions.
+
+JAX returns from a call of a jitted function, or from a copy to a device, before the
+results are there. While slices are recorded, such a call waits for its results, so that
+its slice is the time that it took.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any, Final
+
+import numpy as np
+
+from placer.runtime.program.load import Hook, Hooks
+from placer.runtime.program.node import Node
+from placer.runtime.program.tree import leaves
+from placer.runtime.timeline.recorder import (
+    COMPUTE,
+    COPY,
+    READ,
+    RECEIVE,
+    RECORD,
+    SEND,
+    STEP,
+    UPDATE,
+    WAIT,
+    Recorder,
+    now,
+)
+
+CALLS: Final[Mapping[str, str]] = {
+    "read": READ,
+    "memcpy_h2d": COPY,
+    "memcpy_d2d": COPY,
+    "memcpy_d2h": COPY,
+    "assemble_parameter": COPY,
+    "update": UPDATE,
+    "update_from_edges": UPDATE,
+    "update_from": UPDATE,
+    "pushed": RECEIVE,
+    "compute_directions": UPDATE,
+    "apply_directions": UPDATE,
+    "store": UPDATE,
+    "send": SEND,
+    "answer": SEND,
+    "receive": RECEIVE,
+    "send_and_recv": RECEIVE,
+    "offer": SEND,
+    "sum_of_first": RECEIVE,
+    "pull": WAIT,
+    "push": WAIT,
+    "merge": WAIT,
+    "push_delta": SEND,
+    "wait_for_workers": WAIT,
+    "sum_microbatches": COMPUTE,
+    "join_microbatches": COMPUTE,
+    "microbatch_totals": COMPUTE,
+    "record": RECORD,
+}
+"""The methods that are recorded, and the category of each."""
+_OF_TABLES: Final = ("update", "compute_directions", "apply_directions", "store")
+
+
+@dataclass(slots=True)
+class TracedNode(Node):
+    """A node whose calls are recorded while its `recorder` is active."""
+
+    recorder: Recorder = field(kw_only=True)
+
+    def drain(self, step: int, *, ends: bool = False) -> None:
+        """Wait until all is applied; a slice on nodes with tables without lockstep."""
+        if not self.has_drains:
+            return
+        with self.recorder.slice(WAIT, "drain"):
+            Node.drain(self, step, ends=ends)
+
+    def microbatches(self) -> Iterator[str]:
+        """Run the tasks of a step; each one is a slice, such as `forward.3`."""
+        for task in Node.microbatches(self):
+            number = "" if self.microbatch is None else f".{self.microbatch}"
+            start = now()
+            yield task
+            self.recorder.add(STEP, f"{task}{number}", start, now())
+
+    def batches(self) -> Iterator[int]:
+        """Run the batches of an evaluation; each one is a slice."""
+        for batch in Node.batches(self):
+            start = now()
+            yield batch
+            self.recorder.add(STEP, f"batch {batch}", start, now())
+
+
+def _traced_method(name: str, category: str) -> Callable[..., Any]:
+    call = getattr(Node, name)
+
+    @functools.wraps(call)
+    def traced(self: TracedNode, *args: Any, **kwargs: Any) -> Any:
+        recorder = self.recorder
+        if not recorder.active:
+            return call(self, *args, **kwargs)
+        of_table = category == UPDATE
+        with recorder.slice(category, f"{name} {args[0]}" if of_table else name):
+            result = call(self, *args, **kwargs)
+            if name in _OF_TABLES:
+                _wait_for_results(self.tables[args[0]].values())
+            elif name == "sum_microbatches":
+                _wait_for_results(self.sums)
+            elif category in (COPY, COMPUTE):
+                _wait_for_results(result)
+                if name == "memcpy_d2h":  # JAX keeps what it has copied
+                    list(map(np.asarray, leaves(result)))
+            return result
+
+    return traced
+
+
+for _name, _category in CALLS.items():
+    setattr(TracedNode, _name, _traced_method(_name, _category))
+
+
+def traced_hooks(hooks: Hooks, recorder: Recorder) -> Hooks:
+    """Return hooks that record slices while the recorder is active, of themselves and of
+    the jitted functions that they call."""
+    return hooks._replace(
+        step=_traced_hook(hooks.step, recorder),
+        evaluate=hooks.evaluate and _traced_hook(hooks.evaluate, recorder),
+        serve=hooks.serve and _with_traced_functions(hooks.serve, recorder),
+    )
+
+
+def _traced_hook(hook: Hook, recorder: Recorder) -> Hook:
+    traced = _with_traced_functions(hook, recorder)
+
+    def run(node: Node) -> None:
+        if not recorder.active:  # as without a timeline
+            hook(node)
+            return
+        with recorder.slice(STEP, node.where):
+            traced(node)
+
+    return run
+
+
+def _with_traced_functions(hook: Hook, recorder: Recorder) -> Hook:
+    """Return a hook that calls traced functions in place of jitted ones.
+
+    Nodes that are threads share the module of their program. So it stays as it is, and
+    the hook has other globals.
+    """
+    jax = sys.modules.get("jax")
+    if jax is None:  # the program computes nothing
+        return hook
+    assert isinstance(hook, FunctionType)
+    found = {
+        name: _traced_function(name, value, recorder)
+        for name, value in hook.__globals__.items()
+        if isinstance(value, jax.stages.Wrapped)
+    }
+    return FunctionType(hook.__code__, {**hook.__globals__, **found}, hook.__name__)
+
+
+def _traced_function(
+    name: str, function: Callable[..., Any], recorder: Recorder
+) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        if not recorder.active:
+            return function(*args, **kwargs)
+        with recorder.slice(COMPUTE, name):
+            results = function(*args, **kwargs)
+            _wait_for_results(results)
+            return results
+
+    return traced
+
+
+def _wait_for_results(values: Any) -> None:
+    """Wait until JAX has computed the arrays among values."""
+    if (jax := sys.modules.get("jax")) is not None:
+        jax.block_until_ready(values)

@@ -1,0 +1,37 @@
+"""Simulations of training without lockstep, on a network where all may happen that
+happens to streams of bytes.
+
+In each of them a push is applied once and in the order of its worker, a step begins with
+parameters that are as new as its mode says, all parameters of an answer are of one
+version and do not change while they are used, a drain waits for all, and everything ends.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+from support.simulation.planted import Bug, is_found
+from support.simulation.planted_in_training import TRAINING_BUGS
+from support.simulation.training import simulate_training
+
+SEEDS = range(60)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_training_is_exact_and_ends(seed):
+    simulate_training(seed)
+
+
+@pytest.mark.parametrize("bug", TRAINING_BUGS, ids=lambda bug: bug.name)
+def test_bug_is_found_by_these_seeds(bug: Bug):
+    assert is_found(bug, simulate_training, SEEDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", range(50))
+def test_more_seeds(count):
+    first = secrets.randbits(40)
+    print(f"seeds from {first}")
+    for seed in range(first, first + 40):
+        simulate_training(seed)

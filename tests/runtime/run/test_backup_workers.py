@@ -1,0 +1,297 @@
+"""Runs whose steps take the gradients of the workers that are first."""
+
+from __future__ import annotations
+
+import json
+from threading import Event
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+from support.order_oracle import RATE, adam, sgd
+from support.small_models import two_layers
+
+import placer
+from placer.build.plan import read_plan
+from placer.checkpoint.folder import list_checkpoints
+from placer.errors import PlacerError
+from placer.runtime.program.backup import FirstWorkers
+from placer.runtime.run.training import Training
+
+ROWS, BATCH, WIDTH = 86, 12, 6  # 8 steps in an epoch, the last one with 2 rows
+STEPS = 16
+PENALTY = 0.05
+PENALIZED = f"""\
+  - {{name: squares, op: mul, in: [h.w, h.w]}}
+  - {{name: square, op: reduce_sum, in: squares}}
+  - {{name: penalty, op: scale, in: square, factor: {PENALTY}}}
+  - {{name: total, op: add, in: [loss, penalty]}}
+"""
+RULES = {"sgd": sgd, "adam": adam}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with rows, and initial parameters."""
+    folder = tmp_path_factory.mktemp("backup")
+    random = np.random.default_rng(5)
+    x, y = random.normal(size=(ROWS, WIDTH)), random.normal(size=(ROWS, 4))
+    np.savez(folder / "rows.npz", x=x, y=y)
+    shapes = {
+        "h.w": (WIDTH, WIDTH),
+        "h.b": (WIDTH,),
+        "out.w": (WIDTH, 4),
+        "out.b": (4,),
+    }
+    initial = {name: random.normal(size=shape) for name, shape in shapes.items()}
+    save_file(initial, folder / "initial.safetensors")
+    return folder
+
+
+def text(
+    *,
+    update="{sync: {backup: 1}}",
+    rule="sgd",
+    workers=3,
+    servers=2,
+    clip="",
+    extra="",
+    place="/node:ps/cpu",
+    first=None,
+):
+    spec = two_layers(
+        nodes=f"{{worker: {{count: {workers}}}, ps: {{count: {servers}}}}}",
+        optimizer=f"{{op: {rule}, learning_rate: {RATE}, place: {place},"
+        f" update: {update}}}",
+        **({"first": first} if first else {}),
+        width=WIDTH,
+        batch=BATCH,
+        train=f"  slicing: {{min_block: 8}}\n  eval: {{every: 3 steps}}\n{clip}",
+        precision="float64",
+        extra=extra,
+    )
+    spec = spec.replace("epochs: 1", "epochs: 2")
+    if extra:
+        spec = spec.replace("minimize: loss", "minimize: total")
+    spec = spec.replace(f"batch: {BATCH}", f"batch: {BATCH}, remainder: keep")
+    return spec.replace(
+        "graph:\n",
+        '  eval: {source: "npz:rows.npz", batch: 12, remainder: keep}\ngraph:\n',
+    )
+
+
+def compile_spec(folder, **options):
+    (folder / "small.yaml").write_text(text(**options))
+    placer.compile(folder / "small.yaml", folder / "build")
+    return folder / "build"
+
+
+def run(folder, build, **options):
+    return placer.launch(
+        build,
+        in_process=True,
+        init_params=folder / "initial.safetensors",
+        history=folder / "history.jsonl",
+        **options,
+    )
+
+
+def read_order(folder, node):
+    lines = (folder / f"{node.replace(':', '-')}.jsonl").read_text().splitlines()[1:]
+    return [json.loads(line) for line in lines]
+
+
+def taken_in(order):
+    """Return the workers whose gradients each step has taken."""
+    events = read_order(order, "ps:0")
+    return {step: workers for kind, _, step, *workers in events if kind == "taken"}
+
+
+def rows_of(plan, worker, step):
+    """Return the numbers of the rows of a worker in a step."""
+    first = (step - 1) % (STEPS // 2) * BATCH
+    ranges = plan.pushed_rows(worker).ranges(min(BATCH, ROWS - first))
+    return [first + i for low, high in ranges for i in range(low, high)]
+
+
+@jax.jit
+def gradient(p, x, y, penalty):
+    def loss_of(p):
+        h = jax.numpy.tanh(x @ p["h.w"] + p["h.b"])
+        loss = ((h @ p["out.w"] + p["out.b"] - y) ** 2).mean()
+        return loss + penalty * (p["h.w"] ** 2).sum(), loss
+
+    return jax.value_and_grad(loss_of, has_aux=True)(p)
+
+
+def simulate(folder, plan, taken, rule, clip, penalty):
+    """Return the parameters after all steps, and the loss of each step, by plain JAX
+    over the rows of the workers that it has taken."""
+    rows = np.load(folder / "rows.npz")
+    params = load_file(folder / "initial.safetensors")
+
+    slots = {name: {} for name in params}
+    losses = {}
+    with jax.enable_x64(True):
+        for step, workers in sorted(taken.items()):
+            own = [row for worker in workers for row in rows_of(plan, worker, step)]
+            (_, loss), g = gradient(params, rows["x"][own], rows["y"][own], penalty)
+            losses[step] = float(loss)
+            norm = float(np.sqrt(sum((each**2).sum() for each in g.values())))
+            scale = min(1.0, clip / norm) if clip else 1.0
+            params = {
+                n: RULES[rule](
+                    params[n], np.asarray(g[n]) * scale, slots[n], step, RATE
+                )
+                for n in params
+            }
+    return params, losses
+
+
+def read_history(folder):
+    text = (folder / "history.jsonl").read_text()
+    return {line["step"]: line for line in map(json.loads, text.splitlines())}
+
+
+@settings(max_examples=5, deadline=None)
+@given(
+    rule=st.sampled_from(["sgd", "adam"]),
+    workers_and_backup=st.sampled_from([(2, 1), (3, 1), (4, 2)]),
+    servers=st.integers(1, 3),
+    clip=st.sampled_from([None, 0.3]),
+    penalized=st.booleans(),
+)
+def test_a_run_is_what_plain_jax_gives_on_the_rows_that_its_steps_have_taken(
+    folder, rule, workers_and_backup, servers, clip, penalized
+):
+    workers, backup = workers_and_backup
+    build = compile_spec(
+        folder,
+        rule=rule,
+        update=f"{{sync: {{backup: {backup}}}}}",
+        workers=workers,
+        servers=servers,
+        clip=f"  clip: {{global_norm: {clip}}}\n" if clip else "",
+        extra=PENALIZED if penalized else "",
+    )
+    order = folder / "order"
+    result = run(folder, build, record_order=order)
+    plan, taken = read_plan(build), taken_in(order)
+    assert list(taken) == [*range(1, STEPS + 1)]
+    for step, each in taken.items():
+        with_rows = [f"worker:{i}" for i in range(workers)]
+        with_rows = [w for w in with_rows if rows_of(plan, w, step)]
+        assert {*each} <= {*with_rows}
+        assert len(each) == min(workers - backup, len(with_rows))
+    expected, losses = simulate(
+        folder, plan, taken, rule, clip, PENALTY if penalized else 0.0
+    )
+    for name, array in expected.items():
+        np.testing.assert_allclose(result.params[name], array, rtol=1e-9, atol=1e-12)
+    history = read_history(folder)
+    for step, loss in losses.items():
+        assert history[step]["metrics"]["loss"] == pytest.approx(loss, rel=1e-9)
+    # An epoch's mean is over the rows that it has trained.
+    trained = {
+        step: sum(len(rows_of(plan, worker, step)) for worker in each)
+        for step, each in taken.items()
+    }
+    last = range(STEPS // 2 + 1, STEPS + 1)
+    mean = sum(losses[s] * trained[s] for s in last) / sum(trained[s] for s in last)
+    assert result.metrics["loss"] == pytest.approx(mean, rel=1e-9)
+    assert result.untrained_rows == 2 * ROWS - sum(trained.values())
+    again = run(folder, build, replay_order=order)
+    assert all(np.array_equal(again.params[n], result.params[n]) for n in expected)
+    assert (again.metrics, again.untrained_rows) == (
+        result.metrics,
+        result.untrained_rows,
+    )
+
+
+def test_a_worker_that_is_late_joins_the_newest_step(folder, monkeypatch):
+    build = compile_spec(folder)
+    is_held, is_far = Event(), Event()
+    begin, run_step = FirstWorkers.begin, Training._run_step
+    started = []
+
+    def note(self, step, count):
+        begin(self, step, count)
+        if step == 5:
+            is_far.set()
+
+    def hold(self, number):
+        if self.execution.me.name == "worker:0":
+            started.append(number)
+            if number == 1:
+                is_held.set()
+                assert is_far.wait(60)
+        elif self.execution.me.name.startswith("worker"):
+            assert is_held.wait(60)
+        return run_step(self, number)
+
+    monkeypatch.setattr(FirstWorkers, "begin", note)
+    monkeypatch.setattr(Training, "_run_step", hold)
+    # Evaluations would wait for it.
+    spec = (folder / "small.yaml").read_text().replace("every: 3 steps", "every: epoch")
+    (folder / "small.yaml").write_text(spec)
+    placer.compile(folder / "small.yaml", build)
+    run(folder, build, record_order=folder / "late")
+    assert started[0] == 1
+    assert not {2, 3, 4} & {*started}
+    taken = taken_in(folder / "late")
+    assert all("worker:0" not in taken[step] for step in (1, 2, 3, 4))
+
+
+def test_a_resumed_run_goes_on_from_its_checkpoint(folder):
+    build, saved, order = compile_spec(folder), folder / "saved", folder / "resumed"
+    whole = run(
+        folder,
+        build,
+        record_order=order,
+        checkpoint=saved,
+        checkpoint_every="5",
+        checkpoint_keep=9,
+    )
+    path = next(p for p, m in list_checkpoints(saved) if m.progress.step == 5)
+    # The order of the steps after it.
+    for file in order.glob("*.jsonl"):
+        head, *events = map(json.loads, file.read_text().splitlines())
+        left = [each for each in events if each[2] > 5]
+        lines = [json.dumps(each) + "\n" for each in (head, *left)]
+        file.write_text("".join(lines))
+    result = placer.launch(build, in_process=True, resume=path, replay_order=order)
+    for name, array in whole.params.items():
+        assert np.array_equal(result.params[name], array), name
+
+
+BATCH_NORM = "  - {name: normal, op: batch_norm, in: x}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"update": "{sync: {backup: 3}}"}, "3 backup workers of 3 leave none"),
+        ({"place": "/node:worker/cpu"}, "backup workers need the optimizer on servers"),
+        ({"first": "/node:ps:0/cpu"}, "fc at /node:ps:0/cpu uses"),
+        ({"update": "{sync: {backups: 1}}"}, "unknown key 'backups'"),
+        ({"update": "{sync: {backup: 1}, async: {}}"}, "exactly one of sync, async"),
+    ],
+)
+def test_what_needs_all_workers_is_an_error(folder, options, message):
+    (folder / "wrong.yaml").write_text(text(**options))
+    with pytest.raises(PlacerError, match=message) as caught:
+        placer.compile(folder / "wrong.yaml", folder / "wrong")
+    assert caught.value.hint
+
+
+def test_groups_in_lockstep_cannot_be_beside_one_with_backup_workers(folder):
+    spec = text()
+    head, _, group = spec.partition("  optimizer: ")
+    groups = f"  optimizer:\n    - {{match: h.*, {group.strip()[1:]}\n"
+    groups += "    - {op: sgd, learning_rate: 0.1, place: /node:ps/cpu}\n"
+    (folder / "wrong.yaml").write_text(head + groups)
+    with pytest.raises(PlacerError, match="another 'update' than one with 1 backup"):
+        placer.compile(folder / "wrong.yaml", folder / "wrong")

@@ -1,0 +1,213 @@
+"""Without lockstep, a run is stopped and saved while its workers are at different steps."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from threading import Event
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from support.small_models import two_layers
+
+import placer
+from placer.checkpoint.folder import list_checkpoints
+from placer.layouts.partition import RowShard
+from placer.runtime.run.common_step import Action, CommonStep
+from placer.runtime.run.training import Training
+
+ROWS, BATCH, WIDTH = 94, 12, 6  # 8 steps in an epoch, the last one with fewer rows
+BEHIND, AHEAD = 3, 6
+"""The step that worker:1 is in when worker:0 has begun that one."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with rows, and initial parameters."""
+    folder = tmp_path_factory.mktemp("uneven")
+    random = np.random.default_rng(5)
+    x, y = random.normal(size=(ROWS, WIDTH)), random.normal(size=(ROWS, 4))
+    np.savez(folder / "rows.npz", x=x, y=y)
+    shapes = {
+        "h.w": (WIDTH, WIDTH),
+        "h.b": (WIDTH,),
+        "out.w": (WIDTH, 4),
+        "out.b": (4,),
+    }
+    initial = {name: random.normal(size=shape) for name, shape in shapes.items()}
+    save_file(initial, folder / "initial.safetensors")
+    return folder
+
+
+MODES = {
+    "servers": "place: /node:ps/cpu, update: async",
+    "sums": "place: /node:worker/cpu, sum: /node:ps/cpu, update: async",
+    "workers": "place: /node:worker/cpu, update: {async: {max_staleness: 4}}",
+    "sync": "place: /node:ps/cpu",
+}
+"""Where the optimizer is, and how the workers agree."""
+each_mode = pytest.mark.parametrize("mode", ["servers", "sums", "workers"])
+
+
+def compile_spec(folder, rate, *, workers=2, mode="servers"):
+    text = two_layers(
+        nodes=f"{{worker: {{count: {workers}}}, ps: {{count: 2}}}}",
+        optimizer=f"{{op: adam, learning_rate: {rate}, {MODES[mode]}}}",
+        width=WIDTH,
+        batch=BATCH,
+        train="  slicing: {min_block: 8}",
+        precision="float64",
+    )
+    text = text.replace("epochs: 1", "epochs: 2")
+    text = text.replace(f"batch: {BATCH}", f"batch: {BATCH}, remainder: keep")
+    file = folder / f"rate{rate}_{workers}_{mode}.yaml"
+    file.write_text(text)
+    build = folder / file.stem
+    placer.compile(file, build)
+    return build
+
+
+def run(folder, build, **options):
+    return placer.launch(
+        build,
+        in_process=True,
+        history=folder / "history.jsonl",
+        save_params=folder / "params.safetensors",
+        **options,
+    )
+
+
+def lines(folder):
+    """Return the loss of each step, from the lines of the history."""
+    text = (folder / "history.jsonl").read_text()
+    each = [json.loads(line) for line in text.splitlines()]
+    return {line["step"]: line["metrics"]["loss"] for line in each}
+
+
+def initial_losses(folder):
+    """Return the loss of each row with the initial parameters."""
+    rows, p = np.load(folder / "rows.npz"), load_file(folder / "initial.safetensors")
+    h = np.tanh(rows["x"] @ p["h.w"] + p["h.b"])
+    return ((h @ p["out.w"] + p["out.b"] - rows["y"]) ** 2).mean(axis=1)
+
+
+def own_rows(worker, step):
+    """Return the numbers of the rows of one of two workers in a step of an epoch."""
+    first = (step - 1) * BATCH
+    shard = RowShard((int(worker[-1]),), 2)
+    ranges = shard.ranges(min(BATCH, ROWS - first))
+    return [first + i for low, high in ranges for i in range(low, high)]
+
+
+@pytest.fixture
+def acting_unevenly(monkeypatch):
+    """Return a context in which all nodes of a run act while worker:1 is in step
+    `BEHIND`, and worker:0 in `AHEAD` or a later one."""
+
+    @contextmanager
+    def acting(action):
+        is_ahead, is_asked = Event(), Event()
+        run_step, answer_of_node = Training._run_step, CommonStep._answer
+
+        def hold(self, number):
+            me = self.execution.me.name
+            if me == "worker:1" and number == BEHIND:
+                assert is_ahead.wait(60)
+                self.execution.common_step.request(action)
+                assert is_asked.wait(60)
+            elif me == "worker:0" and number == AHEAD:
+                is_ahead.set()
+            return run_step(self, number)
+
+        def answer(self, control, key):
+            if self._channel.node == "worker:1":
+                is_asked.set()
+            answer_of_node(self, control, key)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Training, "_run_step", hold)
+            patch.setattr(CommonStep, "_answer", answer)
+            yield
+
+    return acting
+
+
+def uneven_checkpoint(folder):
+    """Return the checkpoint that was saved while workers were at different steps, and
+    its position."""
+    for path, manifest in list_checkpoints(folder):
+        progress = manifest.progress
+        if progress.ahead:
+            assert progress.step == progress.workers["worker:1"] == BEHIND
+            last = progress.workers["worker:0"]
+            assert last >= AHEAD
+            steps = [(each.node, each.step) for each in progress.ahead]
+            assert steps == [("worker:0", step) for step in range(BEHIND + 1, last + 1)]
+            return path, progress
+    raise AssertionError("no such checkpoint")
+
+
+@each_mode
+def test_each_worker_stops_after_its_own_step_and_goes_on_from_there(
+    folder, tmp_path, acting_unevenly, capsys, mode
+):
+    # Without a learning rate the metrics of each step are those of a run in lockstep.
+    build, saved = compile_spec(folder, 0.0, mode=mode), tmp_path / "saved"
+    start = {"init_params": folder / "initial.safetensors"}
+    with acting_unevenly(Action.STOP):
+        stopped = run(tmp_path, build, checkpoint=saved, **start)
+    _, progress = uneven_checkpoint(saved)
+    assert stopped.steps == BEHIND
+    assert list(lines(tmp_path)) == [*range(1, BEHIND + 1)]
+    losses = initial_losses(folder)
+    trained = [
+        row
+        for worker, last in progress.workers.items()
+        for step in range(1, last + 1)
+        for row in own_rows(worker, step)
+    ]
+    assert stopped.metrics["loss"] == pytest.approx(losses[trained].mean(), rel=1e-12)
+
+    resumed = run(tmp_path, build, checkpoint=saved, resume=saved)
+    assert "not necessarily with the same bits" in capsys.readouterr().err
+    assert resumed.metrics["loss"] == pytest.approx(losses.mean(), rel=1e-12)
+    continued = lines(tmp_path)
+    run(tmp_path, compile_spec(folder, 0.0, mode="sync"), **start)
+    assert continued == pytest.approx(lines(tmp_path), rel=1e-12)
+    if mode == "servers":
+        (_, manifest), *_ = list_checkpoints(saved)
+        assert {p.updates for p in manifest.parameters.values()} == {2 * 16}
+
+
+@each_mode
+def test_a_run_is_saved_while_workers_are_at_different_steps(
+    folder, tmp_path, acting_unevenly, mode
+):
+    build, saved = compile_spec(folder, 0.0, mode=mode), tmp_path / "saved"
+    start = {"init_params": folder / "initial.safetensors"}
+    with acting_unevenly(Action.SAVE):
+        run(tmp_path, build, checkpoint=saved, **start)
+    whole = lines(tmp_path)
+    path, _ = uneven_checkpoint(saved)
+    # From there the same workers go on, each from its own step, and others from that of
+    # the slowest one.
+    for workers in (2, 3 if mode == "sums" else 1):
+        other = compile_spec(folder, 0.0, workers=workers, mode=mode)
+        run(tmp_path, other, resume=path)
+        assert lines(tmp_path) == pytest.approx(whole, rel=1e-12)
+
+
+@each_mode
+def test_a_replayed_run_drains_where_the_recorded_one_was_saved(
+    folder, tmp_path, acting_unevenly, mode
+):
+    build, order = compile_spec(folder, 0.1, mode=mode), tmp_path / "order"
+    start = {"init_params": folder / "initial.safetensors"}
+    parameters = tmp_path / "params.safetensors"
+    with acting_unevenly(Action.SAVE):
+        run(tmp_path, build, checkpoint=tmp_path / "saved", record_order=order, **start)
+    uneven_checkpoint(tmp_path / "saved")
+    recorded = parameters.read_bytes()
+    run(tmp_path, build, replay_order=order, **start)
+    assert parameters.read_bytes() == recorded

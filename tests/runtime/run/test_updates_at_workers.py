@@ -1,0 +1,165 @@
+"""Runs in which workers update by themselves, without lockstep."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import asdict
+from safetensors.numpy import load_file
+from support.free_workers import PlainModel, compile_spec, make_folder, run
+from support.order_oracle import adam, lamb, sgd
+from support.workers_oracle import simulate_peers, simulate_sums
+
+import placer
+from placer.build.plan import read_plan
+from placer.checkpoint.folder import list_checkpoints
+from placer.config.update_modes import Async, HalfAsync
+
+RULES = {"sgd": sgd, "adam": adam, "lamb": lamb}
+AT = "/node:worker"
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # a smaller run is not simpler
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with rows, and initial parameters."""
+    return make_folder(tmp_path_factory.mktemp("updates_at_workers"))
+
+
+def text_of(mode):
+    """Return a mode as a spec has it."""
+    if isinstance(mode, HalfAsync):
+        return "half_async"
+    settings = {key: value for key, value in asdict(mode).items() if value is not None}
+    return json.dumps({"async": settings})
+
+
+drawn = {
+    "rule": st.sampled_from([*RULES]),
+    "clip": st.sampled_from([None, 0.3]),
+    "workers": st.integers(1, 3),
+    "device": st.sampled_from(["cpu", "gpu"]),
+    "microbatches": st.integers(1, 2),
+}
+
+
+@settings(max_examples=4, deadline=None, phases=PHASES)
+@given(bound=st.integers(1, 3), queue=st.integers(1, 2), **drawn)
+def test_a_run_without_a_server_is_what_a_simulation_of_its_order_gives(
+    folder, bound, queue, rule, clip, workers, device, microbatches
+):
+    mode = Async(max_staleness=bound, queue=queue)
+    build = compile_spec(
+        folder, text_of(mode), rule=rule, clip=clip, workers=workers,
+        place=f"{AT}/{device}", microbatches=microbatches,
+    )  # fmt: skip
+    order = folder / "order"
+    result, params = run(folder, build, record_order=order)
+    simulated, divergence, staleness = simulate_peers(
+        read_plan(build),
+        order,
+        load_file(folder / "initial.safetensors"),
+        PlainModel(folder, workers, clip, microbatches=microbatches).gradient,
+        RULES[rule],
+    )
+    check(folder, build, order, result, params, simulated, divergence)
+    assert {int(key): n for key, n in result.staleness.items()} == staleness
+    assert max(staleness) <= (2 * bound + 1) * (workers - 1)
+
+
+@st.composite
+def summing_modes(draw):
+    if draw(st.integers(0, 3)) == 0:
+        return HalfAsync()
+    bound = draw(st.sampled_from(["none", 1, 2, 4]))
+    most = 4 if bound == "none" else bound + 1
+    return Async(
+        max_staleness=bound,
+        max_merge=draw(st.integers(1, most)),
+        merge=draw(st.sampled_from(["sum", "mean"])),
+        queue=draw(st.integers(1, 3)),
+    )
+
+
+@settings(max_examples=5, deadline=None, phases=PHASES)
+@given(
+    mode=summing_modes(),
+    servers=st.integers(1, 3),
+    **{**drawn, "workers": st.integers(2, 3)},
+)
+def test_a_run_with_servers_that_sum_is_what_a_simulation_of_its_order_gives(
+    folder, mode, servers, rule, clip, workers, device, microbatches
+):
+    build = compile_spec(
+        folder, text_of(mode), rule=rule, clip=clip, workers=workers,
+        servers=servers, place=f"{AT}/{device}", summed="/node:ps",
+        microbatches=microbatches,
+    )  # fmt: skip
+    order = folder / "order"
+    result, params = run(folder, build, record_order=order)
+    simulated, divergence = simulate_sums(
+        read_plan(build),
+        order,
+        load_file(folder / "initial.safetensors"),
+        PlainModel(folder, workers, clip, microbatches=microbatches).gradient,
+        RULES[rule],
+        mode,
+    )
+    check(folder, build, order, result, params, simulated, divergence)
+    if mode.bound is not None:
+        most = max(map(int, result.staleness))
+        assert most <= (2 * mode.bound + 1) * (workers - 1)
+
+
+def check(folder, build, order, result, params, simulated, divergence):
+    """Check that a recorded run has the parameters and the divergence of its simulation,
+    and that a replay has its bits."""
+    for name, array in simulated.items():
+        np.testing.assert_allclose(params[name], array, rtol=1e-9, atol=1e-12)
+    assert result.divergence == pytest.approx(divergence, rel=1e-6, abs=1e-12)
+    again, replayed = run(folder, build, replay_order=order)
+    assert all(np.array_equal(replayed[name], params[name]) for name in params)
+    assert again.staleness == result.staleness
+    assert again.divergence == result.divergence
+
+
+def test_one_model_has_groups_with_and_without_servers(folder):
+    """Workers update one group by what has come, one by sums, one in lockstep, and servers
+    update one."""
+    compile_spec(folder, "sync")
+    spec = (folder / "small.yaml").read_text()
+    head, _, _ = spec.partition("  optimizer:")
+    rule, bound = "{op: adam, learning_rate: 0.01, ", "{async: {max_staleness: 2}}"
+    (folder / "hybrid.yaml").write_text(
+        f"""{head}  optimizer:
+    - {rule}match: h.w, place: {AT}, update: {bound}}}
+    - {rule}match: h.b, place: {AT}, sum: /node:ps:1, update: half_async}}
+    - {rule}match: out.w, place: {AT}}}
+    - {rule}place: /node:ps, update: {bound}}}
+"""
+    )
+    placer.compile(folder / "hybrid.yaml", folder / "hybrid")
+    order, saved = folder / "hybrid_order", folder / "hybrids"
+    result, params = run(
+        folder, folder / "hybrid", record_order=order, checkpoint=saved
+    )
+    (_, manifest), *_ = list_checkpoints(saved)
+    updates = {name: stored.updates for name, stored in manifest.parameters.items()}
+    assert updates["out.w"] == result.steps
+    # In the last batch of each of the two epochs one worker has no row.
+    assert updates["out.b"] == 2 * result.steps - 2
+    _, replayed = run(folder, folder / "hybrid", replay_order=order)
+    assert all(np.array_equal(replayed[name], params[name]) for name in params)
+
+
+def test_one_worker_updates_as_in_lockstep(folder):
+    """What has come when a step begins are its own gradients."""
+    bits = []
+    for update in ("{async: {max_staleness: 3}}", "sync"):
+        build = compile_spec(folder, update, rule="adam", workers=1, place=AT)
+        bits.append(run(folder, build)[1])
+    assert all(np.array_equal(bits[0][name], bits[1][name]) for name in bits[0])

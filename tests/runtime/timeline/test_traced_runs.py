@@ -1,0 +1,191 @@
+"""Runs with `--trace`: every call and every message of the traced steps is in the file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from support.real_runs import INDEXED_READER, compile_small
+from support.trace_file import read_trace
+
+import placer
+from placer.errors import PlacerError, RunError
+from placer.resources import find_file
+from placer.runtime.timeline import recording
+from placer.runtime.timeline.recorder import Recorder
+
+
+def compile_spec(name, folder):
+    placer.compile(find_file(f"specs/{name}.yaml"), folder / "build")
+    return folder / "build"
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    return compile_spec("digits", tmp_path_factory.mktemp("digits"))
+
+
+def trace_of(build, folder, **options):
+    path = folder / "trace.json"
+    result = placer.launch(build, in_process=True, trace=path, **options)
+    return read_trace(path), result
+
+
+def check_messages(trace):
+    """Check that what is sent is received, with an arrow for each message."""
+    sent = trace.messages("target")
+    assert sent == trace.messages("source")
+    assert len(trace.arrows) == sent.total()
+    for start, end in trace.arrows.values():
+        assert end["ts"] > start["ts"]
+
+
+def test_the_window_has_the_calls_of_the_program_with_their_names(digits, tmp_path):
+    trace, result = trace_of(digits, tmp_path, steps=12, trace_steps="10:11")
+    assert trace.nodes == ["worker:0", "worker:1", "ps:0", "ps:1"]
+    worker, server = trace.names("worker:0"), trace.names("ps:0")
+    for names in (worker, server):
+        assert [name for name in names if name.startswith("step ")] == [
+            "step 10",
+            "step 11",
+        ]
+        assert names["evaluation after step 11"] == 1
+    assert worker["forward_backward"] == 2
+    assert worker["batch 0"] == 1
+    assert worker["edge 3 to ps:0"] == worker["edge 1 from ps:0"] == 2
+    assert server["square_norms"] == server["clip"] == server["update dense"] == 2
+    check_messages(trace)
+    assert trace.about["steps"] == "10:11"
+    assert set(result.shares) == set(trace.nodes)
+    for shares in result.shares.values():
+        assert sum(shares.values()) == pytest.approx(1)
+    assert result.shares["worker:0"].keys() >= {"compute", "wait", "send", "read"}
+
+
+def test_a_slice_is_within_the_call_that_it_is_part_of(digits, tmp_path):
+    trace, _ = trace_of(digits, tmp_path, steps=2)
+    slices = trace.slices["worker:0", "program"]
+    for inner, outer in (
+        ("edge 1 from ps:0", "receive"),
+        ("forward_backward", "step 1"),
+        ("edge 3 to ps:0", "send"),
+    ):
+        each = next(each for each in slices if each["name"] == inner)
+        assert any(
+            other["name"] == outer
+            and other["ts"] <= each["ts"]
+            and each["ts"] + each["dur"] <= other["ts"] + other["dur"]
+            for other in slices
+        )
+
+
+def test_tracing_changes_no_result(digits, tmp_path):
+    saved = [tmp_path / name for name in ("plain.safetensors", "traced.safetensors")]
+    placer.launch(digits, in_process=True, steps=4, save_params=saved[0])
+    trace_of(digits, tmp_path, steps=4, trace_steps="2:3", save_params=saved[1])
+    plain, traced = map(load_file, saved)
+    assert all(np.array_equal(plain[name], traced[name]) for name in plain)
+
+
+def test_without_lockstep_the_threads_that_send_and_serve_are_shown(tmp_path):
+    build = compile_spec("digits_async", tmp_path)
+    trace, result = trace_of(build, tmp_path, steps=12)
+    check_messages(trace)
+    worker = trace.names("worker:0")
+    assert worker["pull"] == worker["push"] == 24
+    assert trace.names("worker:0", "exchange with ps:0")["edge 3 to ps:0"] >= 12
+    served = trace.names("ps:0", "service of ps:0")
+    assert served["update_from dense"] == 24
+    assert served["answer"] >= 12
+    assert trace.names("ps:0")["wait_for_workers"] == 12
+    assert result.shares["ps:0"]["update"] > 0
+
+
+def test_tasks_of_a_pipeline_are_slices_and_each_microbatch_has_its_arrow(tmp_path):
+    build = compile_spec("transformer_pipeline", tmp_path)
+    trace, _ = trace_of(build, tmp_path, steps=1)
+    check_messages(trace)
+    names = trace.names("worker:0")
+    assert [names[f"forward.{i}"] for i in range(8)] == [1] * 8
+    assert [names[f"backward.{i}"] for i in range(8)] == [1] * 8
+    assert names["forward"] == names["backward"] == 8
+    of_step = Counter(m[2] for m in trace.messages("target"))
+    assert of_step[1] == 8
+
+
+def test_clocks_that_are_not_shared_are_measured(digits, tmp_path, monkeypatch):
+    numbers = count()
+    monkeypatch.setattr(recording, "clock_name", lambda: str(next(numbers)))
+    trace, _ = trace_of(digits, tmp_path, steps=3)
+    uncertain = trace.about["clock uncertainty in microseconds"]
+    assert list(uncertain) == ["worker:1", "ps:0", "ps:1"]
+    for start, end in trace.arrows.values():
+        assert end["ts"] > start["ts"] - 2 * max(uncertain.values())
+    assert trace.messages("target") == trace.messages("source")
+
+
+def test_a_full_recorder_ends_no_run_and_the_file_says_it(
+    digits, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(recording, "MAX_OF_NODE", 40)
+    trace, _ = trace_of(digits, tmp_path, steps=6)
+    assert set(trace.about["slices left out"]) == set(trace.nodes)
+    assert sum(map(len, trace.slices.values())) == 4 * 40
+
+
+def test_a_window_without_steps_of_the_run_is_a_warning(digits, tmp_path, capsys):
+    trace, result = trace_of(digits, tmp_path, steps=2, trace_steps="5:9")
+    assert not trace.slices
+    assert not result.shares
+    assert "trace.json has no steps" in capsys.readouterr().err
+
+
+def test_a_failed_run_leaves_the_slices_of_the_control_node(tmp_path, capsys):
+    build = compile_small(tmp_path, rows=INDEXED_READER)
+    path = tmp_path / "trace.json"
+    with pytest.raises(RunError, match="no such patient"):
+        placer.launch(build, in_process=True, trace=path)
+    trace = read_trace(path)
+    assert "no such patient" in trace.about["failure"]
+    assert trace.about["nodes left out"] == ["ps:0"]
+    assert trace.names("worker:0")["read"]
+    assert "trace.json, without those of ps:0" in capsys.readouterr().err
+
+
+def test_a_trace_that_cannot_be_written_is_the_error_of_the_run(
+    digits, tmp_path, monkeypatch, capsys
+):
+    tried = []
+
+    def fail(path, timeline):
+        tried.append(path)
+        raise RunError(f"the trace cannot be written to {path}")
+
+    monkeypatch.setattr(recording, "write_timeline", fail)
+    path, saved = tmp_path / "trace.json", tmp_path / "params.safetensors"
+    with pytest.raises(RunError, match=r"^the trace cannot be written to"):
+        placer.launch(digits, in_process=True, steps=1, trace=path, save_params=saved)
+    assert tried == [path]
+    assert saved.exists()
+    assert not capsys.readouterr().err
+
+
+def test_a_device_is_no_file_for_a_trace(digits):
+    with pytest.raises(PlacerError, match="not a regular file"):
+        placer.launch(digits, in_process=True, steps=1, trace="/dev/null")
+
+
+def test_without_a_trace_nothing_is_recorded(digits, monkeypatch):
+    def refuse(self, limit):
+        raise AssertionError
+
+    monkeypatch.setattr(Recorder, "__init__", refuse)
+    placer.launch(digits, in_process=True, steps=1)
+
+
+def test_steps_to_trace_need_a_trace(digits):
+    with pytest.raises(PlacerError, match=r"'trace_steps'.*needs 'trace'"):
+        placer.launch(digits, in_process=True, trace_steps="1:2")

@@ -1,0 +1,221 @@
+"""Runs of a small model whose workers do not go in lockstep, and its gradients by plain
+JAX."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+import placer
+from placer.layouts.partition import RowShard, part_range
+from support.small_models import two_layers
+
+ROWS, BATCH, WIDTH = 85, 12, 6
+
+
+def make_folder(folder):
+    """Write rows, and initial parameters, without normalization and with it."""
+    random = np.random.default_rng(5)
+    x, y = random.normal(size=(ROWS, WIDTH)), random.normal(size=(ROWS, 4))
+    np.savez(folder / "rows.npz", x=x, y=y)
+    shapes = {
+        "h.w": (WIDTH, WIDTH),
+        "h.b": (WIDTH,),
+        "out.w": (WIDTH, 4),
+        "out.b": (4,),
+    }
+    initial = {name: random.normal(size=shape) for name, shape in shapes.items()}
+    save_file(initial, folder / "initial.safetensors")
+    normalized = {
+        "bn.scale": random.normal(size=WIDTH),
+        "bn.bias": random.normal(size=WIDTH),
+        "bn.running_mean": np.zeros(WIDTH),
+        "bn.running_variance": np.ones(WIDTH),
+    }
+    save_file({**initial, **normalized}, folder / "normalized.safetensors")
+    return folder
+
+
+PENALTY = 0.05
+PENALIZED = f"""\
+  - {{name: squares, op: mul, in: [h.w, h.w]}}
+  - {{name: square, op: reduce_sum, in: squares}}
+  - {{name: penalty, op: scale, in: square, factor: {PENALTY}}}
+  - {{name: total, op: add, in: [loss, penalty]}}
+"""
+EPSILON = 0.1
+"""So large that the gradient of two normalized rows is not near 0, and rounding small."""
+NORMALIZED = f"""\
+  - {{name: bn, op: batch_norm, in: h, scope: replica, momentum: 0.9, epsilon: {EPSILON}, place: /node:worker/DEVICE}}
+  - {{name: out, op: fc, in: bn,"""
+LARGEST = "  - {name: largest, op: reduce_max, in: x}\n"
+"""A metric for which each worker reads the rows of all."""
+
+
+def compile_spec(
+    folder,
+    update,
+    *,
+    rule="sgd",
+    rate=0.1,
+    clip=None,
+    workers=2,
+    servers=2,
+    epochs=2,
+    penalized=False,
+    microbatches=1,
+    device="cpu",
+    place=None,
+    summed="",
+    worker_device="cpu",
+    normalized=False,
+):
+    """Compile the model with a mode; return the build.
+
+    `place` is that of the optimizer, by default a device of all servers; `summed` that of
+    the sums of gradients.
+    """
+    more = f", clip: {{global_norm: {clip}}}" if clip else ""
+    more += f", sum: {summed}" if summed else ""
+    place = place or f"/node:ps/{device}"
+    text = two_layers(
+        nodes=f"{{worker: {{count: {workers}, devices: {{cpu: 1, gpu: 1}}}},"
+        f" ps: {{count: {servers}, devices: {{cpu: 1, gpu: 1}}}}}}",
+        first=f"/node:worker/{worker_device}",
+        second=f"/node:worker/{worker_device}",
+        optimizer=f"{{op: {rule}, learning_rate: {rate}, place: {place},"
+        f" update: {update}{more}}}",
+        width=WIDTH,
+        batch=BATCH,
+        extra=PENALIZED + LARGEST if penalized else "",
+        train="  slicing: {min_block: 8}\n  eval: {every: 2 steps}\n"
+        f"  microbatches: {microbatches}",
+        precision="float64",
+    )
+    if normalized:
+        text = text.replace("  - {name: out, op: fc, in: h,", NORMALIZED)
+        text = text.replace("DEVICE", worker_device)
+    if penalized:
+        text = text.replace("minimize: loss", "minimize: total")
+        text = text.replace("metrics: [loss]", "metrics: [loss, total, largest]")
+    text = text.replace("name: small", "name: small\nemulate: true")
+    text = text.replace("epochs: 1", f"epochs: {epochs}")
+    text = text.replace(f"batch: {BATCH}", f"batch: {BATCH}, remainder: keep")
+    text = text.replace(
+        "graph:\n",
+        '  eval: {source: "npz:rows.npz", batch: 12, remainder: keep}\ngraph:\n',
+    )
+    (folder / "small.yaml").write_text(text)
+    build = folder / "build"
+    placer.compile(folder / "small.yaml", build)
+    return build
+
+
+def run(folder, build, initial="initial", **options):
+    """Run a build from the initial parameters; return the result and the parameters."""
+    saved = folder / "params.safetensors"
+    result = placer.launch(
+        build,
+        in_process=True,
+        save_params=saved,
+        init_params=folder / f"{initial}.safetensors",
+        **options,
+    )
+    return result, load_file(saved)
+
+
+def forward(parameters, x, statistics=None):
+    """Return the results of the model, and the mean and the variance that it normalizes
+    by: of the rows `x`, or those given. Without normalization they are None."""
+    h = jax.numpy.tanh(x @ parameters["h.w"] + parameters["h.b"])
+    if "bn.scale" in parameters:
+        mean, variance = statistics or (h.mean(0), h.var(0))
+        h = (h - mean) / jax.numpy.sqrt(variance + EPSILON)
+        h = h * parameters["bn.scale"] + parameters["bn.bias"]
+        statistics = mean, variance
+    return h @ parameters["out.w"] + parameters["out.b"], statistics
+
+
+class PlainModel:
+    """The gradients of a worker, by plain JAX.
+
+    Args:
+        clip: limits their norm, as if the other workers had the same ones.
+        penalty: the factor of the penalty, which counts by rows.
+
+    Attributes:
+        statistics: the mean and the variance of the rows of a worker in a step.
+    """
+
+    def __init__(self, folder, workers, clip=None, penalty=0.0, microbatches=1):
+        rows = np.load(folder / "rows.npz")
+        self.x, self.y = rows["x"], rows["y"]
+        self.workers, self.microbatches = workers, microbatches
+        self.clip = clip
+        self.statistics = {}
+
+        def loss(parameters, x, y, count):
+            out, statistics = forward(parameters, x)
+            penalties = penalty * len(x) / count * (parameters["h.w"] ** 2).sum()
+            return ((out - y) ** 2).sum() / (count * 4) + penalties, statistics
+
+        self.differentiated = jax.jit(jax.grad(loss, has_aux=True))
+
+    def own_rows(self, worker, step):
+        """Return the rows of each microbatch, and the number of rows of all workers."""
+        first = (step - 1) % -(-ROWS // BATCH) * BATCH
+        count = min(BATCH, ROWS - first)
+        shard = RowShard((int(worker.partition(":")[2]),), self.workers)
+        bounds = [
+            part_range(count, i, self.microbatches) for i in range(self.microbatches)
+        ]
+        ranges = [(start, shard.ranges(stop - start)) for start, stop in bounds]
+        return [
+            [first + start + i for low, high in own for i in range(low, high)]
+            for start, own in ranges
+        ], count
+
+    def gradient(self, parameters, worker, step):
+        parts = {name: np.zeros_like(array) for name, array in parameters.items()}
+        microbatches, count = self.own_rows(worker, step)
+        share = sum(map(len, microbatches)) / count
+        means = []
+        for rows in filter(None, microbatches):
+            with jax.enable_x64(True):
+                own, statistics = self.differentiated(
+                    parameters, self.x[rows], self.y[rows], count
+                )
+            parts = {name: parts[name] + np.asarray(own[name]) for name in parts}
+            if statistics is not None:
+                means.append(np.array(statistics) * len(rows) / count / share)
+        if means:
+            self.statistics[worker, step] = sum(means)
+        if self.clip and share:
+            norm = np.sqrt(sum((g**2).sum() for g in parts.values())) / share
+            parts = {n: g * min(1.0, self.clip / norm) for n, g in parts.items()}
+        return parts, share
+
+    def running_statistics(self):
+        """Return the moving averages of the first worker, from 0 and 1."""
+        running = np.array([np.zeros(WIDTH), np.ones(WIDTH)])
+        for worker, step in sorted(self.statistics):
+            if worker == "worker:0":
+                running = 0.9 * running + 0.1 * self.statistics[worker, step]
+        return tuple(running)
+
+    def loss(self, parameters, statistics):
+        """Return the loss of an evaluation over all rows."""
+        with jax.enable_x64(True):
+            out, _ = forward(parameters, self.x, statistics)
+        return np.mean((np.asarray(out) - self.y) ** 2)
+
+
+def read_parameters(folder, manifest):
+    """Return the parameters of a checkpoint."""
+    params = {}
+    for name, stored in manifest.parameters.items():
+        blocks = sorted(stored.blocks, key=lambda block: block.start)
+        parts = [load_file(folder / b.file)[b.tensor].reshape(-1) for b in blocks]
+        params[name] = np.concatenate(parts).reshape(stored.shape)
+    return params
