@@ -279,8 +279,9 @@ def _exchange_copies(graph: Graph, table: Table, mode: Mode) -> int:
     for the exchange of it without lockstep.
 
     On a server each worker may use another version, or has a difference in a round. A
-    worker that updates by itself has gradients that wait to be sent, and what has come; without a server, other workers can
-    be `bound` steps ahead of it, and it of what it has applied.
+    worker that updates by itself has gradients that wait to be sent, and what has come;
+    without a server, other workers can be `bound` steps ahead of it, and it of what it
+    has applied.
     """
     gradient = graph.producers[str(table.blocks[0].gradient)]
     exchange = gradient.attrs.get("exchange")
