@@ -189,7 +189,10 @@ def draw(measured: Mapping[str, Mapping[str, list[dict]]], folder: Path) -> None
             megabytes = [sent * step / steps[-1] for step in steps]
             by_step[title] = list(zip(steps, values, strict=True))
             by_bytes[title] = list(zip(megabytes, values, strict=True))
-        panels = [Panel("steps", by_step), Panel("MB sent by all nodes", by_bytes)]
+        panels = [
+            Panel("steps", by_step),
+            Panel("MB sent by all nodes", by_bytes, logarithmic=True),
+        ]
         title = f"{name}: median of {SEEDS} seeds"
         svg = chart(title, training.y, training.bounds, training.goal, panels)
         (folder / f"{name}.svg").write_text(svg)

@@ -17,7 +17,7 @@ Points = Sequence[tuple[float, float]]
 WIDTH, HEIGHT = 300, 260
 LEFT, TOP, GAP = 56, 40, 26
 LINE = 18
-COLUMNS = 4
+COLUMN = 220
 COLOURS = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7"),
     *("#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f"),
@@ -83,7 +83,8 @@ def chart(
     names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     width = LEFT + len(panels) * (WIDTH + GAP)
     legend = TOP + HEIGHT + 56
-    height = legend + LINE * math.ceil(len(names) / COLUMNS)
+    columns = (width - LEFT) // COLUMN
+    height = legend + LINE * math.ceil(len(names) / columns)
     vertical = Axis(*bounds)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
@@ -97,10 +98,10 @@ def chart(
     for number, panel in enumerate(panels):
         left = LEFT + number * (WIDTH + GAP)
         parts += _panel(panel, left, vertical, goal, names, numbered=number == 0)
-    column = (width - LEFT) / COLUMNS
+    column = (width - LEFT) / columns
     for number, name in enumerate(names):
-        x = LEFT + number % COLUMNS * column
-        y_ = legend + number // COLUMNS * LINE
+        x = LEFT + number % columns * column
+        y_ = legend + number // columns * LINE
         parts.append(f'<polyline points="{x},{y_} {x + 28},{y_}"{_look(number)}/>')
         parts.append(
             f'<text class="ink" x="{x + 34}" y="{y_ + 4}">{escape(name)}</text>'
@@ -110,7 +111,7 @@ def chart(
 
 def _look(number: int) -> str:
     colour = COLOURS[number % len(COLOURS)]
-    dash = DASHES[number % len(DASHES)]
+    dash = DASHES[(number + number // len(COLOURS)) % len(DASHES)]
     return f' style="stroke: {colour}' + (
         f'; stroke-dasharray: {dash}"' if dash else '"'
     )
