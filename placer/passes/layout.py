@@ -332,7 +332,7 @@ def _counts_by_rows(graph: Graph, producer: Op, target: Place) -> bool:
     contain its share of it.
     """
     nodes = graph.cluster.nodes(target)
-    return nodes == graph.nodes(producer) == pushing_nodes(graph)
+    return nodes == graph.nodes(producer) and nodes in pushing_nodes(graph)
 
 
 def _serves(graph: Graph, chain: _Chain, need: Layout, place: Place) -> bool:
