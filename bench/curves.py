@@ -1,17 +1,17 @@
 """Trains `digits` and `seed_ctr` in each mode, and draws how the evaluation improves.
 
-Two workers, and servers where the mode has some, are processes of this machine. Each mode
-is trained from five seeds (of the initial values and of the order of rows). All have the
-hyperparameters of specs/digits_async.yaml and specs/seed_ctr.yaml, but for the learning rate of
-modes in which each push is an update of its own: see `Mode`.
-A curve is the median over the seeds at each evaluation, over the steps, over the bytes that
-all nodes have sent (those of the run, in proportion to the steps), and over the seconds.
+Two workers (four with backup workers), and servers where the mode has some, are processes of
+this machine. Each mode is trained from five seeds (of the initial values and of the order of
+rows). All have the hyperparameters of specs/digits_async.yaml and specs/seed_ctr.yaml, but for the
+learning rate of modes in which each push is an update of its own: see `Mode`. A curve is the median
+over the seeds at each evaluation, over the steps and over the bytes that all nodes have sent (those
+of the run, in proportion to the steps). modes.py measures how fast steps are.
 
     python bench/curves.py measure curves.json
     python bench/curves.py measure curves.json --modes async     # replaces only these
     python bench/curves.py draw curves.json docs/pictures
 
-`draw` writes the pictures, and prints the table of docs/choosing-a-mode.md.
+`draw` writes the pictures, and prints a table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import json
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from line_chart import Panel, chart
@@ -40,38 +40,63 @@ class Mode:
     """What a mode sets in a spec.
 
     With `at_workers` the optimizer is at the workers, and without `servers` nothing else is
-    there. Unless gradients are `summed` over the workers, each push is an update of its own, and
-    Adam makes it as large as one by the gradients of all: the rate is divided by the
-    number of workers.
+    there; `settings` are others of the optimizer. Unless an update takes the gradients of all
+    workers, each push is an update of its own (`by_push`), and Adam makes it as large as one by
+    the gradients of all: the rate is divided by the number of workers.
     """
 
     title: str
     update: object = "sync"
     at_workers: bool = False
     servers: bool = True
-    summed: bool = True
+    by_push: bool = False
+    workers: int = WORKERS
+    settings: Overrides = field(default_factory=dict)
 
     def overrides(self, servers: int, rate: Callable[[float], object]) -> Overrides:
-        nodes = {"worker": {"count": WORKERS}}
+        nodes = {"worker": {"count": self.workers}}
         if self.servers:
             nodes["ps"] = {"count": servers}
         place = "/node:worker/cpu" if self.at_workers else "/node:ps/cpu"
+        others = {f"{OPTIMIZER}.{key}": value for key, value in self.settings.items()}
         return {
             "nodes": nodes,
             f"{OPTIMIZER}.place": place,
             f"{OPTIMIZER}.update": self.update,
-            f"{OPTIMIZER}.learning_rate": rate(1 if self.summed else 1 / WORKERS),
+            f"{OPTIMIZER}.learning_rate": rate(1 / self.workers if self.by_push else 1),
+            **others,
         }
 
 
+SUM_AT_SERVERS: Overrides = {"sum": "/node:ps/cpu"}
+OUTER = {"op": "nesterov", "learning_rate": 0.7, "momentum": 0.5}
 MODES = {
     "sync": Mode("sync"),
+    "sum": Mode("sync, servers only sum", at_workers=True, settings=SUM_AT_SERVERS),
     "all_reduce": Mode("all-reduce", at_workers=True, servers=False),
-    "half_async": Mode("half_async", "half_async", summed=False),
-    "async": Mode("async", "async", summed=False),
-    "async_4": Mode(
-        "async, max_staleness 4", {"async": {"max_staleness": 4}}, summed=False
+    "shard_state": Mode(
+        "all-reduce, shard_state",
+        at_workers=True,
+        servers=False,
+        settings={"shard_state": True},
     ),
+    "backup": Mode("backup 1 of 4", {"sync": {"backup": 1}}, workers=4),
+    "half_async": Mode("half_async", "half_async", by_push=True),
+    "async": Mode("async", "async", by_push=True),
+    "async_4": Mode(
+        "async, max_staleness 4", {"async": {"max_staleness": 4}}, by_push=True
+    ),
+    "async_sum": Mode(
+        "async, servers only sum", "async", at_workers=True, settings=SUM_AT_SERVERS
+    ),
+    "async_peers": Mode(
+        "async, no server",
+        {"async": {"max_staleness": 4}},
+        at_workers=True,
+        servers=False,
+    ),
+    "geo": Mode("geo, every 10", {"geo": {"every": 10}}),
+    "diloco": Mode("geo, every 10, outer", {"geo": {"every": 10, "outer": OUTER}}),
 }
 
 
@@ -87,6 +112,7 @@ class Training:
     goal: float | None
     rate: Callable[[float], object]
     """The learning rate, times a factor."""
+    settings: Overrides = field(default_factory=dict)
 
 
 TRAININGS = {
@@ -97,7 +123,8 @@ TRAININGS = {
         "accuracy of the evaluation",
         (0.9, 1),
         0.98,
-        lambda factor: {"cosine": {"init": 4e-3 * factor, "steps": 440}},
+        lambda factor: {"cosine": {"init": 4e-3 * factor, "steps": 880}},
+        {"data.train.batch": 64},
     ),
     "seed_ctr": Training(
         "seed_ctr.yaml",
@@ -112,8 +139,9 @@ TRAININGS = {
 
 
 def train(training: Training, mode: Mode, seed: int, folder: Path) -> dict[str, object]:
-    """Return the evaluations of a run, with their steps and seconds, and its bytes."""
+    """Return the evaluations of a run, with their steps, and its bytes."""
     overrides = {
+        **training.settings,
         **mode.overrides(training.servers, training.rate),
         "seed": seed,
         "data.train.seed": seed,
@@ -124,7 +152,6 @@ def train(training: Training, mode: Mode, seed: int, folder: Path) -> dict[str, 
     lines = [line for line in result.history if line.get("eval")]
     return {
         "steps": [line["step"] for line in lines],
-        "seconds": [line["seconds"] for line in lines],
         "values": [line["eval"][training.metric] for line in lines],
         "bytes_sent": sum(result.bytes_sent.values()),
     }
@@ -154,24 +181,15 @@ def draw(measured: Mapping[str, Mapping[str, list[dict]]], folder: Path) -> None
     folder.mkdir(parents=True, exist_ok=True)
     for name, of_modes in measured.items():
         training = TRAININGS[name]
-        by_step, by_bytes, by_time = {}, {}, {}
+        by_step, by_bytes = {}, {}
         for mode, runs in of_modes.items():
             title, values = MODES[mode].title, middle(run["values"] for run in runs)
             steps = middle(run["steps"] for run in runs)
             sent = statistics.median(run["bytes_sent"] for run in runs) / 1e6
-            times = middle(run["seconds"] for run in runs)
             megabytes = [sent * step / steps[-1] for step in steps]
-            for lines, x in (
-                (by_step, steps),
-                (by_bytes, megabytes),
-                (by_time, times),
-            ):
-                lines[title] = list(zip(x, values, strict=True))
-        panels = [
-            Panel("steps", by_step),
-            Panel("MB sent by all nodes", by_bytes),
-            Panel("seconds", by_time),
-        ]
+            by_step[title] = list(zip(steps, values, strict=True))
+            by_bytes[title] = list(zip(megabytes, values, strict=True))
+        panels = [Panel("steps", by_step), Panel("MB sent by all nodes", by_bytes)]
         title = f"{name}: median of {SEEDS} seeds"
         svg = chart(title, training.y, training.bounds, training.goal, panels)
         (folder / f"{name}.svg").write_text(svg)

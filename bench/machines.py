@@ -1,11 +1,12 @@
 """Measures training between machines, which are network namespaces joined by a bridge.
 
 `wire` trains an MLP of 100 MB of parameters (bench/specs/dense.yaml) with one worker and
-one server on two machines, whose connection is limited to a rate. A synchronous step
-cannot overlap its parts: the gradients depend on all parameters, and the next parameters
-on the gradients. So it takes at least
+one server on two machines, whose connection is limited to a rate in each direction. The
+server sends parameters back while gradients still arrive, so that the two directions
+overlap; the worker computes before the first gradient leaves and after the last parameter
+has come. So a step takes at least
 
-    bytes of parameters / rate + bytes of gradients / rate + the step of one process
+    bytes of parameters / rate + the step of one process
 
 With `--rate 0` there is no limit, and the rate is what plain sockets reach on the same
 connection, in the same round.
@@ -149,7 +150,7 @@ def wire(two: list[Host], folder: Path, rate: str, rounds: int, steps: int) -> N
     for _ in range(rounds):
         bandwidth = limit or plain_rate(*two)
         alone = batch / run_plain("w3", batch, steps)[0]
-        formula = 2 * PARAMETER_BYTES / bandwidth + alone
+        formula = PARAMETER_BYTES / bandwidth + alone
         shown = f"  {bandwidth / 1e9:9.3f}{1e3 * alone:17.1f}{1e3 * formula:13.1f}"
         for name, options in OPTIONS.items():
             seconds = train(build, places, folder, steps, *options)

@@ -71,7 +71,7 @@ def check_predictions(drawn: DrawnModel) -> None:
     deadline=None,
     print_blob=True,
     suppress_health_check=list(HealthCheck),
-    max_examples=3,
+    max_examples=2,
     derandomize=True,
 )
 def test_the_outputs_of_a_placed_model_are_those_of_plain_jax(drawn):

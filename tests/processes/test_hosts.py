@@ -142,11 +142,12 @@ def check_ends(ended: Mapping[str, tuple[int, str, str]]) -> None:
 @pytest.mark.parametrize(
     ("spec", "family"),
     slow_but(
-        [("digits.yaml", "name"), ("transformer_pipeline.yaml", "ipv6")],
+        [("digits.yaml", "name"), ("two_workers.yaml", "ipv6")],
         [
             ("digits.yaml", "ipv4"),
             ("digits.yaml", "name"),
             ("transformer_pipeline.yaml", "ipv6"),
+            ("two_workers.yaml", "ipv6"),
             ("wide_deep.yaml", "ipv4"),
         ],
     ),
