@@ -44,7 +44,7 @@ def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
     blocks = {op.operands[0]: op for op in updates}
     users: dict[str, list[Op]] = {name: [] for name in blocks}
     for op in resolve_if_training(graph, 0, is_training_effect):
-        for name in users.keys() & set(op.operands):
+        for name in filter(users.__contains__, dict.fromkeys(op.operands)):
             if op.known_place.node == WORKER:
                 users[name].append(op)
             elif op.known_place.node == HETER:
