@@ -8,8 +8,8 @@ from placer.errors import GraphError
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import PUSHES, is_conversion
 from placer.graph.needed_ops import needed_ops
-from placer.layouts.conversions import Conversion
-from placer.node_kinds import WORKER, NodeId
+from placer.layouts.companions import joins_workers
+from placer.node_kinds import HETER, WORKER, NodeId
 
 
 def check_lockstep(graph: Graph) -> None:
@@ -17,22 +17,13 @@ def check_lockstep(graph: Graph) -> None:
     backup workers, needs something of another worker, or if gradients are pushed by
     different workers.
 
-    `graph` has layouts. The error names the op that needs it.
+    A heter node goes in step with the one worker that it computes for. `graph` has
+    layouts. The error names the op that needs it.
     """
     pushes = _pushes(graph)
     if not pushes:
         return
-    for op in pushes:
-        gradient = graph.producers[op.operands[0]]
-        if graph.nodes(gradient) != pushing_nodes(graph):
-            first = graph.producers[pushes[0].operands[0]]
-            raise GraphError(
-                f"gradients are computed at {first.place} and at {gradient.place}:"
-                " without lockstep each worker must compute all of them",
-                span=gradient.source,
-                hint=f"place: /node:{WORKER} for all layers, or use 'update: sync' for all"
-                " optimizers",
-            )
+    _check_pushing_nodes(graph, pushes)
     needed: Sequence[Op] = graph.ops
     if graph.of_kind(*PUSHES):
         needed = needed_ops(
@@ -40,10 +31,55 @@ def check_lockstep(graph: Graph) -> None:
             lambda op: op.kind in PUSHES,
             lambda op: () if op.kind == "pull" else op.operands,
         )
+    _check_heter_nodes(graph, needed)
     for op in needed:
         if is_conversion(op.kind) and _joins_workers(graph, op):
             user = next(each for each in needed if op.name in each.operands)
             raise _lockstep_error(graph, op, user)
+
+
+def _check_pushing_nodes(graph: Graph, pushes: Sequence[Op]) -> None:
+    """Raise GraphError unless each gradient is computed by the same workers, or by heter
+    nodes for all of them."""
+    gradients = [graph.producers[op.operands[0]] for op in pushes]
+    of_workers = [op for op in gradients if op.known_place.node != HETER]
+    for gradient in of_workers:
+        if graph.nodes(gradient) != graph.nodes(of_workers[0]):
+            raise GraphError(
+                f"gradients are computed at {of_workers[0].place} and at"
+                f" {gradient.place}: without lockstep each worker must compute all of"
+                " them",
+                span=gradient.source,
+                hint=f"place: /node:{WORKER} for all layers, or use 'update: sync' for all"
+                " optimizers",
+            )
+
+
+def _check_heter_nodes(graph: Graph, needed: Sequence[Op]) -> None:
+    """Raise GraphError unless each heter node computes for one worker."""
+    workers = graph.cluster.workers
+    worker_of: dict[str, int] = {}
+    for op in needed:
+        if op.structure.directive or op.known_place.node != HETER:
+            continue
+        nodes = graph.nodes(op)
+        if len(nodes) != workers:
+            raise GraphError(
+                f"{op.place} has {len(nodes)} nodes for {workers} workers: without"
+                " lockstep each worker needs a heter node of its own",
+                span=op.source,
+                hint=f"heter: {{count: {workers}}}, or use 'update: sync' for all"
+                " optimizers",
+            )
+        for worker, node in enumerate(nodes):
+            if worker_of.setdefault(node, worker) != worker:
+                raise GraphError(
+                    f"{node} computes for worker:{worker_of[node]}, and at {op.place} for"
+                    f" worker:{worker}: they must go in lockstep",
+                    span=op.source,
+                    hint="use the same heter nodes in the same order, or 'update: sync'"
+                    " for all optimizers",
+                )
 
 
 def _lockstep_error(graph: Graph, conversion: Op, user: Op) -> GraphError:
@@ -69,11 +105,10 @@ def _lockstep_error(graph: Graph, conversion: Op, user: Op) -> GraphError:
     )
 
 
-def pushing_nodes(graph: Graph) -> tuple[NodeId, ...]:
-    """Return the workers that push gradients, without lockstep or with backup workers."""
-    for op in _pushes(graph):
-        return graph.nodes(graph.producers[op.operands[0]])
-    return ()
+def pushing_nodes(graph: Graph) -> set[tuple[NodeId, ...]]:
+    """Return the places, as their nodes, where gradients are pushed without lockstep or
+    with backup workers: workers, and heter nodes."""
+    return {graph.nodes(graph.producers[op.operands[0]]) for op in _pushes(graph)}
 
 
 def _pushes(graph: Graph) -> Sequence[Op]:
@@ -82,22 +117,11 @@ def _pushes(graph: Graph) -> Sequence[Op]:
 
 
 def _joins_workers(graph: Graph, op: Op) -> bool:
-    """Whether a node gets something of several workers, or a worker of another one."""
-    source = graph.producers[op.operands[0]]
+    """Whether a node gets something of several workers, or of another one than that
+    which it computes for."""
+    sources = graph.nodes(graph.producers[op.operands[0]])
     layouts = graph.layout(op.operands[0]), graph.layout(op.name)
     targets = graph.nodes(op)
-    conversion = Conversion(
-        layouts, graph.nodes(source), targets, graph.batch, graph.cluster.workers
-    )
-    for target in targets:
-        workers = {
-            piece.source
-            for piece in conversion.pieces_for(target)
-            if NodeId(piece.source).kind == WORKER
-        }
-        own = {target} if NodeId(target).kind == WORKER else workers
-        if len(workers) > 1 or workers - own:
-            return True
-        if layouts == ("R", "P") and len(targets) > 1:
-            return True  # it counts on one worker only, and not in what others push
-    return False
+    if layouts == ("R", "P") and len(targets) > 1:
+        return True  # it counts on one worker only, and not in what others push
+    return joins_workers(layouts, sources, targets, graph.cluster.workers)

@@ -16,6 +16,7 @@ from placer.graph.graph import Graph
 from placer.graph.kinds import is_conversion
 from placer.layouts import Layout
 from placer.layouts.partition import row_shard
+from placer.node_kinds import HETER, WORKER, NodeId
 
 
 class NodeClasses:
@@ -77,6 +78,9 @@ def _unique_nodes(graph: Graph) -> Iterator[str]:
     """Yield the nodes that are like no other node, because of what they exchange."""
     for layouts, sources, targets in dict.fromkeys(_conversions(graph)):
         source_set, target_set = set(sources), set(targets)
+        if {sources[0].kind, targets[0].kind} == {WORKER, HETER}:
+            yield from (*sources, *targets)  # each has companions of its own
+            continue
         match layouts:
             case "R", "P":  # the only target that gets the value
                 yield next((node for node in targets if node in source_set), targets[0])
@@ -93,7 +97,7 @@ def _unique_nodes(graph: Graph) -> Iterator[str]:
 
 
 _Conversion = tuple[
-    tuple[Layout | None, Layout | None], tuple[str, ...], tuple[str, ...]
+    tuple[Layout | None, Layout | None], tuple[NodeId, ...], tuple[NodeId, ...]
 ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -26,7 +27,8 @@ from placer.config.update_modes import Mode
 from placer.errors import BuildError
 from placer.files.owners import check_folder
 from placer.layouts import Layout
-from placer.layouts.partition import RowShard
+from placer.layouts.companions import worker_of
+from placer.layouts.partition import RowShard, row_shard
 from placer.layouts.ranges import Flat, Ranges
 from placer.node_kinds import WORKER, NodeId
 from placer.place.ids import format_nodes
@@ -120,6 +122,9 @@ class Edge(PlanStruct, frozen=True):
     If workers update, `push_all` edges carry gradients to all of them; or `push_sum` edges
     to servers, which answer each push on a `pull_sum` edge.
 
+    In a step without lockstep `companions` are a worker and the heter node that computes
+    for it: each sends to its own only.
+
     A server sends the parameters of a `sent_back` edge as it updates them in the step
     before, where there is one.
     """
@@ -137,6 +142,7 @@ class Edge(PlanStruct, frozen=True):
     first: Count | None = None
     sent_back: bool = False
     every: Count = 1
+    companions: bool = False
 
     @property
     def is_push(self) -> bool:
@@ -345,7 +351,10 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         """How many steps a node can have begun that another node has not when all act
         together: 0 if all act after the same step."""
         edges = self.step_edges
-        if not edges or any(e.exchange not in WITHOUT_LOCKSTEP for e in edges):
+        if not edges or any(
+            edge.exchange not in WITHOUT_LOCKSTEP and not edge.companions
+            for edge in edges
+        ):
             return 0
         modes = [table.mode for node in self.nodes for table in node.tables]
         if any(mode is not None and mode.in_rounds for mode in modes):
@@ -359,13 +368,40 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         return self.max_lead == 0
 
     def pushed_rows(self, node: str) -> RowShard:
-        """Return the rows of a step that the gradients which a node pushes are of; all
-        rows for a node that pushes none."""
-        for edge in self.step_edges:
-            is_push = edge.is_push or edge.exchange == "sum_of_first"
-            if is_push and node in edge.sources:
-                return RowShard((edge.sources.index(node),), len(edge.sources))
+        """Return the rows of a step that the gradients which a node pushes, or those of
+        its companion, are of; all rows for any other node."""
+        for nodes, index in self._computing(node):
+            return row_shard(nodes, index, self.workers)
         return RowShard((0,), 1)
+
+    def worker_of(self, node: str) -> int | None:
+        """Return the number of the worker whose steps a node does, without lockstep or
+        with backup workers: a worker's own, or that of its companion. None for any other
+        node."""
+        for nodes, index in self._computing(node):
+            return worker_of(nodes, index, self.workers)
+        return None
+
+    def companions(self, node: str) -> tuple[str, ...]:
+        """Return the nodes that end at the same step as a node, without lockstep: itself
+        and its companions."""
+        worker = self.worker_of(node)
+        if worker is None:
+            return (node,)
+        names = [each.name for each in self.nodes]
+        return tuple(name for name in names if self.worker_of(name) == worker)
+
+    def _computing(self, node: str) -> Iterator[tuple[tuple[str, ...], int]]:
+        """Yield the workers, or the heter nodes, among which a node computes gradients
+        without waiting for the others, and its position."""
+        for edge in self.step_edges:
+            sides = (edge.sources, edge.targets) if edge.companions else (edge.sources,)
+            is_push = edge.is_push or edge.exchange == "sum_of_first"
+            if not (edge.companions or is_push):
+                continue
+            for side in sides:
+                if node in side:
+                    yield side, side.index(node)
 
     @property
     def has_backup(self) -> bool:

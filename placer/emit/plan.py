@@ -33,9 +33,10 @@ from placer.config.initializers import in_build
 from placer.config.sources import POSITION
 from placer.emit.choices import explain_choices
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import OUTPUT
+from placer.graph.kinds import OUTPUT, PUSHES
 from placer.graph.model import Model
 from placer.layouts import Layout
+from placer.layouts.companions import goes_between_companions
 from placer.layouts.conversions import Conversion
 from placer.layouts.partition import RowShard, row_shard, row_shards
 from placer.layouts.ranges import count_sent
@@ -243,6 +244,8 @@ def _outputs(graph: Graph) -> tuple[Output, ...]:
 
 def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
     graph = lowered.graph
+    workers = graph.cluster.workers
+    pushes = any(op.attrs.get("exchange") in PUSHES for op in graph.sends.values())
     edges = []
     for edge, listen in graph.receives.items():
         send = graph.sends[edge]
@@ -269,6 +272,11 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
             group=send.attrs.get("group"),
             first=send.attrs.get("first"),
             every=send.attrs.get("every", 1),
+            companions=pushes
+            and all(
+                goes_between_companions(value.layouts, sources, targets, workers)
+                for value in values
+            ),
         )
         count = _flat_bytes if planned.is_flat else _row_bytes
         nbytes = count(lowered, planned, times) // planned.every

@@ -16,6 +16,7 @@ from placer.config.update_modes import Mode, read_backup, read_mode
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import PUSHES, is_update
 from placer.graph.model import Model
+from placer.node_kinds import HETER
 from placer.types import TensorType
 
 
@@ -25,7 +26,9 @@ def plan_tables(
     """Return the tables of each node.
 
     A node has a table for each optimizer, dtype and set of devices, and likewise for
-    the parameters that are not trained. `evaluation` is None for a model without one.
+    the parameters that are not trained. Without lockstep, parameters whose gradients
+    come from heter nodes have a table of their own: a worker and its heter node push at
+    different times. `evaluation` is None for a model without one.
     """
     groups = {
         op.operands[0]: op.attrs["group"] for op in step.ops if is_update(op.kind)
@@ -34,6 +37,11 @@ def plan_tables(
     node_classes = analysis.node_classes
     parameters: dict[str, dict[_TableKey, list[Op]]] = {
         node: defaultdict(list) for node in node_classes.classes
+    }
+    gradients = {
+        op.operands[0]: _as_pushed(step, op.operands[1])
+        for op in reversed(step.ops)  # so that the first phase of a rule counts
+        if op.structure.update
     }
     stored = step.of_kind("parameter", "local_parameter")
     local = {groups[op.name] for op in stored if op.kind == "local_parameter"}
@@ -44,6 +52,8 @@ def plan_tables(
         name = "local" if group in local else name
         same = local if group in local else step.optimizers.keys() - local
         name += str(group) if group is not None and len(same) > 1 else ""
+        if _is_pushed_by_heter_nodes(step, gradients.get(op.name)):
+            name += f"_{HETER}"
         dtype = step.tensor_type(op.name).dtype
         name += f"_{dtype}" if dtype != model.precision else ""
         devices = step.devices(op)
@@ -51,11 +61,6 @@ def plan_tables(
         for node in filter(parameters.__contains__, step.nodes(op)):
             key = _TableKey(name, group, devices, group in local)
             parameters[node][key].append(op)
-    gradients = {
-        op.operands[0]: _as_pushed(step, op.operands[1])
-        for op in reversed(step.ops)  # so that the first phase of a rule counts
-        if op.structure.update
-    }
 
     def table(node: str, key: _TableKey) -> Table:
         blocks = tuple(
@@ -92,6 +97,13 @@ def _as_pushed(step: Graph, gradient: str) -> str:
         if step.producers[operand].attrs.get("exchange") in (*PUSHES, "pull_sum"):
             return operand
     return gradient
+
+
+def _is_pushed_by_heter_nodes(step: Graph, gradient: str | None) -> bool:
+    if gradient is None:
+        return False
+    attrs = step.producers[gradient].attrs
+    return attrs.get("exchange") == "push" and attrs["from"].node == HETER
 
 
 def _with_ranges(step: Graph, node: str, table: Table) -> Table:

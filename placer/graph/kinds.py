@@ -519,6 +519,9 @@ MOVING_KINDS = CONVERSION_KINDS | {kind.name for kind in KINDS.values() if kind.
 SCALES = frozenset({"clip_scale", "trust_ratio"})
 """Ops that compute a scalar from sums of squares; updates are multiplied by it."""
 
+CLIP_PART = "clip_part"
+"""The kind of the computed op that clips what one worker has computed."""
+
 PUSHES = ("push", "push_delta", "push_all", "push_sum")
 """The kinds by which one worker at a time gives others what tables are updated by."""
 

@@ -35,6 +35,9 @@ class Piece(Struct, frozen=True):
 class Conversion:
     """What each target of a value needs from its sources.
 
+    A worker and the heter node that has its rows are companions: what all sources have,
+    or what goes to any target, goes from companion to companion.
+
     What the targets have in common is computed once, so that asking for each of n
     targets does not take n² steps.
 
@@ -109,8 +112,11 @@ class Conversion:
 
     def _replica_for(self, target: str) -> str:
         """Return the source of a replicated value: the target itself if it has the
-        value, else the first source."""
-        return target if target in self._sources.positions else self._sources.names[0]
+        value, else its companion, else the first source."""
+        if target in self._sources.positions:
+            return target
+        companion = self._sources.companion_of(target, self._targets)
+        return companion or self._sources.names[0]
 
     @cached_property
     def _only_holder(self) -> str:
@@ -124,11 +130,14 @@ class Conversion:
     @cached_property
     def _sources_of(self) -> dict[str, list[str]]:
         """The sources whose part of a sum goes to each target: a node that is a source
-        and a target keeps its part, and the first target gets all other parts."""
+        and a target keeps its part, a companion gets that of its companion, and the
+        first target gets all other parts."""
         sources_of: dict[str, list[str]] = {}
         for source in self._sources.names:
-            is_target = source in self._targets.positions
-            target = source if is_target else self._targets.names[0]
+            target = source
+            if source not in self._targets.positions:
+                companion = self._targets.companion_of(source, self._sources)
+                target = companion or self._targets.names[0]
             sources_of.setdefault(target, []).append(source)
         return sources_of
 

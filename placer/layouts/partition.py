@@ -14,7 +14,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from placer.node_kinds import HETER, NodeId
+from placer.node_kinds import HETER, WORKER, NodeId
 
 RowRange = tuple[int, int]
 """The rows [low, high)."""
@@ -107,6 +107,18 @@ class PartitionedNodes:
     def positions(self) -> dict[str, int]:
         """The position of each node in the order of the nodes."""
         return {name: i for i, name in enumerate(self.names)}
+
+    def companion_of(self, name: str, others: PartitionedNodes) -> str | None:
+        """Return the first of these nodes that has rows of the same worker as a node of
+        `others`: a worker's heter node, or the first worker of a heter node. None unless
+        one side has all workers, and the other heter nodes."""
+        kinds = NodeId(self.names[0]).kind, NodeId(others.names[0]).kind
+        index, workers = others.positions[name], self._workers
+        if kinds == (HETER, WORKER) and len(others.names) == workers:
+            return self.names[index % len(self.names)]
+        if kinds == (WORKER, HETER) and len(self.names) == workers and index < workers:
+            return self.names[index]
+        return None
 
     def ranges(self, name: str) -> Sequence[tuple[int, int, int]]:
         """Return (low, high, offset) for each row range of a node. `offset` is the

@@ -25,7 +25,7 @@ from placer.errors import GraphError
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_update
-from placer.node_kinds import SERVER, WORKER
+from placer.node_kinds import HETER, SERVER, WORKER
 from placer.passes.updates import owning_parameters
 from placer.passes.without_lockstep import pulled
 from placer.place import Place
@@ -44,9 +44,16 @@ def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
     blocks = {op.operands[0]: op for op in updates}
     users: dict[str, list[Op]] = {name: [] for name in blocks}
     for op in resolve_if_training(graph, 0, is_training_effect):
-        for name in users.keys() & set(op.operands):
+        for name in filter(users.__contains__, dict.fromkeys(op.operands)):
             if op.known_place.node == WORKER:
                 users[name].append(op)
+            elif op.known_place.node == HETER:
+                raise GraphError(
+                    f"'{name}' is used at {op.place}, and a step with backup workers"
+                    " takes the gradients of the workers that are first",
+                    span=op.source,
+                    hint="place it on workers, or use 'update: sync'",
+                )
     offers = {
         name: pulled(graph, op, "offer", users[name], used_names)
         for name, op in blocks.items()

@@ -33,7 +33,7 @@ from placer.graph.kinds import CONVERSIONS, PARTIAL, ROW_SHARE, conversion_kind
 from placer.layouts import Layout
 from placer.layouts.partition import row_shards
 from placer.passes.place import union_place
-from placer.place import Place
+from placer.place import HETER, WORKER, Place
 from placer.types import TensorType
 
 
@@ -300,22 +300,28 @@ def _plan_conversions(
             target = union_place(graph.cluster, places)
             assert target is not None
             kind = conversion_kind(have, layout, len(nodes_of(target)))
-            if kind == PARTIAL and _counts_by_rows(graph, producer, target):
+            counts_by_rows = kind == PARTIAL and _counts_by_rows(
+                graph, producer, target
+            )
+            if counts_by_rows:
                 kind = ROW_SHARE
             new_name = unique_name(f"{name}.{kind}", used_names)
             result = replace(value, name=new_name, layout=layout)
             # If some op needs the whole value on these nodes, it moves there anyway:
             # the local rows are taken from that replica and do not move a second time.
             at_target = (c for c in chains if _serves(graph, c, "R", target))
-            replica = next(at_target, ()) if layout == "S" else ()
+            takes_replica = layout == "S" or counts_by_rows
+            replica = next(at_target, ()) if takes_replica else ()
+            if counts_by_rows and not replica:
+                replica = _companions_replica(graph, name, target, used_names)
             if producer.structure.anywhere and not replica:
                 # The target reads the rows itself.
                 at = graph.cluster.host_memory(target)
                 conversion = replace(producer, results=(result,), place=at)
             else:
-                operand = name
-                if replica:
-                    kind, operand = CONVERSIONS["R", "S"], replica[-1].name
+                operand = replica[-1].name if replica else name
+                if replica and not counts_by_rows:
+                    kind = CONVERSIONS["R", "S"]
                 attrs = {"once": True} if producer.is_once else {}
                 conversion = Op(
                     kind, (operand,), (result,), attrs, target, producer.source
@@ -328,11 +334,26 @@ def _counts_by_rows(graph: Graph, producer: Op, target: Place) -> bool:
     """Whether each node has its share of a replica that becomes a part of a sum.
 
     In lockstep the replica counts on one node. Without lockstep each worker has a value
-    of its own, computed from the parameters that it pulled, and what it pushes must
-    contain its share of it.
+    of its own, computed from the parameters that it pulled, and what it or its heter
+    node pushes must contain its share of it.
     """
-    nodes = graph.cluster.nodes(target)
-    return nodes == graph.nodes(producer) == pushing_nodes(graph)
+    if producer.known_place.node not in (WORKER, HETER):
+        return False
+    return graph.cluster.nodes(target) in pushing_nodes(graph)
+
+
+def _companions_replica(
+    graph: Graph, name: str, target: Place, used_names: set[str]
+) -> _Chain:
+    """Return the op that copies a replica from workers to their heter nodes, or back;
+    nothing if the target has it."""
+    producer = graph.producers[name]
+    if graph.nodes(producer) == graph.cluster.nodes(target):
+        return ()
+    kind = CONVERSIONS["R", "R"]
+    copied = unique_name(f"{name}.{kind}", used_names)
+    result = replace(graph.values[name], name=copied, layout="R")
+    return (Op(kind, (name,), (result,), {}, target, producer.source),)
 
 
 def _serves(graph: Graph, chain: _Chain, need: Layout, place: Place) -> bool:

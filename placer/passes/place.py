@@ -18,8 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from placer.analysis.servers import ServerChoice, choose_servers
+from placer.errors import GraphError
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import (
+    CLIP_PART,
     SCALES,
     is_optimizer_part,
     is_update,
@@ -49,7 +51,7 @@ def place(graph: Graph) -> Graph:
     placed = [
         op.with_place(places[op], whys.get(op, "")) for op in graph.ops if op in places
     ]
-    return _copy_sources(graph.with_ops(_split_norms(graph, placed)))
+    return _copy_sources(graph.with_ops(_split_clips(_split_norms(graph, placed))))
 
 
 def _place_with_gradients(graph: Graph) -> Graph:
@@ -156,7 +158,9 @@ def _is_forward(op: Op) -> bool:
     """Whether the op is a computed op of the model, before differentiation."""
     if not op.is_computed or is_optimizer_part(op.kind) or op.is_gradient:
         return False
-    return op.kind != "accumulate" and (op.kind != "constant" or op.place is not None)
+    if op.kind in ("accumulate", CLIP_PART):
+        return False
+    return op.kind != "constant" or op.place is not None
 
 
 def _accumulation_places(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Place]:
@@ -287,7 +291,7 @@ def _places_of_others(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Plac
                 places[op] = used_at[0]
     owners = owning_parameters(graph)
     for op in graph.ops:
-        if op.kind in SCALES:
+        if op.kind == CLIP_PART or op.kind in SCALES:
             places[op] = places[producers[op.operands[0]]]
         elif op not in places and is_optimizer_part(op.kind):
             owner = owners[op.name if op.kind == "clip_value" else op.operands[0]]
@@ -329,6 +333,37 @@ def _split_norms(graph: Graph, placed: list[Op]) -> list[Op]:
             ops.append(scale_of_sums(graph.cluster, op, squares))
         else:
             ops.append(op)
+    return ops
+
+
+def _split_clips(placed: Sequence[Op]) -> list[Op]:
+    """Split each op that clips what one worker has computed into one for each kind of
+    nodes: a worker clips its gradients, and its heter node others.
+
+    Raises GraphError for one norm over both.
+    """
+    place_of = {value.name: op.known_place for op in placed for value in op.results}
+    ops: list[Op] = []
+    for op in placed:
+        if op.kind != CLIP_PART:
+            ops.append(op)
+            continue
+        parts: dict[str | None, list[int]] = {}
+        for i, name in enumerate(op.operands):
+            parts.setdefault(place_of[name].node, []).append(i)
+        if len(parts) > 1 and "global_norm" in op.attrs:
+            at = [place_of[op.operands[indices[0]]] for indices in parts.values()]
+            raise GraphError(
+                f"'global_norm' is one norm of gradients that are computed at {at[0]} and"
+                f" at {at[1]}: without lockstep each of them clips its own",
+                span=op.source,
+                hint="give the parameters of workers and those of heter nodes an"
+                " optimizer each, or clip by 'norm' or 'value'",
+            )
+        for indices in parts.values():
+            operands = tuple(op.operands[i] for i in indices)
+            clipped = op.with_values(operands, tuple(op.results[i] for i in indices))
+            ops.append(clipped.with_place(place_of[operands[0]]))
     return ops
 
 

@@ -2,7 +2,7 @@
 
 A step updates some state by itself, such as the running statistics of `batch_norm`. In
 lockstep that needs all rows of a step. Without lockstep each worker would have a state of
-its own, and only the first worker keeps one, from its own rows:
+its own, and only the first worker, or its heter node, keeps one, from its own rows:
 
     %bn.mean.row_estimate = row_estimate(%bn.mean) @/node:worker/cpu
     %new = moving_average(%bn.running_mean, %bn.mean.row_estimate) @/node:worker:0/cpu
@@ -19,14 +19,15 @@ from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import ROW_ESTIMATE
 from placer.graph.needed_ops import needed_ops
-from placer.node_kinds import WORKER
+from placer.node_kinds import HETER, WORKER
 from placer.passes.place import first_node_place
 
 _WHY = "without lockstep, state is that of the first worker"
 
 
 def state_of_first_worker(graph: Graph) -> Graph:
-    """Return the graph in which state of workers is updated on the first of them."""
+    """Return the graph in which state of workers, or of heter nodes, is updated on the
+    first of them."""
     stores = {op for op in graph.ops if _is_state_of_workers(graph, op)}
     if not stores:
         return graph
@@ -63,4 +64,4 @@ def _is_state_of_workers(graph: Graph, op: Op) -> bool:
     """Whether an op stores state that several workers have."""
     if op.kind != "store" or not graph.producers[op.operands[0]].attrs.get("state"):
         return False
-    return op.known_place.node == WORKER and len(graph.nodes(op)) > 1
+    return op.known_place.node in (WORKER, HETER) and len(graph.nodes(op)) > 1

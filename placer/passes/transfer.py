@@ -20,7 +20,7 @@ from typing import Any
 
 from placer.analysis.levels import LevelItem, compute_levels, level_group
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import is_conversion
+from placer.graph.kinds import PUSHES, is_conversion
 from placer.layouts.conversions import is_local
 from placer.passes.place import first_node_place
 from placer.place import Place
@@ -100,7 +100,10 @@ def _transfers(graph: Graph, op: Op) -> Sequence[_Transfer]:
 
 def _level_item(item: Op | _Transfer) -> LevelItem:
     if isinstance(item, _Transfer):
-        return LevelItem((item.operand.name,), (item.result.name,), 1)
+        # A table takes what a node pushes in one message.
+        is_push = item.conversion.kind in PUSHES
+        group = (item.origin, item.target, _exchange_of(item)) if is_push else None
+        return LevelItem((item.operand.name,), (item.result.name,), 1, group)
     results = [value.name for value in item.results]
     return LevelItem(item.operands, results, item.structure.delay, level_group(item))
 

@@ -36,7 +36,7 @@ from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import is_optimizer_part
 from placer.passes.place import union_place
-from placer.place import WORKER
+from placer.place import HETER, WORKER
 
 
 def without_lockstep(graph: Graph, updates: Sequence[Op]) -> Graph:
@@ -123,8 +123,9 @@ def pulled(
     and the one that gives other graphs the block itself."""
     name, group = update.operands[0], update.attrs["group"]
     parameter, optimizer = graph.producers[name], graph.optimizers[group]
+    kinds = (WORKER, HETER) if kind == "pull" else (WORKER,)
     for op in users:
-        if op.known_place.node != WORKER:
+        if op.known_place.node not in kinds:
             (mode,) = optimizer.attrs["update"]
             raise GraphError(
                 f"'{parameter.attrs.get('whole', name)}' is used at {op.place}, and its"
@@ -133,6 +134,18 @@ def pulled(
                 hint="place what uses it on workers, or use 'update: sync'",
             )
     place = union_place(graph.cluster, [op.known_place for op in users])
+    if users and place is None:
+        other = next(
+            op for op in users if op.known_place.node != users[0].known_place.node
+        )
+        raise GraphError(
+            f"'{parameter.attrs.get('whole', name)}' is used at {users[0].place} and at"
+            f" {other.place}: without lockstep one of them gets it, and sends its"
+            " gradient",
+            span=other.source or optimizer.source,
+            hint="place what uses it on workers, or all on heter nodes, or use 'update:"
+            " sync'",
+        )
     source = parameter.source
 
     def result(suffix: str) -> Value:

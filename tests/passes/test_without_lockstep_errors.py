@@ -8,6 +8,7 @@ from placer.errors import GraphError
 
 SYNC = "use 'update: sync' for all optimizers"
 FOUR = "{worker: {count: 4}, ps: {count: 2}}"
+HETER = "{worker: {count: 2}, heter: {count: 2}, ps: {count: 2}}"
 GPUS = "{worker: {count: 2}, ps: {count: 2, devices: {cpu: 1, gpu: 1}}}"
 
 BOUNDED = "{async: {max_staleness: 4}}"
@@ -70,6 +71,58 @@ REFUSED = {
         "11:12: 'out.w' is used at /node:ps:0/cpu, and its optimizer has"
         " 'update: async'",
         "place what uses it on workers, or use 'update: sync'",
+    ),
+    "fewer heter nodes than workers": (
+        model(nodes=HETER.replace("2", "4", 1), second="/node:heter/cpu"),
+        "11:12: /node:heter/cpu has 2 nodes for 4 workers: without lockstep each worker"
+        " needs a heter node of its own",
+        f"heter: {{count: 4}}, or {SYNC}",
+    ),
+    "a heter node for two workers": (
+        model(
+            nodes=HETER.replace("heter: {count: 2}", "heter: {count: 3}"),
+            first="/node:heter:0-1/cpu",
+            second="/node:heter:1-2/cpu",
+        ),
+        "11:12: heter:1 computes for worker:1, and at /node:heter:1-2/cpu for worker:0:"
+        " they must go in lockstep",
+        "use the same heter nodes in the same order, or 'update: sync' for all optimizers",
+    ),
+    "a parameter of workers and of heter nodes": (
+        minimizing(
+            "name: again, op: matmul, in: [x, h.w], place: /node:heter",
+            "name: mean, op: reduce_mean, in: again",
+            "name: total, op: add, in: [loss, mean], place: /node:worker",
+        ).replace("ps: {count: 2}", "heter: {count: 2}, ps: {count: 2}"),
+        "13:12: 'h.w' is used at /node:worker/cpu and at /node:heter/cpu: without"
+        " lockstep one of them gets it, and sends its gradient",
+        "place what uses it on workers, or all on heter nodes, or use 'update: sync'",
+    ),
+    "one norm over workers and heter nodes": (
+        model(nodes=HETER, second="/node:heter", more=", clip: {global_norm: 1.0}"),
+        "19:15: 'global_norm' is one norm of gradients that are computed at"
+        " /node:worker/cpu and at /node:heter/cpu: without lockstep each of them clips"
+        " its own",
+        "give the parameters of workers and those of heter nodes an optimizer each, or"
+        " clip by 'norm' or 'value'",
+    ),
+    "a heter node with backup workers": (
+        model("{sync: {backup: 1}}", nodes=HETER, second="/node:heter"),
+        "11:12: 'out.w' is used at /node:heter/cpu, and a step with backup workers takes"
+        " the gradients of the workers that are first",
+        "place it on workers, or use 'update: sync'",
+    ),
+    "a heter node with values of each worker": (
+        model("{geo: {every: 2}}", nodes=HETER, second="/node:heter"),
+        "11:12: 'out' at /node:heter/cpu uses 'out.w', whose optimizer has"
+        " 'update: geo'",
+        "place it on workers, or use 'update: sync'",
+    ),
+    "a heter node with workers that update": (
+        model(BOUNDED, place="/node:worker/cpu", nodes=HETER, second="/node:heter"),
+        "11:12: 'out' at /node:heter/cpu uses 'out.w', whose optimizer at"
+        " /node:worker/cpu has 'update: async'",
+        "place it on the same workers, or use 'update: sync'",
     ),
     "workers that nobody bounds": (
         model(place="/node:worker/cpu"),

@@ -47,7 +47,7 @@ PENALIZED = f"""\
 EPSILON = 0.1
 """So large that the gradient of two normalized rows is not near 0, and rounding small."""
 NORMALIZED = f"""\
-  - {{name: bn, op: batch_norm, in: h, scope: replica, momentum: 0.9, epsilon: {EPSILON}, place: /node:worker/DEVICE}}
+  - {{name: bn, op: batch_norm, in: h, scope: replica, momentum: 0.9, epsilon: {EPSILON}, place: PLACE}}
   - {{name: out, op: fc, in: bn,"""
 LARGEST = "  - {name: largest, op: reduce_max, in: x}\n"
 """A metric for which each worker reads the rows of all."""
@@ -70,20 +70,24 @@ def compile_spec(
     summed="",
     worker_device="cpu",
     normalized=False,
+    heter=False,
 ):
     """Compile the model with a mode; return the build.
 
     `place` is that of the optimizer, by default a device of all servers; `summed` that of
-    the sums of gradients.
+    the sums of gradients. With `heter`, each worker has a heter node for the second layer.
+    `clip` limits one norm, or with `heter` that of each gradient.
     """
-    more = f", clip: {{global_norm: {clip}}}" if clip else ""
+    norm = "norm" if heter else "global_norm"
+    more = f", clip: {{{norm}: {clip}}}" if clip else ""
     more += f", sum: {summed}" if summed else ""
     place = place or f"/node:ps/{device}"
     text = two_layers(
         nodes=f"{{worker: {{count: {workers}, devices: {{cpu: 1, gpu: 1}}}},"
-        f" ps: {{count: {servers}, devices: {{cpu: 1, gpu: 1}}}}}}",
+        + (f" heter: {{count: {workers}, devices: {{gpu: 1}}}}," if heter else "")
+        + f" ps: {{count: {servers}, devices: {{cpu: 1, gpu: 1}}}}}}",
         first=f"/node:worker/{worker_device}",
-        second=f"/node:worker/{worker_device}",
+        second="/node:heter/gpu" if heter else f"/node:worker/{worker_device}",
         optimizer=f"{{op: {rule}, learning_rate: {rate}, place: {place},"
         f" update: {update}{more}}}",
         width=WIDTH,
@@ -95,7 +99,8 @@ def compile_spec(
     )
     if normalized:
         text = text.replace("  - {name: out, op: fc, in: h,", NORMALIZED)
-        text = text.replace("DEVICE", worker_device)
+        at = "/node:heter/gpu" if heter else f"/node:worker/{worker_device}"
+        text = text.replace("PLACE", at)
     if penalized:
         text = text.replace("minimize: loss", "minimize: total")
         text = text.replace("metrics: [loss]", "metrics: [loss, total, largest]")
@@ -142,17 +147,26 @@ class PlainModel:
 
     Args:
         clip: limits their norm, as if the other workers had the same ones.
+        clips_each: whether it limits that of each gradient by itself.
         penalty: the factor of the penalty, which counts by rows.
 
     Attributes:
         statistics: the mean and the variance of the rows of a worker in a step.
     """
 
-    def __init__(self, folder, workers, clip=None, penalty=0.0, microbatches=1):
+    def __init__(
+        self,
+        folder,
+        workers,
+        clip=None,
+        penalty=0.0,
+        microbatches=1,
+        clips_each=False,
+    ):
         rows = np.load(folder / "rows.npz")
         self.x, self.y = rows["x"], rows["y"]
         self.workers, self.microbatches = workers, microbatches
-        self.clip = clip
+        self.clip, self.clips_each = clip, clips_each
         self.statistics = {}
 
         def loss(parameters, x, y, count):
@@ -192,8 +206,11 @@ class PlainModel:
         if means:
             self.statistics[worker, step] = sum(means)
         if self.clip and share:
-            norm = np.sqrt(sum((g**2).sum() for g in parts.values())) / share
-            parts = {n: g * min(1.0, self.clip / norm) for n, g in parts.items()}
+            groups = [[n] for n in parts] if self.clips_each else [[*parts]]
+            for names in groups:
+                norm = np.sqrt(sum((parts[n] ** 2).sum() for n in names)) / share
+                if norm > self.clip:
+                    parts |= {n: parts[n] * (self.clip / norm) for n in names}
         return parts, share
 
     def running_statistics(self):

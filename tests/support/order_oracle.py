@@ -91,8 +91,9 @@ class Group:
 class _Table:
     """A table of a server: its blocks, by name, in all versions.
 
-    `uses` has the version that each worker uses in each step, `sends` what each worker
-    sends, `takes` the workers whose messages the server takes, in order.
+    `uses` has the version that each worker uses in each step, `sends` what each
+    worker sends, `takes` the workers whose messages the server takes, in order. A worker's
+    part may be that of its heter node.
     """
 
     group: Group
@@ -188,7 +189,8 @@ class Simulation:
             edge.id
             for edge in self.plan.step_edges
             if edge.exchange == "pull"
-            and (edge.sources, edge.group) == (push.targets, push.group)
+            and (edge.sources, edge.targets) == (push.targets, push.sources)
+            and edge.group == push.group
             and edge.values[0].dtype == push.values[0].dtype
         )
         blocks = {b.name: (b.parameter, b.start, b.stop) for b in planned.blocks}
@@ -196,16 +198,18 @@ class Simulation:
             name: self.initial[parameter].reshape(-1)[low:high]
             for name, (parameter, low, high) in blocks.items()
         }
+        nodes = {f"worker:{self.plan.worker_of(node)}": node for node in push.sources}
+        workers = {node: worker for worker, node in nodes.items()}
         takes = [
-            rest[1]
+            workers[rest[1]]
             for kind, _, *rest in events[server.replace(":", "-")]
             if kind == "take" and rest[0] == push.id
         ]
         group = group_of[planned.blocks[0].parameter]
         table = _Table(group, blocks, takes, [start])
-        for worker in push.sources:
+        for worker, node in nodes.items():
             table.sends[worker] = []
-            for kind, edge, *rest in events[worker.replace(":", "-")]:
+            for kind, edge, *rest in events[node.replace(":", "-")]:
                 if kind == "use" and edge == pull:
                     table.uses[worker, rest[0]] = rest[1]
                 elif kind == "send" and edge == push.id:

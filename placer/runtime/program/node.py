@@ -86,6 +86,8 @@ class Node(Microbatches):
         service: the node's tables that workers update without lockstep, if it has any.
         first_workers: a server's part in steps that do not wait for all workers.
         newest: a worker's part in such steps.
+        has_own_steps: whether the node does not wait for other workers in each step:
+            a worker, or its companion.
         modes: how workers agree on updates of each of these tables, by its name.
         local_tables: the names of tables with values of this worker's own.
         serve: the hook that handles the messages for these tables.
@@ -116,6 +118,7 @@ class Node(Microbatches):
     service: Service | None = None
     first_workers: FirstWorkers | None = None
     newest: NewestStep | None = None
+    has_own_steps: bool = False
     modes: Mapping[str, Mode] = field(default_factory=dict)
     local_tables: frozenset[str] = frozenset()
     serve: Callable[[Node], None] | None = None
@@ -852,7 +855,7 @@ class Node(Microbatches):
         """Whether this node does not wait for all others in each step, so that there is
         something to wait for between steps."""
         parts = self.service, self.newest, self.first_workers
-        return bool(self.communicators) or any(part is not None for part in parts)
+        return self.has_own_steps or any(part is not None for part in parts)
 
     def joins(self, step: int) -> bool:
         """Whether this node does a step: with backup workers, not one that is over

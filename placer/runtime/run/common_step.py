@@ -15,8 +15,8 @@ channel, which continues to acknowledge messages. Otherwise messages of other no
 the next step could use up the credit and block the control node's message.
 
 Without lockstep a node needs no step of another one, or none of its last ones. Then each
-node acts after the last step that it has begun, if that suffices for the others, or once
-all workers have drained.
+node acts after the last step that it or a companion has begun, if that suffices for the
+others, or once all workers have drained.
 
 Such a round can be repeated; the messages of round k have the number k in their keys. A
 step of a run without rounds costs one uncontended lock.
@@ -25,11 +25,11 @@ step of a run without rounds costs one uncontended lock.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from enum import IntFlag
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from placer.build.plan import Plan
 from placer.channel.protocol import Aborted, Cause, Channel, Key
@@ -46,6 +46,15 @@ class Action(IntFlag):
     STOP = 2
 
 
+class _Decision(NamedTuple):
+    """The largest step that a node has begun, the largest that this node or a companion
+    has begun, and what to do."""
+
+    step: int
+    begun: int
+    action: Action
+
+
 class CommonStep:
     """One node's part in the rounds of a run.
 
@@ -56,13 +65,22 @@ class CommonStep:
         channel: the node's channel.
         max_lead: how many steps a node can have begun that another one has not: 0 in
             lockstep, infinity if no node waits for another one.
+        companions: returns the nodes that must act after the same step as a node, with
+            the node itself.
 
     Attributes:
         first: the first step of the run; set it before the first `next_action`.
     """
 
-    def __init__(self, plan: Plan, channel: Channel, *, max_lead: float = 0) -> None:
-        self._max_lead = max_lead
+    def __init__(
+        self,
+        plan: Plan,
+        channel: Channel,
+        *,
+        max_lead: float = 0,
+        companions: Callable[[str], Sequence[str]] = lambda node: (node,),
+    ) -> None:
+        self._max_lead, self._companions = max_lead, companions
         self._channel = channel
         self._control = plan.control
         self._is_control = channel.node == plan.control
@@ -74,9 +92,9 @@ class CommonStep:
         self._ended = False
         self._asked = 0  # the number of the last round
         self._handled = 0  # the number of the last round whose action was returned
-        self._decided: tuple[int, Action] | None = None
+        self._decided: _Decision | None = None
         self._requested = Action.NONE
-        self._decision: Future[tuple[int, Action]] = Future()
+        self._decision: Future[_Decision] = Future()
         if self._is_control:
             channel.listen(REQUEST, self._on_request)
         else:
@@ -102,8 +120,8 @@ class CommonStep:
                 return Action.NONE
         if self._decided is None:
             self._decided = self._wait_for_decision()
-        step, action = self._decided
-        step = int(max(self.first, self._begun, step - self._max_lead))
+        step, begun, action = self._decided
+        step = int(max(self.first, begun, step - self._max_lead))
         assert done <= step, (done, step)
         with self._lock:
             if done < step and not drained:
@@ -151,28 +169,36 @@ class CommonStep:
         name = f"placer common step of {self._channel.node}"
         threading.Thread(target=call, args=arguments, name=name, daemon=True).start()
 
-    def _wait_for_decision(self) -> tuple[int, Action]:
+    def _wait_for_decision(self) -> _Decision:
         if self._is_control:
             return self._decision.result()
         key = Key(DECISION, self._handled + 1)
-        step, action = receive_json(self._channel, self._control, key, tuple[int, int])
-        return step, Action(action)
+        numbers = receive_json(self._channel, self._control, key, tuple[int, int, int])
+        step, begun, action = numbers
+        return _Decision(step, begun, Action(action))
 
-    def _decide(self, number: int, decision: Future[tuple[int, Action]]) -> None:
+    def _decide(self, number: int, decision: Future[_Decision]) -> None:
         """Run a round, in a thread of the control node."""
         try:
             ask = Key(ASK, number)
             for node in self._others:
                 send_json(self._channel, node, ask, 0)
-            answers = [
-                receive_json(self._channel, node, ask, int) for node in self._others
-            ]
+            steps = {
+                node: receive_json(self._channel, node, ask, int)
+                for node in self._others
+            }
             with self._lock:
                 action, self._requested = self._requested, Action.NONE
-            step = max(self.first, self._begun, *answers)
+            steps[self._control] = self._begun
+            step = max(self.first, *steps.values())
+
+            def decide(node: str) -> _Decision:
+                begun = max(steps[each] for each in self._companions(node))
+                return _Decision(step, begun, action)
+
             for node in self._others:
-                send_json(self._channel, node, Key(DECISION, number), (step, action))
-            decision.set_result((step, action))
+                send_json(self._channel, node, Key(DECISION, number), decide(node))
+            decision.set_result(decide(self._control))
         except BaseException as error:
             decision.set_exception(error)
 

@@ -277,6 +277,7 @@ def _make_node(
         service=service,
         first_workers=first_workers,
         newest=newest,
+        has_own_steps=plan.worker_of(me.name) is not None,
         local_tables=frozenset(local),
         modes={table.name: table.mode for table in me.tables if table.mode is not None},
         serve=serve,

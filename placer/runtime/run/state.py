@@ -94,7 +94,10 @@ class Execution:
     def __post_init__(self) -> None:
         self.checkpointing = checkpoint_settings(self.plan, self.folder, self.options)
         self.common_step = CommonStep(
-            self.plan, self.channel, max_lead=self.plan.max_lead
+            self.plan,
+            self.channel,
+            max_lead=self.plan.max_lead,
+            companions=self.plan.companions,
         )
 
     @property

@@ -456,9 +456,12 @@ class Training:
     def _add_parts(self, ahead: Sequence[StepStatistics]) -> None:
         """Add the metrics of steps that not all workers have done to those of the
         epoch."""
+        plan, counted = self.execution.plan, set()
         for each in ahead:
-            batch = self._phase(each.step).rows
-            plan = self.execution.plan
-            rows = plan.pushed_rows(each.node).num_rows(batch, plan.microbatches)
+            batch, shard = self._phase(each.step).rows, plan.pushed_rows(each.node)
+            rows = shard.num_rows(batch, plan.microbatches)
+            if (each.step, shard) in counted:
+                rows = 0  # those of its companion
+            counted.add((each.step, shard))
             statistics = decode_statistics(each.statistics)
             self.history.add_part(statistics, rows, batch)

@@ -238,7 +238,7 @@ def open_order(
         edge.exchange is not None and me.name in (*edge.sources, *edge.targets)
         for edge in plan.step_edges
     )
-    if not has_part:
+    if not has_part and plan.worker_of(me.name) is None:
         return Order()
     file = f"{me.name.replace(':', '-')}.jsonl"
     record, replay = options.record_order, options.replay_order
@@ -252,8 +252,10 @@ def open_order(
 
 
 def _workers(plan: Plan) -> set[str]:
-    """Return the nodes that update tables without lockstep."""
-    return {name for push, *_ in _exchanges(plan) for name in push.sources}
+    """Return the nodes that have steps of their own without lockstep: those that update
+    tables, and their companions."""
+    names = (node.name for node in plan.nodes)
+    return {name for name in names if plan.worker_of(name) is not None}
 
 
 def _exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge | None, Table, Mode]]:
@@ -261,20 +263,21 @@ def _exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge | None, Table, Mode]]:
     edge of the answers, if there are any, the table and its mode."""
     dtypes = {parameter.name: parameter.dtype for parameter in plan.parameters}
     answers = {
-        (edge.sources, edge.group, edge.values[0].dtype): edge
+        (edge.sources, edge.targets, edge.group, edge.values[0].dtype): edge
         for edge in plan.step_edges
         if edge.exchange in ("pull", "pull_sum")
     }
     for push in plan.step_edges:
         if not push.is_push:
             continue
+        between = push.targets, push.sources, push.group
         brings = push  # the gradients that a table is updated by
         if push.exchange == "push_sum":
-            brings = answers[push.targets, push.group, push.values[0].dtype]
+            brings = answers[*between, push.values[0].dtype]
         table = _table_of_gradient(plan.node(brings.targets[0]), brings)
         dtype = dtypes[table.blocks[0].parameter]
         assert table.mode is not None, push.id
-        yield push, answers.get((push.targets, push.group, dtype)), table, table.mode
+        yield push, answers.get((*between, dtype)), table, table.mode
 
 
 def _table_of_gradient(node: NodePlan, edge: Edge) -> Table:

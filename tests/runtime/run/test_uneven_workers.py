@@ -44,15 +44,27 @@ MODES = {
     "servers": "place: /node:ps/cpu, update: async",
     "sums": "place: /node:worker/cpu, sum: /node:ps/cpu, update: async",
     "workers": "place: /node:worker/cpu, update: {async: {max_staleness: 4}}",
+    "heter": "place: /node:ps/cpu, update: async",
+    "blocks": "place: /node:ps/cpu, update: async",
     "sync": "place: /node:ps/cpu",
 }
-"""Where the optimizer is, and how the workers agree."""
-each_mode = pytest.mark.parametrize("mode", ["servers", "sums", "workers"])
+"""Where the optimizer is, and how the workers agree. With `heter` the second layer is on
+heter nodes, with `blocks` both layers are, and workers only pass on what is between them."""
+HETER = ("heter", "blocks")
+each_mode = pytest.mark.parametrize("mode", ["servers", "sums", "workers", *HETER])
+
+
+BETWEEN = """\
+  - {name: same, op: scale, in: h, factor: 1.0, place: /node:worker}
+  - {name: out, op: fc, in: same,"""
 
 
 def compile_spec(folder, rate, *, workers=2, mode="servers"):
     text = two_layers(
-        nodes=f"{{worker: {{count: {workers}}}, ps: {{count: 2}}}}",
+        nodes=f"{{worker: {{count: {workers}}}, ps: {{count: 2}}"
+        + (f", heter: {{count: {workers}}}}}" if mode in HETER else "}"),
+        first="/node:heter" if mode == "blocks" else "/node:worker",
+        second="/node:heter" if mode in HETER else "/node:worker",
         optimizer=f"{{op: adam, learning_rate: {rate}, {MODES[mode]}}}",
         width=WIDTH,
         batch=BATCH,
@@ -60,6 +72,8 @@ def compile_spec(folder, rate, *, workers=2, mode="servers"):
         precision="float64",
     )
     text = text.replace("epochs: 1", "epochs: 2")
+    if mode == "blocks":
+        text = text.replace("  - {name: out, op: fc, in: h,", BETWEEN)
     text = text.replace(f"batch: {BATCH}", f"batch: {BATCH}, remainder: keep")
     file = folder / f"rate{rate}_{workers}_{mode}.yaml"
     file.write_text(text)
@@ -107,7 +121,7 @@ def acting_unevenly(monkeypatch):
 
     @contextmanager
     def acting(action):
-        is_ahead, is_asked = Event(), Event()
+        is_ahead, is_asked, asked = Event(), Event(), set()
         run_step, answer_of_node = Training._run_step, CommonStep._answer
 
         def hold(self, number):
@@ -121,7 +135,8 @@ def acting_unevenly(monkeypatch):
             return run_step(self, number)
 
         def answer(self, control, key):
-            if self._channel.node == "worker:1":
+            asked.add(self._channel.node)
+            if asked >= {*self._companions("worker:1")}:
                 is_asked.set()
             answer_of_node(self, control, key)
 
@@ -142,8 +157,13 @@ def uneven_checkpoint(folder):
             assert progress.step == progress.workers["worker:1"] == BEHIND
             last = progress.workers["worker:0"]
             assert last >= AHEAD
+            has_heter = "heter:0" in progress.workers
+            if has_heter:  # companions end at the same step
+                assert progress.workers["heter:0"] == last
+                assert progress.workers["heter:1"] == BEHIND
+            node = "heter:0" if has_heter else "worker:0"
             steps = [(each.node, each.step) for each in progress.ahead]
-            assert steps == [("worker:0", step) for step in range(BEHIND + 1, last + 1)]
+            assert steps == [(node, step) for step in range(BEHIND + 1, last + 1)]
             return path, progress
     raise AssertionError("no such checkpoint")
 
@@ -164,6 +184,7 @@ def test_each_worker_stops_after_its_own_step_and_goes_on_from_there(
     trained = [
         row
         for worker, last in progress.workers.items()
+        if worker.startswith("worker")
         for step in range(1, last + 1)
         for row in own_rows(worker, step)
     ]
@@ -175,7 +196,7 @@ def test_each_worker_stops_after_its_own_step_and_goes_on_from_there(
     continued = lines(tmp_path)
     run(tmp_path, compile_spec(folder, 0.0, mode="sync"), **start)
     assert continued == pytest.approx(lines(tmp_path), rel=1e-12)
-    if mode == "servers":
+    if mode in ("servers", *HETER):
         (_, manifest), *_ = list_checkpoints(saved)
         assert {p.updates for p in manifest.parameters.values()} == {2 * 16}
 

@@ -74,6 +74,7 @@ modes = st.one_of(st.just(HalfAsync()), asynchronous())
     microbatches=st.integers(1, 2),
     device=st.sampled_from(["cpu", "gpu"]),
     normalized=st.booleans(),
+    heter=st.booleans(),
 )
 def test_a_run_is_what_a_simulation_of_its_order_gives(
     folder,
@@ -86,6 +87,7 @@ def test_a_run_is_what_a_simulation_of_its_order_gives(
     microbatches,
     device,
     normalized,
+    heter,
 ):
     if mode.compensate is not None:
         device = "cpu"
@@ -100,6 +102,7 @@ def test_a_run_is_what_a_simulation_of_its_order_gives(
         microbatches=microbatches,
         device=device,
         normalized=normalized,
+        heter=heter,
     )
     plan = read_plan(build)
     if optimizers.RULES[rule].is_two_phase:
@@ -109,7 +112,7 @@ def test_a_run_is_what_a_simulation_of_its_order_gives(
     start = "normalized" if normalized else "initial"
     result, params = run(folder, build, start, record_order=order)
     penalty = PENALTY if penalized else 0.0
-    model = PlainModel(folder, workers, clip, penalty, microbatches)
+    model = PlainModel(folder, workers, clip, penalty, microbatches, heter)
     initial = load_file(folder / f"{start}.safetensors")
     trained = {name: array for name, array in initial.items() if "running" not in name}
     # The model clips.
