@@ -87,7 +87,8 @@ class Mailbox:
         self.aborted: Cause | None = None
         self.departed: set[str] = set()
         window = limits.window(len(self.peers))
-        self.credits = {peer: Credit(window) for peer in self.peers}
+        # A node that is a process may have messages of itself: of one thread to another.
+        self.credits = {peer: Credit(window) for peer in (*self.peers, node)}
         self.reader: FrameReader | None = None
         self.is_read = False  # a thread reads the connections
         self.status_of: Callable[[str], Status] = lambda peer: ()
@@ -108,22 +109,25 @@ class Mailbox:
         self._passed: dict[str, int] = {}  # the last probe of each node that was here
         # The peers of each wait, and whether they have to do something for it to end.
         self._waits: dict[object, tuple[tuple[str, ...], Callable[[], bool]]] = {}
-        self._listeners: dict[int, Callable[[str], None]] = {}
+        self._listeners: dict[tuple[int, int], Callable[[str, Key], None]] = {}
 
     # Called by the program, through the channel.
 
-    def listen(self, edge: int, call: Callable[[str], None]) -> None:
-        """Call `call(source)` for each message of an edge; see `protocol`."""
+    def listen(
+        self, edge: int, call: Callable[[str, Key], None], thread: int = 0
+    ) -> None:
+        """Call `call(source, key)` for each message of an edge to a thread of this
+        process; see `protocol`."""
         with self._lock:
-            self._listeners[edge] = call
+            self._listeners[edge, thread] = call
             stored = [
-                source
+                (source, key)
                 for (source, key), messages in self._queues.items()
                 for _ in messages
-                if key.edge == edge
+                if (key.edge, key.lane.target) == (edge, thread)
             ]
-        for source in stored:
-            call(source)
+        for source, key in stored:
+            call(source, key)
 
     def reserve(
         self,
@@ -172,20 +176,20 @@ class Mailbox:
 
     def receive(
         self,
-        sources: Sequence[str],
-        key: Key,
+        addresses: Sequence[tuple[str, Key]],
         out: Sequence[Array | None] | None = None,
-    ) -> tuple[str, list[Array]]:
-        """Wait for a message of any of the sources, acknowledge it, and return its
-        source and arrays."""
-        message = self._claim_message([(source, key) for source in sources])
-        source = message.source
+    ) -> tuple[str, Key, list[Array]]:
+        """Wait for a message of any of the addresses, acknowledge it, and return its own
+        address and its arrays."""
+        message = self._claim_message(addresses)
+        source, key = message.source, message.key
         try:
-            return source, message.collect(
+            arrays = message.collect(
                 out,
                 lambda: f"{key} from {source} to {self.node}",
                 partial(self._wait_for_rest, source, key),
             )
+            return source, key, arrays
         finally:
             self._acknowledge(message)
 
@@ -259,9 +263,10 @@ class Mailbox:
             self._queues.setdefault(address, deque()).append(message)
             self._unacknowledged[message.source].append(message)
             self._wake()
-            listener = self._listeners.get(message.key.edge)
+            key = message.key
+            listener = self._listeners.get((key.edge, key.lane.target))
         if listener is not None:
-            listener(message.source)
+            listener(message.source, key)
 
     def update_credit(self, peer: str, total: int) -> None:
         """Record that `peer` has acknowledged `total` bytes of what was sent to it."""
@@ -278,6 +283,7 @@ class Mailbox:
                     peer
                     for peers, is_stuck in self._waits.values()
                     for peer in (peers if is_stuck() else ())
+                    if peer != self.node
                 }
             )
             probed = self._probed.get(probe.number) if initiator == self.node else None
@@ -374,7 +380,7 @@ class Mailbox:
             raise RunError(f"{self.node}: the channel is closed")
 
     def _check_peer(self, peer: str) -> None:
-        if peer not in self.peers:
+        if peer not in self.credits:
             raise RunError(
                 f"{self.node} has no peer '{peer}'", hint=did_you_mean(peer, self.peers)
             )
