@@ -87,8 +87,7 @@ class Mailbox:
         self.aborted: Cause | None = None
         self.departed: set[str] = set()
         window = limits.window(len(self.peers))
-        # A node that is a process may have messages of itself: of one thread to another.
-        self.credits = {peer: Credit(window) for peer in (*self.peers, node)}
+        self.credits = {peer: Credit(window) for peer in self.peers}
         self.reader: FrameReader | None = None
         self.is_read = False  # a thread reads the connections
         self.status_of: Callable[[str], Status] = lambda peer: ()
@@ -128,6 +127,10 @@ class Mailbox:
             ]
         for source, key in stored:
             call(source, key)
+
+    def accept_own(self) -> None:
+        """Accept messages of this node to itself: of one thread of it to another."""
+        self.credits[self.node] = Credit(0)
 
     def reserve(
         self,

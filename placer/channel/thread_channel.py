@@ -57,6 +57,7 @@ class _Threads:
         self._of_thread = threading.local()
         self.join_lock = threading.Lock()
         self.joined = False
+        session.mailbox.accept_own()
         session.mailbox.wrap_wait(self._wrap)
 
     def enter(self, channel: _ThreadChannel) -> None:
