@@ -6,16 +6,16 @@ import tempfile
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 import yaml
 from hypothesis import HealthCheck, assume, given, reject, settings
 from safetensors.numpy import load_file, save_file
 from support.drawn.graphs import DrawnModel
 from support.drawn.modes import models_without_lockstep
-from support.order_oracle import Group, Simulation
+from support.orders.exchange import Group
+from support.orders.rules import of_optax
+from support.orders.simulation import Simulation
 from support.plain.parts import WorkerParts
 from support.plain.training import (
     depends_on_rounding,
@@ -47,16 +47,7 @@ def rule_of(spec, entry):
 
     def rule(name):
         decays = {"x": parameter_rule(spec, name).get("decay", True)}
-
-        def update(value, gradient, slots, number, rate):
-            transform = read_rule(entry, lambda count: rate, decays)
-            parameter, g = {"x": jnp.asarray(value)}, {"x": jnp.asarray(gradient)}
-            if "state" not in slots:
-                slots["state"] = transform.init(parameter)
-            changes, slots["state"] = transform.update(g, slots["state"], parameter)
-            return np.asarray(optax.apply_updates(parameter, changes)["x"])
-
-        return update
+        return of_optax(lambda rate: read_rule(entry, lambda count: rate, decays))
 
     return rule
 
