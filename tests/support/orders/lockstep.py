@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from support.orders.exchange import Arrays, Group, Piece, Run, total, whole
 
 
 class Lockstep:
-    """A group whose steps take the gradients of all workers, or of those that are first.
+    """Groups whose steps take the gradients of all workers, or of those that are first.
+
+    Args:
+        clip: limits the gradients of all groups together, before each group does.
 
     Attributes:
         taken: the workers whose gradients each step takes.
     """
 
-    def __init__(self, run: Run, group: Group) -> None:
-        self._run, self._group = run, group
+    def __init__(
+        self, run: Run, groups: Sequence[Group], clip: Callable[[Arrays], Arrays]
+    ) -> None:
+        self._run, self._groups, self._clip = run, groups, clip
         workers = [f"worker:{i}" for i in range(run.plan.workers)]
         self.taken = dict.fromkeys(range(1, run.steps + 1), workers)
         for node in run.plan.nodes:
             for kind, _, step, *first in run.events(node.name):
                 if kind == "taken":
                     self.taken[step] = first
-        self._versions = [{name: run.initial[name] for name in group.names}]
+        names = [name for group in groups for name in group.names]
+        self._versions = [{name: run.initial[name] for name in names}]
         self._slots: defaultdict[str, dict[str, Any]] = defaultdict(dict)
         self.staleness: list[int] = []
         self.divergence = 0.0
@@ -32,7 +39,7 @@ class Lockstep:
         return whole(self._versions[step - 1]) if step <= len(self._versions) else None
 
     def advance(self) -> bool:
-        step, group = len(self._versions), self._group
+        step, old = len(self._versions), self._versions[-1]
         if step > self._run.steps:
             return False
         parts = [self._run.gradient(worker, step) for worker in self.taken[step]]
@@ -41,17 +48,19 @@ class Lockstep:
             return False
         share = sum(share for _, share in found)
         gradients = total(arrays for arrays, _ in found)
-        gradients = group.clip({n: gradients[n] / share for n in group.names})
-        self._versions.append(self._updated(gradients, step))
+        gradients = self._clip({name: gradients[name] / share for name in old})
+        self._versions.append({})
+        for group in self._groups:
+            own, rate = (
+                group.clip({n: gradients[n] for n in group.names}),
+                group.rate(step),
+            )
+            self._versions[-1] |= {
+                n: group.rule_of(n)(old[n], own[n], self._slots[n], step, rate)
+                for n in group.names
+            }
         return True
 
     def final(self) -> list[Piece]:
         assert len(self._versions) == self._run.steps + 1
         return whole(self._versions[-1])
-
-    def _updated(self, gradients: Arrays, step: int) -> Arrays:
-        rule_of, rate = self._group.rule_of, self._group.rate(step)
-        return {
-            name: rule_of(name)(value, gradients[name], self._slots[name], step, rate)
-            for name, value in self._versions[-1].items()
-        }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ class Simulation:
         gradient: computes the part of one worker in the gradients.
         groups: the optimizers.
         steps: the number of steps.
+        clip: limits the gradients of all groups in lockstep together.
 
     Attributes:
         exchanges: how the parameters are updated.
@@ -41,14 +42,18 @@ class Simulation:
         folder: Path,
         initial: Arrays,
         gradient: Gradient,
-        groups: Iterable[Group],
+        groups: Sequence[Group],
         steps: int,
+        clip: Callable[[Arrays], Arrays] = lambda gradients: gradients,
     ) -> None:
         self.plan, self.initial, self.steps = plan, initial, steps
         self._gradient, self._events = gradient, read_events(folder)
         self._computed: dict[tuple[str, int], tuple[Arrays, float]] = {}
         self.used: dict[tuple[str, int], Arrays] = {}
-        self.exchanges = [each for group in groups for each in exchanges(self, group)]
+        in_lockstep = [group for group in groups if group.mode is None]
+        self.exchanges: list[Exchange] = [Lockstep(self, in_lockstep, clip)]
+        for group in groups:
+            self.exchanges += exchanges(self, group)
 
     def run(self) -> Arrays:
         """Return the parameters at the end."""
@@ -93,10 +98,10 @@ class Simulation:
 
 
 def exchanges(run: Run, group: Group) -> Iterator[Exchange]:
-    """Yield the exchanges of a group."""
+    """Yield the exchanges of a group, unless it is in lockstep."""
     if group.mode is None:
-        yield Lockstep(run, group)
-    elif isinstance(group.mode, Geo):
+        return
+    if isinstance(group.mode, Geo):
         yield Differences(run, group)
     else:
         for edge in run.plan.step_edges:
