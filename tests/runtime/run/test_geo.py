@@ -163,7 +163,8 @@ def test_the_local_values_of_a_checkpoint_are_those_of_the_workers(folder):
     initial, model = load_file(folder / "initial.safetensors"), PlainModel(folder, 2)
     simulation = simulate(build, order, initial, model, "adam", Geo(every=3), 7)
     simulated = simulation.run()
-    local = simulation.exchanges[-1].local
+    (exchange,) = simulation.exchanges
+    local = exchange.local
     (path, manifest), *_ = list_checkpoints(saved)
     assert local.keys() == {"worker:0", "worker:1"}
     for name, stored in manifest.parameters.items():

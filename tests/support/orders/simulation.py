@@ -51,7 +51,9 @@ class Simulation:
         self._computed: dict[tuple[str, int], tuple[Arrays, float]] = {}
         self.used: dict[tuple[str, int], Arrays] = {}
         in_lockstep = [group for group in groups if group.mode is None]
-        self.exchanges: list[Exchange] = [Lockstep(self, in_lockstep, clip)]
+        self.exchanges: list[Exchange] = []
+        if in_lockstep:
+            self.exchanges.append(Lockstep(self, in_lockstep, clip))
         for group in groups:
             self.exchanges += exchanges(self, group)
 
