@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
-from support.order_oracle import RATE, adam, sgd
+from support.orders.exchange import RATE
+from support.orders.rules import adam, sgd
 from support.small_models import two_layers
 
 import placer

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 from safetensors.numpy import load_file
 from support.free_workers import PlainModel, compile_spec, make_folder, run
-from support.order_oracle import adam, lamb, sgd
-from support.workers_oracle import simulate_peers, simulate_sums
+from support.orders.exchange import Group
+from support.orders.rules import adam, lamb, sgd
+from support.orders.simulation import Simulation
 
 import placer
 from placer.build.plan import read_plan
@@ -59,15 +60,12 @@ def test_a_run_without_a_server_is_what_a_simulation_of_its_order_gives(
     )  # fmt: skip
     order = folder / "order"
     result, params = run(folder, build, record_order=order)
-    simulated, divergence, staleness = simulate_peers(
-        read_plan(build),
-        order,
-        load_file(folder / "initial.safetensors"),
-        PlainModel(folder, workers, clip, microbatches=microbatches).gradient,
-        RULES[rule],
-    )
-    check(folder, build, order, result, params, simulated, divergence)
-    assert {int(key): n for key, n in result.staleness.items()} == staleness
+    model = PlainModel(folder, workers, clip, microbatches=microbatches)
+    simulation = simulate(folder, build, order, model, rule, mode, result.steps)
+    check(folder, build, order, result, params, simulation)
+    staleness = simulation.staleness
+    counted = {int(key): count for key, count in result.staleness.items()}
+    assert counted == {each: staleness.count(each) for each in {*staleness}}
     assert max(staleness) <= (2 * bound + 1) * (workers - 1)
 
 
@@ -101,26 +99,30 @@ def test_a_run_with_servers_that_sum_is_what_a_simulation_of_its_order_gives(
     )  # fmt: skip
     order = folder / "order"
     result, params = run(folder, build, record_order=order)
-    simulated, divergence = simulate_sums(
-        read_plan(build),
-        order,
-        load_file(folder / "initial.safetensors"),
-        PlainModel(folder, workers, clip, microbatches=microbatches).gradient,
-        RULES[rule],
-        mode,
-    )
-    check(folder, build, order, result, params, simulated, divergence)
+    model = PlainModel(folder, workers, clip, microbatches=microbatches)
+    simulation = simulate(folder, build, order, model, rule, mode, result.steps)
+    check(folder, build, order, result, params, simulation)
     if mode.bound is not None:
         most = max(map(int, result.staleness))
         assert most <= (2 * mode.bound + 1) * (workers - 1)
 
 
-def check(folder, build, order, result, params, simulated, divergence):
+def simulate(folder, build, order, model, rule, mode, steps):
+    """Return the simulation of a recorded run."""
+    initial = load_file(folder / "initial.safetensors")
+    groups = [Group(tuple(initial), lambda name: RULES[rule], mode)]  # the model clips
+    plan = read_plan(build)
+    return Simulation(plan, order, initial, model.gradient, groups, steps)
+
+
+def check(folder, build, order, result, params, simulation):
     """Check that a recorded run has the parameters and the divergence of its simulation,
     and that a replay has its bits."""
-    for name, array in simulated.items():
+    for name, array in simulation.run().items():
         np.testing.assert_allclose(params[name], array, rtol=1e-9, atol=1e-12)
-    assert result.divergence == pytest.approx(divergence, rel=1e-6, abs=1e-12)
+    assert result.divergence == pytest.approx(
+        simulation.divergence, rel=1e-6, abs=1e-12
+    )
     again, replayed = run(folder, build, replay_order=order)
     assert all(np.array_equal(replayed[name], params[name]) for name in params)
     assert again.staleness == result.staleness

@@ -19,7 +19,9 @@ from support.free_workers import (
     read_parameters,
     run,
 )
-from support.order_oracle import Group, Simulation, adam, lamb, lars, sgd
+from support.orders.exchange import Group
+from support.orders.rules import adam, lamb, lars, sgd
+from support.orders.simulation import Simulation
 
 import placer
 from placer.build.plan import read_plan
