@@ -339,7 +339,7 @@ def _plan_conversions(
                 conversion = Op(
                     kind, (operand,), (result,), attrs, target, producer.source
                 )
-            if replica:
+            if replica or not conversion.operands:
                 chains.append((*replica, conversion))
             else:
                 chains.append(_over_first_threads(graph, conversion, have, used_names))

@@ -104,15 +104,16 @@ def models_without_lockstep(draw: Any, families: tuple[str, ...]) -> DrawnModel:
     workers = spec["nodes"]["worker"]
     servers = spec["nodes"].get("ps", {"count": draw(st.integers(1, 3))})
     spec["nodes"] = {"worker": workers, "ps": servers}
+    train = spec["train"]
     if family == "heter":
-        spec["nodes"]["heter"] = {"count": workers["count"], "devices": {"cpu": 1}}
+        count = draw(st.integers(1, workers["count"] * train.get("threads", 1)))
+        spec["nodes"]["heter"] = {"count": count, "devices": {"cpu": 1}}
         start = draw(st.integers(0, len(entries) - 1))
         stop = draw(st.integers(start + 1, len(entries)))
         for entry in entries[start:stop]:
             if entry["op"] != "parameter":  # that is where its optimizer is
                 entry["place"] = "/node:heter"
     spec["data"]["train"]["remainder"] = "drop"
-    train = spec["train"]
     if normalized:
         train.pop("microbatches", None)
         train.pop("schedule", None)
