@@ -109,6 +109,8 @@ class Mailbox:
         # The peers of each wait, and whether they have to do something for it to end.
         self._waits: dict[object, tuple[tuple[str, ...], Callable[[], bool]]] = {}
         self._listeners: dict[int, Callable[[str], None]] = {}
+        # Where to put messages that may arrive before the program asks for them.
+        self._expected: dict[tuple[str, Key], Sequence[Array | None]] = {}
 
     # Called by the program, through the channel.
 
@@ -132,12 +134,15 @@ class Mailbox:
         nbytes: int,
         copied_nbytes: int,
         ask: Callable[[], None] = lambda: None,
+        *,
+        follows: bool = False,
     ) -> None:
         """Wait until the bound has room for a message, and count it.
 
         It has `nbytes` of payload; `copied_nbytes` of them take credit. `ask` is called
         when the total has grown that the peer has to acknowledge for the messages that
-        wait (`Credit.wanted`). Raises RunError when the message is too large, the peer has ended its run
+        wait (`Credit.wanted`). A message that `follows` another is counted without a wait.
+        Raises RunError when the message is too large, the peer has ended its run
         or the deadline passes, `Aborted` when the run has failed.
         """
         self._check_peer(to)
@@ -150,7 +155,8 @@ class Mailbox:
         cost, credit = copied_nbytes + MESSAGE_COST, self.credits[to]
         with self._lock:
             self._check_run()
-            has_room = to not in self.departed and self._claim_room(to, nbytes, cost)
+            room = partial(self._claim_room, to, nbytes, cost, follows)
+            has_room = to not in self.departed and room()
             if not has_room:
                 credit.waiting.append(cost)
             is_wanted = credit.wanted > 0
@@ -158,7 +164,6 @@ class Mailbox:
             ask()
         if has_room:
             return
-        room = partial(self._claim_room, to, nbytes, cost)
         try:
             self._wait(
                 (to,), key, room, lambda: not credit.has_room(cost), sending=True
@@ -188,6 +193,16 @@ class Mailbox:
             )
         finally:
             self._acknowledge(message)
+
+    def expect(self, source: str, key: Key, out: Sequence[Array | None]) -> None:
+        """Let a message arrive before the program asks for it; see `protocol.Channel`."""
+        self._check_peer(source)
+        with self._lock:
+            stored = self._queues.get((source, key))
+            if not stored:
+                self._expected[source, key] = out
+                return
+        stored[0].place(out)
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
         """Wait for a message, return it piece by piece, then acknowledge it."""
@@ -260,6 +275,9 @@ class Mailbox:
             self._unacknowledged[message.source].append(message)
             self._wake()
             listener = self._listeners.get(message.key.edge)
+            out = self._expected.pop(address, None)
+        if out is not None:
+            message.place(out)
         if listener is not None:
             listener(message.source)
 
@@ -379,9 +397,9 @@ class Mailbox:
                 f"{self.node} has no peer '{peer}'", hint=did_you_mean(peer, self.peers)
             )
 
-    def _claim_room(self, to: str, nbytes: int, cost: int) -> bool:
+    def _claim_room(self, to: str, nbytes: int, cost: int, follows: bool) -> bool:
         credit = self.credits[to]
-        has_room = credit.has_room(cost)
+        has_room = follows or credit.has_room(cost)
         if has_room:
             credit.sent += cost
             self.bytes_sent += nbytes

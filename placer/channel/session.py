@@ -326,14 +326,15 @@ class Session(Channel):
             return super().begin_send(to, key, arrays)
         return _OverConnection(self, link, key, contents, arrays)
 
-    def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
+    def _transmit(self, to: str, key: Key, arrays: list[Array], follows: bool) -> None:
         link = self.links.get(to)
         references: tuple[frames.Reference, ...] = ()
         if link is not None and link.socket.is_unix:  # the peer can map them
             references = self.regions.find(arrays)
         contents = describe_arrays(arrays, references)
         ask = (lambda: None) if link is None else link.send_beat
-        self.mailbox.reserve(to, key, contents.nbytes, contents.copied_nbytes, ask)
+        nbytes, copied_nbytes = contents.nbytes, contents.copied_nbytes
+        self.mailbox.reserve(to, key, nbytes, copied_nbytes, ask, follows=follows)
         assert link is not None
         link.send(key, contents, arrays)
 
