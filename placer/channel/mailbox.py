@@ -109,7 +109,8 @@ class Mailbox:
         # The peers of each wait, and whether they have to do something for it to end.
         self._waits: dict[object, tuple[tuple[str, ...], Callable[[], bool]]] = {}
         self._listeners: dict[int, Callable[[str], None]] = {}
-        # Where to put messages that may arrive before the program asks for them.
+        # Where to put messages that may arrive before the program asks for them, by
+        # address, until it does.
         self._expected: dict[tuple[str, Key], Sequence[Array | None]] = {}
 
     # Called by the program, through the channel.
@@ -198,11 +199,15 @@ class Mailbox:
         """Let a message arrive before the program asks for it; see `protocol.Channel`."""
         self._check_peer(source)
         with self._lock:
+            self._expected[source, key] = out
             stored = self._queues.get((source, key))
-            if not stored:
-                self._expected[source, key] = out
-                return
-        stored[0].place(out)
+        if stored:
+            stored[0].place(out)
+
+    def expects(self, source: str) -> bool:
+        """Whether a peer may send a message before the program asks for it; called with the
+        lock held."""
+        return any(peer == source for peer, _ in self._expected)
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
         """Wait for a message, return it piece by piece, then acknowledge it."""
@@ -275,7 +280,7 @@ class Mailbox:
             self._unacknowledged[message.source].append(message)
             self._wake()
             listener = self._listeners.get(message.key.edge)
-            out = self._expected.pop(address, None)
+            out = self._expected.get(address)
         if out is not None:
             message.place(out)
         if listener is not None:
@@ -420,6 +425,7 @@ class Mailbox:
             if messages:
                 assert found is not None
                 claimed.append(messages.popleft())
+                self._expected.pop(found, None)
                 if messages:  # the next message of this source comes after the others
                     self._queues[found] = messages
             return bool(claimed)

@@ -20,8 +20,8 @@ def check_buckets(
     cluster: Cluster | None,
     problems: Problems,
 ) -> None:
-    """Report the key in the section `train` if it has no effect: without a group that
-    servers update in lockstep, and with several microbatches."""
+    """Report the key of a section `train` that has it, where it has no effect: without a
+    group that servers update in lockstep, and with several microbatches."""
     span = section.keys[KEY].span
     if microbatches > 1:
         problems.add(
@@ -33,17 +33,20 @@ def check_buckets(
     if cluster is None:
         return
     has_servers = any(kind.name == SERVER for kind in cluster.kinds)
-    reasons = []
+    problem = None
     for group in groups:
         kind = None if group.place is None else group.place.node
-        on_servers = has_servers if kind is None else kind == SERVER
-        if on_servers and group.attrs["update"] == SYNC:
+        if not (has_servers if kind is None else kind == SERVER):
+            problem = problem or ("is not on servers", "place it on servers")
+        elif group.attrs["update"] not in (SYNC, None):  # None: an error was reported
+            problem = problem or ("has another 'update'", "use 'update: sync'")
+        else:
             return
-        reasons.append("has another 'update'" if on_servers else "is not on servers")
-    if reasons:
+    if problem is not None:
+        why, remedy = problem
         problems.add(
             f"'{KEY}' is for gradients that go to servers with 'update: sync': the"
-            f" optimizer {reasons[0]}",
+            f" optimizer {why}",
             span,
-            f"place the optimizer on servers, or leave {KEY} out",
+            f"{remedy}, or leave {KEY} out",
         )
