@@ -154,6 +154,21 @@ def test_one_model_has_groups_with_and_without_servers(folder):
     assert updates["out.w"] == result.steps
     # In the last batch of each of the two epochs one worker has no row.
     assert updates["out.b"] == 2 * result.steps - 2
+    bounded = Async(max_staleness=2)
+    modes = {"h.w": bounded, "h.b": HalfAsync(), "out.w": None, "out.b": bounded}
+    simulation = Simulation(
+        read_plan(folder / "hybrid"),
+        order,
+        load_file(folder / "initial.safetensors"),
+        PlainModel(folder, 2).gradient,
+        [
+            Group((name,), lambda name: adam, mode, lambda step: 0.01)
+            for name, mode in modes.items()
+        ],
+        result.steps,
+    )
+    for name, array in simulation.run().items():
+        np.testing.assert_allclose(params[name], array, rtol=1e-9, atol=1e-12)
     _, replayed = run(folder, folder / "hybrid", replay_order=order)
     assert all(np.array_equal(replayed[name], params[name]) for name in params)
 
