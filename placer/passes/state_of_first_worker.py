@@ -21,6 +21,7 @@ from placer.graph.kinds import ROW_ESTIMATE
 from placer.graph.needed_ops import needed_ops
 from placer.node_kinds import HETER, WORKER
 from placer.passes.place import first_node_place
+from placer.types import BATCH
 
 _WHY = "without lockstep, state is that of the first worker"
 
@@ -32,11 +33,7 @@ def state_of_first_worker(graph: Graph) -> Graph:
     if not stores:
         return graph
     states = {op.operands[0] for op in stores}
-    needed = needed_ops(graph.ops, stores.__contains__)
-    of_others = {
-        *needed_ops(graph.ops, lambda op: op.structure.effect and op not in stores)
-    }
-    moved = stores | {op for op in needed if op not in of_others}
+    moved = stores | _ops_of_states(graph, stores, states)
     used_names = set(graph.values)
     estimates: dict[str, str] = {}
     ops: list[Op] = []
@@ -58,6 +55,22 @@ def state_of_first_worker(graph: Graph) -> Graph:
             op = op.with_operands(operands).with_place(first, _WHY)
         ops.append(op)
     return graph.with_ops(ops)
+
+
+def _ops_of_states(graph: Graph, stores: set[Op], states: set[str]) -> set[Op]:
+    """Return the ops that compute new states from old ones, and nothing else. What they
+    use of a step, such as the mean of its rows, is computed where the rows are."""
+    of_others = {
+        *needed_ops(graph.ops, lambda op: op.structure.effect and op not in stores)
+    }
+    found: set[Op] = set()
+    values = {*states}
+    for op in needed_ops(graph.ops, stores.__contains__):
+        has_rows = any(BATCH in graph.tensor_type(n).shape for n in op.operands)
+        if op not in of_others and not has_rows and not values.isdisjoint(op.operands):
+            found.add(op)
+            values.update(value.name for value in op.results)
+    return found
 
 
 def _is_state_of_workers(graph: Graph, op: Op) -> bool:

@@ -64,6 +64,7 @@ def test_the_result_has_the_declared_type(use, dtype):
         function = getattr(ops, use.kind)
         out = jax.eval_shape(lambda *xs: function(*xs, **use.keywords()), *structs(use))
     assert actual(out) == declared(use.declaration.infer(use.types, use.all_attrs))
+    assert isinstance(out, tuple) == (len(actual(out)) > 1)
 
 
 @pytest.mark.parametrize(("use", "dtype"), in_dtypes(DIFFERENTIABLE), ids=str)

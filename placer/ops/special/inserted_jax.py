@@ -37,6 +37,17 @@ def clip_part(
     global_norm: float | None = None,
     norm: float | None = None,
     value: float | None = None,
+) -> jax.Array | tuple[jax.Array, ...]:
+    parts = _clipped_parts(xs, share, global_norm, norm, value)
+    return parts if len(parts) > 1 else parts[0]
+
+
+def _clipped_parts(
+    xs: tuple[jax.Array, ...],
+    share: float,
+    global_norm: float | None,
+    norm: float | None,
+    value: float | None,
 ) -> tuple[jax.Array, ...]:
     if share == 0:
         return xs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import optax
@@ -19,7 +20,9 @@ from support.free_workers import (
     read_parameters,
     run,
 )
-from support.geo_oracle import simulate_geo
+from support.orders.exchange import Group
+from support.orders.rules import of_optax
+from support.orders.simulation import Simulation
 from support.small_tables import OPTAX_RULES
 
 import placer
@@ -29,8 +32,8 @@ from placer.config.update_modes import Geo
 
 NESTEROV = {"op": "nesterov", "learning_rate": 0.7, "momentum": 0.8}
 OUTER = {
-    "nesterov": optax.sgd(0.7, momentum=0.8, nesterov=True),
-    "sgd": optax.sgd(1.0),
+    "nesterov": of_optax(partial(optax.sgd, momentum=0.8, nesterov=True)),
+    "sgd": of_optax(optax.sgd),
 }
 
 
@@ -58,12 +61,12 @@ def modes(draw):
     )
 
 
-@settings(max_examples=4, deadline=None, derandomize=True)
+@settings(max_examples=3, deadline=None, derandomize=True)
 @given(
     mode=modes(),
     rule=st.sampled_from(["sgd", "adam", "nesterov", "lamb", "lars", "adamw"]),
     clip=st.sampled_from([None, 0.3]),
-    workers=st.integers(1, 3),
+    workers=st.integers(2, 3),
     servers=st.integers(1, 2),
     penalized=st.booleans(),
     microbatches=st.integers(1, 2),
@@ -103,15 +106,9 @@ def test_a_run_is_what_a_simulation_of_its_order_gives(
     penalty = PENALTY if penalized else 0.0
     model = PlainModel(folder, workers, clip, penalty, microbatches)
     initial = load_file(folder / f"{start}.safetensors")
-    simulated, _, staleness = simulate_geo(
-        read_plan(build),
-        order,
-        {name: array for name, array in initial.items() if "running" not in name},
-        model.gradient,
-        OPTAX_RULES[rule](0.1),
-        mode,
-        OUTER[mode.outer["op"]] if mode.outer else None,
-    )
+    initial = {name: each for name, each in initial.items() if "running" not in name}
+    simulation = simulate(build, order, initial, model, rule, mode, result.steps)
+    simulated, staleness = simulation.run(), simulation.staleness
     running = model.running_statistics() if normalized else None
     loss = model.loss(simulated, running)
     assert result.eval["loss"] == pytest.approx(loss, rel=1e-9)
@@ -128,6 +125,20 @@ def test_a_run_is_what_a_simulation_of_its_order_gives(
     again, repeated = run(folder, build, start, **options)
     assert all(np.array_equal(repeated[name], params[name]) for name in params)
     assert again.staleness == result.staleness
+
+
+def simulate(build, order, initial, model, rule, mode, steps):
+    """Return the simulation of a recorded run."""
+    outer = mode.outer or {"op": None, "learning_rate": None}
+    group = Group(
+        tuple(initial),
+        lambda name: of_optax(OPTAX_RULES[rule]),
+        mode,
+        outer=OUTER.get(outer["op"]),
+        outer_rate=lambda step: outer["learning_rate"],
+    )
+    plan = read_plan(build)
+    return Simulation(plan, order, initial, model.gradient, [group], steps)
 
 
 def test_a_worker_pushes_once_at_a_drain(folder):
@@ -149,14 +160,11 @@ def test_the_local_values_of_a_checkpoint_are_those_of_the_workers(folder):
     build = compile_spec(folder, "{geo: {every: 3}}", rule="adam")
     saved, order = folder / "local", folder / "local order"
     _, params = run(folder, build, checkpoint=saved, steps=7, record_order=order)
-    simulated, local, _ = simulate_geo(
-        read_plan(build),
-        order,
-        load_file(folder / "initial.safetensors"),
-        PlainModel(folder, 2).gradient,
-        OPTAX_RULES["adam"](0.1),
-        Geo(every=3),
-    )
+    initial, model = load_file(folder / "initial.safetensors"), PlainModel(folder, 2)
+    simulation = simulate(build, order, initial, model, "adam", Geo(every=3), 7)
+    simulated = simulation.run()
+    (exchange,) = simulation.exchanges
+    local = exchange.local
     (path, manifest), *_ = list_checkpoints(saved)
     assert local.keys() == {"worker:0", "worker:1"}
     for name, stored in manifest.parameters.items():

@@ -72,12 +72,12 @@ class WorkerParts:
         return {name: share * array for name, array in estimates.items()}, share
 
     def state(
-        self, used: Mapping[tuple[str, int], Mapping[str, np.ndarray]], steps: int
+        self, used: Mapping[tuple[str, int], Mapping[str, np.ndarray]]
     ) -> dict[str, np.ndarray]:
         """Return the state of the first worker after its steps, of the parameters that
         it used in each of them."""
         state: dict[str, Any] = {}
-        for step in range(1, steps + 1):
+        for step in sorted(step for worker, step in used if worker == "worker:0"):
             own, others = self._own_rows("worker:0", step), {**self._others, **state}
             trained = used["worker:0", step]
             _, state = self._differentiated(trained, others, *own, step)
