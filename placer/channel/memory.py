@@ -86,11 +86,13 @@ class MemoryChannel(Channel):
         for other in self.others.values():
             other.mailbox.mark_departed(self.node)
 
-    def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
+    def _transmit(self, to: str, key: Key, arrays: list[Array], follows: bool) -> None:
         """Pass read-only views of `arrays` to node `to`."""
         nbytes = sum(array.nbytes for array in arrays)
         is_process = NodeId(to).process == NodeId(self.node).process
-        self.mailbox.reserve(to, key, 0 if is_process else nbytes, nbytes)
+        self.mailbox.reserve(
+            to, key, 0 if is_process else nbytes, nbytes, follows=follows
+        )
         message = Message(self.node, key, nbytes, nbytes, read_only_views(arrays))
         self.others[to].mailbox.deliver(message)
 

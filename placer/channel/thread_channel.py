@@ -104,12 +104,14 @@ class _ThreadChannel:
                 self.session.join()
                 self.threads.joined = True
 
-    def send(self, to: str, key: Key, arrays: Sequence[Array]) -> None:
+    def send(
+        self, to: str, key: Key, arrays: Sequence[Array], *, follows: bool = False
+    ) -> None:
         """Send a message; see `Channel.send`."""
         self.threads.enter(self)
         process, key = self._to(to, key)
         if process != self.session.node:
-            self.session.send(process, key, arrays)
+            self.session.send(process, key, arrays, follows=follows)
             self.bytes_sent += sum(array.nbytes for array in arrays)
             return
         checked = payload.check_arrays(
@@ -132,6 +134,10 @@ class _ThreadChannel:
         """Receive a message; see `Channel.receive`."""
         self.threads.enter(self)
         return self.session.receive(*self._from(source, key), out=out)
+
+    def expect(self, source: str, key: Key, out: Sequence[Array | None]) -> None:
+        """Let a message arrive; see `Channel.expect`."""
+        self.session.expect(*self._from(source, key), out)
 
     def receive_any(self, sources: Sequence[str], key: Key) -> tuple[str, list[Array]]:
         """Receive a message of any source; see `Channel.receive_any`."""

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 from support.drawn.graphs import DrawnModel
 from support.drawn.modes import FAMILIES, models_without_lockstep
 from support.orders.exchange import Group
-from support.orders.rules import of_optax
+from support.orders.rules import of_optax, padded, unpadded
 from support.orders.simulation import Simulation
 from support.plain.parts import WorkerParts
 from support.plain.training import (
@@ -88,7 +88,12 @@ def rate_of(entry):
 def clip_of(entry):
     """Return the function that clips gradients as an entry says."""
     clip = read_clip(entry)
-    return lambda gradients: {n: np.asarray(a) for n, a in clip(gradients).items()}
+
+    def limit(gradients):
+        clipped = clip({name: padded(array) for name, array in gradients.items()})
+        return {name: unpadded(clipped[name], g) for name, g in gradients.items()}
+
+    return limit if "clip" in entry else lambda gradients: gradients
 
 
 def all_free(spec):
@@ -105,7 +110,7 @@ def all_free(spec):
 
 def reads_rows_of_others(plan):
     """Whether a worker uses rows of all workers, each of which reads them by itself."""
-    reads = plan.node("worker:0").step.reads
+    reads = next(n for n in plan.nodes if n.name.startswith("worker:")).step.reads
     return any(read.shard.num_parts < plan.workers for read in reads)
 
 
@@ -123,13 +128,15 @@ def run(folder, name, **options):
     )
 
 
-def check_order(drawn: DrawnModel, folder: Path) -> None:
-    """Run a model, and compare it with a simulation of its recorded order."""
+def check_order(drawn: DrawnModel, folder: Path, *, replays: bool = False) -> None:
+    """Run a model, and compare it with a simulation of its recorded order, and with a
+    replay if that is asked for."""
     initial = drawn.initial()
     rows = {which: drawn.rows(which) for which in ("train", "eval")}
     try:
         # In the simulation each worker computes by itself, also for groups in lockstep.
-        compile(write_spec(all_free(drawn.spec), rows, folder), folder / "free")
+        if (free := all_free(drawn.spec)) != drawn.spec:
+            compile(write_spec(free, rows, folder), folder / "free")
         file = write_spec(drawn.spec, rows, folder)
         compile(file, folder / "build")
     except GraphError as error:
@@ -141,10 +148,6 @@ def check_order(drawn: DrawnModel, folder: Path) -> None:
     save_file(initial, folder / "initial.safetensors")
     order = folder / "order"
     run(folder, "recorded", record_order=order)
-    run(folder, "replayed", replay_order=order)
-    bits = [
-        (folder / f"{how}.safetensors").read_bytes() for how in ("recorded", "replayed")
-    ]
     spec = yaml.safe_load(file.read_text())
     parts = WorkerParts(spec, rows["train"], initial, folder)
     simulation = Simulation(
@@ -166,12 +169,15 @@ def check_order(drawn: DrawnModel, folder: Path) -> None:
     assert saved.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_allclose(saved[name], values, rtol=0, atol=1e-9, err_msg=name)
-    assert bits[0] == bits[1]
+    if replays:
+        run(folder, "replayed", replay_order=order)
+        replayed = (folder / "replayed.safetensors").read_bytes()
+        assert replayed == (folder / "recorded.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(data=st.data())
-@settings(SETTINGS, max_examples=2, derandomize=True)
+@settings(SETTINGS, max_examples=1, derandomize=True)
 def test_a_drawn_run_is_what_a_simulation_of_its_order_gives(family, data):
     drawn = data.draw(models_without_lockstep((family,)))
     with tempfile.TemporaryDirectory() as name:
@@ -185,4 +191,4 @@ def test_a_drawn_run_is_what_a_simulation_of_its_order_gives(family, data):
 def test_many_drawn_runs_are_what_simulations_of_their_orders_give(part, drawn):
     jax.clear_caches()  # compiled programs that do not run again
     with tempfile.TemporaryDirectory() as name:
-        check_order(drawn, Path(name))
+        check_order(drawn, Path(name), replays=True)

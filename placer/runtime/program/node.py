@@ -94,6 +94,8 @@ class Node(Microbatches):
         order: records or replays the order of what happens without lockstep.
         sent_back: the edges of each table whose parameters this node sends as it updates
             them, for the next step, with the indices of their blocks.
+        expected: the edges whose parameters come back for the next step while this node
+            still computes this one.
         last_step: the number of the last step of the run.
         where: what the node does now, for messages: `step 3`.
         is_short: whether all workers have drained before the last step of this server,
@@ -126,9 +128,11 @@ class Node(Microbatches):
     sent_back: Mapping[str, Sequence[tuple[int, Sequence[int]]]] = field(
         default_factory=dict
     )
+    expected: Sequence[int] = ()
     last_step: int = 0
     where: str = ""
     is_short: bool = False
+    _new_states: dict[str, list[Array]] = field(default_factory=dict, init=False)
     _was_sent: Mapping[int, int] = field(default_factory=dict, init=False)
     _arrived: Sequence[WorkerMessage] = field(default=(), init=False)
     _outputs: Mapping[str, Any] = field(default_factory=dict, init=False)
@@ -372,7 +376,8 @@ class Node(Microbatches):
 
     def store(self, table: str, values: Any) -> None:
         """Replace the values of a table by values that the program computed, such as
-        the running statistics of batch normalization.
+        the running statistics of batch normalization. With backup workers, values of a
+        step that does not take this worker's gradients are dropped.
 
         Args:
             table: the name of the table.
@@ -384,7 +389,9 @@ class Node(Microbatches):
         Example:
             node.store("state", new)
         """
-        self.tables[table].load([np.asarray(value) for value in leaves(values)])
+        self._new_states[table] = [np.asarray(value) for value in leaves(values)]
+        if self.newest is None:
+            self._keep_new_states()
 
     def send(self, edge: int, *values: Any) -> None:
         """Send the values of an edge to the nodes that need them.
@@ -406,6 +413,11 @@ class Node(Microbatches):
         if self._was_sent.get(edge) == self._step and not self._evaluation:
             return  # as the step before has updated them
         self.exchange.send(self._key(edge), tuple(leaves(values)), self.rows)
+        is_bucket = self.exchange.edges[edge].bucket is not None
+        if is_bucket and self._step != self.last_step:
+            # Servers send parameters of the next step back from now on.
+            for expected in self.expected:
+                self.exchange.expect(Key(expected, self._step + 1))
 
     def receive(self, edge: int, kind: type[Any] | None = None) -> Any:
         """Wait for the values of an edge.
@@ -847,6 +859,7 @@ class Node(Microbatches):
             self.service.drain()
         if self.newest is not None:
             self.newest.drain(step)
+            self._keep_new_states()
         if self.first_workers is not None:
             self.first_workers.drain()
 
@@ -860,7 +873,11 @@ class Node(Microbatches):
     def joins(self, step: int) -> bool:
         """Whether this node does a step: with backup workers, not one that is over
         already. Waits until that is known."""
-        return self.newest is None or self.newest.joins(step)
+        if self.newest is None:
+            return True
+        joins = self.newest.joins(step)
+        self._keep_new_states()
+        return joins
 
     def end_step(self) -> None:
         """End the step, after the hook."""
@@ -872,6 +889,14 @@ class Node(Microbatches):
         """Whether the last step of this worker has taken its gradients: known once it
         joins the next step, or has drained."""
         return self.newest is None or self.newest.is_taken
+
+    def _keep_new_states(self) -> None:
+        """Load what the program has stored, unless the step has not taken this worker's
+        gradients."""
+        if self.is_taken:
+            for table, arrays in self._new_states.items():
+                self.tables[table].load(arrays)
+        self._new_states = {}
 
     def _apply(self, arrived: Sequence[Sequence[WorkerMessage]]) -> None:
         """Update tables by what has come."""

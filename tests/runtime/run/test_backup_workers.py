@@ -36,7 +36,7 @@ RULES = {"sgd": sgd, "adam": adam}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with rows, and initial parameters."""
+    """A folder with rows, and initial parameters, without normalization and with it."""
     folder = tmp_path_factory.mktemp("backup")
     random = np.random.default_rng(5)
     x, y = random.normal(size=(ROWS, WIDTH)), random.normal(size=(ROWS, 4))
@@ -49,6 +49,14 @@ def folder(tmp_path_factory):
     }
     initial = {name: random.normal(size=shape) for name, shape in shapes.items()}
     save_file(initial, folder / "initial.safetensors")
+    zeros, ones = np.zeros(WIDTH), np.ones(WIDTH)
+    normalized = {
+        "normal.scale": ones,
+        "normal.bias": zeros,
+        "normal.running_mean": zeros,
+        "normal.running_variance": ones,
+    }
+    save_file({**initial, **normalized}, folder / "normalized.safetensors")
     return folder
 
 
@@ -90,11 +98,11 @@ def compile_spec(folder, **options):
     return folder / "build"
 
 
-def run(folder, build, **options):
+def run(folder, build, initial="initial", **options):
     return placer.launch(
         build,
         in_process=True,
-        init_params=folder / "initial.safetensors",
+        init_params=folder / f"{initial}.safetensors",
         history=folder / "history.jsonl",
         **options,
     )
@@ -212,16 +220,35 @@ def test_a_run_is_what_plain_jax_gives_on_the_rows_that_its_steps_have_taken(
     )
 
 
-def test_a_worker_that_is_late_joins_the_newest_step(folder, monkeypatch):
-    build = compile_spec(folder)
+STATISTICS = (
+    "  - {name: normal, op: batch_norm, in: x, scope: replica, momentum: 0.9}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "last"),
+    [("begin", 4), ("drain", 3)],
+    ids=["in a step", "while servers drain"],
+)
+def test_a_worker_that_is_late_joins_the_newest_step(folder, monkeypatch, method, last):
+    """Its running statistics, too, are over the rows of steps that take its gradients.
+
+    It ends its first step when a server begins a later one, or when all wait before an
+    evaluation for it.
+    """
+    build = compile_spec(folder, extra=PENALIZED + STATISTICS)
+    if method == "begin":  # evaluations would wait for the worker
+        text = (folder / "small.yaml").read_text()
+        (folder / "small.yaml").write_text(text.replace("3 steps", "epoch"))
+        placer.compile(folder / "small.yaml", build)
     is_held, is_far = Event(), Event()
-    begin, run_step = FirstWorkers.begin, Training._run_step
+    run_step, call = Training._run_step, getattr(FirstWorkers, method)
     started = []
 
-    def note(self, step, count):
-        begin(self, step, count)
-        if step == 5:
+    def note(self, *arguments):
+        if method == "drain" or arguments[0] == last + 1:
             is_far.set()
+        call(self, *arguments)
 
     def hold(self, number):
         if self.execution.me.name == "worker:0":
@@ -233,17 +260,27 @@ def test_a_worker_that_is_late_joins_the_newest_step(folder, monkeypatch):
             assert is_held.wait(60)
         return run_step(self, number)
 
-    monkeypatch.setattr(FirstWorkers, "begin", note)
-    monkeypatch.setattr(Training, "_run_step", hold)
-    # Evaluations would wait for it.
-    spec = (folder / "small.yaml").read_text().replace("every: 3 steps", "every: epoch")
-    (folder / "small.yaml").write_text(spec)
-    placer.compile(folder / "small.yaml", build)
-    run(folder, build, record_order=folder / "late")
+    with monkeypatch.context() as patch:
+        patch.setattr(FirstWorkers, method, note)
+        patch.setattr(Training, "_run_step", hold)
+        result = run(folder, build, "normalized", record_order=folder / "late")
     assert started[0] == 1
-    assert not {2, 3, 4} & {*started}
+    assert not {*range(2, last + 1)} & {*started}
     taken = taken_in(folder / "late")
-    assert all("worker:0" not in taken[step] for step in (1, 2, 3, 4))
+    assert all("worker:0" not in taken[step] for step in range(1, last + 1))
+    plan, x = read_plan(build), np.load(folder / "rows.npz")["x"]
+    expected, _ = simulate(folder, plan, taken, "sgd", None, PENALTY)
+    mean = np.zeros(WIDTH)
+    for step, workers in taken.items():
+        if "worker:0" in workers:
+            own = x[rows_of(plan, "worker:0", step)]
+            mean = 0.9 * mean + 0.1 * own.mean(0)
+    expected["normal.running_mean"] = mean
+    again = run(folder, build, "normalized", replay_order=folder / "late")
+    for name, array in expected.items():
+        np.testing.assert_allclose(result.params[name], array, rtol=1e-9, atol=1e-12)
+    for name, array in result.params.items():
+        assert np.array_equal(again.params[name], array), name
 
 
 def test_a_resumed_run_goes_on_from_its_checkpoint(folder):
@@ -266,9 +303,6 @@ def test_a_resumed_run_goes_on_from_its_checkpoint(folder):
     result = placer.launch(build, in_process=True, resume=path, replay_order=order)
     for name, array in whole.params.items():
         assert np.array_equal(result.params[name], array), name
-
-
-BATCH_NORM = "  - {name: normal, op: batch_norm, in: x}\n"
 
 
 @pytest.mark.parametrize(

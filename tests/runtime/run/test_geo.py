@@ -61,12 +61,12 @@ def modes(draw):
     )
 
 
-@settings(max_examples=4, deadline=None, derandomize=True)
+@settings(max_examples=3, deadline=None, derandomize=True)
 @given(
     mode=modes(),
     rule=st.sampled_from(["sgd", "adam", "nesterov", "lamb", "lars", "adamw"]),
     clip=st.sampled_from([None, 0.3]),
-    workers=st.integers(1, 3),
+    workers=st.integers(2, 3),
     servers=st.integers(1, 2),
     penalized=st.booleans(),
     microbatches=st.integers(1, 2),

@@ -42,13 +42,13 @@ def text_of(mode):
 drawn = {
     "rule": st.sampled_from([*RULES]),
     "clip": st.sampled_from([None, 0.3]),
-    "workers": st.integers(1, 3),
+    "workers": st.integers(2, 3),
     "device": st.sampled_from(["cpu", "gpu"]),
     "microbatches": st.integers(1, 2),
 }
 
 
-@settings(max_examples=3, deadline=None, derandomize=True, phases=PHASES)
+@settings(max_examples=2, deadline=None, derandomize=True, phases=PHASES)
 @given(bound=st.integers(1, 3), queue=st.integers(1, 2), **drawn)
 def test_a_run_without_a_server_is_what_a_simulation_of_its_order_gives(
     folder, bound, queue, rule, clip, workers, device, microbatches
@@ -83,11 +83,11 @@ def summing_modes(draw):
     )
 
 
-@settings(max_examples=3, deadline=None, derandomize=True, phases=PHASES)
+@settings(max_examples=2, deadline=None, derandomize=True, phases=PHASES)
 @given(
     mode=summing_modes(),
     servers=st.integers(1, 3),
-    **{**drawn, "workers": st.integers(2, 3)},
+    **drawn,
 )
 def test_a_run_with_servers_that_sum_is_what_a_simulation_of_its_order_gives(
     folder, mode, servers, rule, clip, workers, device, microbatches
@@ -154,6 +154,21 @@ def test_one_model_has_groups_with_and_without_servers(folder):
     assert updates["out.w"] == result.steps
     # In the last batch of each of the two epochs one worker has no row.
     assert updates["out.b"] == 2 * result.steps - 2
+    bounded = Async(max_staleness=2)
+    modes = {"h.w": bounded, "h.b": HalfAsync(), "out.w": None, "out.b": bounded}
+    simulation = Simulation(
+        read_plan(folder / "hybrid"),
+        order,
+        load_file(folder / "initial.safetensors"),
+        PlainModel(folder, 2).gradient,
+        [
+            Group((name,), lambda name: adam, mode, lambda step: 0.01)
+            for name, mode in modes.items()
+        ],
+        result.steps,
+    )
+    for name, array in simulation.run().items():
+        np.testing.assert_allclose(params[name], array, rtol=1e-9, atol=1e-12)
     _, replayed = run(folder, folder / "hybrid", replay_order=order)
     assert all(np.array_equal(replayed[name], params[name]) for name in params)
 

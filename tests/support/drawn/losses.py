@@ -101,11 +101,7 @@ def data_loss(s: Sketch) -> tuple[Value, list[str]]:
         )
     metrics = []
     if chosen_metric is not None:
-        metric, metric_attrs = chosen_metric
-        operands = [out] if metric == "mean" else [out, target]
-        value = s.add_op(metric, operands, **metric_attrs)
-        s.forget(value)
-        metrics = [value.name]
+        metrics = [_add_metric(s, *chosen_metric, out, target)]
     bound = 4.0 * (s.cluster.batch if how == "sum" else 1)
     loss = s.add_op(kind, [out, target], bound=bound, reduce=how, **attrs)
     if loss.shape:
@@ -113,6 +109,23 @@ def data_loss(s: Sketch) -> tuple[Value, list[str]]:
     if kind == "mean_squared_error" and s.pick((True, False)):
         loss = s.add_op("sqrt", [loss], bound=2.0)
     return loss, metrics
+
+
+def _add_metric(
+    s: Sketch, kind: str, attrs: dict[str, Any], out: Value, target: Value
+) -> str:
+    """Add a metric, and return its name."""
+    operands = [out] if kind == "mean" else [out, target]
+    if kind == "metric":  # a function of the user's, which is not traced here
+        if attrs["fn"] == "called:weighted":
+            operands.append(Value("label", INPUTS["label"]))
+        result = {f"h{len(s.ops)}": TensorType("float32", ())}
+        written = {"op": kind, **attrs}
+        (value,) = s.add_entry(written, operands, result, [], [], 1.0, False)
+    else:
+        value = s.add_op(kind, operands, **attrs)
+    s.forget(value)
+    return value.name
 
 
 OpChoices = tuple[tuple[str, dict[str, Any]], ...]
@@ -137,12 +150,14 @@ _CLASS_METRICS = (
     ("accuracy", {}),
     ("top_k_accuracy", {"k": 2}),
     ("f1", {"class_id": 1}),
+    ("metric", {"fn": "called:margin"}),
 )
 _CLICK_METRICS = (
     None,
     ("auc", {"logits": True}),
     ("precision", {"logits": True}),
     ("recall", {"logits": True, "threshold": 0.4}),
+    ("metric", {"fn": "called:weighted"}),
 )
 _REGRESSION_METRICS = (
     None,

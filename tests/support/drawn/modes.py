@@ -12,51 +12,28 @@ from support.drawn.graphs import DrawnModel, models
 from support.drawn.training import CLIPS, EXCHANGES
 from support.plain.graph import flatten_ops
 
-FAMILIES = ("servers", "workers", "geo", "backup", "heter")
-"""What the first group of a model has: servers that update, workers that do, values of
-each worker's own, backup workers, or servers that update with ops on heter nodes."""
-AT_SERVERS = "/node:ps/cpu"
-OUTER: tuple[Any, ...] = (
-    *(None,) * 3,
-    {"op": "sgd", "learning_rate": 1.0},
-    {"op": "nesterov", "learning_rate": 0.7, "momentum": 0.8},
-    {
-        "op": "momentum",
-        "learning_rate": {"exponential": {"init": 0.7, "rate": 0.5, "steps": 2}},
-    },
+Settings = dict[str, Any]
+"""Keys of an optimizer: its place, how workers agree, and how gradients are exchanged."""
+AT_SERVERS = st.sampled_from(("/node:ps/cpu", "/node:ps/gpu:0"))
+"""Places of an optimizer on servers; a cluster without GPUs has only the first one."""
+_BOUNDS = st.sampled_from(("none", 1, 2))
+_OUTER = st.sampled_from(
+    (
+        *(None,) * 3,
+        {"op": "sgd", "learning_rate": 1.0},
+        {"op": "nesterov", "learning_rate": 0.7, "momentum": 0.8},
+        {
+            "op": "momentum",
+            "learning_rate": {"exponential": {"init": 0.7, "rate": 0.5, "steps": 2}},
+        },
+    )
 )
 
 
 @st.composite
-def pushed(draw: Any) -> dict[str, Any]:
-    """Draw a mode of servers that apply what workers push."""
-    if draw(st.sampled_from((True, False, False))):
-        return {"update": "half_async"}
-    settings = draw(_queued(st.sampled_from(("none", 1, 2))))
-    settings["staleness_scale"] = draw(st.booleans())
-    if draw(st.booleans()):
-        settings["compensate"] = draw(st.sampled_from((0.04, 2.0)))
-        del settings["max_merge"]
-    return {"update": {"async": settings}}
-
-
-@st.composite
-def at_workers(draw: Any, workers: int) -> dict[str, Any]:
-    """Draw a mode of workers that update: without a server, or with one that sums."""
-    if workers == 1 or draw(st.booleans()):
-        bound, queue = draw(st.integers(1, 2)), draw(st.integers(1, 3))
-        return {"update": {"async": {"max_staleness": bound, "queue": queue}}}
-    summed = {"sum": draw(st.sampled_from(("/node:ps", "/node:ps:0/cpu")))}
-    if draw(st.sampled_from((True, False, False))):
-        return {"update": "half_async", **summed}
-    settings = draw(_queued(st.sampled_from(("none", 1, 2))))
-    return {"update": {"async": settings}, **summed}
-
-
-@st.composite
-def _queued(draw: Any, bounds: Any) -> dict[str, Any]:
+def _async(draw: Any) -> Settings:
     """Draw how far workers may be ahead, and which gradients wait together."""
-    bound = draw(bounds)
+    bound = draw(_BOUNDS)
     return {
         "max_staleness": bound,
         "queue": draw(st.integers(1, 3)),
@@ -66,34 +43,95 @@ def _queued(draw: Any, bounds: Any) -> dict[str, Any]:
 
 
 @st.composite
-def differences(draw: Any) -> dict[str, Any]:
+def at_servers(draw: Any) -> Settings:
+    """Draw a mode of servers that apply what workers push."""
+    place = draw(AT_SERVERS)
+    if draw(st.sampled_from((True, False, False))):
+        return {"place": place, "update": "half_async"}
+    settings = draw(_async())
+    settings["staleness_scale"] = draw(st.booleans())
+    if draw(st.booleans()):
+        place, settings["max_merge"] = "/node:ps/cpu", 1
+        settings["compensate"] = draw(st.sampled_from((0.04, 2.0)))
+    return {"place": place, "update": {"async": settings}}
+
+
+@st.composite
+def at_workers(draw: Any) -> Settings:
+    """Draw a mode of workers that update: without a server, or with one that sums."""
+    place = {"place": "/node:worker"}
+    if draw(st.booleans()):
+        bound, queue = draw(st.integers(1, 2)), draw(st.integers(1, 3))
+        return place | {"update": {"async": {"max_staleness": bound, "queue": queue}}}
+    place["sum"] = draw(st.sampled_from(("/node:ps", "/node:ps:0/cpu")))
+    if draw(st.sampled_from((True, False, False))):
+        return place | {"update": "half_async"}
+    return place | {"update": {"async": draw(_async())}}
+
+
+@st.composite
+def differences(draw: Any) -> Settings:
     """Draw a mode of workers with values of their own."""
-    settings: dict[str, Any] = {"every": draw(st.integers(1, 3))}
-    dtype, outer = (
-        draw(st.sampled_from((None, "bfloat16"))),
-        draw(st.sampled_from(OUTER)),
-    )
+    settings: Settings = {"every": draw(st.integers(1, 3))}
+    dtype, outer = draw(st.sampled_from((None, "bfloat16"))), draw(_OUTER)
     if dtype is not None:
         settings["dtype"] = dtype
     if outer is not None:
         settings["outer"] = outer
     else:
         settings["scale"] = draw(st.sampled_from(("mean", "sum")))
-    return {"update": {"geo": settings}}
+    return {"place": draw(AT_SERVERS), "update": {"geo": settings}}
+
+
+@st.composite
+def backup(draw: Any) -> Settings:
+    """Draw how many workers a step does not wait for."""
+    settings = {"backup": draw(st.sampled_from((1, 1, 2, 3)))}
+    return {"place": draw(AT_SERVERS), "update": {"sync": settings}}
+
+
+@st.composite
+def lockstep(draw: Any) -> Settings:
+    """Draw how workers in lockstep exchange gradients."""
+    if draw(st.booleans()):
+        return {"place": "/node:ps", "update": "sync"}
+    return {"place": "/node:worker", **draw(st.sampled_from(EXCHANGES))}
+
+
+_MODES = {
+    "servers": at_servers(),
+    "workers": at_workers(),
+    "geo": differences(),
+    "backup": backup(),
+    "heter": at_servers(),
+    "lockstep": lockstep(),
+}
+FAMILIES = ("servers", "workers", "geo", "backup", "heter")
+"""What the first group of a model has: servers that update, workers that do, values of
+each worker's own, backup workers, or servers that update while some ops are on heter
+nodes."""
+_BESIDE = {
+    **dict.fromkeys(FAMILIES, ("servers", "workers", "geo", "lockstep", "lockstep")),
+    "backup": (),
+    "heter": ("servers", "lockstep"),
+}
+"""What other groups of a model may have; none means the same as the first one."""
 
 
 @st.composite
 def models_without_lockstep(draw: Any, families: tuple[str, ...]) -> DrawnModel:
-    """Draw a model whose ops are on all workers, and of which some parameters, or all,
-    are updated without lockstep, or with backup workers. It is of one of the families.
+    """Draw a model of one of the families, with several workers. Its ops are on all of
+    them, and some parameters, or all, are updated without lockstep, or with backup workers.
 
     With heter nodes, some of the ops are on these. Batches are full. The batch
     normalization of a worker is over its own rows; there are no microbatches then.
     """
-    drawn = draw(models())
     family = draw(st.sampled_from(families))
-    assume(family != "backup" or drawn.spec["nodes"]["worker"]["count"] > 1)
+    first = draw(_MODES[family])
+    drawn = draw(models())
     spec = copy.deepcopy(drawn.spec)
+    workers = spec["nodes"]["worker"]
+    assume(workers["count"] > max(1, _backup_of(first)))
     entries = flatten_ops(spec["graph"])
     normalized = False
     for entry in entries:
@@ -101,7 +139,6 @@ def models_without_lockstep(draw: Any, families: tuple[str, ...]) -> DrawnModel:
         if entry["op"] == "batch_norm":
             entry["scope"], normalized = "replica", True
     spec["graph"] = [{"place": "/node:worker", "ops": spec["graph"]}]
-    workers = spec["nodes"]["worker"]
     servers = spec["nodes"].get("ps", {"count": draw(st.integers(1, 3))})
     spec["nodes"] = {"worker": workers, "ps": servers}
     train = spec["train"]
@@ -115,44 +152,34 @@ def models_without_lockstep(draw: Any, families: tuple[str, ...]) -> DrawnModel:
                 entry["place"] = "/node:heter"
     spec["data"]["train"]["remainder"] = "drop"
     if normalized:
-        train.pop("microbatches", None)
-        train.pop("schedule", None)
-    _draw_modes(draw, spec, family)
+        spec["train"].pop("microbatches", None)
+        spec["train"].pop("schedule", None)
+    _draw_modes(draw, spec, first, _BESIDE[family])
     return DrawnModel(spec, drawn.shapes, drawn.train_rows, drawn.eval_rows, drawn.seed)
 
 
-def _draw_modes(draw: Any, spec: dict[str, Any], family: str) -> None:
+def _backup_of(settings: Settings) -> int:
+    update = settings.get("update")
+    sync = update.get("sync", {}) if isinstance(update, dict) else {}
+    return int(sync.get("backup", 0))
+
+
+def _draw_modes(
+    draw: Any, spec: dict[str, Any], first: Settings, beside: tuple[str, ...]
+) -> None:
+    """Give each optimizer a place and a mode."""
     train, nodes = spec["train"], spec["nodes"]
     entries = train["optimizer"]
     entries = [entries] if isinstance(entries, dict) else entries
-    workers = nodes["worker"]["count"]
-    backup = {"sync": {"backup": draw(st.integers(1, max(1, workers - 1)))}}
     for i, entry in enumerate(entries):
         for key in ("shard_state", "all_reduce", "sum", "update", "place"):
             entry.pop(key, None)
-        if family == "backup":
-            entry |= {"place": AT_SERVERS, "update": backup}
-            continue
-        others = ("servers", "lockstep", "all_reduce")
-        if family != "heter":
-            others += ("workers", "geo")
-        how = draw(st.sampled_from(others)) if i else family
-        if how == "workers":
-            entry |= {"place": "/node:worker", **draw(at_workers(workers))}
-        elif how == "geo":
-            entry |= {"place": AT_SERVERS, **draw(differences())}
-        elif how == "lockstep":
-            entry |= {"place": "/node:ps", "update": "sync"}
-        elif how == "all_reduce":
-            entry["place"] = "/node:worker"
-            if workers > 1:
-                entry |= draw(st.sampled_from(EXCHANGES))
-        else:
-            entry |= {"place": AT_SERVERS, **draw(pushed())}
-            if "gpu" in str(nodes["ps"]) and "compensate" not in str(entry):
-                entry["place"] = draw(st.sampled_from((AT_SERVERS, "/node:ps/gpu:0")))
-    several = len(entries) > 1 or family == "heter"
-    if several and family != "backup" and "global_norm" in train.get("clip", {}):
+        same = i == 0 or not beside
+        entry |= first if same else draw(_MODES[draw(st.sampled_from(beside))])
+        if "devices" not in nodes["ps"]:
+            entry["place"] = entry["place"].replace("gpu:0", "cpu")
+    several = len(entries) > 1 or "heter" in nodes
+    if several and beside and "global_norm" in train.get("clip", {}):
         train["clip"] = draw(st.sampled_from([c for c in CLIPS if "norm" in c]))
     if any(entry["op"] in ("lamb", "lars") for entry in entries):
         train["slicing"]["dispatch"] = "balanced"

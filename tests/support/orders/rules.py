@@ -68,13 +68,27 @@ def of_optax(make: Callable[[float], optax.GradientTransformation]) -> Rule:
     ) -> np.ndarray:
         with jax.enable_x64(True):
             transform = make(rate)
-            parameter, gradient = {"x": jnp.asarray(value)}, {"x": jnp.asarray(g)}
+            parameter, gradient = {"x": padded(value)}, {"x": padded(g)}
             if "state" not in slots:
                 slots["state"] = transform.init(parameter)
             changes, slots["state"] = transform.update(
                 gradient, slots["state"], parameter
             )
             new: Mapping[str, Any] = optax.apply_updates(parameter, changes)
-            return np.asarray(new["x"])
+            return unpadded(new["x"], value)
 
     return update
+
+
+def padded(array: np.ndarray) -> jax.Array:
+    """Return the elements of an array with zeros after them: so arrays of a few sizes are
+    compiled for, and norms are the same."""
+    size = 64
+    while size < array.size:
+        size *= 2
+    return jnp.asarray(np.pad(np.ravel(array), (0, size - array.size)))
+
+
+def unpadded(array: jax.Array, like: np.ndarray) -> np.ndarray:
+    """Return an array of the shape of another one, from its padded elements."""
+    return np.asarray(array)[: like.size].reshape(like.shape)
