@@ -29,7 +29,7 @@ def node_channels(plan: Plan, session: Session) -> Mapping[str, Channel]:
     if all(node.thread is None for node in nodes):
         return {session.node: session}
     addresses: dict[str, Address] = {
-        node: (node.process, node.thread or 0) for node in nodes
+        str(node): (node.process, node.thread or 0) for node in nodes
     }
     return thread_channels(session, addresses)
 

@@ -142,6 +142,7 @@ def models_without_lockstep(draw: Any, families: tuple[str, ...]) -> DrawnModel:
     servers = spec["nodes"].get("ps", {"count": draw(st.integers(1, 3))})
     spec["nodes"] = {"worker": workers, "ps": servers}
     train = spec["train"]
+    train.pop("bucket_cap_mb", None)  # of groups on servers in lockstep
     if family == "heter":
         count = draw(st.integers(1, workers["count"] * train.get("threads", 1)))
         spec["nodes"]["heter"] = {"count": count, "devices": {"cpu": 1}}
