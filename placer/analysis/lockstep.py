@@ -65,11 +65,11 @@ def _check_heter_nodes(graph: Graph, needed: Sequence[Op]) -> None:
         nodes = graph.nodes(op)
         if len(nodes) != len(workers):
             raise GraphError(
-                f"{op.place} has {len(nodes)} nodes for {len(workers)} workers: without"
-                " lockstep each worker needs a heter node of its own",
+                f"without lockstep each of the {len(workers)} workers needs a heter node,"
+                f" or a thread of one: {op.place} has {len(nodes)}",
                 span=op.source,
-                hint=f"heter: {{count: {len(workers)}}}, or use 'update: sync' for all"
-                " optimizers",
+                hint=f"place: /node:{HETER}, of which there are up to {len(workers)}, or"
+                " use 'update: sync' for all optimizers",
             )
         for worker, node in zip(workers, nodes, strict=True):
             if worker_of.setdefault(node, worker) != worker:
