@@ -8,6 +8,9 @@ has come. So a step takes at least
 
     bytes of parameters / rate + the step of one process
 
+`buckets` trains with and without `bucket_cap_mb`, in turns: with it, gradients leave and
+parameters come back while the worker computes.
+
 With `--rate 0` there is no limit, and the rate is what plain sockets reach on the same
 connection, in the same round.
 
@@ -18,6 +21,7 @@ It needs root, and the commands `ip` and `tc`.
 
     python bench/machines.py wire --rate 1gbit
     python bench/machines.py wire --rate 0 --rounds 5
+    python bench/machines.py buckets --workload deep --batch 512
     python bench/machines.py mixed --workload w1
 """
 
@@ -34,6 +38,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from operator import truediv
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -50,11 +55,11 @@ OPTIONS = {"tcp": ("--insecure-network",), "tls": ()}
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
-def compile_build(workload: str, nodes: str, folder: Path) -> Path:
+def compile_build(workload: str, nodes: str, folder: Path, *options: str) -> Path:
     build = folder / "build"
     command = [sys.executable, "-m", "placer.command", "compile"]
     command += [str(WORKLOADS[workload].spec), "--out", str(build), "--nodes", nodes]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
     return build
 
 
@@ -138,12 +143,7 @@ def plain_rate(first: Host, second: Host) -> float:
 def wire(two: list[Host], folder: Path, rate: str, rounds: int, steps: int) -> None:
     build = compile_build("w3", "worker=1,ps=1", folder)
     places = {"worker:0": two[0], "ps:0": two[1]}
-    limit = 0.0
-    if rate != "0":
-        number, unit = re.fullmatch(r"([\d.]+)([kmg]bit)", rate).groups()
-        limit = float(number) * UNITS[unit] / 8
-        for host in two:
-            host.limit_rate(rate)
+    limit = set_rate(two, rate)
     batch = WORKLOADS["w3"].batch
     print("  rate GB/s   one process ms   formula ms   tcp ms, ratio   tls ms, ratio")
     ratios: dict[str, list[float]] = {name: [] for name in OPTIONS}
@@ -159,6 +159,56 @@ def wire(two: list[Host], folder: Path, rate: str, rounds: int, steps: int) -> N
         print(shown, flush=True)
     for name, each in ratios.items():
         print(f"{name}: {statistics.median(each):.2f}x of the formula")
+
+
+def set_rate(two: list[Host], rate: str) -> float:
+    """Limit the connection of the machines; return its bytes per second, 0 for no limit."""
+    if rate == "0":
+        return 0.0
+    number, unit = re.fullmatch(r"([\d.]+)([kmg]bit)", rate).groups()
+    for host in two:
+        host.limit_rate(rate)
+    return float(number) * UNITS[unit] / 8
+
+
+def buckets(
+    two: list[Host],
+    folder: Path,
+    workload: str,
+    rate: str,
+    batch: int,
+    cap: float,
+    rounds: int,
+    steps: int,
+) -> None:
+    builds = {}
+    for name, value in {"one message": "null", "buckets": str(cap)}.items():
+        into = folder / name.replace(" ", "_")
+        into.mkdir()
+        options = [f"data.train.batch={batch}", f"train.bucket_cap_mb={value}"]
+        settings = [text for option in options for text in ("--set", option)]
+        builds[name] = compile_build(workload, "worker=1,ps=1", into, *settings)
+    places = {"worker:0": two[0], "ps:0": two[1]}
+    bandwidth = set_rate(two, rate)
+    wire_ms = 1e3 * PARAMETER_BYTES / bandwidth if bandwidth else 0.0
+    print(f"{workload}, batch {batch}, {rate}: the wire takes {wire_ms:.0f} ms")
+    times: dict[str, list[float]] = {name: [] for name in builds}
+    for number in range(rounds):
+        alone = 1e3 * batch / run_plain(workload, batch, steps)[0]
+        row = f"  load {os.getloadavg()[0]:4.1f}  one process {alone:7.1f}"
+        names = list(builds)[:: -1 if number % 2 else 1]
+        taken = {
+            name: train(builds[name], places, folder, steps, *OPTIONS["tcp"])
+            for name in names
+        }
+        for name, each in times.items():
+            each.append(taken[name])
+            row += f"  {name} {1e3 * taken[name]:7.1f}"
+        print(row, flush=True)
+    ratio = statistics.median(map(truediv, times["buckets"], times["one message"]))
+    middle = {name: 1e3 * statistics.median(each) for name, each in times.items()}
+    print(", ".join(f"{name} {ms:.0f} ms" for name, ms in middle.items()), end=": ")
+    print(f"{ratio:.2f}x")
 
 
 def mixed(
@@ -189,10 +239,13 @@ def mixed(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["wire", "mixed", "send", "receive"])
+    modes = ["wire", "buckets", "mixed", "send", "receive"]
+    parser.add_argument("what", choices=modes)
     parser.add_argument("host", nargs="?", help=argparse.SUPPRESS)
     parser.add_argument("--rate", default="1gbit", help="such as 1gbit; 0: no limit")
-    parser.add_argument("--workload", choices=["w1", "w3"], default="w3")
+    parser.add_argument("--workload", choices=["w1", "w3", "deep"], default="w3")
+    parser.add_argument("--batch", type=int, help="of `buckets`")
+    parser.add_argument("--cap", type=float, default=25, help="of `buckets`, in MiB")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int)
     arguments = parser.parse_args()
@@ -207,6 +260,11 @@ def main() -> None:
         folder, rounds = Path(name), arguments.rounds
         if arguments.what == "wire":
             wire(two, folder, arguments.rate, rounds, arguments.steps or 12)
+        elif arguments.what == "buckets":
+            work = arguments.workload
+            batch, steps = arguments.batch or WORKLOADS[work].batch, arguments.steps
+            given = arguments.rate, batch, arguments.cap, rounds, steps or 12
+            buckets(two, folder, work, *given)
         else:
             steps = arguments.steps or (200 if arguments.workload == "w1" else 20)
             mixed(two, folder, arguments.workload, rounds, steps)

@@ -1,7 +1,8 @@
 """Measures synchronous training with a parameter server against one `jax.jit` process.
 
 `w1` is the network of specs/seed_ctr.yaml (Adam, batch 512), `w3` an MLP
-1024-4096-4096-1000 (SGD, batch 64, 100 MB of parameters), and `mesh` an MLP
+1024-4096-4096-1000 (SGD, batch 64, 100 MB of parameters), `deep` one of 24 layers of 1024
+(batch 512, 100 MB), and `mesh` an MLP
 256-512-512-10 on 4096 rows over two emulated devices of one node; run it with `--nodes
 worker=1`. The reference is the same model in plain JAX and optax: the whole step is one
 `jax.jit` with donated state, on the same rows in the same order, with the same
@@ -68,6 +69,17 @@ WORKLOADS = {
         False,
         ("sgd", 0.01),
         40,
+    ),
+    "deep": Workload(
+        ROOT / "bench" / "specs" / "deep.yaml",
+        "python:random_rows:dense",
+        (("x", "float32", (1024,)), ("label", "int32", ())),
+        (*(1024,) * 24, 1000),
+        None,
+        512,
+        False,
+        ("sgd", 0.01),
+        20,
     ),
     "mesh": Workload(
         ROOT / "bench" / "specs" / "mesh.yaml",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from placer.graph.graph import Op
 from placer.graph.kinds import is_update_direction
@@ -12,7 +12,8 @@ from placer.graph.kinds import is_update_direction
 class LevelItem(NamedTuple):
     """An item of a program, as far as levels depend on it.
 
-    The names that it `defines` are available `delay` levels after the item. Items of
+    The names that it `defines` are available `delay` levels after the item, and after all
+    others that define them. Items of
     one `group` run at the same level; an item without a group is independent.
     """
 
@@ -44,10 +45,29 @@ def compute_levels(items: Sequence[LevelItem]) -> list[int]:
                 highest[group] = max(level, highest.get(group, 0))
             levels.append(level)
             for name in defines:
-                available_at[name] = level + delay
+                there = max(level + delay, available_at.get(name, 0))
+                available_at[name] = there
         if highest == group_levels:
             return levels
         group_levels = highest
+
+
+def awaited_by(op: Op) -> Sequence[str]:
+    """Return the names that an op uses in a `LevelItem`: its operands, and the bucket of
+    gradients that is sent before."""
+    if (number := op.attrs.get("after_bucket")) is None:
+        return op.operands
+    return *op.operands, _sent_bucket(number)
+
+
+def sent_buckets(attrs: Mapping[str, Any]) -> Sequence[str]:
+    """Return the name that what sends a bucket of gradients, by its attributes, defines in
+    a `LevelItem`; nothing for what sends none."""
+    return [_sent_bucket(attrs["bucket"])] if "bucket" in attrs else []
+
+
+def _sent_bucket(number: int) -> str:
+    return f"bucket {number}"
 
 
 def level_group(op: Op) -> Hashable:

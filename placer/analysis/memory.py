@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import accumulate
 from math import prod
 from operator import add
+from types import MappingProxyType
 
 from placer.analysis.lifetimes import Lifetime, Lifetimes
 from placer.analysis.schedule import Schedule, ScheduledTask
@@ -28,19 +29,31 @@ class MemoryEstimate:
 
     Does not count what XLA does inside a jitted function, such as fusing ops or reusing
     a buffer.
+
+    Args:
+        step: the graph of the step.
+        schedule: its schedule.
+        ahead: the bytes of the parameters of the next step that each node receives while it
+            computes.
     """
 
-    def __init__(self, step: LoweredGraph, schedule: Schedule) -> None:
+    def __init__(
+        self,
+        step: LoweredGraph,
+        schedule: Schedule,
+        ahead: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         self._graph = step.graph
         self._node_classes = step.node_classes
         self._schedule = schedule
+        self._ahead = ahead
         self._lifetimes = Lifetimes(step, schedule)
         self._peaks: dict[str, _Peaks] = {}
         self._places: dict[str, Mapping[str, Place]] = {}
 
     def activation_bytes(self, node: str) -> int:
         """Return the peak of the bytes of all values of a step on the node."""
-        return self._peaks_of(node)[None]
+        return self._peaks_of(node)[None] + self._ahead.get(node, 0)
 
     def sum_bytes(self, node: str) -> int:
         """Return the bytes of the sums that a server keeps for workers which update by
@@ -85,7 +98,7 @@ class MemoryEstimate:
             needed = peaks[devices]
             needed += self.table_bytes([t for t in tables if t.devices == devices])
             if devices == MEMORY:
-                needed += self.sum_bytes(node)
+                needed += self.sum_bytes(node) + self._ahead.get(node, 0)
             for number in graph.cluster.device_ids(place):
                 device = f"{place.device}:{number}"
                 device_bytes[device] = device_bytes.get(device, 0) + needed

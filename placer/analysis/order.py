@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
-from placer.analysis.levels import LevelItem, compute_levels, level_group
+from placer.analysis.levels import (
+    LevelItem,
+    awaited_by,
+    compute_levels,
+    level_group,
+    sent_buckets,
+)
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import LevelPhase
 
@@ -85,10 +91,10 @@ def _uses_and_definitions(op: Op) -> tuple[Sequence[str], Sequence[str]]:
     `send` defines and `listen_and_serv` uses."""
     defines: Sequence[str] = [value.name for value in op.results]
     if (sent := op.sent_edge) is not None:
-        return op.operands, (f"edge {sent}",)
+        return op.operands, (f"edge {sent}", *sent_buckets(op.attrs))
     if (received := op.received_edge) is not None:
         return (f"edge {received}",), defines
-    return op.operands, defines
+    return awaited_by(op), defines
 
 
 def earliest_levels(graph: Graph) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -127,6 +127,9 @@ class Edge(PlanStruct, frozen=True):
 
     A server sends the parameters of a `sent_back` edge as it updates them in the step
     before, where there is one.
+
+    The gradients of a step that go to servers in several messages have a `bucket`, a number
+    from 0: the messages leave in this order, while the rest is computed.
     """
 
     id: Count
@@ -141,6 +144,7 @@ class Edge(PlanStruct, frozen=True):
     group: int | None = None
     first: Count | None = None
     sent_back: bool = False
+    bucket: Size | None = None
     every: Count = 1
     companions: bool = False
 
@@ -149,6 +153,11 @@ class Edge(PlanStruct, frozen=True):
         """Whether the edge carries what tables without lockstep are updated by, from the
         workers."""
         return self.exchange in ("push", "push_delta", "push_all", "push_sum")
+
+    @property
+    def follows(self) -> bool:
+        """Whether the messages are parts of what others began: the first bucket."""
+        return bool(self.bucket)
 
     @property
     def is_flat(self) -> bool:
@@ -160,6 +169,16 @@ class Edge(PlanStruct, frozen=True):
         assert value.flat is not None, value.result
         nodes = self.targets if value.layouts[1] == "F" else self.sources
         return Ranges(value.flat, value.size, ITEM_BYTES[value.dtype], len(nodes))
+
+
+def edges_ahead(edges: Sequence[Edge], node: str) -> list[Edge]:
+    """Return the edges that bring parameters of the next step to a node which has not
+    finished this one: those that are sent back, if it sends gradients in buckets."""
+    ahead = [edge for edge in edges if edge.sent_back and node in edge.targets]
+    sends_buckets = any(
+        edge.bucket is not None and node in edge.sources for edge in edges
+    )
+    return ahead if sends_buckets else []
 
 
 class Read(PlanStruct, frozen=True):

@@ -229,9 +229,11 @@ class Link:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether a sender waits, here or (to close) at the peer, for this connection to
-        be read."""
-        return not self.ended and (self.peer_clears or self.has_pending)
+        """Whether this connection has to be read: a sender waits for that, here or (to
+        close) at the peer, or the program expects a message. Called with the mailbox's
+        lock held."""
+        is_expecting = self.session.mailbox.expects(self.peer)
+        return not self.ended and (self.peer_clears or self.has_pending or is_expecting)
 
     def send_beat(self, message: int = 0, pieces: int = 0, status: bytes = b"") -> None:
         """Send a heartbeat with the credit, and return consumed chunks.

@@ -109,6 +109,9 @@ class Mailbox:
         # The peers of each wait, and whether they have to do something for it to end.
         self._waits: dict[object, tuple[tuple[str, ...], Callable[[], bool]]] = {}
         self._listeners: dict[int, Callable[[str], None]] = {}
+        # Where to put messages that may arrive before the program asks for them, by
+        # address, until it does.
+        self._expected: dict[tuple[str, Key], Sequence[Array | None]] = {}
 
     # Called by the program, through the channel.
 
@@ -132,12 +135,15 @@ class Mailbox:
         nbytes: int,
         copied_nbytes: int,
         ask: Callable[[], None] = lambda: None,
+        *,
+        follows: bool = False,
     ) -> None:
         """Wait until the bound has room for a message, and count it.
 
         It has `nbytes` of payload; `copied_nbytes` of them take credit. `ask` is called
         when the total has grown that the peer has to acknowledge for the messages that
-        wait (`Credit.wanted`). Raises RunError when the message is too large, the peer has ended its run
+        wait (`Credit.wanted`). A message that `follows` another is counted without a wait.
+        Raises RunError when the message is too large, the peer has ended its run
         or the deadline passes, `Aborted` when the run has failed.
         """
         self._check_peer(to)
@@ -150,7 +156,8 @@ class Mailbox:
         cost, credit = copied_nbytes + MESSAGE_COST, self.credits[to]
         with self._lock:
             self._check_run()
-            has_room = to not in self.departed and self._claim_room(to, nbytes, cost)
+            room = partial(self._claim_room, to, nbytes, cost, follows)
+            has_room = to not in self.departed and room()
             if not has_room:
                 credit.waiting.append(cost)
             is_wanted = credit.wanted > 0
@@ -158,7 +165,6 @@ class Mailbox:
             ask()
         if has_room:
             return
-        room = partial(self._claim_room, to, nbytes, cost)
         try:
             self._wait(
                 (to,), key, room, lambda: not credit.has_room(cost), sending=True
@@ -188,6 +194,20 @@ class Mailbox:
             )
         finally:
             self._acknowledge(message)
+
+    def expect(self, source: str, key: Key, out: Sequence[Array | None]) -> None:
+        """Let a message arrive before the program asks for it; see `protocol.Channel`."""
+        self._check_peer(source)
+        with self._lock:
+            self._expected[source, key] = out
+            stored = self._queues.get((source, key))
+        if stored:
+            stored[0].place(out)
+
+    def expects(self, source: str) -> bool:
+        """Whether a peer may send a message before the program asks for it; called with the
+        lock held."""
+        return any(peer == source for peer, _ in self._expected)
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
         """Wait for a message, return it piece by piece, then acknowledge it."""
@@ -260,6 +280,9 @@ class Mailbox:
             self._unacknowledged[message.source].append(message)
             self._wake()
             listener = self._listeners.get(message.key.edge)
+            out = self._expected.get(address)
+        if out is not None:
+            message.place(out)
         if listener is not None:
             listener(message.source)
 
@@ -379,9 +402,9 @@ class Mailbox:
                 f"{self.node} has no peer '{peer}'", hint=did_you_mean(peer, self.peers)
             )
 
-    def _claim_room(self, to: str, nbytes: int, cost: int) -> bool:
+    def _claim_room(self, to: str, nbytes: int, cost: int, follows: bool) -> bool:
         credit = self.credits[to]
-        has_room = credit.has_room(cost)
+        has_room = follows or credit.has_room(cost)
         if has_room:
             credit.sent += cost
             self.bytes_sent += nbytes
@@ -402,6 +425,7 @@ class Mailbox:
             if messages:
                 assert found is not None
                 claimed.append(messages.popleft())
+                self._expected.pop(found, None)
                 if messages:  # the next message of this source comes after the others
                     self._queues[found] = messages
             return bool(claimed)

@@ -75,7 +75,7 @@ class MemoryChannel(Channel):
         for other in self.others.values():
             other.mailbox.mark_departed(self.node)
 
-    def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
+    def _transmit(self, to: str, key: Key, arrays: list[Array], follows: bool) -> None:
         """Pass read-only views of `arrays` to node `to`."""
         views = []
         for array in arrays:
@@ -83,7 +83,7 @@ class MemoryChannel(Channel):
             view.flags.writeable = False
             views.append(view)
         nbytes = sum(array.nbytes for array in arrays)
-        self.mailbox.reserve(to, key, nbytes, nbytes)
+        self.mailbox.reserve(to, key, nbytes, nbytes, follows=follows)
         message = Message(self.node, key, nbytes, nbytes, views)
         self.others[to].mailbox.deliver(message)
 

@@ -68,9 +68,14 @@ class Message:
                 flat = self.arrays[part.array].reshape(-1)
                 yield part.array, part.first, flat[part.first :][: part.numel]
 
+    def place(self, out: Sequence[Array | None] | None = None) -> None:
+        """Receive all of the message, into those of `out` that fit, before the program asks
+        for it."""
+
     def detach(self) -> None:
         """Receive all of the message, also while the program uses none of it: its source
         wants to end its run."""
+        self.place()
 
 
 class PiecedMessage(Message):
@@ -160,7 +165,7 @@ class PiecedMessage(Message):
         self, out: Sequence[Array | None] | None, what: Callable[[], str], wait: Wait
     ) -> list[Array]:
         """Return the arrays; the pieces are received into them."""
-        self._place(out)
+        self.place(out)
         wait(lambda: self.is_complete)
         return payload.fill_out(out, self.arrays, what)
 
@@ -201,11 +206,7 @@ class PiecedMessage(Message):
                     self._free(held)
             self._allow_up_to(len(self._layout))
 
-    def detach(self) -> None:
-        """Receive all of the message into arrays; see `Message.detach`."""
-        self._place(None)
-
-    def _place(self, out: Sequence[Array | None] | None) -> None:
+    def place(self, out: Sequence[Array | None] | None = None) -> None:
         """Allocate the arrays, move what has arrived there, and ask for the rest."""
         with self._lock:
             if not self.arrays and not self._discarded:

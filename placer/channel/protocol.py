@@ -12,7 +12,8 @@ it knows, from other messages, that every receiver has finished reading.
 **Flow control.** A message costs its payload bytes plus 64; arrays that are passed on
 without a copy between processes cost nothing. `send` waits while the messages that a
 peer has not acknowledged would cost more than `bound` bytes in total; a message that is
-larger than the bound is sent when nothing else is on the way to that peer. A message is
+larger than the bound is sent when nothing else is on the way to that peer. Messages that
+follow one another are like one message: only the first waits. A message is
 acknowledged once the peer's program has received it. The order in which a program
 receives must not turn the bound into a deadlock: if nodes wait in a circle because of
 it, stored messages are acknowledged early.
@@ -101,7 +102,9 @@ class Channel(ABC):
             Aborted: the run failed meanwhile.
         """
 
-    def send(self, to: str, key: Key, arrays: Sequence[Array]) -> None:
+    def send(
+        self, to: str, key: Key, arrays: Sequence[Array], *, follows: bool = False
+    ) -> None:
         """Queue a message for a peer; wait while the bound is exceeded.
 
         Args:
@@ -111,6 +114,8 @@ class Channel(ABC):
                 delivered: something computed from the message that comes back proves
                 that it has. Arrays that are not C-contiguous are copied here, messages
                 up to 64 KiB may be, others are not.
+            follows: whether the message is a part of what another one, which was sent
+                before, began: it then does not wait.
 
         Raises:
             RunError: the peer does not exist or has ended its run; the message is
@@ -123,7 +128,7 @@ class Channel(ABC):
         checked = payload.check_arrays(
             arrays, lambda: f"{key} from {self.node} to {to}"
         )
-        self._transmit(to, key, checked)
+        self._transmit(to, key, checked, follows)
 
     def begin_send(self, to: str, key: Key, arrays: Sequence[Array]) -> OpenMessage:
         """Begin to send a message whose arrays are still being written.
@@ -168,6 +173,20 @@ class Channel(ABC):
         """
         self._check_open()
         return self.mailbox.receive((source,), key, out)[1]
+
+    def expect(self, source: str, key: Key, out: Sequence[Array | None]) -> None:
+        """Let a message arrive as it is sent, before the program receives it.
+
+        Args:
+            source: the name of the sending node.
+            key: the address of the message.
+            out: as in `receive`, which then is given the same; these arrays may be written
+                to from now on.
+
+        Raises RunError when there is no such peer.
+        """
+        self._check_open()
+        self.mailbox.expect(source, key, out)
 
     def receive_any(self, sources: Sequence[str], key: Key) -> tuple[str, list[Array]]:
         """Wait for a message with this key from whichever source it comes first.
@@ -291,7 +310,7 @@ class Channel(ABC):
     # What a transport implements, besides the abstract methods above.
 
     @abstractmethod
-    def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
+    def _transmit(self, to: str, key: Key, arrays: list[Array], follows: bool) -> None:
         """Send arrays, which are checked and C-contiguous."""
 
     @abstractmethod

@@ -326,14 +326,21 @@ class Session(Channel):
             return super().begin_send(to, key, arrays)
         return _OverConnection(self, link, key, contents, arrays)
 
-    def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
+    def expect(self, source: str, key: Key, out: Sequence[Array | None]) -> None:
+        """Let a message arrive; see `protocol.Channel`. The session's thread reads it."""
+        super().expect(source, key, out)
+        if (link := self.links.get(source)) is not None:
+            self.need(link)
+
+    def _transmit(self, to: str, key: Key, arrays: list[Array], follows: bool) -> None:
         link = self.links.get(to)
         references: tuple[frames.Reference, ...] = ()
         if link is not None and link.socket.is_unix:  # the peer can map them
             references = self.regions.find(arrays)
         contents = describe_arrays(arrays, references)
         ask = (lambda: None) if link is None else link.send_beat
-        self.mailbox.reserve(to, key, contents.nbytes, contents.copied_nbytes, ask)
+        nbytes, copied_nbytes = contents.nbytes, contents.copied_nbytes
+        self.mailbox.reserve(to, key, nbytes, copied_nbytes, ask, follows=follows)
         assert link is not None
         link.send(key, contents, arrays)
 
@@ -425,7 +432,7 @@ class Session(Channel):
 
     def reading_stopped(self) -> None:
         """Have the session's thread woken by what arrives next, while a sender is
-        blocked, here or (to close) at the peer."""
+        blocked, here or (to close) at the peer, or a message is expected."""
         blocked = self._blocked
         if blocked:
             self._blocked = blocked = {link for link in blocked if link.is_blocked}
@@ -435,7 +442,7 @@ class Session(Channel):
             self._epoll.modify(self._frames, select.EPOLLIN | select.EPOLLONESHOT)
 
     def need(self, link: Link) -> None:
-        """Have somebody read while a sender is blocked."""
+        """Have somebody read while a sender is blocked, or a message is expected."""
         self.mailbox.change_needs(lambda: self._blocked.add(link))
 
     def _spin(self) -> list[tuple[int, int]]:

@@ -44,6 +44,12 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
             what=f"{step.microbatches} microbatches of a step",
             why=f"in the order of {model.schedule}: see schedule.txt",
         )
+    buckets = {op.attrs["bucket"] for op in step.ops if "bucket" in op.attrs}
+    if buckets:
+        yield Choice(
+            what=f"{len(buckets)} buckets of gradients",
+            why="each is sent before the next one is computed: the spec has bucket_cap_mb",
+        )
     if model.eval is not None:
         rows = f"{model.eval.batch} rows, remainder {model.eval.remainder}"
         yield Choice(what="batches of an evaluation", why=rows)

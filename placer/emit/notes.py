@@ -14,7 +14,8 @@ from placer.place import Place
 
 def sent(graph: Graph, op: Op) -> str:
     """Return the comment of a send: "activations to worker:1"."""
-    return f"{describe(graph, op.operands)} to {short_place(op.attrs['to'])}"
+    note = f"{describe(graph, op.operands)} to {short_place(op.attrs['to'])}"
+    return f"bucket {op.attrs['bucket']} of {note}" if "bucket" in op.attrs else note
 
 
 def received(graph: Graph, send: Op) -> str:

@@ -27,6 +27,7 @@ from placer.build.plan import (
     Plan,
     Read,
     Table,
+    edges_ahead,
 )
 from placer.config.columns import Column
 from placer.config.initializers import in_build
@@ -66,7 +67,8 @@ def make_plan(
     edges = {lowered.hook: _edges(lowered) for lowered in graphs}
     edges["step"] = _mark_sent_back(step, edges["step"], tables)
     costs = step_costs(step, edges["step"], graphs[0].node_classes)
-    memory = MemoryEstimate(graphs[0], schedule)
+    ahead = {node: _bytes_ahead(edges["step"], node) for node in tables}
+    memory = MemoryEstimate(graphs[0], schedule, ahead)
     phases = {lowered.hook: _node_phases(lowered) for lowered in graphs}
     absent: dict[str, NodePhase] = {}
     computes: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
@@ -272,6 +274,7 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
             group=send.attrs.get("group"),
             first=send.attrs.get("first"),
             every=send.attrs.get("every", 1),
+            bucket=send.attrs.get("bucket"),
             companions=pushes
             and all(
                 goes_between_companions(value.layouts, sources, targets, workers)
@@ -312,6 +315,15 @@ def _mark_sent_back(
     return tuple(
         structs.replace(edge, sent_back=True) if is_sent_back(edge) else edge
         for edge in edges
+    )
+
+
+def _bytes_ahead(edges: Sequence[Edge], node: str) -> int:
+    """The bytes of the parameters of the next step that a node receives in this one."""
+    return sum(
+        value.size * ITEM_BYTES[value.dtype]
+        for edge in edges_ahead(edges, node)
+        for value in edge.values
     )
 
 

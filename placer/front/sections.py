@@ -31,6 +31,7 @@ class Sections(TypedDict, total=False):
     metrics: Sequence[str | Variable]
     clip: Mapping[str, float]
     slicing: Mapping[str, Any]
+    bucket_cap_mb: float
     eval: Mapping[str, Any]
 
 

@@ -551,6 +551,8 @@ UNDECLARED_ATTRS: Mapping[str, str] = {
     "again": "the op is a recomputation",
     "first": "how many workers a step takes the gradients of",
     "ring": "the message of this op goes from node to node, in a ring",
+    "bucket": "the number of the bucket of gradients that this is of",
+    "after_bucket": "the op runs after the message of this bucket was sent",
 }
 """Attributes that front ends and passes write and no declaration contains, with their
 meaning."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from placer.graph.graph import Graph
 from placer.graph.kinds import OUTPUT
+from placer.passes.buckets import buckets
 from placer.passes.differentiate import differentiate
 from placer.passes.evaluate import evaluate
 from placer.passes.exchange import exchange
@@ -60,6 +61,7 @@ STEP_PASSES = (
     Pass("microbatch", microbatch, _Form.PLACED, _Form.PLACED),
     Pass("layout", lay_out, _Form.PLACED, _Form.LAID_OUT),
     Pass("recompute", recompute, _Form.LAID_OUT, _Form.LAID_OUT),
+    Pass("buckets", buckets, _Form.LAID_OUT, _Form.LAID_OUT),
     Pass("transfer", transfer, _Form.LAID_OUT, _Form.TRANSFERRED),
     Pass("memcpy", memcpy, _Form.TRANSFERRED, _Form.COPIED),
     Pass("segment", segment, _Form.COPIED, _Form.COPIED),

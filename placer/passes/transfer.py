@@ -18,7 +18,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placer.analysis.levels import LevelItem, compute_levels, level_group
+from placer.analysis.levels import (
+    LevelItem,
+    awaited_by,
+    compute_levels,
+    level_group,
+    sent_buckets,
+)
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import PUSHES, is_conversion
 from placer.layouts.conversions import is_local
@@ -100,12 +106,13 @@ def _transfers(graph: Graph, op: Op) -> Sequence[_Transfer]:
 
 def _level_item(item: Op | _Transfer) -> LevelItem:
     if isinstance(item, _Transfer):
-        # A table takes what a node pushes in one message.
-        is_push = item.conversion.kind in PUSHES
-        group = (item.origin, item.target, _exchange_of(item)) if is_push else None
-        return LevelItem((item.operand.name,), (item.result.name,), 1, group)
+        # A table takes what a node pushes in one message, and a bucket is one.
+        is_whole = item.conversion.kind in PUSHES or "bucket" in item.conversion.attrs
+        group = (item.origin, item.target, _exchange_of(item)) if is_whole else None
+        defines = item.result.name, *sent_buckets(item.conversion.attrs)
+        return LevelItem((item.operand.name,), defines, 1, group)
     results = [value.name for value in item.results]
-    return LevelItem(item.operands, results, item.structure.delay, level_group(item))
+    return LevelItem(awaited_by(item), results, item.structure.delay, level_group(item))
 
 
 def _merge_messages(
@@ -139,10 +146,10 @@ def _merge_messages(
 def _exchange_of(item: _Transfer) -> Hashable:
     """Return what transfers have in common that go in one message; None for those that
     any other goes with. Those of ranges, and those without lockstep, are of one group
-    and dtype, so that one table uses the whole message."""
+    and dtype, so that one table uses the whole message; gradients are of one bucket."""
     is_flat = "F" in (item.operand.layout, item.result.layout)
     if not is_flat and not item.conversion.structure.moves:
-        return None
+        return item.conversion.attrs.get("bucket")
     kind = item.result.type
     assert isinstance(kind, TensorType)
     attrs = item.conversion.attrs
@@ -162,6 +169,8 @@ def _messages(number: int, transfers: Sequence[_Transfer]) -> tuple[Op, Op]:
         key: True for key in keys if first.conversion.attrs.get(key)
     }
     source = first.conversion.source
+    if "bucket" in first.conversion.attrs:
+        marks["bucket"] = first.conversion.attrs["bucket"]
     if first.conversion.structure.moves:
         marks["exchange"] = first.conversion.kind
         kept = ("group", "first", "every", "dtype")

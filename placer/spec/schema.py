@@ -225,6 +225,9 @@ class Train(Struct, forbid_unknown_fields=True):
     ] = None
     clip: Annotated[Clip | None, doc("for the gradients of all groups")] = None
     slicing: Slicing | None = None
+    bucket_cap_mb: Annotated[
+        Positive | None, doc("size of the buckets of gradients for servers, in MiB")
+    ] = None
     eval: Eval | None = None
     checkpoint: Annotated[
         CheckpointKeys | None, doc("save checkpoints, from which a run can continue")

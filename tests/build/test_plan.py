@@ -282,10 +282,10 @@ def test_a_run_sends_the_bytes_of_the_plan(placement, tmp_path, monkeypatch):
     sent = []
     send = MemoryChannel.send
 
-    def counting(self, to, key, arrays):
+    def counting(self, to, key, arrays, **options):
         nbytes = sum(array.nbytes for array in arrays)
         sent.append((self.node, key, nbytes))
-        send(self, to, key, arrays)
+        send(self, to, key, arrays, **options)
 
     monkeypatch.setattr(MemoryChannel, "send", counting)
     result = run_in_threads(tmp_path / "build", Options(steps=4))
@@ -320,10 +320,10 @@ def test_values_with_the_same_nodes_are_one_message(tmp_path, monkeypatch):
     sent = []
     send = MemoryChannel.send
 
-    def counting(self, to, key, arrays):
+    def counting(self, to, key, arrays, **options):
         if key.edge > 0:
             sent.append((self.node, to, len(arrays)))
-        send(self, to, key, arrays)
+        send(self, to, key, arrays, **options)
 
     monkeypatch.setattr(MemoryChannel, "send", counting)
     run_in_threads(tmp_path / "build", Options(steps=1))

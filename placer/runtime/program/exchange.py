@@ -50,6 +50,10 @@ class Exchange:
     # passes to `assemble` have no name, so the buffers are also found by address.
     _buffers: dict[str, Array] = field(default_factory=dict)
     _buffers_by_address: dict[int, Array] = field(default_factory=dict)
+    # Where values are received that may arrive before their step, and, by step, the
+    # buffers of joined values among them.
+    _expected: dict[Key, list[Array | None]] = field(default_factory=dict)
+    _ahead: dict[int, dict[str, Array]] = field(default_factory=dict)
     _piece_cache: dict[tuple[int, str, int], tuple[Piece, ...]] = field(
         default_factory=dict
     )
@@ -87,7 +91,7 @@ class Exchange:
             if message and target == self.node:
                 self._own_pieces[key] = message
             elif message:
-                self.channel.send(target, key, message)
+                self.channel.send(target, key, message, follows=edge.follows)
 
     def begin_send(self, key: Key, values: Sequence[Array]) -> list[OpenMessage]:
         """Begin to send whole values that are still being written, to every target of
@@ -98,8 +102,37 @@ class Exchange:
             for target in edge.targets
         ]
 
+    def expect(self, key: Key) -> None:
+        """Let whole values, which one node sends in a later step, arrive before they are
+        received."""
+        if key in self._expected:
+            return
+        edge = self.edges[key.edge]
+        (source,) = edge.sources
+        if key.step not in self._ahead:
+            self._ahead = {key.step: {}}
+        buffers = self._ahead[key.step]
+        spaces = [
+            None if value.whole is None else self._space_in_whole(value, buffers)
+            for value in edge.values
+        ]
+        self._expected[key] = spaces
+        self.channel.expect(source, key, spaces)
+
+    def _receive_expected(
+        self, key: Key, spaces: Sequence[Array | None]
+    ) -> tuple[Array, ...]:
+        for whole in self._ahead.get(key.step, {}).values():
+            self._buffers_by_address[address_of(whole)] = whole
+        (source,) = self.edges[key.edge].sources
+        arrays = self.channel.receive(source, key, out=spaces)
+        if len(arrays) != len(spaces):
+            raise mismatch(key, source)
+        return tuple(arrays)
+
     def discard(self, key: Key) -> None:
         """Receive an edge's values from every source, and forget them."""
+        self._expected.pop(key, None)
         for source in self.edges[key.edge].sources:
             for _ in self.channel.pieces(source, key):
                 pass
@@ -128,6 +161,8 @@ class Exchange:
         edge = self.edges[key.edge]
         if edge.is_flat:
             return self._ranges.receive(edge, key)
+        if (spaces := self._expected.pop(key, None)) is not None:
+            return self._receive_expected(key, spaces)
         needed = [
             self._pieces(edge, edge_value, self.node, count)
             for edge_value in edge.values
@@ -227,18 +262,26 @@ class Exchange:
             self._piece_cache[key] = pieces
         return pieces
 
+    def _space_in_whole(
+        self, edge_value: EdgeValue, buffers: dict[str, Array]
+    ) -> Array:
+        """Return where a block is in the value that the receiver joins, whose buffer is, or
+        becomes, one of `buffers`."""
+        assert edge_value.whole is not None
+        whole = buffers.get(edge_value.whole)
+        if whole is None:
+            whole = self.arena.allocate(edge_value.dtype, (edge_value.numel,))
+            buffers[edge_value.whole] = whole
+            self._buffers_by_address[address_of(whole)] = whole
+        (numel,) = edge_value.shape
+        return whole[edge_value.at : edge_value.at + int(numel)]
+
     def _target(
         self, edge_value: EdgeValue, pieces: Sequence[Piece], count: int
     ) -> Array | None:
         """Return the array to join pieces in; None if one piece is the whole value."""
         if edge_value.whole is not None and len(pieces) == 1:
-            whole = self._buffers.get(edge_value.whole)
-            if whole is None:
-                whole = self.arena.allocate(edge_value.dtype, (edge_value.numel,))
-                self._buffers[edge_value.whole] = whole
-                self._buffers_by_address[address_of(whole)] = whole
-            (numel,) = edge_value.shape
-            return whole[edge_value.at : edge_value.at + int(numel)]
+            return self._space_in_whole(edge_value, self._buffers)
         if len(pieces) == 1 and pieces[0].is_whole:
             return None
         shape = local_shape(edge_value, pieces, count)

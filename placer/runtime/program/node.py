@@ -94,6 +94,8 @@ class Node(Microbatches):
         order: records or replays the order of what happens without lockstep.
         sent_back: the edges of each table whose parameters this node sends as it updates
             them, for the next step, with the indices of their blocks.
+        expected: the edges whose parameters come back for the next step while this node
+            still computes this one.
         last_step: the number of the last step of the run.
         where: what the node does now, for messages: `step 3`.
         is_short: whether all workers have drained before the last step of this server,
@@ -126,6 +128,7 @@ class Node(Microbatches):
     sent_back: Mapping[str, Sequence[tuple[int, Sequence[int]]]] = field(
         default_factory=dict
     )
+    expected: Sequence[int] = ()
     last_step: int = 0
     where: str = ""
     is_short: bool = False
@@ -410,6 +413,11 @@ class Node(Microbatches):
         if self._was_sent.get(edge) == self._step and not self._evaluation:
             return  # as the step before has updated them
         self.exchange.send(self._key(edge), tuple(leaves(values)), self.rows)
+        is_bucket = self.exchange.edges[edge].bucket is not None
+        if is_bucket and self._step != self.last_step:
+            # Servers send parameters of the next step back from now on.
+            for expected in self.expected:
+                self.exchange.expect(Key(expected, self._step + 1))
 
     def receive(self, edge: int, kind: type[Any] | None = None) -> Any:
         """Wait for the values of an edge.

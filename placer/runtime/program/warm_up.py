@@ -90,6 +90,7 @@ def _dry_node(
         updates=(),
         service=None,
         sent_back={},
+        expected=(),
         first_workers=cast(FirstWorkers, _DryFirstWorkers(dry_exchange))
         if node.first_workers is not None
         else None,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 
-from placer.build.plan import NodePlan, Plan
+from placer.build.plan import NodePlan, Plan, edges_ahead
 from placer.checkpoint.manifest import Progress
 from placer.errors import RunError
 from placer.runtime.metrics.history import HistoryWriter
@@ -283,6 +283,7 @@ def _make_node(
         serve=serve,
         order=order,
         sent_back=find_sent_back(plan.step_edges, me),
+        expected=[edge.id for edge in edges_ahead(plan.step_edges, me.name)],
         parts=plan.microbatches,
         turns=me.turns,
     )

@@ -53,14 +53,16 @@ class TracedChannel:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._channel, name)
 
-    def send(self, to: str, key: Key, arrays: Sequence[Array]) -> None:
+    def send(
+        self, to: str, key: Key, arrays: Sequence[Array], *, follows: bool = False
+    ) -> None:
         """Send a message; see `Channel`."""
         if not self._recorder.active:
-            self._channel.send(to, key, arrays)
+            self._channel.send(to, key, arrays, follows=follows)
             return
         message = Message(SENT, to, key, sum(array.nbytes for array in arrays))
         with self._recorder.slice(SEND, f"edge {key.edge} to {to}", message):
-            self._channel.send(to, key, arrays)
+            self._channel.send(to, key, arrays, follows=follows)
 
     def begin_send(self, to: str, key: Key, arrays: Sequence[Array]) -> OpenMessage:
         """Begin to send a message; see `Channel`. Its slice is that of the beginning."""

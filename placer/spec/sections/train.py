@@ -18,6 +18,8 @@ from placer.spec.context import Context
 from placer.spec.decode import decode
 from placer.spec.problems import Problems, inner_span
 from placer.spec.schema import Clip, Optimizer, Outer, Slicing, Train, Update
+from placer.spec.sections.buckets import KEY as BUCKETS
+from placer.spec.sections.buckets import check_buckets
 from placer.spec.sections.data import RowSources
 from placer.spec.sections.evaluations import (
     read_checkpoint,
@@ -69,7 +71,9 @@ def read_train(
         backward = context.places.merge(None, section.get("backward"))
     clip = _clip(good.get("clip"), "train.clip", problems)
     written = decode(good.get("slicing"), Slicing, "train.slicing", problems)
-    slicing = written or asdict(Slicing())
+    of_groups: dict[str, Any] = {"slicing": written or asdict(Slicing())}
+    if good.get(BUCKETS) is not None:
+        of_groups[BUCKETS] = good[BUCKETS]
     every = read_eval(good.get("eval"), problems)
     if good.get("eval") is not None and not rows.has_eval:
         message = "'eval' in train needs rows to evaluate on"
@@ -82,7 +86,10 @@ def read_train(
     )
     groups: Sequence[Group] = ()
     if (entries := good.get("optimizer")) is not None:
-        groups = _groups(entries, slicing, context)
+        groups = _groups(entries, of_groups, context)
+    if BUCKETS in of_groups:
+        parts = good.get("microbatches", 1)
+        check_buckets(section, groups, parts, context.cluster, problems)
     for group in groups:
         rate = group.attrs["learning_rate"]
         if rows.train is not None and not schedules.check(rate):
@@ -197,7 +204,7 @@ def _outer(node: SpecNode, where: str, problems: Problems) -> dict[str, Any] | N
     return {"op": name, "learning_rate": learning_rate, **hyper}
 
 
-def _groups(node: SpecNode, slicing: dict[str, Any], context: Context) -> list[Group]:
+def _groups(node: SpecNode, common: Mapping[str, Any], context: Context) -> list[Group]:
     entries = as_list(node)
     if not entries:
         context.problems.add("'optimizer' is an empty list", node.span)
@@ -205,7 +212,7 @@ def _groups(node: SpecNode, slicing: dict[str, Any], context: Context) -> list[G
     for number, entry in enumerate(entries):
         one = isinstance(node, MappingNode)
         where = "train.optimizer" if one else f"train.optimizer[{number}]"
-        group = read_group(entry, number, where, slicing, context)
+        group = read_group(entry, number, where, common, context)
         if group is None:
             continue
         if group.pattern.text is None and entry is not entries[-1]:
@@ -219,12 +226,12 @@ def read_group(
     entry: SpecNode,
     number: int,
     where: str,
-    slicing: dict[str, Any],
+    common: Mapping[str, Any],
     context: Context,
 ) -> Group | None:
     """Read entry `number` of `optimizer`; report errors and return None.
 
-    `where` is its name in messages; `slicing` are the fields of `train.slicing`.
+    `where` is its name in messages; `common` are the attributes of all groups.
     """
     problems, hint = context.problems, "write {op: sgd, learning_rate: 0.1}"
     expected = f"{where} must be a mapping"
@@ -250,7 +257,7 @@ def read_group(
         "update": _update(good.get("update"), f"{where}.update", problems),
         **hyper,
         **({"clip": clip} if clip else {}),
-        "slicing": slicing,
+        **common,
     }
     if good.get("shard_state"):
         attrs["shard_state"] = True

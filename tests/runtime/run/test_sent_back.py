@@ -62,10 +62,11 @@ def test_other_parameters_are_not(folder, options):
     assert sent_back(compile_spec(folder, **options)) == []
 
 
+@pytest.mark.parametrize("train", ["", "  bucket_cap_mb: 0.0001"])
 @pytest.mark.parametrize("stop_after", [1, 3, STEPS])
-def test_nothing_is_left_when_a_run_stops(folder, monkeypatch, stop_after):
+def test_nothing_is_left_when_a_run_stops(folder, monkeypatch, stop_after, train):
     """What was sent for the step after the last one is received, and forgotten."""
-    build = compile_spec(folder)
+    build = compile_spec(folder, train=train)
     _, expected = run(folder, build, steps=stop_after)
     discarded, discard, run_step = [], Exchange.discard, Training._run_step
 
@@ -99,3 +100,4 @@ def test_nothing_is_left_when_a_run_stops(folder, monkeypatch, stop_after):
     for channel in channels:
         left = {key for (_, key), queue in channel.mailbox._queues.items() if queue}
         assert not {key for key in left if key.edge > 0}
+        assert not channel.mailbox._expected

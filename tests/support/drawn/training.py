@@ -69,6 +69,8 @@ CLIPS = (
     {"value": 0.3},
 )
 
+BUCKETS = (None, 1e-6, 1e-4, 25)
+"""MiB: no buckets, one for each op, one for several, one for all."""
 EXCHANGES: tuple[dict[str, Any], ...] = (
     {},
     {"shard_state": True},
@@ -112,6 +114,9 @@ def training(
     if clip == "group":
         for entry in entries[-draw(st.sampled_from((1, 2))) :]:
             entry["clip"] = draw(st.sampled_from(CLIPS))
+    if cluster.microbatches == 1 and any(_is_on_servers(cluster, e) for e in entries):
+        cap = draw(st.sampled_from(BUCKETS))
+        recipe |= {} if cap is None else {"bucket_cap_mb": cap}
     one = len(entries) == 1 and draw(st.booleans())
     recipe["optimizer"] = entries[0] if one else entries
     return recipe
@@ -129,6 +134,11 @@ def _entry(draw: Any, cluster: DrawnCluster) -> dict[str, Any]:
         elif place.startswith("/node:ps"):
             entry |= draw(st.sampled_from(SYNCHRONOUS))
     return entry
+
+
+def _is_on_servers(cluster: DrawnCluster, entry: dict[str, Any]) -> bool:
+    place = entry.get("place")
+    return bool(cluster.servers) if place is None else place.startswith("/node:ps")
 
 
 def exchanges(cluster: DrawnCluster, place: str) -> list[dict[str, Any]]:

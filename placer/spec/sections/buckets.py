@@ -1,0 +1,52 @@
+"""Checks `train.bucket_cap_mb`, which is for gradients that go to servers in lockstep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from placer.config.update_modes import SYNC
+from placer.place import SERVER, Cluster
+from placer.spec.problems import Problems
+from placer.spec.sections.parameters import Group
+from placer.spec.tree import MappingNode
+
+KEY = "bucket_cap_mb"
+
+
+def check_buckets(
+    section: MappingNode,
+    groups: Iterable[Group],
+    microbatches: int,
+    cluster: Cluster | None,
+    problems: Problems,
+) -> None:
+    """Report the key of a section `train` that has it, where it has no effect: without a
+    group that servers update in lockstep, and with several microbatches."""
+    span = section.keys[KEY].span
+    if microbatches > 1:
+        problems.add(
+            f"'{KEY}' is for steps of one microbatch: of {microbatches}, all gradients"
+            " are complete after the last",
+            span,
+            f"leave {KEY} or microbatches out",
+        )
+    if cluster is None:
+        return
+    has_servers = any(kind.name == SERVER for kind in cluster.kinds)
+    problem = None
+    for group in groups:
+        kind = None if group.place is None else group.place.node
+        if not (has_servers if kind is None else kind == SERVER):
+            problem = problem or ("is not on servers", "place it on servers")
+        elif group.attrs["update"] not in (SYNC, None):  # None: an error was reported
+            problem = problem or ("has another 'update'", "use 'update: sync'")
+        else:
+            return
+    if problem is not None:
+        why, remedy = problem
+        problems.add(
+            f"'{KEY}' is for gradients that go to servers with 'update: sync': the"
+            f" optimizer {why}",
+            span,
+            f"{remedy}, or leave {KEY} out",
+        )

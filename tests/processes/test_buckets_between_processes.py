@@ -1,0 +1,57 @@
+"""Gradients in buckets over a network: the bits are those of threads."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from support.marks import slow_but
+from support.real_runs import launch
+
+import placer
+from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
+
+SPEC = """\
+name: buckets
+nodes: {worker: {count: 2}, ps: {count: 2}}
+inputs: {x: "float32[batch, 64]", y: "int32[batch]"}
+data: {train: {source: "npz:rows.npz", batch: 12}}
+graph:
+  - place: /node:worker/cpu
+    ops:
+      - {name: h1, op: fc, in: x, size: 1500, activation: tanh}
+      - {name: h2, op: fc, in: h1, size: 700, activation: tanh}
+      - {name: z, op: fc, in: h2, size: 5}
+      - {name: loss, op: softmax_cross_entropy, in: [z, y]}
+train:
+  minimize: loss
+  epochs: 4
+  bucket_cap_mb: 0.5
+  optimizer: {op: adam, learning_rate: 0.001, place: /node:ps/cpu}
+"""
+"""The weights of h2, 4 MB, are several pieces of a message."""
+STEPS = 12
+NETWORK = ["--transport", "tcp", "--insecure-network"]
+TRANSPORTS = {"shared memory": ["--transport", "shared"], "network": NETWORK}
+
+
+@pytest.mark.parametrize("name", slow_but(["network"], list(TRANSPORTS)))
+def test_processes_have_the_bits_of_threads(name: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(36, 64)), random.integers(0, 5, 36)
+    np.savez(tmp_path / "rows.npz", x=x.astype(np.float32), y=y.astype(np.int32))
+    spec, build = tmp_path / "spec.yaml", tmp_path / "build"
+    spec.write_text(SPEC)
+    plan = placer.compile(spec, build)
+    assert {edge.bucket for edge in plan.step_edges if edge.sent_back} == {None}
+    assert {edge.bucket for edge in plan.step_edges} == {None, 0, 1, 2}
+    run_in_threads(build, Options(steps=STEPS, save_params=tmp_path / "threads"))
+    saved = tmp_path / "processes"
+    done = launch(
+        build, f"--steps={STEPS}", f"--save-params={saved}", *TRANSPORTS[name]
+    )
+    assert done.status == 0, done.err
+    expected, actual = load_file(tmp_path / "threads"), load_file(saved)
+    for parameter, value in expected.items():
+        np.testing.assert_array_equal(actual[parameter], value, err_msg=parameter)
