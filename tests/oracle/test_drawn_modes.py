@@ -100,6 +100,7 @@ def clip_of(entry):
 def all_free(spec):
     """Return a spec with all groups that are in lockstep without it."""
     spec = copy.deepcopy(spec)
+    spec["train"].pop("bucket_cap_mb", None)
     entries = spec["train"]["optimizer"]
     for entry in [entries] if isinstance(entries, dict) else entries:
         if entry.get("update", "sync") == "sync":

@@ -183,5 +183,7 @@ def _draw_modes(
     several = len(entries) > 1 or "heter" in nodes
     if several and beside and "global_norm" in train.get("clip", {}):
         train["clip"] = draw(st.sampled_from([c for c in CLIPS if "norm" in c]))
+    if not any(entry.get("update") == "sync" for entry in entries):
+        train.pop("bucket_cap_mb", None)  # it is for these
     if any(entry["op"] in ("lamb", "lars") for entry in entries):
         train["slicing"]["dispatch"] = "balanced"
