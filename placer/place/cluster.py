@@ -74,7 +74,7 @@ class Cluster(Struct, frozen=True):
     @property
     def workers(self) -> int:
         """The number of nodes of kind `worker`, for which `heter` nodes compute."""
-        return len(self.worker_nodes)
+        return next((kind.size for kind in self.kinds if kind.name == WORKER), 0)
 
     @property
     def worker_nodes(self) -> tuple[NodeId, ...]:
@@ -127,8 +127,10 @@ class Cluster(Struct, frozen=True):
             self.kinds, Place(place.node, place.node_ids, threads=place.threads), None
         )
         kind = self.kind(place.node)
-        ids = set(_all_ids(place.node_ids, kind.count))
-        threads = set(_all_ids(place.threads, kind.most_threads))
+        all_ids = _all_ids(place.node_ids, kind.count)
+        if kind.threads is None:
+            return tuple(NodeId.of(place.node, number) for number in all_ids)
+        ids, threads = set(all_ids), set(_all_ids(place.threads, kind.most_threads))
         return tuple(
             node
             for node in kind.nodes()
@@ -150,8 +152,11 @@ class Cluster(Struct, frozen=True):
         )
         return self.canonical(place)
 
+    @_cached
     def first_threads(self, place: Place) -> Place:
         """Return the place with the first thread of each of its processes only."""
+        if place.node is None or self.kind(place.node).threads is None:
+            return place
         firsts: dict[str, NodeId] = {}
         for node in self.nodes(place):
             firsts.setdefault(node.process, node)

@@ -67,7 +67,7 @@ class NodeKind(Struct, frozen=True):
             raise PlaceError(
                 f"node '{self.name}' must declare at least one device kind, each once"
             )
-        total = (self.threads or self.count) * sum(count for _, count in self.devices)
+        total = self.size * sum(count for _, count in self.devices)
         if total > MAX_DEVICES:
             raise PlaceError(
                 f"nodes '{self.name}' have {total} devices, more than {MAX_DEVICES}"
@@ -79,9 +79,14 @@ class NodeKind(Struct, frozen=True):
         return {CPU: 1, **dict(self.devices)}
 
     @property
+    def size(self) -> int:
+        """The number of nodes: of processes, or of all their threads."""
+        return self.threads or self.count
+
+    @property
     def most_threads(self) -> int:
         """The number of threads of the first process, which has the most."""
-        return -(-(self.threads or self.count) // self.count)
+        return -(-self.size // self.count)
 
     def nodes(self) -> tuple[NodeId, ...]:
         """Return all nodes in order.
