@@ -39,6 +39,7 @@ class Build:
 BUILDS = {
     "w1_sync": Build("w1", "clicks.yaml", 2, 1),
     "w1_async": Build("w1", "clicks.yaml", 2, 1, {UPDATE: "async"}),
+    "w1_geo": Build("w1", "clicks.yaml", 2, 1, {UPDATE: {"geo": {"every": 100}}}),
     "w3_servers": Build("w3", "dense.yaml", 2, 2, {"data.train.batch": 128}),
     "w3_all_reduce": Build("w3", "all_reduce.yaml", 2, 0),
     "wire": Build("w3", "dense.yaml", 1, 1),

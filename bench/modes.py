@@ -104,6 +104,13 @@ def w1_async(bench: Bench) -> Measured:
     }
 
 
+def w1_geo(bench: Bench) -> Measured:
+    return {
+        "placer": bench.placer("w1_geo", 300, 10),
+        "two JAX processes": alone("w1", 150, workers=2),
+    }
+
+
 def w3_servers(bench: Bench) -> Measured:
     return {
         "placer": bench.placer("w3_servers", 20, 3),
@@ -192,6 +199,12 @@ CASES = {
         "samples/s",
         w1_async,
         (Ratio("of the best peer", over_best, at_least=1.3),),
+    ),
+    "w1_geo": Case(
+        "W1, 1 server and 2 workers on a core each, GEO with k = 100",
+        "samples/s",
+        w1_geo,
+        (Ratio("of two processes side by side", over_best, at_least=0.95),),
     ),
     "w3_servers": Case(
         "W3, 2 servers and 2 workers, synchronous",
