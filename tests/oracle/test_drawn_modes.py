@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import jax
+import msgspec
 import numpy as np
 import pytest
 import yaml
@@ -31,7 +32,7 @@ from support.run_ways import write_spec
 
 from placer.build.plan import read_plan
 from placer.compiler import compile
-from placer.config.update_modes import Geo, read_mode
+from placer.config.update_modes import MODES, Geo, read_mode
 from placer.errors import GraphError
 from placer.runtime.run.options import Options
 from placer.runtime.run.threads import run_in_threads
@@ -99,6 +100,7 @@ def clip_of(entry):
 def all_free(spec):
     """Return a spec with all groups that are in lockstep without it."""
     spec = copy.deepcopy(spec)
+    spec["train"].pop("bucket_cap_mb", None)
     entries = spec["train"]["optimizer"]
     for entry in [entries] if isinstance(entries, dict) else entries:
         if entry.get("update", "sync") == "sync":
@@ -182,6 +184,23 @@ def test_a_drawn_run_is_what_a_simulation_of_its_order_gives(family, data):
     drawn = data.draw(models_without_lockstep((family,)))
     with tempfile.TemporaryDirectory() as name:
         check_order(drawn, Path(name))
+
+
+def test_drawn_models_use_every_setting_of_every_mode():
+    """And all kinds of places."""
+    options = {name for name in MODES if name != "sync"} | {"sum"}
+    for mode in MODES.values():
+        options |= {field.name for field in msgspec.structs.fields(mode)}
+    places = {"/node:ps/cpu", "/node:ps/gpu:0", "/node:worker", "/node:heter"}
+    written = set()
+
+    @given(models_without_lockstep(FAMILIES))
+    @settings(SETTINGS, max_examples=60, derandomize=True)
+    def draw(drawn):
+        written.update(re.findall(r"[/\w:]+", str(drawn.spec)))
+
+    draw()
+    assert written >= options | places
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""R1: placement never changes the mathematics, for random models and placements."""
+"""R1 and R2, for random models and placements: placement never changes the mathematics,
+and the same spec gives the same bits."""
 
 import re
 import tempfile
@@ -34,6 +35,8 @@ SETTINGS = settings(
 )
 
 
+WAYS = {"placed": False, "again": False, "alone": True}
+"""The runs of a model, and whether each is of one process."""
 pytestmark = pytest.mark.usefixtures("in_float64")
 
 
@@ -51,7 +54,7 @@ def check_placement(drawn: DrawnModel) -> None:
         try:
             traces = {
                 how: run_build(file, folder / how, initial, single_process=one)
-                for how, one in {"placed": False, "alone": True}.items()
+                for how, one in WAYS.items()
             }
         except GraphError as error:
             idle = re.search("trains nothing.* depend on '(.*?)'", error.message)
@@ -59,7 +62,16 @@ def check_placement(drawn: DrawnModel) -> None:
                 raise
             assert idle.group(1) not in plain.gradients[-1]
             return
+        again = traces.pop("again")
         check_all_same({"plain": plain, **traces})
+        np.testing.assert_equal(vars(again), vars(traces["placed"]))
+        assert contents(folder / "again") == contents(folder / "placed")
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Return the files of a build."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder): path.read_bytes() for path in files}
 
 
 @given(models())

@@ -123,8 +123,9 @@ def models_without_lockstep(draw: Any, families: tuple[str, ...]) -> DrawnModel:
     """Draw a model of one of the families, with several workers. Its ops are on all of
     them, and some parameters, or all, are updated without lockstep, or with backup workers.
 
-    With heter nodes, some of the ops are on these. Batches are full. The batch
-    normalization of a worker is over its own rows; there are no microbatches then.
+    With heter nodes, some of the ops are on these. Batches are full, and most epochs have
+    several steps, at whose end all drain. The batch normalization of a worker is over its
+    own rows; there are no microbatches then.
     """
     family = draw(st.sampled_from(families))
     first = draw(_MODES[family])
@@ -153,7 +154,10 @@ def models_without_lockstep(draw: Any, families: tuple[str, ...]) -> DrawnModel:
         spec["train"].pop("microbatches", None)
         spec["train"].pop("schedule", None)
     _draw_modes(draw, spec, first, _BESIDE[family])
-    return DrawnModel(spec, drawn.shapes, drawn.train_rows, drawn.eval_rows, drawn.seed)
+    batch = spec["data"]["train"]["batch"]
+    steps = draw(st.sampled_from((5, 3, 2)))
+    rows = steps * batch + drawn.train_rows % batch
+    return DrawnModel(spec, drawn.shapes, rows, drawn.eval_rows, drawn.seed)
 
 
 def _backup_of(settings: Settings) -> int:
@@ -179,5 +183,7 @@ def _draw_modes(
     several = len(entries) > 1 or "heter" in nodes
     if several and beside and "global_norm" in train.get("clip", {}):
         train["clip"] = draw(st.sampled_from([c for c in CLIPS if "norm" in c]))
+    if not any(entry.get("update") == "sync" for entry in entries):
+        train.pop("bucket_cap_mb", None)  # it is for these
     if any(entry["op"] in ("lamb", "lars") for entry in entries):
         train["slicing"]["dispatch"] = "balanced"
