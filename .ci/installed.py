@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,11 +36,15 @@ def main() -> None:
     names = sorted(file.name for file in specs.glob("*.yaml"))
     names += ["digits.py:build", "flax_block.py:build", "flax_block_gpus.py:build"]
     assert names[3:], f"{specs} has no specs"
-    for name in names:
-        if extra := EXTRAS.get(name):
-            check_says_what_to_install(specs / name, extra)
-        else:
-            train(specs / name)
+    with ThreadPoolExecutor(max_workers=2) as pool:  # to start is most of a short run
+        checks = [
+            pool.submit(check_says_what_to_install, specs / name, extra)
+            if (extra := EXTRAS.get(name))
+            else pool.submit(train, specs / name)
+            for name in names
+        ]
+        for check in checks:
+            check.result()
     run_tutorial("tutorial.md")
     extras = sorted(set(EXTRAS.values()))
     (archive,) = Path(sys.argv[1]).glob("placer-*.whl")

@@ -14,23 +14,29 @@ HETER = "heter"
 
 
 class NodeId(str):
-    """The id of a node: its kind and its number.
+    """The id of a node: its kind, its number, and its thread.
 
     It is the text `worker:0`, as in plans, messages and errors, so it can be a key
-    beside ids that were read from a file.
+    beside ids that were read from a file. Where several nodes are threads of one process,
+    it also has the number of the thread: `worker:0.1`. The process is `worker:0`.
 
     Example:
         >>> node = NodeId.of("worker", 3)
         >>> node, node.kind, node.number
         ('worker:3', 'worker', 3)
+        >>> node = NodeId.of("worker", 3, 1)
+        >>> node, node.number, node.thread, node.process
+        ('worker:3.1', 3, 1, 'worker:3')
     """
 
     __slots__ = ()
 
     @classmethod
-    def of(cls, kind: str, number: int) -> NodeId:
-        """Return the id of a node of a kind."""
-        return cls(f"{kind}:{number}")
+    def of(cls, kind: str, number: int, thread: int | None = None) -> NodeId:
+        """Return the id of a node of a kind, or of one of its threads."""
+        return cls(
+            f"{kind}:{number}" if thread is None else f"{kind}:{number}.{thread}"
+        )
 
     @property
     def kind(self) -> str:
@@ -39,5 +45,27 @@ class NodeId(str):
 
     @property
     def number(self) -> int:
-        """The number of the node among those of its kind."""
-        return int(self.partition(":")[2])
+        """The number of the node's process among those of its kind."""
+        return int(self.partition(":")[2].partition(".")[0])
+
+    @property
+    def thread(self) -> int | None:
+        """The number of the node's thread; None if it has its process for itself."""
+        thread = self.partition(".")[2]
+        return int(thread) if thread else None
+
+    @property
+    def process(self) -> str:
+        """The name of the process that runs the node: `worker:0` for `worker:0.1`."""
+        return str(self).partition(".")[0]
+
+    @property
+    def folder(self) -> str:
+        """The node's folder in a build: `worker-0` or `worker-0.1`."""
+        return self.replace(":", "-")
+
+    @classmethod
+    def of_folder(cls, name: str) -> NodeId:
+        """Return the id of the node with this folder."""
+        kind, _, number = name.rpartition("-")
+        return cls(f"{kind}:{number}")

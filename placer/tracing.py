@@ -76,7 +76,7 @@ def _batch_sizes(model: Model) -> Sequence[int]:
     wholes = [graph.batch // graph.microbatches, graph.batch]
     if model.eval is not None:
         wholes.append(model.eval.batch)
-    counts = {1, *(kind.count for kind in graph.cluster.kinds)}
+    counts = {1, *(kind.size for kind in graph.cluster.kinds)}
     pairs = product(wholes, counts)
     return sorted({size for w, n in pairs for size in (w // n, -(-w // n))})
 

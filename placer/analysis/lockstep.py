@@ -57,25 +57,25 @@ def _check_pushing_nodes(graph: Graph, pushes: Sequence[Op]) -> None:
 
 def _check_heter_nodes(graph: Graph, needed: Sequence[Op]) -> None:
     """Raise GraphError unless each heter node computes for one worker."""
-    workers = graph.cluster.workers
-    worker_of: dict[str, int] = {}
+    workers = graph.cluster.worker_nodes
+    worker_of: dict[str, NodeId] = {}
     for op in needed:
         if op.structure.directive or op.known_place.node != HETER:
             continue
         nodes = graph.nodes(op)
-        if len(nodes) != workers:
+        if len(nodes) != len(workers):
             raise GraphError(
-                f"{op.place} has {len(nodes)} nodes for {workers} workers: without"
-                " lockstep each worker needs a heter node of its own",
+                f"without lockstep each of the {len(workers)} workers needs a heter node,"
+                f" or a thread of one: {op.place} has {len(nodes)}",
                 span=op.source,
-                hint=f"heter: {{count: {workers}}}, or use 'update: sync' for all"
-                " optimizers",
+                hint=f"place: /node:{HETER}, of which there are up to {len(workers)}, or"
+                " use 'update: sync' for all optimizers",
             )
-        for worker, node in enumerate(nodes):
+        for worker, node in zip(workers, nodes, strict=True):
             if worker_of.setdefault(node, worker) != worker:
                 raise GraphError(
-                    f"{node} computes for worker:{worker_of[node]}, and at {op.place} for"
-                    f" worker:{worker}: they must go in lockstep",
+                    f"{node} computes for {worker_of[node]}, and at {op.place} for"
+                    f" {worker}: they must go in lockstep",
                     span=op.source,
                     hint="use the same heter nodes in the same order, or 'update: sync'"
                     " for all optimizers",
@@ -124,4 +124,4 @@ def _joins_workers(graph: Graph, op: Op) -> bool:
     targets = graph.nodes(op)
     if layouts == ("R", "P") and len(targets) > 1:
         return True  # it counts on one worker only, and not in what others push
-    return joins_workers(layouts, sources, targets, graph.cluster.workers)
+    return joins_workers(layouts, sources, targets, graph.cluster.worker_nodes)

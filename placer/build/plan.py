@@ -250,7 +250,7 @@ class Table(PlanStruct, frozen=True, kw_only=True):
 
 
 class NodePlan(PlanStruct, frozen=True, kw_only=True):
-    """One node: a process of the run.
+    """One node: a process of the run, or one of its threads.
 
     `program` is the path of the file that it runs, which other nodes may share. `turns`
     is the order in which it runs the tasks of its program for the microbatches of a
@@ -361,6 +361,26 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         raise BuildError(f"this build has no node '{name}'", hint=f"one of: {valid}")
 
     @property
+    def processes(self) -> dict[str, tuple[NodePlan, ...]]:
+        """The nodes of each process by its name, in order; the first is that of the
+        control node."""
+        found: dict[str, tuple[NodePlan, ...]] = {}
+        for node in self.nodes:
+            name = NodeId(node.name).process
+            found[name] = (*found.get(name, ()), node)
+        return found
+
+    def process(self, name: str) -> tuple[NodePlan, ...]:
+        """Return the nodes of a process. Raises BuildError if there is none."""
+        try:
+            return self.processes[name]
+        except KeyError:
+            valid = ", ".join(self.processes)
+            raise BuildError(
+                f"this build has no node '{name}'", hint=f"one of: {valid}"
+            ) from None
+
+    @property
     def control(self) -> str:
         """The name of the control node: the first."""
         return self.nodes[0].name
@@ -393,12 +413,12 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
             return row_shard(nodes, index, self.workers)
         return RowShard((0,), 1)
 
-    def worker_of(self, node: str) -> int | None:
-        """Return the number of the worker whose steps a node does, without lockstep or
-        with backup workers: a worker's own, or that of its companion. None for any other
-        node."""
+    def worker_of(self, node: str) -> str | None:
+        """Return the worker whose steps a node does, without lockstep or with backup
+        workers: itself, or its companion. None for any other node."""
+        workers = [each.name for each in self.nodes if NodeId(each.name).kind == WORKER]
         for nodes, index in self._computing(node):
-            return worker_of(nodes, index, self.workers)
+            return worker_of(nodes, index, workers)
         return None
 
     def companions(self, node: str) -> tuple[str, ...]:
@@ -433,7 +453,17 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         return sum(NodeId(node.name).kind == WORKER for node in self.nodes)
 
 
-def neighbours(plan: Plan, name: str) -> frozenset[str]:
+def neighbours(plan: Plan, process: str) -> frozenset[str]:
+    """Return the processes that a process exchanges messages with."""
+    found = {
+        NodeId(neighbour).process
+        for node in plan.processes[process]
+        for neighbour in _neighbours_of_node(plan, node.name)
+    }
+    return frozenset(found - {process})
+
+
+def _neighbours_of_node(plan: Plan, name: str) -> frozenset[str]:
     """Return the nodes that a node exchanges messages with: those of its edges, and the
     control node, which is the neighbour of all."""
     if name == plan.control:

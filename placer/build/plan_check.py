@@ -41,6 +41,7 @@ MAX_DEPTH = 32
 
 _MODEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _NUMBERED = re.compile(r"[a-z][a-z0-9_]*:(0|[1-9][0-9]{0,4})")
+_NODE = re.compile(_NUMBERED.pattern + r"(?:\.(?:0|[1-9][0-9]{0,5}))?")
 _TABLE = re.compile(r"[a-z][a-z0-9_]*(:[0-9,*-]+)?")
 _TURN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.(0|[1-9][0-9]*))?")
 _DEVICE_KIND = re.compile(r"[a-z][a-z0-9_]*")
@@ -77,6 +78,9 @@ def _check_all(plan: Plan) -> Problems:
     if not plan.nodes:
         yield "it has no nodes"
     yield from _check_unique("node", (node.name for node in plan.nodes))
+    for name, threads in plan.processes.items():
+        if len(threads) > 1 and any(node.name == name for node in threads):
+            yield f"node '{name}' has threads that are nodes too"
     parameters = {parameter.name: parameter for parameter in plan.parameters}
     yield from _check_unique("parameter", (each.name for each in plan.parameters))
     for parameter in plan.parameters:
@@ -186,7 +190,7 @@ def _check_depth(value: Any) -> str | None:
 def _check_node(
     plan: Plan, node: NodePlan, parameters: Mapping[str, Parameter]
 ) -> Problems:
-    yield from _check_names(_NUMBERED, [node.name], "a node")
+    yield from _check_names(_NODE, [node.name], "a node")
     yield from _check_names(_DEVICE_KIND, node.devices, "a device kind")
     for kind, count in node.devices.items():
         if count < 1:

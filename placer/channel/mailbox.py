@@ -108,25 +108,32 @@ class Mailbox:
         self._passed: dict[str, int] = {}  # the last probe of each node that was here
         # The peers of each wait, and whether they have to do something for it to end.
         self._waits: dict[object, tuple[tuple[str, ...], Callable[[], bool]]] = {}
-        self._listeners: dict[int, Callable[[str], None]] = {}
+        self._listeners: dict[tuple[int, int], Callable[[str, Key], None]] = {}
         # Where to put messages that may arrive before the program asks for them, by
         # address, until it does.
         self._expected: dict[tuple[str, Key], Sequence[Array | None]] = {}
 
     # Called by the program, through the channel.
 
-    def listen(self, edge: int, call: Callable[[str], None]) -> None:
-        """Call `call(source)` for each message of an edge; see `protocol`."""
+    def listen(
+        self, edge: int, call: Callable[[str, Key], None], thread: int = 0
+    ) -> None:
+        """Call `call(source, key)` for each message of an edge to a thread of this
+        process; see `protocol`."""
         with self._lock:
-            self._listeners[edge] = call
+            self._listeners[edge, thread] = call
             stored = [
-                source
+                (source, key)
                 for (source, key), messages in self._queues.items()
                 for _ in messages
-                if key.edge == edge
+                if (key.edge, key.lane.target) == (edge, thread)
             ]
-        for source in stored:
-            call(source)
+        for source, key in stored:
+            call(source, key)
+
+    def accept_own(self) -> None:
+        """Accept messages of this node to itself: of one thread of it to another."""
+        self.credits[self.node] = Credit(0)
 
     def reserve(
         self,
@@ -178,20 +185,20 @@ class Mailbox:
 
     def receive(
         self,
-        sources: Sequence[str],
-        key: Key,
+        addresses: Sequence[tuple[str, Key]],
         out: Sequence[Array | None] | None = None,
-    ) -> tuple[str, list[Array]]:
-        """Wait for a message of any of the sources, acknowledge it, and return its
-        source and arrays."""
-        message = self._claim_message([(source, key) for source in sources])
-        source = message.source
+    ) -> tuple[str, Key, list[Array]]:
+        """Wait for a message of any of the addresses, acknowledge it, and return its own
+        address and its arrays."""
+        message = self._claim_message(addresses)
+        source, key = message.source, message.key
         try:
-            return source, message.collect(
+            arrays = message.collect(
                 out,
                 lambda: f"{key} from {source} to {self.node}",
                 partial(self._wait_for_rest, source, key),
             )
+            return source, key, arrays
         finally:
             self._acknowledge(message)
 
@@ -279,12 +286,13 @@ class Mailbox:
             self._queues.setdefault(address, deque()).append(message)
             self._unacknowledged[message.source].append(message)
             self._wake()
-            listener = self._listeners.get(message.key.edge)
+            key = message.key
+            listener = self._listeners.get((key.edge, key.lane.target))
             out = self._expected.get(address)
         if out is not None:
             message.place(out)
         if listener is not None:
-            listener(message.source)
+            listener(message.source, key)
 
     def update_credit(self, peer: str, total: int) -> None:
         """Record that `peer` has acknowledged `total` bytes of what was sent to it."""
@@ -301,6 +309,7 @@ class Mailbox:
                     peer
                     for peers, is_stuck in self._waits.values()
                     for peer in (peers if is_stuck() else ())
+                    if peer != self.node
                 }
             )
             probed = self._probed.get(probe.number) if initiator == self.node else None
@@ -397,7 +406,7 @@ class Mailbox:
             raise RunError(f"{self.node}: the channel is closed")
 
     def _check_peer(self, peer: str) -> None:
-        if peer not in self.peers:
+        if peer not in self.credits:
             raise RunError(
                 f"{self.node} has no peer '{peer}'", hint=did_you_mean(peer, self.peers)
             )

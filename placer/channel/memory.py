@@ -16,6 +16,7 @@ from placer.channel.frames import Demand, Probe
 from placer.channel.message import Message
 from placer.channel.protocol import Channel
 from placer.channel.types import Array, Key
+from placer.node_kinds import NodeId
 
 
 def memory_channels(nodes: Iterable[str], **limits: Any) -> dict[str, MemoryChannel]:
@@ -31,6 +32,16 @@ def memory_channels(nodes: Iterable[str], **limits: Any) -> dict[str, MemoryChan
     for channel in channels.values():
         channel.connect({peer: channels[peer] for peer in channel.mailbox.peers})
     return channels
+
+
+def read_only_views(arrays: Iterable[Array]) -> list[Array]:
+    """Return views through which the arrays cannot be written."""
+    views = []
+    for array in arrays:
+        view = array.view()
+        view.flags.writeable = False
+        views.append(view)
+    return views
 
 
 class MemoryChannel(Channel):
@@ -77,14 +88,12 @@ class MemoryChannel(Channel):
 
     def _transmit(self, to: str, key: Key, arrays: list[Array], follows: bool) -> None:
         """Pass read-only views of `arrays` to node `to`."""
-        views = []
-        for array in arrays:
-            view = array.view()
-            view.flags.writeable = False
-            views.append(view)
         nbytes = sum(array.nbytes for array in arrays)
-        self.mailbox.reserve(to, key, nbytes, nbytes, follows=follows)
-        message = Message(self.node, key, nbytes, nbytes, views)
+        is_process = NodeId(to).process == NodeId(self.node).process
+        self.mailbox.reserve(
+            to, key, 0 if is_process else nbytes, nbytes, follows=follows
+        )
+        message = Message(self.node, key, nbytes, nbytes, read_only_views(arrays))
         self.others[to].mailbox.deliver(message)
 
     def _on_credit(self, source: str, total: int) -> None:

@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from placer.channel import payload
 from placer.channel.cause import Aborted, Cause
-from placer.channel.mailbox import Mailbox
+from placer.channel.mailbox import Mailbox, Wait
 from placer.channel.open_message import OpenMessage
 from placer.channel.peers import PeerEvent
 from placer.channel.types import Array, Key, Limits, Piece
@@ -172,7 +172,7 @@ class Channel(ABC):
             Aborted: the run has failed.
         """
         self._check_open()
-        return self.mailbox.receive((source,), key, out)[1]
+        return self.mailbox.receive([(source, key)], out)[2]
 
     def expect(self, source: str, key: Key, out: Sequence[Array | None]) -> None:
         """Let a message arrive as it is sent, before the program receives it.
@@ -209,7 +209,25 @@ class Channel(ABC):
         self._check_open()
         if not sources:
             raise RunError(f"{self.node} cannot receive {key} from no node")
-        return self.mailbox.receive(sources, key)
+        source, _, arrays = self.receive_first([(source, key) for source in sources])
+        return source, arrays
+
+    def receive_first(
+        self, addresses: Sequence[tuple[str, Key]]
+    ) -> tuple[str, Key, list[Array]]:
+        """Wait for whichever message comes first.
+
+        Args:
+            addresses: the source and the key of each message, at least one.
+
+        Returns:
+            The source and the key of the message, and its arrays.
+
+        Raises:
+            RunError, Aborted: as `receive_any`.
+        """
+        self._check_open()
+        return self.mailbox.receive(addresses)
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
         """Receive a message piece by piece, in order, as its data arrives.
@@ -262,7 +280,12 @@ class Channel(ABC):
         it from the transport, so it must not wait for anything. An edge has one listener;
         a second one replaces the first.
         """
-        self.mailbox.listen(edge, call)
+        self.mailbox.listen(edge, lambda source, key: call(source))
+
+    def wrap_wait(self, wrap: Callable[[Wait], Wait]) -> None:
+        """Let every wait of this node go through `wrap(wait)`, called before the first
+        one; see `Mailbox.wrap_wait`."""
+        self.mailbox.wrap_wait(wrap)
 
     def share(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Return `nbytes` bytes of zeroed, 64-byte aligned memory to send from.

@@ -26,6 +26,7 @@ from placer.channel.frames import Abort, Hello, Identity, InvalidFrame, Refused
 from placer.channel.joining import Joining
 from placer.channel.keys import RunKey
 from placer.channel.link import MAX_EAGER, Link
+from placer.channel.message import Message
 from placer.channel.open_message import OpenMessage
 from placer.channel.outgoing import Outgoing
 from placer.channel.peers import OwnStatus, PeerEvent, Peers, PeerState, Status
@@ -105,7 +106,8 @@ class Session(Channel):
     that reads; `_epoll` those that the session's thread looks at: new connections, the
     end of established ones, and, while a sender is blocked and no thread of the program
     reads, `_frames`. The eventfd `_eventfd` is readable from a failure or the end of the
-    run on, and so ends every wait for a frame; `_ended` wakes the session's thread only.
+    run on, and so ends every wait for a frame; `_ended` wakes the session's thread only,
+    and `_passed_on` a thread that reads.
 
     Args:
         node: the name of this node.
@@ -191,6 +193,7 @@ class Session(Channel):
         self._epoll, self._frames = select.epoll(), select.epoll()
         self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._ended = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._passed_on = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._eventfd_lock = threading.Lock()  # another thread may close them
         try:
             identities = None
@@ -215,6 +218,7 @@ class Session(Channel):
             self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
         self._epoll.register(self._frames, 0)
         self._frames.register(self._eventfd, select.EPOLLIN)
+        self._frames.register(self._passed_on, select.EPOLLIN | select.EPOLLET)
         self.mailbox.reader = self
         self.mailbox.status_of = self.status_of
         self.mailbox.tell = lambda peer, frame: self.links[peer].tell(frame)
@@ -344,8 +348,19 @@ class Session(Channel):
         assert link is not None
         link.send(key, contents, arrays)
 
+    def pass_on(self, message: Message) -> None:
+        """Deliver a message of one thread of this process to another one."""
+        self._check_open()
+        if self.aborted is not None:
+            raise Aborted(self.aborted)
+        self.mailbox.deliver(message)
+        if self.mailbox.is_read:  # by a thread that may wait for this message
+            self._signal(self._passed_on)
+
     def _on_credit(self, source: str, total: int) -> None:
         """Acknowledge what the program received, now or with the next heartbeat."""
+        if source == self.node:
+            return
         link = self.links[source]
         threshold = self._window // 4
         if not link.socket.is_unix:  # the source keeps what is not acknowledged
@@ -696,3 +711,4 @@ class Session(Channel):
             self._frames.close()
             os.close(self._eventfd)
             os.close(self._ended)
+            os.close(self._passed_on)

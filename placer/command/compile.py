@@ -52,7 +52,7 @@ def check_pass_names(
     callback=check_pass_names,
     help="Print the graph after this pass: differentiate, place, partial_sums, "
     "local_updates, slice, exchange, train, evaluate, predict, microbatch, layout, "
-    "recompute, transfer, memcpy, segment or "
+    "recompute, buckets, transfer, memcpy, segment or "
     "send_and_recv. Can be repeated.",
 )
 def compile_command(

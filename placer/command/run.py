@@ -87,15 +87,16 @@ def run_command(
     if report_fd is not None:
         end_with_parent()
     plan = read_plan(build)
-    if data is not None and not data.is_dir() and plan.node(node).reads_rows:
+    reads_rows = any(each.reads_rows for each in plan.process(node))
+    if data is not None and not data.is_dir() and reads_rows:
         raise PlacerError(
             f"{node} reads rows, and there is no folder '{data}' for --data"
         )
     chosen = Options(**options)
     addresses = dict(endpoints or {})
     if hosts is not None:
-        names = [each.name for each in plan.nodes]
-        addresses = {**read_hosts(hosts, names, chosen.base_port), **addresses}
+        listed = read_hosts(hosts, [*plan.processes], chosen.base_port)
+        addresses = {**listed, **addresses}
     check_output_files(build, chosen)
     with signals_piped(launched=report_fd is not None) as pipe:
         signals = NodeSignals(pipe, interruption_of(plan, build, chosen))

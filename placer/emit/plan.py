@@ -41,6 +41,7 @@ from placer.layouts.companions import goes_between_companions
 from placer.layouts.conversions import Conversion
 from placer.layouts.partition import RowShard, row_shard, row_shards
 from placer.layouts.ranges import count_sent
+from placer.node_kinds import NodeId
 from placer.place import Place
 from placer.types import ITEM_BYTES, TensorType
 
@@ -246,7 +247,7 @@ def _outputs(graph: Graph) -> tuple[Output, ...]:
 
 def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
     graph = lowered.graph
-    workers = graph.cluster.workers
+    workers = graph.cluster.worker_nodes
     pushes = any(op.attrs.get("exchange") in PUSHES for op in graph.sends.values())
     edges = []
     for edge, listen in graph.receives.items():
@@ -396,8 +397,8 @@ def _count_crossing(
     targets: Sequence[str],
     times: int,
 ) -> tuple[int, int]:
-    """The number of whole values, and of rows of a value, that cross between nodes in
-    one of `times` messages of a step with a full batch. All targets of a class receive
+    """The number of whole values, and of rows of a value, that cross between processes
+    in one of `times` messages of a step with a full batch. All targets of a class receive
     the same number."""
     batch, workers = lowered.graph.batch // times, lowered.graph.cluster.workers
     conversion = Conversion(layouts, sources, targets, batch, workers)
@@ -405,7 +406,7 @@ def _count_crossing(
     wholes = rows = 0
     for target in filter(classes.__contains__, targets):
         for piece in conversion.pieces_for(target):
-            if piece.source != target:
+            if NodeId(piece.source).process != NodeId(target).process:
                 wholes += len(classes[target]) * piece.is_whole
                 rows += len(classes[target]) * (piece.high - piece.low)
     return wholes, rows

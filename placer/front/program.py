@@ -55,7 +55,7 @@ class Program:
         **sections: Keys of a spec (docs/spec.md), with Python values: `name`, `nodes`,
             `data`, `parameters`, `precision`, `seed`, `emulate`, `predict`; and the keys of its
             section `train`: `epochs`, `microbatches`, `gradient_accumulation`, `schedule`, `nan`, `metrics`,
-            `clip`, `slicing`, `bucket_cap_mb`, `eval`, `early_stopping`, `checkpoint`. `name` is by default that of the file.
+            `clip`, `slicing`, `bucket_cap_mb`, `threads`, `eval`, `early_stopping`, `checkpoint`. `name` is by default that of the file.
 
     Raises:
         SpecError: At the caller's line, if a section is wrong.

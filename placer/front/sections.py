@@ -32,6 +32,7 @@ class Sections(TypedDict, total=False):
     clip: Mapping[str, float]
     slicing: Mapping[str, Any]
     bucket_cap_mb: float
+    threads: int
     eval: Mapping[str, Any]
 
 

@@ -46,7 +46,6 @@ def run_processes(
 
     They run on the machines of `hosts`, by default on this one.
     """
-    nodes = [node.name for node in plan.nodes]
     with ExitStack() as exits:
         if hosts is not None:
             start = remote_starter(build, plan, options, hosts)
@@ -55,7 +54,9 @@ def run_processes(
             start = exits.enter_context(
                 _local_starter(build, plan, options, prediction)
             )
-        result = launch_nodes(nodes, start, logs.folder, watch, interruption, calls)
+        result = launch_nodes(
+            [*plan.processes], start, logs.folder, watch, interruption, calls
+        )
     logs.failed = bool(result.warnings)
     return result
 
@@ -66,7 +67,7 @@ def _local_starter(
 ) -> Iterator[StartNode]:
     """Yield what starts the nodes of a build on this machine."""
     if options.base_port is None:
-        endpoints = free_endpoints([node.name for node in plan.nodes])
+        endpoints = free_endpoints([*plan.processes])
     else:
         from placer.runtime.run.process import default_endpoints
 

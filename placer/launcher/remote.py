@@ -84,8 +84,7 @@ def remote_endpoints(plan: Plan, options: Options, hosts: Hosts) -> dict[str, st
             f"--data names '{hosts.data}', which is relative to no folder of the machines",
             hint="with --hosts, write an absolute path on these machines",
         )
-    names = [node.name for node in plan.nodes]
-    return read_hosts(hosts.file, names, options.base_port)
+    return read_hosts(hosts.file, [*plan.processes], options.base_port)
 
 
 def remote_command(

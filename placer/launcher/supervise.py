@@ -17,6 +17,7 @@ from placer.errors import RunError
 from placer.launcher import cause
 from placer.launcher.cause import Failure
 from placer.launcher.node_process import NodeProcess
+from placer.node_kinds import NodeId
 from placer.runtime.run.callbacks import CallbackQueue
 from placer.runtime.run.events import (
     AFTER_LAST_BARRIER,
@@ -263,10 +264,11 @@ class _Supervisor:
     def _details(self, failure: Failure) -> str:
         """Return the lines about the process of a failed node, and its log."""
         text = ""
-        if failure.node in self.frozen_nodes:
+        process = NodeId(failure.node).process
+        if process in self.frozen_nodes:
             text += "\n  its process is frozen: a signal has stopped it"
         for child in self.children:
-            if child.node == failure.node:
+            if child.node == process:
                 text += f"\n  host: {child.host}" if child.host else ""
                 text += f"\n  log: {child.log}"
         return text
@@ -328,7 +330,11 @@ class _Supervisor:
             case SignalReceived():
                 self.signals.add(event.number, event.node)
             case State():
-                self.states[event.node] = event  # that of another node is relayed
+                # It may be relayed, and of another process. The threads of one do the
+                # same; the first may be the control node.
+                node = NodeId(event.node)
+                if not node.thread:
+                    self.states[node.process] = event
         self.watch(event)
         self.calls.add(event)
 

@@ -1,5 +1,8 @@
 """The worker that each node computes for: a worker for itself, a heter node for one or
-several workers. A worker and a heter node that computes for no other are companions."""
+several workers. A worker and a heter node that computes for no other are companions.
+
+In this module `workers` are all nodes of kind `worker`, in order.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,15 @@ from placer.layouts.partition import row_shard
 from placer.node_kinds import HETER, WORKER, NodeId
 
 
-def worker_of(nodes: Sequence[str], index: int, workers: int) -> int | None:
-    """Return the number of the worker that one of the nodes of a place computes for: its
-    own, or that of a heter node's only worker; None for any other node.
-
-    `workers` is the number of nodes of kind `worker`.
-    """
+def worker_of(nodes: Sequence[str], index: int, workers: Sequence[str]) -> str | None:
+    """Return the worker that one of the nodes of a place computes for: itself, or a heter
+    node's only worker; None for any other node."""
     node = NodeId(nodes[index])
     if node.kind == WORKER:
-        return node.number
+        return node
     if node.kind == HETER:
-        parts = row_shard(nodes, index, workers).part_indices
-        return parts[0] if len(parts) == 1 else None
+        parts = row_shard(nodes, index, len(workers)).part_indices
+        return workers[parts[0]] if len(parts) == 1 else None
     return None
 
 
@@ -30,12 +30,12 @@ def joins_workers(
     layouts: tuple[Layout, Layout],
     sources: Sequence[str],
     targets: Sequence[str],
-    workers: int,
+    workers: Sequence[str],
 ) -> bool:
     """Whether a node gets something of several workers, or of another worker than that
     which it computes for, when a value moves."""
-    count = len(sources) * len(targets) * max(1, workers)  # no part is empty
-    conversion = Conversion(layouts, sources, targets, count, workers)
+    count = len(sources) * len(targets) * max(1, len(workers))  # no part is empty
+    conversion = Conversion(layouts, sources, targets, count, len(workers))
     of_source = dict(_workers_of(sources, workers))
     for target, own in _workers_of(targets, workers):
         pieces = conversion.pieces_for(target)
@@ -49,7 +49,7 @@ def goes_between_companions(
     layouts: tuple[Layout, Layout],
     sources: Sequence[str],
     targets: Sequence[str],
-    workers: int,
+    workers: Sequence[str],
 ) -> bool:
     """Whether all that moves goes from a worker or a heter node to its companion."""
     sides = _workers_of(sources, workers), _workers_of(targets, workers)
@@ -58,6 +58,8 @@ def goes_between_companions(
     return not joins_workers(layouts, sources, targets, workers)
 
 
-def _workers_of(nodes: Sequence[str], workers: int) -> Iterator[tuple[str, int | None]]:
+def _workers_of(
+    nodes: Sequence[str], workers: Sequence[str]
+) -> Iterator[tuple[str, str | None]]:
     for index, node in enumerate(nodes):
         yield node, worker_of(nodes, index, workers)

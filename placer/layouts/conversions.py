@@ -35,8 +35,9 @@ class Piece(Struct, frozen=True):
 class Conversion:
     """What each target of a value needs from its sources.
 
-    A worker and the heter node that has its rows are companions: what all sources have,
-    or what goes to any target, goes from companion to companion.
+    A worker and the heter node that has its rows are companions, and so are threads of
+    one process: what all sources have, or what goes to any target, goes from companion
+    to companion.
 
     What the targets have in common is computed once, so that asking for each of n
     targets does not take n² steps.

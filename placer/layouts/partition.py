@@ -108,10 +108,24 @@ class PartitionedNodes:
         """The position of each node in the order of the nodes."""
         return {name: i for i, name in enumerate(self.names)}
 
+    @cached_property
+    def _first_of_process(self) -> dict[str, str]:
+        first: dict[str, str] = {}
+        for name in self.names:
+            first.setdefault(NodeId(name).process, name)
+        return first
+
     def companion_of(self, name: str, others: PartitionedNodes) -> str | None:
-        """Return the first of these nodes that has rows of the same worker as a node of
-        `others`: a worker's heter node, or the first worker of a heter node. None unless
-        one side has all workers, and the other heter nodes."""
+        """Return the companion of a node of `others` among these nodes, or None.
+
+        If `name` is a thread, it is the first thread of its process. Otherwise, if one
+        side has all workers, and the other heter nodes, it is the first node that has
+        rows of the same worker: a worker's heter node, or the first worker of a heter
+        node.
+        """
+        process = NodeId(name).process
+        if process != name and process in self._first_of_process:
+            return self._first_of_process[process]
         kinds = NodeId(self.names[0]).kind, NodeId(others.names[0]).kind
         index, workers = others.positions[name], self._workers
         if kinds == (HETER, WORKER) and len(others.names) == workers:

@@ -5,6 +5,10 @@ op has its operands on its own nodes, in the layouts that it needs: conversions 
 `all_reduce` come before their first user. A value is converted once for each layout and
 place, however many ops use it there.
 
+Between processes with several threads, a sum is first added up over the threads of each
+process, in their order, at its first thread; a replica goes to the first thread of each
+process, and from there to the others.
+
 Where a replica (R) becomes a part of a sum (P), it counts on one node, `partial`; in a step
 with groups without lockstep it counts on every node by its rows, `row_share`.
 """
@@ -221,7 +225,8 @@ def _insert_conversions(
     for number, (op, needs) in enumerate(zip(graph.ops, needed, strict=True)):
         for i, (name, layout) in enumerate(zip(op.operands, needs, strict=True)):
             if not _is_satisfied(graph, name, layouts[name], layout, op):
-                requests.setdefault(name, []).append((layout, op.known_place))
+                place = _needed_at(graph, name, op)
+                requests.setdefault(name, []).append((layout, place))
                 to_convert.setdefault(number, []).append(i)
     used_names = set(graph.values)
     plans = {
@@ -236,9 +241,8 @@ def _insert_conversions(
             names = list(operands)
             for i in to_convert[number]:
                 chains = plans[names[i]]
-                chain = next(
-                    c for c in chains if _serves(graph, c, needs[i], op.known_place)
-                )
+                place = _needed_at(graph, names[i], op)
+                chain = next(c for c in chains if _serves(graph, c, needs[i], place))
                 ops.extend(each for each in chain if each not in emitted)
                 emitted.update(chain)
                 names[i] = chain[-1].name
@@ -263,7 +267,8 @@ def _is_satisfied(graph: Graph, name: str, have: Layout, need: Layout, op: Op) -
     if producer.place is op.place:
         return True
     if op.kind in ("reduce_scatter", "all_gather") and "ring" not in op.attrs:
-        return True  # it sums the parts, or joins the ranges, of any nodes
+        # It sums the parts, or joins the ranges, of any nodes, one of each process.
+        return graph.cluster.first_threads(producer.known_place) == producer.place
     nodes, source_nodes = graph.nodes(op), graph.nodes(producer)
     if nodes is source_nodes:
         return True
@@ -272,6 +277,14 @@ def _is_satisfied(graph: Graph, name: str, have: Layout, need: Layout, op: Op) -
     if have == "P" and op.kind == "accumulate" and set(source_nodes) <= set(nodes):
         return True  # the other nodes of the op add nothing to the sum
     return nodes == source_nodes
+
+
+def _needed_at(graph: Graph, name: str, op: Op) -> Place:
+    """Return where an op needs an operand: on its own nodes, except that what sums parts
+    needs one of each process."""
+    if op.kind == "reduce_scatter" and "ring" not in op.attrs:
+        return graph.cluster.first_threads(graph.producers[name].known_place)
+    return op.known_place
 
 
 def _plan_conversions(
@@ -326,8 +339,52 @@ def _plan_conversions(
                 conversion = Op(
                     kind, (operand,), (result,), attrs, target, producer.source
                 )
-            chains.append((*replica, conversion))
+            if replica or not conversion.operands:
+                chains.append((*replica, conversion))
+            else:
+                chains.append(_over_first_threads(graph, conversion, have, used_names))
     return chains
+
+
+def _over_first_threads(
+    graph: Graph, conversion: Op, have: Layout, used_names: set[str]
+) -> _Chain:
+    """Return the ops of a conversion from a layout: it sums a value over the threads of
+    each process first, and gives a replica to the first thread of each process before the
+    others."""
+    cluster, (name,) = graph.cluster, conversion.operands
+    want = conversion.result.layout
+    assert want is not None
+    source, target = graph.producers[name].known_place, conversion.known_place
+    steps: list[tuple[Layout, Place]] = []
+    if have == "P" and want in ("R", "S"):
+        firsts = cluster.first_threads(source)
+        several = len(cluster.nodes(firsts)) > 1
+        if firsts != source and (several or target != firsts):
+            steps.append(("P" if several else "R", firsts))
+    if want == "R":
+        processes = {node.process for node in cluster.nodes(source)}
+        firsts = cluster.first_threads(target)
+        is_there = all(node.process in processes for node in cluster.nodes(target))
+        is_sum = have == "P" and steps[-1:] != [("R", cluster.first_threads(source))]
+        if firsts != target and (is_sum or not is_there):
+            steps.append(("R", firsts))
+    chain: list[Op] = []
+    for layout, place in (*steps, (want, target)):
+        kind = conversion_kind(have, layout, len(cluster.nodes(place)))
+        if place is not target:
+            new_name = unique_name(f"{name}.{kind}", used_names)
+            result = replace(conversion.result, name=new_name, layout=layout)
+            chain.append(
+                replace(
+                    conversion,
+                    kind=kind, operands=(name,), results=(result,), place=place,
+                )
+            )  # fmt: skip
+            name, have = new_name, layout
+    if chain:
+        conversion = replace(conversion, kind=kind, operands=(name,))
+    return (*chain, conversion)
 
 
 def _counts_by_rows(graph: Graph, producer: Op, target: Place) -> bool:

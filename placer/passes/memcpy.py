@@ -62,11 +62,8 @@ def _copy(
     if value.layout == "R":
         user_nodes = {node for user in users for node in graph.nodes(user)}
         nodes = tuple(node for node in nodes if node in user_nodes)
-    ids = tuple(node.number for node in nodes)
     direction = _direction(graph, place, devices)
-    target = users[0].known_place
-    place = Place(place.node, ids, target.device, target.device_ids)
-    place = graph.cluster.canonical(place)
+    place = graph.cluster.place_of(nodes, users[0].known_place)
     name = unique_name(f"{value.name}.{direction}", used_names)
     copy = replace(value, name=name)
     attrs = {"once": True} if op.is_once else {}

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from placer.analysis.servers import ServerChoice, choose_servers
+from placer.config.update_modes import read_mode
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import (
@@ -99,14 +100,13 @@ def union_place(cluster: Cluster, places: Iterable[Place]) -> Place | None:
         return distinct[0]
     if len({each.node for each in distinct}) != 1:
         return None
-    ids = {node.number for each in distinct for node in cluster.nodes(each)}
-    return cluster.canonical(replace(distinct[0], node_ids=tuple(sorted(ids))))
+    nodes = dict.fromkeys(node for each in distinct for node in cluster.nodes(each))
+    return cluster.place_of(nodes, distinct[0])
 
 
 def first_node_place(cluster: Cluster, place: Place) -> Place:
     """Return the place without its nodes after the first."""
-    first = cluster.nodes(place)[0]
-    return cluster.canonical(replace(place, node_ids=(first.number,)))
+    return cluster.place_of(cluster.nodes(place)[:1], place)
 
 
 def complete_place(cluster: Cluster, place: Place, node: Place) -> Place:
@@ -117,7 +117,9 @@ def complete_place(cluster: Cluster, place: Place, node: Place) -> Place:
     if there is one.
     """
     if place.node is None:
-        place = Place(node.node, node.node_ids, place.device, place.device_ids)
+        place = replace(
+            place, node=node.node, node_ids=node.node_ids, threads=node.threads
+        )
     if place.device is None:
         assert place.node is not None
         kinds = [kind for kind, _ in cluster.kind(place.node).devices]
@@ -125,7 +127,7 @@ def complete_place(cluster: Cluster, place: Place, node: Place) -> Place:
             best = "cpu"
         else:
             best = next((kind for kind in kinds if kind != "cpu"), kinds[0])
-        place = Place(place.node, place.node_ids, best, place.device_ids)
+        place = replace(place, device=best)
     return cluster.canonical(place)
 
 
@@ -231,6 +233,9 @@ def _parameter_places(
             if op.place is None:
                 whys[op] = f"it has no place: with its parameter, {_ON_ONE_SERVER}"
         completed = complete_place(cluster, written, nearest)
+        if read_mode(graph.optimizers[op.attrs["group"]].attrs.get("update")) is None:
+            # In lockstep all threads of a process have the same parameters.
+            completed = cluster.first_threads(completed)
         places[op] = places[parameter] = completed
         of_group.setdefault(op.attrs["group"], completed)
     for group, op in graph.optimizers.items():

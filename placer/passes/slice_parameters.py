@@ -152,10 +152,7 @@ def _dispatch(
     place, settings = updates[0].known_place, _settings(graph, updates[0])
     whole = {op.operands[0] for op in updates if _is_kept_whole(graph, op)}
     nodes = graph.cluster.nodes(place)
-    servers = [
-        graph.cluster.canonical(replace(place, node_ids=(node.number,)))
-        for node in nodes
-    ]
+    servers = [graph.cluster.place_of((node,), place) for node in nodes]
     types = {op.operands[0]: graph.tensor_type(op.operands[0]) for op in updates}
     element_bytes = {
         name: stored[name] // max(1, tensor.numel()) for name, tensor in types.items()

@@ -41,6 +41,7 @@ def check_place(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) ->
         kind = find_kind(kinds, place.node, span)
         where = f"in this cluster, which declares {kind}"
         _check_ids(kind.name, place.node_ids, kind.count, where, "/node:|/job:", span)
+        _check_ids("thread", place.threads, kind.most_threads, where, "/", span)
         kinds = (kind,)
     if place.device is None:
         return

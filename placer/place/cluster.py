@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import ParamSpec, TypeVar, cast
 
@@ -74,15 +74,28 @@ class Cluster(Struct, frozen=True):
     @property
     def workers(self) -> int:
         """The number of nodes of kind `worker`, for which `heter` nodes compute."""
-        return next((kind.count for kind in self.kinds if kind.name == WORKER), 0)
+        return next((kind.size for kind in self.kinds if kind.name == WORKER), 0)
+
+    @property
+    def worker_nodes(self) -> tuple[NodeId, ...]:
+        """The nodes of kind `worker`."""
+        found = (kind.nodes() for kind in self.kinds if kind.name == WORKER)
+        return next(found, ())
 
     def check(self, place: Place, *, span: Span | None = None) -> None:
-        """Raise PlaceError at `span` if the cluster does not have what the place names.
+        """Raise PlaceError at `span` if the cluster does not have what a place in a spec
+        names.
 
         The node or the device may be missing from the place. A device without a node
         must be declared by at least one node kind.
         """
         check_place(self.kinds, place, span)
+        if place.threads is not None:
+            raise PlaceError(
+                "a place names nodes and devices, and no threads",
+                span=span,
+                hint="train: {threads: 4} runs each worker as four threads",
+            )
 
     @_cached
     def resolve(
@@ -96,8 +109,8 @@ class Cluster(Struct, frozen=True):
         node, device = self._parts(place, span)
         device_ids = self.device_ids(place)
         return tuple(
-            Location(node, node_id, device, device_id)
-            for node_id in _all_ids(place.node_ids, self.kind(node).count)
+            Location(node, each.number, device, device_id, each.thread)
+            for each in self.nodes(place)
             for device_id in device_ids
         )
 
@@ -110,9 +123,44 @@ class Cluster(Struct, frozen=True):
         """
         if place.node is None:
             raise _missing_part_error(place, "node", None)
-        check_place(self.kinds, Place(place.node, place.node_ids), None)
-        ids = _all_ids(place.node_ids, self.kind(place.node).count)
-        return tuple(NodeId.of(place.node, number) for number in ids)
+        check_place(
+            self.kinds, Place(place.node, place.node_ids, threads=place.threads), None
+        )
+        kind = self.kind(place.node)
+        all_ids = _all_ids(place.node_ids, kind.count)
+        if kind.threads is None:
+            return tuple(NodeId.of(place.node, number) for number in all_ids)
+        ids, threads = set(all_ids), set(_all_ids(place.threads, kind.most_threads))
+        return tuple(
+            node
+            for node in kind.nodes()
+            if node.number in ids and (node.thread or 0) in threads
+        )
+
+    def place_of(self, nodes: Iterable[NodeId], devices: Place) -> Place:
+        """Return the smallest place with these nodes, which are of one kind, and with
+        the devices of another place."""
+        nodes = tuple(nodes)
+        ids = tuple(sorted({node.number for node in nodes}))
+        threads = sorted({node.thread for node in nodes if node.thread is not None})
+        place = Place(
+            nodes[0].kind,
+            ids,
+            devices.device,
+            devices.device_ids,
+            tuple(threads) or None,
+        )
+        return self.canonical(place)
+
+    @_cached
+    def first_threads(self, place: Place) -> Place:
+        """Return the place with the first thread of each of its processes only."""
+        if place.node is None or self.kind(place.node).threads is None:
+            return place
+        firsts: dict[str, NodeId] = {}
+        for node in self.nodes(place):
+            firsts.setdefault(node.process, node)
+        return self.place_of(firsts.values(), place)
 
     @_cached
     def devices(self, place: Place) -> str:
@@ -144,15 +192,13 @@ class Cluster(Struct, frozen=True):
 
         A node reads rows into host memory, and sends and receives messages there.
         """
-        return self.canonical(Place(place.node, place.node_ids, CPU, (0,)))
+        return self.canonical(
+            Place(place.node, place.node_ids, CPU, (0,), place.threads)
+        )
 
     def all_nodes(self) -> tuple[NodeId, ...]:
         """Return every node, in the order of declaration, as `worker:0`."""
-        return tuple(
-            NodeId.of(kind.name, number)
-            for kind in self.kinds
-            for number in range(kind.count)
-        )
+        return tuple(node for kind in self.kinds for node in kind.nodes())
 
     @_cached
     def canonical(self, place: Place) -> Place:
@@ -163,15 +209,16 @@ class Cluster(Struct, frozen=True):
         device or an id that the cluster does not have.
         """
         check_place(self.kinds, place, None)
-        node_ids, device_ids = place.node_ids, place.device_ids
+        node_ids, device_ids, threads = place.node_ids, place.device_ids, place.threads
         if place.node is not None:
             kind = self.kind(place.node)
             node_ids = _shortest(node_ids, kind.count)
+            threads = _shortest(threads, kind.most_threads)
             if place.device is not None:
                 device_ids = _shortest(device_ids, kind.counts[place.device])
         elif device_ids == "*":
             device_ids = None
-        return Place(place.node, node_ids, place.device, device_ids)
+        return Place(place.node, node_ids, place.device, device_ids, threads)
 
     def text(self) -> str:
         """Return the text of the cluster in a graph: `nodes(worker: 2, ps: 2)`."""
@@ -189,17 +236,19 @@ class Cluster(Struct, frozen=True):
                 hint="write for example nodes(worker: 2 {cpu: 1, gpu: 8}, ps: 2)",
             )
         kinds = []
-        for name, count, device_list in _KIND.findall(text[len("nodes(") : -1]):
-            pairs = (pair.split(": ") for pair in device_list.split(", ") if pair)
+        for name, count, threads, listed in _KIND.findall(text[len("nodes(") : -1]):
+            pairs = (pair.split(": ") for pair in listed.split(", ") if pair)
             devices = tuple((device, int(number)) for device, number in pairs)
-            kinds.append(NodeKind(name, int(count), devices or ONE_CPU))
+            total = int(threads) if threads else None
+            kinds.append(NodeKind(name, int(count), devices or ONE_CPU, total))
         return cls(tuple(kinds))
 
 
-_COUNTED = r"[a-z][a-z0-9_]*: (?:0|[1-9][0-9]{0,6})"
+_NUMBER = r"(?:0|[1-9][0-9]{0,6})"
+_COUNTED = rf"[a-z][a-z0-9_]*: {_NUMBER}"
 _DEVICES = rf"{_COUNTED}(?:, {_COUNTED})*"
 _KIND = re.compile(
-    r"([a-z][a-z0-9_]*): (0|[1-9][0-9]{0,6})(?: \{(" + _DEVICES + r")\})?"
+    rf"([a-z][a-z0-9_]*): ({_NUMBER})(?: x ({_NUMBER}))?(?: \{{({_DEVICES})\}})?"
 )
 _NODES = re.compile(rf"nodes\((?:{_KIND.pattern}(?:, {_KIND.pattern})*)?\)")
 

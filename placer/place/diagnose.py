@@ -13,7 +13,7 @@ IDS = "ids are * or a list of numbers and ranges, such as 0,2-3"
 NAMES = "a name is lower case letters, digits and _, and starts with a letter"
 
 # Words that start a part of a place, followed by `:`. Other words are device kinds.
-PARTS = ("node", "job", "replica", "task", "device")
+PARTS = ("node", "job", "replica", "task", "thread", "device")
 # Device kinds that hints know; a place may use others.
 DEVICES = ("cpu", "gpu", "tpu")
 
@@ -44,6 +44,8 @@ def diagnose(text: str, at: int, is_valid: Callable[[str], bool]) -> Diagnosis:
         return _diagnose_name("node", text, start, end)
     if part == "/device:":
         return _diagnose_name("device kind", text, start, end)
+    if part == "/thread":
+        return Diagnosis("'/thread' must be followed by ':' and a number", at - 7, at)
     if part == "/replica:":
         return Diagnosis("a replica can only be 0: '/replica:0'", start, end)
     if part.endswith((":", ",", "-")):

@@ -37,8 +37,13 @@ def format_nodes(nodes: Iterable[str]) -> str:
 
     >>> format_nodes(["worker:0", "worker:1", "worker:2", "ps:0"])
     'worker:0-2, ps:0'
+    >>> format_nodes(["worker:0.0", "worker:0.1", "worker:1.0"])
+    'worker:0.0-1, worker:1.0'
     """
-    ids: dict[str, list[int]] = {}
+    ids: dict[str, list[int]] = {}  # by what comes before the last number
     for node in map(NodeId, nodes):
-        ids.setdefault(node.kind, []).append(node.number)
-    return ", ".join(f"{kind}:{format_ids(sorted(n))}" for kind, n in ids.items())
+        if node.thread is None:
+            ids.setdefault(f"{node.kind}:", []).append(node.number)
+        else:
+            ids.setdefault(f"{node.process}.", []).append(node.thread)
+    return ", ".join(f"{start}{format_ids(sorted(n))}" for start, n in ids.items())

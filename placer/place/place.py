@@ -26,6 +26,8 @@ class Place(Struct, frozen=True):
         node_ids: The ids of the nodes, as an increasing tuple, or `"*"` for all.
         device: The device kind, such as `gpu`.
         device_ids: The ids of the devices, as an increasing tuple, or `"*"` for all.
+        threads: The numbers of threads of each node, or `"*"` for all. Only the compiler
+            makes such places, for nodes that are threads of one process.
 
     Raises:
         PlaceError: If no place string has these fields: for example ids without a name.
@@ -41,10 +43,14 @@ class Place(Struct, frozen=True):
     node_ids: Ids = None
     device: str | None = None
     device_ids: Ids = None
+    threads: Ids = None
 
     def __post_init__(self) -> None:
         _check("node", self.node, self.node_ids)
         _check("device", self.device, self.device_ids)
+        if self.node is None and self.threads is not None:
+            raise PlaceError("the number of a thread without the name of a node")
+        _check("thread", self.node, self.threads)
         if self.device in PARTS:
             raise PlaceError(f"'{self.device}' cannot name a device kind")
 
@@ -74,6 +80,8 @@ class Place(Struct, frozen=True):
 
     def __str__(self) -> str:
         node = f"/node:{self.node}{ids_suffix(self.node_ids)}" if self.node else ""
+        if self.threads is not None:
+            node += f"/thread{ids_suffix(self.threads)}"
         return (
             f"{node}/{self.device}{ids_suffix(self.device_ids)}"
             if self.device

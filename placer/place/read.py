@@ -20,7 +20,7 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_/:,*-]")
 
 
 @lru_cache(maxsize=4096)
-def read_place(text: str) -> tuple[str | None, Ids, str | None, Ids]:
+def read_place(text: str) -> tuple[str | None, Ids, str | None, Ids, Ids]:
     """Parse a place string: return the fields of its `Place`.
 
     Raises PlaceError with a span in file `<place>`, line 1, if `text` is not one.
@@ -43,14 +43,15 @@ def read_place(text: str) -> tuple[str | None, Ids, str | None, Ids]:
         # TensorFlow writes device kinds in upper case.
         fields[part.data] = (name.lower(), _ids(text, ids))
     nothing = (None, None)
-    return *fields.get("node", nothing), *fields.get("device", nothing)
+    _, threads = fields.get("thread", nothing)
+    return *fields.get("node", nothing), *fields.get("device", nothing), threads
 
 
 def _missing_node_prefix(text: str, parts: list[Tree[Token]]) -> PlaceError | None:
     """Return the error of `/worker/cpu`, without `node:`; None for other places."""
-    names = [cast("Token", part.children[0]) for part in parts]
+    names = [cast("Token", part.children[0]) for part in parts if part.data != "thread"]
     unknown = [name for name in names if name.lower() not in DEVICES]
-    if len(parts) != 2 or len(unknown) != 1:
+    if len(names) != 2 or len(unknown) != 1:
         return None
     start, end = _bounds(text, unknown[0])
     likely = f"{text[:start]}node:{text[start:]}".replace("/device:node:", "/node:")

@@ -83,9 +83,9 @@ CROWDED_RATIO = 2
 
 def crowding_note(plan: Plan, cores: int) -> str | None:
     """Return a note if many processes share few cores, otherwise None."""
-    if len(plan.nodes) <= CROWDED_RATIO * cores:
+    if len(plan.processes) <= CROWDED_RATIO * cores:
         return None
-    return f"{len(plan.nodes)} processes share {plural(cores, 'core')}"
+    return f"{len(plan.processes)} processes share {plural(cores, 'core')}"
 
 
 def emulation_note(plan: Plan) -> str:

@@ -24,6 +24,7 @@ from placer.spec.sections.data import read_data
 from placer.spec.sections.graph import build_ops
 from placer.spec.sections.parameters import read_rules
 from placer.spec.sections.predict import read_predict
+from placer.spec.sections.threads import with_threads
 from placer.spec.sections.train import Training, read_train
 from placer.spec.tree import MappingNode, SpecNode
 from placer.spec.values import Values
@@ -136,10 +137,13 @@ def load_tree(
     build_ops(good.get("graph"), context)
     training_ops = _training_ops(values, training)
     output_ops = read_predict(good.get("predict"), context)
+    cluster = context.cluster
+    if cluster is not None:
+        cluster = with_threads(cluster, training.threads, training.groups, problems)
     if not problems:
         _check_patterns(parameters, problems)
     problems.raise_any()
-    cluster, microbatches = context.cluster, training.settings["microbatches"]
+    microbatches = training.settings["microbatches"]
     assert cluster is not None
     assert rows.train is not None
     assert name is not None

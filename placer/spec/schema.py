@@ -214,6 +214,9 @@ class Train(Struct, forbid_unknown_fields=True):
     gradient_accumulation: Annotated[
         Count | None, doc("another name of microbatches")
     ] = None
+    threads: Annotated[
+        Count | None, doc("step loops of each worker, each on a part of its rows")
+    ] = None
     schedule: Annotated[
         Literal["1f1b", "gpipe"], doc("order of the microbatches in a pipeline")
     ] = "1f1b"

@@ -43,7 +43,7 @@ def test_pools_are_allocated_when_they_are_needed(shared):
     channels = shared("a:0", "b:0")
     exchange_messages(channels, 3)
     used = count_files() - before
-    assert used == 2 * 6  # for each node: listener, socket, two epolls and eventfds
+    assert used == 2 * 7  # each: listener, socket, two epolls and three eventfds
     channels["a:0"].send("b:0", Key(1, 1), [np.zeros(frames.INLINE + 1, np.uint8)])
     channels["b:0"].receive("a:0", Key(1, 1))
     assert count_files() - before > used

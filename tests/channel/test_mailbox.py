@@ -42,6 +42,6 @@ def test_wait_after_process_was_stopped_has_positive_timeout(monkeypatch):
     mailbox = Mailbox("a:0", ["b:0"], limits, lambda source, total: None)
     mailbox.reader = reader
     with pytest.raises(RunError, match=r"waited 1 s for .* from b:0"):
-        mailbox.receive(["b:0"], Key(1, 1))
+        mailbox.receive([("b:0", Key(1, 1))])
     assert len(reader.timeouts) > 1
     assert min(reader.timeouts) > 0

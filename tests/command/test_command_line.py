@@ -181,7 +181,9 @@ def test_many_processes_on_few_cores_give_a_note(
     nodes: int, cores: int, note: str | None, build: Path
 ) -> None:
     plan = read_plan(build)
-    many = msgspec.structs.replace(plan, nodes=[plan.nodes[0]] * nodes)
+    first = plan.nodes[0]
+    workers = [msgspec.structs.replace(first, name=f"worker:{i}") for i in range(nodes)]
+    many = msgspec.structs.replace(plan, nodes=workers)
     assert crowding_note(many, cores) == note
 
 
@@ -262,6 +264,7 @@ PASSES_OF_ALL_GRAPHS = (
     "microbatch",
     "layout",
     "recompute",
+    "buckets",
     "transfer",
     "memcpy",
     "segment",

@@ -112,7 +112,7 @@ def all_free(spec):
 
 def reads_rows_of_others(plan):
     """Whether a worker uses rows of all workers, each of which reads them by itself."""
-    reads = plan.node("worker:0").step.reads
+    reads = next(n for n in plan.nodes if n.name.startswith("worker:")).step.reads
     return any(read.shard.num_parts < plan.workers for read in reads)
 
 

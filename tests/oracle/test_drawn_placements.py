@@ -107,15 +107,8 @@ def test_drawn_models_use_every_op_and_every_training_option():
     every = declared | composites | {"call", "parameter"}
     options = {*optimizers.RULES, *schedules.FORMS, "global_norm", "norm", "value"}
     options |= {"shard_state", "all_reduce", "sum", "sync", "max_staleness"}
-    options |= {
-        "bucket_cap_mb",
-        "remat",
-        "decay",
-        "trainable",
-        "match",
-        "microbatches",
-        "emulate",
-    }
+    options |= {"remat", "decay", "trainable", "match", "microbatches", "emulate"}
+    options |= {"bucket_cap_mb", "threads"}
     kinds, written = set(), set()
 
     @given(models())

@@ -72,11 +72,11 @@ REFUSED = {
         " 'update: async'",
         "place what uses it on workers, or use 'update: sync'",
     ),
-    "fewer heter nodes than workers": (
-        model(nodes=HETER.replace("2", "4", 1), second="/node:heter/cpu"),
-        "11:12: /node:heter/cpu has 2 nodes for 4 workers: without lockstep each worker"
-        " needs a heter node of its own",
-        f"heter: {{count: 4}}, or {SYNC}",
+    "some of the heter nodes": (
+        model(nodes=HETER.replace("2", "4", 1), second="/node:heter:1/cpu"),
+        "11:12: without lockstep each of the 4 workers needs a heter node, or a thread of"
+        " one: /node:heter:1/cpu has 2",
+        f"place: /node:heter, of which there are up to 4, or {SYNC}",
     ),
     "a heter node for two workers": (
         model(

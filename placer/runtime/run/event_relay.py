@@ -16,6 +16,7 @@ import numpy as np
 
 from placer.channel.protocol import Aborted, Cause, Channel, Key
 from placer.errors import RunError
+from placer.node_kinds import NodeId
 from placer.runtime.run.barrier import EVENTS
 from placer.runtime.run.event_queue import EventQueue
 from placer.runtime.run.events import (
@@ -103,14 +104,14 @@ class EventRelay:
                 return
 
     def _receive(self, source: str) -> Event:
-        """Receive an event of a node; raises RunError for one that is not its own."""
+        """Receive an event of a node; raises RunError for one of another process."""
         (line,) = self._channel.receive(source, _KEY)
         event = read_event(source, line.tobytes())
         match event:
             case NodeWarning():
                 return event
             case State(node=node) | Output(node=node) | SignalReceived(node=node):
-                if node == source:
+                if NodeId(node).process == NodeId(source).process:
                     return event
         raise RunError(
             f"{source} sent an event that this version of placer does not send",

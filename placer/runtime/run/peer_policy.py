@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from placer.channel.peers import PeerEvent, PeerState
 from placer.channel.session import Session
 from placer.runtime.run.events import NodeWarning
 from placer.runtime.run.state import Execution
 
 
-def watch_peers(execution: Execution, channel: Session) -> None:
-    """Name nodes that fall silent, and end the run if one is lost.
+def watch_peers(executions: Sequence[Execution], channel: Session) -> None:
+    """Name processes that fall silent, and end the run if one is lost.
 
-    The control node, which is connected to all others, names them; the next node names
-    the control node.
+    That of the control node, which is connected to all others, names them; the next one
+    names the control node's.
+
+    Args:
+        executions: the nodes of this process.
+        channel: its session.
     """
-    plan, me = execution.plan, execution.me.name
-    lost_after = execution.options.lost_after
+    execution = executions[0]
+    plan, lost_after = execution.plan, execution.options.lost_after
 
     def on_peer(event: PeerEvent) -> None:
-        first, *others = (node.name for node in plan.nodes)
-        names_it = me == (first if event.peer != first else others[0])
+        first, *others = plan.processes
+        names_it = channel.node == (first if event.peer != first else others[0])
         if event.state is PeerState.SILENT and names_it:
             status = channel.status_of(event.peer)
             at = f", last at {status[0].what}" if status and status[0].what else ""
@@ -41,4 +47,5 @@ def watch_peers(execution: Execution, channel: Session) -> None:
     if execution.options.insecure_network and execution.is_control:
         text = "connections between machines are not encrypted (--insecure-network)"
         execution.report(NodeWarning(text))
-    channel.describe = lambda: execution.position
+    # What the others of this process may wait for: the one that is furthest behind.
+    channel.describe = lambda: min(executions, key=lambda each: each.step).position

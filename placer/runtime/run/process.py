@@ -1,6 +1,6 @@
-"""Run one node as a process.
+"""Run one node as a process, or several as its threads.
 
-The node ends with the others:
+The nodes end with the others:
 
 - A byte that can be read from `order_fd` is a request to stop: all nodes stop after the
   same step and save (see `common_step`). The launcher decides when to send it; the end of
@@ -18,8 +18,8 @@ import os
 import runpy
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -32,25 +32,24 @@ from placer.memory.allocator import keep_memory
 from placer.memory.caches import trim_caches
 from placer.memory.compilation import keep_compiled
 from placer.memory.cores import fix_threads
+from placer.node_kinds import NodeId
 from placer.reentry import node_in_process
 from placer.runtime.program.devices import reserve_cpu_devices
-from placer.runtime.program.load import Hook, load_program
+from placer.runtime.program.load import Hook
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.event_queue import EventQueue, write_all
 from placer.runtime.run.event_relay import EventRelay, RelayedReport
 from placer.runtime.run.events import Event, Output, Report, show_output
-from placer.runtime.run.executor import execute
-from placer.runtime.run.failure import failure_event, root_cause_reported
+from placer.runtime.run.failure import failure_event
 from placer.runtime.run.interruption import Interruption
 from placer.runtime.run.node_signals import NodeSignals
 from placer.runtime.run.options import Options
 from placer.runtime.run.output import report_output
 from placer.runtime.run.peer_policy import watch_peers
-from placer.runtime.run.prediction import predict
 from placer.runtime.run.prediction_request import PredictionRequest
+from placer.runtime.run.process_nodes import node_channels, run_nodes
 from placer.runtime.run.result import Outcome
 from placer.runtime.run.state import Execution
-from placer.runtime.timeline.recording import timeline_kept
 
 STATE_INTERVAL = 0.5
 """Seconds between two reports of a node's state."""
@@ -59,16 +58,16 @@ EXIT_TIMEOUT = 10.0
 
 
 def default_endpoints(plan: Plan, base_port: int | None = None) -> dict[str, str]:
-    """Return the default address of each node: loopback, with consecutive ports from
+    """Return the default address of each process: loopback, with consecutive ports from
     `base_port`. Raises PlacerError if they are too many."""
     first = BASE_PORT if base_port is None else base_port
-    last = first + len(plan.nodes) - 1
+    last = first + len(plan.processes) - 1
     if last > 65535:
         raise PlacerError(
-            f"{len(plan.nodes)} nodes from base port {first} need port {last}",
+            f"{len(plan.processes)} nodes from base port {first} need port {last}",
             hint="the highest port is 65535",
         )
-    return {node.name: f"127.0.0.1:{first + i}" for i, node in enumerate(plan.nodes)}
+    return {name: f"127.0.0.1:{first + i}" for i, name in enumerate(plan.processes)}
 
 
 def run(
@@ -84,11 +83,12 @@ def run(
     prediction: PredictionRequest | None = None,
     signals: NodeSignals | None = None,
 ) -> Outcome | None:
-    """Run one node of a build in this process until the run ends.
+    """Run one node of a build in this process until the run ends, or several as threads.
 
     Args:
         build: the build folder.
-        node: the name of the node, such as `worker:0`.
+        node: the name of the process, such as `worker:0`: that of the node, or that of
+            the nodes `worker:0.0`, `worker:0.1` and so on.
         endpoints: the address `HOST:PORT` of nodes; by default, and for nodes that are
             not listed, consecutive ports on loopback from `options.base_port`.
         options: the options of the run.
@@ -120,15 +120,16 @@ def run(
 
     folder = Path(build)
     plan = read_plan(folder)
-    me = plan.node(node)
+    nodes = plan.process(node)
     fix_threads()
-    keep_memory(me.table_bytes + me.activation_bytes)
+    keep_memory(sum(each.table_bytes + each.activation_bytes for each in nodes))
     options = options or Options()
     key = find_key(options.key)
     addresses = default_endpoints(plan, options.base_port)
     for name, address in (endpoints or {}).items():
-        addresses[plan.node(name).name] = address
-    reserve_cpu_devices([me], options.emulate or plan.emulate, alone=True)
+        plan.process(name)
+        addresses[name] = address
+    reserve_cpu_devices(nodes, options.emulate or plan.emulate, alone=True)
     channel: Session | None = None
 
     def exit_without_launcher() -> None:
@@ -149,7 +150,7 @@ def run(
         write = partial(write_all, report_fd)
         pipe = EventQueue(write, lambda events: exit_without_launcher())
     report: Report = pipe or show_output
-    is_control, relayed = node == plan.control, None
+    is_control, relayed = nodes[0].name == plan.control, None
     if relay and not is_control:
         report = relayed = RelayedReport(report)
     if signals is not None and pipe is not None:
@@ -173,17 +174,24 @@ def run(
             join_timeout=options.join_timeout,
             lost_after=options.lost_after,
         )
-        channel.on_abort = lambda cause: forced_exit.start()
-        execution = Execution(
-            plan, folder, me, channel, options, report, on_settled=forced_exit.cancel
-        )
-        relaying = EventRelay(channel, report) if relay and is_control else None
-        if relaying is not None:
+        channel.on_abort = lambda cause: _start_once(forced_exit)
+        channels = node_channels(plan, channel)
+        executions = [
+            Execution(plan, folder, each, channels[each.name], options, report)
+            for each in nodes
+        ]
+        execution = executions[0]
+        execution.on_settled = forced_exit.cancel
+        relaying = None
+        if relay and is_control:
+            relaying = EventRelay(execution.channel, report)
             execution.on_joined = relaying.begin
         if relayed is not None:
-            execution.on_joined = partial(relayed.begin, channel, plan.control)
+            execution.on_joined = partial(
+                relayed.begin, execution.channel, plan.control
+            )
             execution.on_last_barrier = relayed.end
-        watch_peers(execution, channel)
+        watch_peers(executions, channel)
         if order_fd is not None:
             _start_order_thread(order_fd, execution, exit_without_launcher)
         if signals is not None and pipe is None:
@@ -193,17 +201,13 @@ def run(
             if pipe is not None:
                 printed = report_output(lambda line: report(Output(node, line)))
                 contexts.enter_context(printed)
-                contexts.enter_context(_states_reported(execution))
-            contexts.enter_context(timeline_kept(execution))
-            contexts.enter_context(root_cause_reported(execution))
-            execution.report_state()
+                contexts.enter_context(_states_reported(executions))
             trim_caches()
-            if me.computes:
+            if any(each.computes for each in nodes):
                 keep_compiled()
-            hooks = load_program(folder, plan, me)
-            if prediction is not None:
-                return predict(execution, hooks, prediction)
-            result = execute(execution, hooks)
+            result = run_nodes(executions, prediction)
+        if prediction is not None:
+            return result
         if relaying is not None:
             relaying.close()
         if pipe is not None:
@@ -227,6 +231,12 @@ def run(
             pipe.close(EXIT_TIMEOUT)
 
 
+def _start_once(timer: threading.Timer) -> None:
+    """Start a timer, unless it has been started."""
+    with suppress(RuntimeError):
+        timer.start()
+
+
 def _note_and_show(interruption: Interruption, event: Event) -> None:
     interruption.note(event)
     show_output(event)
@@ -247,13 +257,14 @@ def _start_order_thread(
 
 
 @contextmanager
-def _states_reported(execution: Execution) -> Iterator[None]:
-    """Report the node's state every `STATE_INTERVAL` seconds within the context."""
+def _states_reported(executions: Sequence[Execution]) -> Iterator[None]:
+    """Report the nodes' states every `STATE_INTERVAL` seconds within the context."""
     end = threading.Event()
 
     def report() -> None:
         while not end.wait(STATE_INTERVAL):
-            execution.report_state()
+            for execution in executions:
+                execution.report_state()
 
     thread = threading.Thread(target=report, name="placer report", daemon=True)
     thread.start()
@@ -280,8 +291,12 @@ def main(file: str, *hooks: Hook) -> None:
             main(__file__, step, evaluate)
     """
     program = Path(file).resolve()
-    kind, _, number = program.parent.name.rpartition("-")
-    folder, node = str(program.parent.parent), f"{kind}:{number}"
+    folder, node = str(program.parent.parent), NodeId.of_folder(program.parent.name)
+    if node.process != node:
+        sys.exit(
+            f"{node} is a thread: run its process by `placer run {folder} --node"
+            f" {node.process}`"
+        )
     sys.argv = ["placer", "run", folder, "--node", node, *sys.argv[1:]]
     # Like `python -m`: the runtime is below the command line, and does not import it.
     runpy.run_module("placer.command", run_name="__main__")

@@ -110,7 +110,7 @@ class Recorder:
             else:
                 direction, peer, key, nbytes = message
                 peer_name = self._name("", peer)
-                track.numbers.extend((*numbers, direction, peer_name, *key, nbytes))
+                track.numbers.extend((*numbers, direction, peer_name, *key[:3], nbytes))
 
     @contextmanager
     def slice(

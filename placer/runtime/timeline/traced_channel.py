@@ -28,7 +28,7 @@ SHORTEST_WAIT: Final = 5_000
 def traced_channel(channel: Channel, recorder: Recorder) -> Channel:
     """Return a channel for the program of a node; waits of all threads are recorded."""
     arrival = _Arrival()
-    channel.mailbox.wrap_wait(lambda wait: _traced_wait(wait, recorder, arrival))
+    channel.wrap_wait(lambda wait: _traced_wait(wait, recorder, arrival))
     return cast(Channel, TracedChannel(channel, recorder, arrival))
 
 

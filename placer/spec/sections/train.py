@@ -46,6 +46,7 @@ class Training:
     evaluate_every: Interval = EPOCH
     checkpoint: Checkpointing | None = None
     early_stopping: EarlyStop | None = None
+    threads: ScalarNode | None = None
 
 
 def read_train(
@@ -59,6 +60,8 @@ def read_train(
     if (parts := good.get("gradient_accumulation")) is not None:
         _check_microbatches(parts, section, problems)
         good["microbatches"] = parts
+    threads = section.get("threads") if good.get("threads") is not None else None
+    assert threads is None or isinstance(threads, ScalarNode)
     loss = section.get("minimize") if "minimize" in good else None
     assert loss is None or isinstance(loss, ScalarNode)
     metrics: Sequence[ScalarNode] = ()
@@ -96,7 +99,16 @@ def read_train(
             rate = schedules.fill_batch(rate, rows.train.batch)
             group.attrs["learning_rate"] = rate
     return Training(
-        good, loss, metrics, groups, clip, backward, every, checkpoint, stopping
+        good,
+        loss,
+        metrics,
+        groups,
+        clip,
+        backward,
+        every,
+        checkpoint,
+        stopping,
+        threads,
     )
 
 

@@ -15,11 +15,12 @@ Nodes = tuple[str, ...]
 class DrawnCluster:
     """A cluster, and a batch size for it.
 
-    Every set of its workers can split a microbatch evenly, and so can the GPUs of each
-    set. GPUs are emulated; workers and servers have the same number of them.
+    Every set of its workers can split a microbatch evenly, and so can the threads and the
+    GPUs of each set. GPUs are emulated; workers and servers have the same number of them.
     """
 
     workers: int
+    threads: int
     servers: int
     third_kind: str
     third_count: int
@@ -49,16 +50,19 @@ class DrawnCluster:
 def clusters(draw: Any) -> DrawnCluster:
     """Draw a cluster: one to four workers, up to three servers, sometimes other nodes.
 
-    One in three clusters has GPUs on workers and servers.
+    One in three clusters has GPUs on workers and servers, one in four has workers of two
+    threads.
     """
     workers = draw(st.sampled_from((1, 2, 2, 3, 3, 4)))
     gpus = draw(st.sampled_from((0, 0, 0, 0, 1, 2))) if workers < 4 else 0
-    batches = {1: (3, 5), 2: (4, 6), 3: (6, 12), 4: (12,)}[workers]
+    threads = draw(st.sampled_from((1, 1, 1, 2))) if workers < 3 else 1
+    batches = {1: (3, 5), 2: (4, 6), 3: (6, 12), 4: (12,)}[workers * threads]
     if gpus == 2:
-        batches = ({1: 4, 2: 8, 3: 12}[workers],)
+        batches = ({1: 4, 2: 8, 3: 12, 4: 8}[workers * threads],)
     microbatches = draw(st.sampled_from((1, 1, 1, 2, 3)))
     return DrawnCluster(
         workers,
+        threads,
         draw(st.sampled_from((0, 1, 2, 2, 3, 3))),
         draw(st.sampled_from(("heter", "front"))),
         draw(st.sampled_from((0, 0, 0, 1, 2, 2))),
@@ -80,13 +84,14 @@ def op_places(cluster: DrawnCluster) -> dict[str, Nodes]:
         cluster.third_kind: cluster.third_count,
     }
     for kind, count in counts.items():
+        threads = cluster.threads if kind == "worker" else 1
         for size in range(1, count + 1):
-            if cluster.batch // cluster.microbatches % size:
+            if cluster.batch // cluster.microbatches % (size * threads):
                 continue
             for ids in combinations(range(count), size):
                 text = ",".join(map(str, ids))
                 nodes = tuple(f"{kind}:{i}" for i in ids)
-                for device in _device_texts(cluster, kind, size):
+                for device in _device_texts(cluster, kind, size * threads):
                     places[f"/node:{kind}:{text}{device}"] = nodes
     if cluster.servers:
         places["/node:ps"] = ("ps",)  # a server that the compiler chooses

@@ -142,8 +142,11 @@ def models_without_lockstep(draw: Any, families: tuple[str, ...]) -> DrawnModel:
     spec["graph"] = [{"place": "/node:worker", "ops": spec["graph"]}]
     servers = spec["nodes"].get("ps", {"count": draw(st.integers(1, 3))})
     spec["nodes"] = {"worker": workers, "ps": servers}
+    train = spec["train"]
+    train.pop("bucket_cap_mb", None)  # of groups on servers in lockstep
     if family == "heter":
-        spec["nodes"]["heter"] = {"count": workers["count"], "devices": {"cpu": 1}}
+        count = draw(st.integers(1, workers["count"] * train.get("threads", 1)))
+        spec["nodes"]["heter"] = {"count": count, "devices": {"cpu": 1}}
         start = draw(st.integers(0, len(entries) - 1))
         stop = draw(st.integers(start + 1, len(entries)))
         for entry in entries[start:stop]:

@@ -93,6 +93,8 @@ def training(
 ) -> dict[str, Any]:
     """Draw the section `train` of a spec with these trainable parameters."""
     recipe: dict[str, Any] = {"minimize": loss, "epochs": 1, "metrics": metrics}
+    if cluster.threads > 1:
+        recipe["threads"] = cluster.threads
     if cluster.microbatches > 1:
         recipe["microbatches"] = cluster.microbatches
         recipe["schedule"] = draw(st.sampled_from(("1f1b", "gpipe")))

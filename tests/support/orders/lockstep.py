@@ -23,7 +23,7 @@ class Lockstep:
         self, run: Run, groups: Sequence[Group], clip: Callable[[Arrays], Arrays]
     ) -> None:
         self._run, self._groups, self._clip = run, groups, clip
-        workers = [f"worker:{i}" for i in range(run.plan.workers)]
+        workers = [n.name for n in run.plan.nodes if n.name.startswith("worker:")]
         self.taken = dict.fromkeys(range(1, run.steps + 1), workers)
         for node in run.plan.nodes:
             for kind, _, step, *first in run.events(node.name):

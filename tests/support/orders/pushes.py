@@ -51,7 +51,7 @@ class Pushes:
             for name, (parameter, low, high) in self._blocks.items()
         }
         self._versions = [start]
-        workers = {node: f"worker:{run.plan.worker_of(node)}" for node in push.sources}
+        workers = {node: run.plan.worker_of(node) for node in push.sources}
         self._takes = [workers[n] for n in messages_taken(run, server, push)]
         self._uses: dict[tuple[str, int], int] = {}
         self._sends: dict[str, list[list[int]]] = {}

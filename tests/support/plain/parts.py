@@ -42,7 +42,13 @@ class WorkerParts:
         self._spec, self._rows, self._initial = spec, rows, initial
         self._functions = read_functions(spec, folder)
         self._order = order_of(spec["data"]["train"], rows, "drop")
-        self._workers = spec["nodes"]["worker"]["count"]
+        threads = spec["train"].get("threads", 1)
+        self._names = [
+            f"worker:{i}" if threads == 1 else f"worker:{i}.{thread}"
+            for i in range(spec["nodes"]["worker"]["count"])
+            for thread in range(threads)
+        ]
+        self._workers = len(self._names)
         self._microbatches = spec["train"].get("microbatches", 1)
         first = {name: column[:1] for name, column in rows.items()}
         self.trained = sorted(trained_names_of(spec, {**first, **initial}) & {*initial})
@@ -77,9 +83,10 @@ class WorkerParts:
         """Return the state of the first worker after its steps, of the parameters that
         it used in each of them."""
         state: dict[str, Any] = {}
-        for step in sorted(step for worker, step in used if worker == "worker:0"):
-            own, others = self._own_rows("worker:0", step), {**self._others, **state}
-            trained = used["worker:0", step]
+        first = self._names[0]
+        for step in sorted(step for worker, step in used if worker == first):
+            own, others = self._own_rows(first, step), {**self._others, **state}
+            trained = used[first, step]
             _, state = self._differentiated(trained, others, *own, step)
         return {name: np.asarray(array) for name, array in state.items()}
 
@@ -87,7 +94,7 @@ class WorkerParts:
         """Return the repeated rows of a worker, and their numbers in the batch."""
         epoch, index = divmod(step - 1, self._order.steps_per_epoch)
         batch = self._order.indices(epoch + 1, index)
-        shard = RowShard((int(worker.partition(":")[2]),), self._workers)
+        shard = RowShard((self._names.index(worker),), self._workers)
         bounds = [
             part_range(len(batch), i, self._microbatches)
             for i in range(self._microbatches)

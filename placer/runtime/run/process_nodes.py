@@ -1,0 +1,96 @@
+"""The nodes of one process: one, or several as threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+from placer.build.plan import Plan
+from placer.channel.protocol import Aborted, Channel
+from placer.channel.session import Session
+from placer.channel.thread_channel import Address, thread_channels
+from placer.node_kinds import NodeId
+from placer.reentry import node_in_thread
+from placer.runtime.program.load import Hooks, load_program
+from placer.runtime.run.executor import execute
+from placer.runtime.run.failure import root_cause_reported
+from placer.runtime.run.prediction import predict
+from placer.runtime.run.prediction_request import PredictionRequest
+from placer.runtime.run.result import Outcome
+from placer.runtime.run.state import Execution
+from placer.runtime.timeline.recording import timeline_kept
+
+
+def node_channels(plan: Plan, session: Session) -> Mapping[str, Channel]:
+    """Return the channels of the nodes of this process: its session, if every node of the
+    run has its process for itself."""
+    nodes = [NodeId(node.name) for node in plan.nodes]
+    if all(node.thread is None for node in nodes):
+        return {session.node: session}
+    addresses: dict[str, Address] = {
+        str(node): (node.process, node.thread or 0) for node in nodes
+    }
+    return thread_channels(session, addresses)
+
+
+def run_nodes(
+    executions: Sequence[Execution], prediction: PredictionRequest | None
+) -> Outcome | None:
+    """Run the nodes of this process until they end: the first in this thread.
+
+    Args:
+        executions: the runs of the nodes.
+        prediction: predict these rows instead of training.
+
+    Returns:
+        The result of the run if the first node is the control node, else None.
+
+    Raises:
+        The error of the node that has failed first.
+    """
+    first, *others = executions
+    programs: dict[str, Hooks] = {}
+    loading = threading.Lock()
+
+    def load(execution: Execution) -> Hooks:
+        """Load a program once for all nodes that run it, so that JAX compiles it once."""
+        me = execution.me
+        with loading:
+            if me.program not in programs:
+                hooks = load_program(execution.folder, execution.plan, me)
+                programs[me.program] = hooks
+            return programs[me.program]
+
+    results: dict[str, Outcome | None] = {}
+    errors: dict[str, BaseException] = {}
+
+    def run(execution: Execution) -> None:
+        me = execution.me
+        try:
+            with ExitStack() as contexts:
+                contexts.enter_context(node_in_thread(me.name))
+                contexts.enter_context(timeline_kept(execution))
+                contexts.enter_context(root_cause_reported(execution))
+                execution.report_state()
+                hooks = load(execution)
+                if prediction is not None:
+                    results[me.name] = predict(execution, hooks, prediction)
+                else:
+                    results[me.name] = execute(execution, hooks)
+        except BaseException as error:
+            errors[me.name] = error
+
+    threads = [
+        threading.Thread(target=run, args=(each,), name=f"placer {each.me.name}")
+        for each in others
+    ]
+    for thread in threads:
+        thread.daemon = True  # it does not keep the process from ending
+        thread.start()
+    run(first)
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise min(errors.values(), key=lambda error: isinstance(error, Aborted))
+    return results[first.me.name]
