@@ -705,7 +705,8 @@ class Node(Microbatches):
 
     def wait_for_workers(self) -> None:
         """Wait until the current step of every worker is applied to the tables of this
-        server, or all workers have drained; the hook `serve` applies it."""
+        server that workers push to in each step, or all workers have drained; the hook
+        `serve` applies it."""
         if self.service is not None:
             self.is_short = not self.service.wait_for_step(self._step)
 
