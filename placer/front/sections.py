@@ -34,6 +34,8 @@ class Sections(TypedDict, total=False):
     bucket_cap_mb: float
     threads: int
     eval: Mapping[str, Any]
+    early_stopping: Mapping[str, Any]
+    checkpoint: Mapping[str, Any]
 
 
 SECTION_KEYS = tuple(Sections.__annotations__)

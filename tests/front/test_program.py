@@ -20,6 +20,8 @@ from placer import (
     place_guard,
 )
 from placer.errors import SpecError
+from placer.front.sections import SECTION_KEYS
+from placer.spec.schema import Train
 
 
 def test_a_value_has_a_name_a_shape_and_a_dtype() -> None:
@@ -232,3 +234,12 @@ print({'jax', 'numpy'} & set(sys.modules))
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert ended.stdout == "set()\n"
+
+
+def test_a_program_has_every_key_of_the_section_train():
+    others = {
+        "minimize",
+        "optimizer",
+        "backward",
+    }  # the program has functions for these
+    assert {*Train.__struct_fields__} - others <= {*SECTION_KEYS}
