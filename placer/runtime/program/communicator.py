@@ -64,7 +64,8 @@ class Communicator(ABC):
         self._changed = threading.Condition()
         self._queue: deque[_Gradients] = deque()
         self._sending = False  # gradients that are not answered yet
-        self._horizon = 0
+        self._horizon = 0  # steps of workers that have not drained
+        self._done = 0  # steps of all workers
         self._used: Versions = (0,) * len(self._servers)  # what the running step uses
         self._wanted: int | None = None  # the horizon that the compute thread waits for
         self._draining: int | None = None
@@ -93,7 +94,7 @@ class Communicator(ABC):
     def resume(self, steps: Mapping[str, int]) -> None:
         """Continue after the steps of workers, of which the servers tell more."""
         with self._changed:
-            self._horizon = min(steps.values())
+            self._horizon = self._done = min(steps.values())
 
     def drain(self, step: int, *, ends: bool = False) -> None:
         """Wait until all gradients are applied, and tell the servers that `step` was the
@@ -108,7 +109,7 @@ class Communicator(ABC):
     def horizon(self) -> int:
         """The newest step known up to which all steps of all workers are applied."""
         with self._changed:
-            return self._horizon
+            return self._done
 
     def close(self) -> None:
         """End the thread, after what it does now."""
@@ -259,6 +260,7 @@ class Communicator(ABC):
         answers = [self._channel.receive(server, key) for server in self._servers]
         with self._changed:
             self._sending = False
+            self._done = min(int(answer[0][2]) for answer in answers)
             self._horizon = self._take(answers)
             if self._wanted is not None and self._wanted <= self._horizon:
                 self._wanted = None

@@ -151,7 +151,7 @@ class DeltaExchange:
                 raise self._error
             assert self._answer is not None
             (numbers, *arrays), self._answer = self._answer, None
-        self._version, self._horizon, *_ = (int(number) for number in numbers)
+        self._version, _, self._horizon, *_ = (int(number) for number in numbers)
         news = [array.reshape(-1) for array in arrays]
         take = self._values.replace if self._waits else self._values.merge
         take(self._parts, news)

@@ -105,7 +105,7 @@ class PulledSums(Communicator):
 
     def _take(self, answers: Sequence[Sequence[Array]]) -> int:
         numbers = [[int(number) for number in answer[0]] for answer in answers]
-        versions, horizons, steps, newest, *_ = zip(*numbers, strict=True)
+        versions, horizons, _, steps, newest, *_ = zip(*numbers, strict=True)
         ranges = [answer[1:] for answer in answers]
         horizon: int = min(horizons)
         self._arrived.append(

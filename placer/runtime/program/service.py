@@ -263,7 +263,8 @@ class Service:
         kept = values if served.keeps else ()
         answer = _Answer(served.count_others(worker), kept)
         served.answers.setdefault(worker, {})[served.version] = answer
-        head = header(served.version, served.horizon, *numbers)
+        done = min(served.applied.values())
+        head = header(served.version, served.horizon, done, *numbers)
         key = Key(message.edge, message.number)
         self._channel.send(worker, key, [head, *values])
 

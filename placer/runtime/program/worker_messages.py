@@ -10,14 +10,15 @@ but for those of kind DRAIN. Every message begins with a header, int64[8], fille
              the difference that the steps made, of each block: 1 row of 1
     REQUEST  REQUEST, steps: answer once these steps of all workers are applied
     DRAIN    DRAIN, newest step: the worker has pushed all that it has
-    answer   version, steps: these steps of all workers are applied
+    answer   version, steps: these steps of all workers that have not drained are applied;
+             steps of all workers that are applied
              then the values of each block
 
 If workers update by themselves, the answers are on a `pull_sum` edge, also to DRAIN, when
 all workers have drained; and a message goes to each server, which has ranges of the
 gradients:
 
-    answer   version, steps, number of steps in the sums, newest step in the sums
+    answer   version, steps, steps, number of steps in the sums, newest step in the sums
              then the sum of each range since the last answer; none without steps
 
 The version of merged steps is that of the oldest one.
