@@ -920,8 +920,10 @@ class Node(Microbatches):
 
     @property
     def horizon(self) -> int:
-        """The newest step that this node knows all workers to have done."""
-        return min((end.horizon for end in self._ends), default=self._step)
+        """The newest step that this node knows all workers to have done: from the servers,
+        or, in lockstep, its own; a worker that pulls nothing learns it at drains only."""
+        own = 0 if self.has_own_steps else self._step
+        return min((end.horizon for end in self._ends), default=own)
 
     @property
     def _ends(self) -> Iterable[WorkerEnd]:

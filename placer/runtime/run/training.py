@@ -351,7 +351,9 @@ class Training:
         ends = done == self.total_steps
         if not self.execution.plan.in_lockstep:
             self.node.drain(done, ends=ends)
-            return without_lockstep.meet(self.execution, done, acts=acts)
+            drained = without_lockstep.meet(self.execution, done, acts=acts)
+            self.metrics.forget(drained.slowest)
+            return drained
         if self._drained_step != done:
             self._drained_step = done
             self.node.drain(done, ends=ends)
