@@ -42,6 +42,15 @@ def read_place(text: str) -> tuple[str | None, Ids, str | None, Ids, Ids]:
             )
         # TensorFlow writes device kinds in upper case.
         fields[part.data] = (name.lower(), _ids(text, ids))
+    for part in parts:
+        if part.data == "thread" and "node" not in fields:
+            bounds = _bounds(text, cast("Token", part.children[0]))
+            raise place_error(
+                text,
+                "the number of a thread without the name of a node",
+                *bounds,
+                hint=EXAMPLE,
+            )
     nothing = (None, None)
     _, threads = fields.get("thread", nothing)
     return *fields.get("node", nothing), *fields.get("device", nothing), threads
