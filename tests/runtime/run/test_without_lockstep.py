@@ -212,7 +212,7 @@ def test_an_order_of_another_build_is_refused(folder):
 
 def test_an_order_without_the_file_of_a_node_says_which_nodes_are_needed(folder):
     build = compile_spec(folder, "async")
-    with pytest.raises(PlacerError, match="worker-0.jsonl': No such file") as caught:
+    with pytest.raises(PlacerError, match="cannot read") as caught:
         run(folder, build, replay_order=folder / "missing")
     assert "nodes and threads of the run" in caught.value.hint
 
