@@ -89,13 +89,13 @@ class Cluster(Struct, frozen=True):
         The node or the device may be missing from the place. A device without a node
         must be declared by at least one node kind.
         """
-        check_place(self.kinds, place, span)
         if place.threads is not None:
             raise PlaceError(
                 "a place names nodes and devices, and no threads",
                 span=span,
                 hint="train: {threads: 4} runs each worker as four threads",
             )
+        check_place(self.kinds, place, span)
 
     @_cached
     def resolve(

@@ -49,7 +49,7 @@ class Place(Struct, frozen=True):
         _check("node", self.node, self.node_ids)
         _check("device", self.device, self.device_ids)
         if self.node is None and self.threads is not None:
-            raise PlaceError("threads without the name of a node")
+            raise PlaceError("the number of a thread without the name of a node")
         _check("thread", self.node, self.threads)
         if self.device in PARTS:
             raise PlaceError(f"'{self.device}' cannot name a device kind")

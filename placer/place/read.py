@@ -42,13 +42,15 @@ def read_place(text: str) -> tuple[str | None, Ids, str | None, Ids, Ids]:
             )
         # TensorFlow writes device kinds in upper case.
         fields[part.data] = (name.lower(), _ids(text, ids))
-    if "thread" in fields and "node" not in fields:
-        (thread,) = (part for part in parts if part.data == "thread")
-        name = cast("Token", thread.children[0])
-        raise place_error(
-            text, "a thread without its node", *_bounds(text, name),
-            hint="as in /node:worker/thread:0/cpu",
-        )  # fmt: skip
+    for part in parts:
+        if part.data == "thread" and "node" not in fields:
+            bounds = _bounds(text, cast("Token", part.children[0]))
+            raise place_error(
+                text,
+                "the number of a thread without the name of a node",
+                *bounds,
+                hint=EXAMPLE,
+            )
     nothing = (None, None)
     _, threads = fields.get("thread", nothing)
     return *fields.get("node", nothing), *fields.get("device", nothing), threads

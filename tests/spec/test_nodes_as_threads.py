@@ -51,7 +51,7 @@ def test_one_process_has_no_threads():
         ),
         (
             {"train": "  threads: 2", "first": "/thread:1/cpu"},
-            "a thread without its node",
+            "the number of a thread without the name of a node",
         ),
         (
             {"train": "  threads: 2\n  bucket_cap_mb: 1", "optimizer": IN_LOCKSTEP},

@@ -133,6 +133,7 @@ class Training:
     step: Hook
     evaluate: Hook | None
     _drained_step: int = -1
+    _ended_step: int = 0
     _open: Phase | None = None
 
     def run(self, progress: Progress | None) -> None:
@@ -146,6 +147,7 @@ class Training:
 
     def _run(self, progress: Progress | None) -> None:
         first = 1 + (progress.step if progress is not None else 0)
+        self._ended_step = first - 1
         done = self._take_over(progress) if progress is not None else 0
         total = self.total_steps
         if why := self._why_nothing_is_left(first - 1, total):
@@ -163,8 +165,9 @@ class Training:
                 if self._is_due(done) and self._meet(done):
                     return
                 while self.node.drains_next(done):
-                    self._drain(done)
-            elif self._pause(done):
+                    if self._drain_and_act(done):
+                        return
+            elif self._drain_and_act(done):  # a server, before its next step
                 return
 
     def _agree(self, done: int) -> bool:
@@ -173,27 +176,29 @@ class Training:
             raise Aborted(self.execution.channel.aborted)
         self._request_in_time()
         while action := self._next_action(done):
-            if self._act(self._drain(done, acts=True), action):
+            if self._drain_and_act(done, action):
                 return True
         return False
 
     def _meet(self, done: int) -> bool:
         """Wait until all nodes have done a step, and do what the spec fixes to do after
         it; return whether the run stops."""
-        while (drained := self._drain(done)).acts or drained.slowest < done:
-            # Others have drained before this step, to save or to stop.
-            if drained.acts and self._act_drained(drained, done):
+        # Without lockstep others may drain before this step, to save or to stop.
+        while self._ended_step < done:
+            if self._drain_and_act(done):
                 return True
-        return self._act(drained, self._end_step(done), is_fixed=True)
+        return False
 
-    def _pause(self, done: int) -> bool:
-        """Act if all workers have drained before the next step of this server; return
-        whether the run stops."""
-        drained = self._drain(done)
-        return drained.acts and self._act_drained(drained, done)
-
-    def _act_drained(self, drained: Drained, done: int) -> bool:
-        return self._act(drained, self._next_action(done, drained=True))
+    def _drain_and_act(self, done: int, action: Action = Action.NONE) -> bool:
+        """Drain, and do what the spec fixes to do after the step that all workers have
+        done, unless that has been done. Then act, as this node knows, or as others do;
+        return whether the run stops."""
+        drained = self._drain(done, acts=bool(action))
+        is_requested = bool(action) or drained.acts
+        fixed = Action.NONE if drained.is_uneven else self._end_step(drained.slowest)
+        if drained.acts and not action:
+            action = self._next_action(done, drained=True)
+        return self._act(drained, action | fixed, is_fixed=not is_requested)
 
     def _take_over(self, progress: Progress) -> int:
         """Continue from the position of a checkpoint; return this node's last step.
@@ -324,10 +329,13 @@ class Training:
         return step % self._steps_per_epoch == 0
 
     def _end_step(self, number: int) -> Action:
-        """Evaluate after a step that all nodes have done, if that is due; return what
-        the spec fixes to do after it."""
+        """Evaluate after a step that all workers have done, if that is due; return what
+        the spec fixes to do after it, the first time."""
         execution, node, checkpoints = self.execution, self.node, self.checkpoints
         action = Action.NONE
+        if number <= self._ended_step:
+            return action
+        self._ended_step = number
         if self._is_evaluated(number):
             assert self.evaluate is not None
             assert node.evaluating is not None

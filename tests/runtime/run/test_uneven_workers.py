@@ -17,7 +17,8 @@ from placer.layouts.partition import RowShard
 from placer.runtime.run.common_step import Action, CommonStep
 from placer.runtime.run.training import Training
 
-ROWS, BATCH, WIDTH = 94, 12, 6  # 8 steps in an epoch, the last one with fewer rows
+ROWS, BATCH, WIDTH = 94, 12, 6
+EPOCH = 8  # steps, the last one with fewer rows
 BEHIND, AHEAD = 3, 6
 """The step that worker:1 is in when worker:0 has begun that one."""
 
@@ -59,7 +60,7 @@ BETWEEN = """\
   - {name: out, op: fc, in: same,"""
 
 
-def compile_spec(folder, rate, *, workers=2, mode="servers"):
+def compile_spec(folder, rate, *, workers=2, mode="servers", evaluates=False):
     text = two_layers(
         nodes=f"{{worker: {{count: {workers}}}, ps: {{count: 2}}"
         + (f", heter: {{count: {workers}}}}}" if mode in HETER else "}"),
@@ -75,7 +76,10 @@ def compile_spec(folder, rate, *, workers=2, mode="servers"):
     if mode == "blocks":
         text = text.replace("  - {name: out, op: fc, in: h,", BETWEEN)
     text = text.replace(f"batch: {BATCH}", f"batch: {BATCH}, remainder: keep")
-    file = folder / f"rate{rate}_{workers}_{mode}.yaml"
+    if evaluates:
+        rows = '  eval: {source: "npz:rows.npz"}'
+        text = text.replace("graph:", f"{rows}\ngraph:")
+    file = folder / f"rate{rate}_{workers}_{mode}_{evaluates}.yaml"
     file.write_text(text)
     build = folder / file.stem
     placer.compile(file, build)
@@ -97,6 +101,13 @@ def lines(folder):
     text = (folder / "history.jsonl").read_text()
     each = [json.loads(line) for line in text.splitlines()]
     return {line["step"]: line["metrics"]["loss"] for line in each}
+
+
+def evaluated_steps(folder):
+    """Return the steps that an evaluation follows, from the lines of the history."""
+    text = (folder / "history.jsonl").read_text()
+    each = [json.loads(line) for line in text.splitlines()]
+    return [line["step"] for line in each if "eval" in line]
 
 
 def initial_losses(folder):
@@ -232,3 +243,66 @@ def test_a_replayed_run_drains_where_the_recorded_one_was_saved(
     recorded = parameters.read_bytes()
     run(tmp_path, build, replay_order=order, **start)
     assert parameters.read_bytes() == recorded
+
+
+@pytest.fixture
+def acting_before_an_evaluation(monkeypatch):
+    """Return a context in which all nodes of a run act when both workers have done the
+    last step of the first epoch, and ps:1 has not."""
+
+    @contextmanager
+    def acting(action):
+        waiting, are_waiting, is_asked = set(), Event(), Event()
+        drain, run_step, answer = (
+            Training._drain,
+            Training._run_step,
+            CommonStep._answer,
+        )
+
+        def note(self, done, **options):
+            if done == EPOCH and self.execution.me.name.startswith("worker"):
+                waiting.add(self.execution.me.name)
+                if len(waiting) == 2:
+                    are_waiting.set()
+            return drain(self, done, **options)
+
+        def hold(self, number):
+            is_done = run_step(self, number)
+            if self.execution.me.name == "ps:1" and number == EPOCH - 1:
+                assert are_waiting.wait(60)
+                self.execution.common_step.request(action)
+                assert is_asked.wait(60)
+            return is_done
+
+        def answer_of_node(self, control, key):
+            if self._channel.node == "ps:1":
+                is_asked.set()
+            answer(self, control, key)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Training, "_drain", note)
+            patch.setattr(Training, "_run_step", hold)
+            patch.setattr(CommonStep, "_answer", answer_of_node)
+            yield
+
+    return acting
+
+
+@pytest.mark.parametrize("action", [Action.SAVE, Action.STOP])
+def test_a_run_is_saved_after_the_evaluation_of_the_step_that_all_workers_have_done(
+    folder, tmp_path, acting_before_an_evaluation, action
+):
+    build, saved = compile_spec(folder, 0.1, evaluates=True), tmp_path / "saved"
+    order, start = tmp_path / "order", {"init_params": folder / "initial.safetensors"}
+    with acting_before_an_evaluation(action):
+        result = run(tmp_path, build, checkpoint=saved, record_order=order, **start)
+    assert result.steps == (EPOCH if action is Action.STOP else 2 * EPOCH)
+    assert evaluated_steps(tmp_path) == [*range(EPOCH, result.steps + 1, EPOCH)]
+    assert EPOCH in [manifest.progress.step for _, manifest in list_checkpoints(saved)]
+    recorded = (tmp_path / "params.safetensors").read_bytes()
+    if action is Action.SAVE:
+        run(tmp_path, build, replay_order=order, **start)
+        assert (tmp_path / "params.safetensors").read_bytes() == recorded
+    else:
+        run(tmp_path, build, resume=saved, checkpoint=saved)
+        assert evaluated_steps(tmp_path) == [EPOCH, 2 * EPOCH]
