@@ -125,7 +125,10 @@ def _read(path: Path, digest: str) -> Iterable[list[Any]]:
                 hint="compile the spec as it was then, or record the order again",
             )
     except OSError as error:
-        raise PlacerError(f"cannot read '{path}': {error.strerror}") from None
+        raise PlacerError(
+            f"cannot read '{path}': {error.strerror}",
+            hint="replay with the nodes and threads of the run that was recorded",
+        ) from None
     except (ValueError, TypeError):
         raise PlacerError(
             f"'{path}' is not an order as --record-order writes it"

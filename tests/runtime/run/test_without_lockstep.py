@@ -210,6 +210,13 @@ def test_an_order_of_another_build_is_refused(folder):
         run(folder, build, replay_order=folder / "other")
 
 
+def test_an_order_without_the_file_of_a_node_says_which_nodes_are_needed(folder):
+    build = compile_spec(folder, "async")
+    with pytest.raises(PlacerError, match="worker-0.jsonl': No such file") as caught:
+        run(folder, build, replay_order=folder / "missing")
+    assert "nodes and threads of the run" in caught.value.hint
+
+
 def test_a_replay_that_is_longer_than_the_order_says_so(folder):
     build = compile_spec(folder, "async")
     run(folder, build, record_order=folder / "short", steps=3)
