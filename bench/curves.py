@@ -21,7 +21,7 @@ import json
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from line_chart import Panel, chart
@@ -113,6 +113,8 @@ class Training:
     rate: Callable[[float], object]
     """The learning rate, times a factor."""
     settings: Overrides = field(default_factory=dict)
+    slower: frozenset[str] = frozenset()
+    """Modes whose rate is divided by the number of workers, too."""
 
 
 TRAININGS = {
@@ -134,6 +136,7 @@ TRAININGS = {
         (0.3, 0.7),
         None,
         lambda factor: 1e-4 * factor,
+        slower=frozenset({"geo"}),
     ),
 }
 
@@ -162,10 +165,12 @@ def measure(path: Path, trainings: Sequence[str], modes: Sequence[str]) -> None:
     measured = json.loads(path.read_text()) if path.exists() else {}
     for name in trainings:
         for mode in modes:
-            runs = []
+            runs, training, chosen = [], TRAININGS[name], MODES[mode]
+            if mode in training.slower:
+                chosen = replace(chosen, by_push=True)
             for seed in range(SEEDS):
                 with tempfile.TemporaryDirectory() as folder:
-                    runs.append(train(TRAININGS[name], MODES[mode], seed, Path(folder)))
+                    runs.append(train(training, chosen, seed, Path(folder)))
             measured.setdefault(name, {})[mode] = runs
             path.write_text(json.dumps(measured))
             finals = ", ".join(f"{run['values'][-1]:.4f}" for run in runs)

@@ -105,6 +105,11 @@ def _lockstep_error(graph: Graph, conversion: Op, user: Op) -> GraphError:
     )
 
 
+def has_pushes(graph: Graph) -> bool:
+    """Whether some gradients are pushed without lockstep, or with backup workers."""
+    return bool(_pushes(graph))
+
+
 def pushing_nodes(graph: Graph) -> set[tuple[NodeId, ...]]:
     """Return the places, as their nodes, where gradients are pushed without lockstep or
     with backup workers: workers, and heter nodes."""

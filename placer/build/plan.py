@@ -357,7 +357,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         for node in self.nodes:
             if node.name == name:
                 return node
-        valid = ", ".join(node.name for node in self.nodes)
+        valid = ", ".join(node.name for node in self.processes.get(name, self.nodes))
         raise BuildError(f"this build has no node '{name}'", hint=f"one of: {valid}")
 
     @property
@@ -375,10 +375,12 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         try:
             return self.processes[name]
         except KeyError:
-            valid = ", ".join(self.processes)
-            raise BuildError(
-                f"this build has no node '{name}'", hint=f"one of: {valid}"
-            ) from None
+            process, valid = NodeId(name).process, ", ".join(self.processes)
+            if process in self.processes:
+                message = f"{name} is a thread, and not a process"
+                raise BuildError(message, hint=f"run {process}") from None
+            message = f"this build has no node '{name}'"
+            raise BuildError(message, hint=f"one of: {valid}") from None
 
     @property
     def control(self) -> str:

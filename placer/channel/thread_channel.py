@@ -141,10 +141,19 @@ class _ThreadChannel:
 
     def receive_any(self, sources: Sequence[str], key: Key) -> tuple[str, list[Array]]:
         """Receive a message of any source; see `Channel.receive_any`."""
+        source, _, arrays = self.receive_first([(each, key) for each in sources])
+        return source, arrays
+
+    def receive_first(
+        self, addresses: Sequence[tuple[str, Key]]
+    ) -> tuple[str, Key, list[Array]]:
+        """Receive the message that comes first; see `Channel.receive_first`."""
         self.threads.enter(self)
-        addresses = [self._from(source, key) for source in sources]
-        process, found, arrays = self.session.receive_first(addresses)
-        return self._names[process, found.lane.source], arrays
+        process, found, arrays = self.session.receive_first(
+            [self._from(source, key) for source, key in addresses]
+        )
+        source = self._names[process, found.lane.source]
+        return source, found._replace(lane=Lane()), arrays
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
         """Receive a message piece by piece; see `Channel.pieces`."""

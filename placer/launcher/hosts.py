@@ -5,7 +5,7 @@
     port: 4711
 
 A kind of node has a host for each of its nodes, in their order, or one for all of them.
-Node k of the plan listens on `port` + k, unless its host has a port of its own. By
+Process k of the plan listens on `port` + k, unless its host has a port of its own. By
 default `port` is `BASE_PORT`.
 """
 

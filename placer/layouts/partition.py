@@ -118,21 +118,18 @@ class PartitionedNodes:
     def companion_of(self, name: str, others: PartitionedNodes) -> str | None:
         """Return the companion of a node of `others` among these nodes, or None.
 
-        If `name` is a thread, it is the first thread of its process. Otherwise, if one
-        side has all workers, and the other heter nodes, it is the first node that has
-        rows of the same worker: a worker's heter node, or the first worker of a heter
-        node.
+        If one side has all workers, and the other heter nodes, it is the first node that
+        has rows of the same worker: a worker's heter node, or the first worker of a heter
+        node. Otherwise it is the first thread of the same process.
         """
-        process = NodeId(name).process
-        if process != name and process in self._first_of_process:
-            return self._first_of_process[process]
         kinds = NodeId(self.names[0]).kind, NodeId(others.names[0]).kind
         index, workers = others.positions[name], self._workers
         if kinds == (HETER, WORKER) and len(others.names) == workers:
             return self.names[index % len(self.names)]
         if kinds == (WORKER, HETER) and len(self.names) == workers and index < workers:
             return self.names[index]
-        return None
+        process = NodeId(name).process
+        return self._first_of_process.get(process) if process != name else None
 
     def ranges(self, name: str) -> Sequence[tuple[int, int, int]]:
         """Return (low, high, offset) for each row range of a node. `offset` is the

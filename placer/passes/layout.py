@@ -29,7 +29,7 @@ from placer.analysis.layout_rules import (
     gradient_signature,
     replicated_signature,
 )
-from placer.analysis.lockstep import check_lockstep, pushing_nodes
+from placer.analysis.lockstep import check_lockstep, has_pushes, pushing_nodes
 from placer.errors import GraphError
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
@@ -207,6 +207,9 @@ def _uneven_batch(
     )
 
 
+COMPUTING = {WORKER, HETER}
+"""The kinds of nodes that compute gradients without lockstep."""
+
 _Chain = tuple[Op, ...]
 """The ops that convert a value, one after the other. The last one gives the result."""
 
@@ -229,8 +232,11 @@ def _insert_conversions(
                 requests.setdefault(name, []).append((layout, place))
                 to_convert.setdefault(number, []).append(i)
     used_names = set(graph.values)
+    is_free = has_pushes(graph)
     plans = {
-        name: _plan_conversions(graph, name, layouts[name], requested, used_names)
+        name: _plan_conversions(
+            graph, name, layouts[name], requested, used_names, is_free
+        )
         for name, requested in requests.items()
     }
     ops: list[Op] = []
@@ -293,8 +299,10 @@ def _plan_conversions(
     have: Layout,
     requests: Sequence[tuple[Layout, Place]],
     used_names: set[str],
+    is_free: bool,
 ) -> list[_Chain]:
-    """Plan the conversions of one value, for all its users.
+    """Plan the conversions of one value, for all its users. `is_free`: some gradients are
+    pushed without lockstep.
 
     A replica is the same on every node, so one conversion to R serves all users of a
     node kind, at the union of their places. S and P depend on the set of nodes: one
@@ -339,7 +347,10 @@ def _plan_conversions(
                 conversion = Op(
                     kind, (operand,), (result,), attrs, target, producer.source
                 )
-            if replica or not conversion.operands:
+            ends = {producer.known_place.node, target.node}
+            if replica or not conversion.operands or (is_free and ends <= COMPUTING):
+                # Without lockstep a replica of workers is another one on each of them,
+                # so it stays between companions.
                 chains.append((*replica, conversion))
             else:
                 chains.append(_over_first_threads(graph, conversion, have, used_names))

@@ -248,7 +248,7 @@ _NUMBER = r"(?:0|[1-9][0-9]{0,6})"
 _COUNTED = rf"[a-z][a-z0-9_]*: {_NUMBER}"
 _DEVICES = rf"{_COUNTED}(?:, {_COUNTED})*"
 _KIND = re.compile(
-    rf"([a-z][a-z0-9_]*): ({_NUMBER})(?: x ({_NUMBER}))?(?: \{{({_DEVICES})\}})?"
+    rf"([a-z][a-z0-9_]*): ({_NUMBER})(?: with ({_NUMBER}) threads)?(?: \{{({_DEVICES})\}})?"
 )
 _NODES = re.compile(rf"nodes\((?:{_KIND.pattern}(?:, {_KIND.pattern})*)?\)")
 

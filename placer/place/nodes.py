@@ -27,7 +27,7 @@ class NodeKind(Struct, frozen=True):
 
     `str` is the form in the text of a graph, with the devices in braces unless they are
     one CPU, and the number of threads of all processes: `worker: 2`,
-    `worker: 2 {cpu: 1, gpu: 8}`, `worker: 2 x 8`.
+    `worker: 2 {cpu: 1, gpu: 8}`, `worker: 2 with 8 threads`.
 
     Args:
         name: The name of the kind, as in places: lower case letters, digits and `_`.
@@ -112,7 +112,7 @@ class NodeKind(Struct, frozen=True):
     def __str__(self) -> str:
         text = f"{self.name}: {self.count}"
         if self.threads is not None:
-            text += f" x {self.threads}"
+            text += f" with {self.threads} threads"
         if self.devices == ONE_CPU:
             return text
         devices = ", ".join(f"{device}: {count}" for device, count in self.devices)

@@ -6,6 +6,7 @@ from support.small_models import load_model, two_layers
 from placer.errors import PlacerError
 
 SERVERS = "{op: sgd, learning_rate: 0.1, place: /node:ps/cpu, update: async}"
+IN_LOCKSTEP = "{op: sgd, learning_rate: 0.1, place: /node:ps/cpu}"
 HETER = "{worker: {count: 4}, heter: {count: 3}, ps: {count: 1}}"
 
 
@@ -14,18 +15,18 @@ def nodes(**options):
 
 
 def test_each_worker_has_so_many_threads():
-    assert nodes(train="  threads: 3") == "nodes(worker: 2 x 6, ps: 2)"
+    assert nodes(train="  threads: 3") == "nodes(worker: 2 with 6 threads, ps: 2)"
     assert nodes(train="  threads: 1") == "nodes(worker: 2, ps: 2)"
 
 
 def test_the_number_of_workers_may_be_overridden():
     model = load_model(two_layers(train="  threads: 2"), nodes={"worker": 3})
-    assert model.graph.cluster.text() == "nodes(worker: 3 x 6, ps: 2)"
+    assert model.graph.cluster.text() == "nodes(worker: 3 with 6 threads, ps: 2)"
 
 
 def test_a_heter_node_has_a_thread_for_each_of_its_workers_without_lockstep():
     cluster = load_model(two_layers(nodes=HETER, optimizer=SERVERS)).graph.cluster
-    assert cluster.text() == "nodes(worker: 4, heter: 3 x 4, ps: 1)"
+    assert cluster.text() == "nodes(worker: 4, heter: 3 with 4 threads, ps: 1)"
     heter = [node for node in cluster.all_nodes() if node.kind == "heter"]
     assert heter == ["heter:0.0", "heter:1.0", "heter:2.0", "heter:0.1"]
     assert nodes(nodes=HETER) == "nodes(worker: 4, heter: 3, ps: 1)"
@@ -47,6 +48,14 @@ def test_one_process_has_no_threads():
         (
             {"train": "  threads: 90000"},
             "there can be 1 to 100000 threads of nodes 'worker', not 180000",
+        ),
+        (
+            {"train": "  threads: 2", "first": "/thread:1/cpu"},
+            "the number of a thread without the name of a node",
+        ),
+        (
+            {"train": "  threads: 2\n  bucket_cap_mb: 1", "optimizer": IN_LOCKSTEP},
+            "'bucket_cap_mb' is for workers of one thread",
         ),
         (
             {"train": "  threads: 2", "first": "/node:worker/thread:0/cpu"},

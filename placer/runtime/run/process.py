@@ -140,10 +140,21 @@ def run(
     def exit_after_failure() -> None:
         """End a process whose compute thread is stuck outside the channel, such as in
         the code of a source. In the channel it gets `Aborted`."""
-        if pipe is not None and channel is not None and channel.aborted is not None:
+        if channel is not None and channel.aborted is not None:
             error = Aborted(channel.aborted)
-            pipe.close(EXIT_TIMEOUT, failure_event(node, error, channel))
+            if pipe is not None:
+                pipe.close(EXIT_TIMEOUT, failure_event(node, error, channel))
+            else:
+                print(f"error: {error}", file=sys.stderr, flush=True)
         os._exit(1)
+
+    reported: list[BaseException] = []
+
+    def report_failure(error: BaseException) -> None:
+        """Report a failure, of a node or of the process, once."""
+        if error not in reported:
+            reported.append(error)
+            report(failure_event(node, error, channel))
 
     pipe = None
     if report_fd is not None:
@@ -205,7 +216,7 @@ def run(
             trim_caches()
             if any(each.computes for each in nodes):
                 keep_compiled()
-            result = run_nodes(executions, prediction)
+            result = run_nodes(executions, prediction, report_failure)
         if prediction is not None:
             return result
         if relaying is not None:
@@ -215,7 +226,7 @@ def run(
             pipe.close(None)
         return result
     except BaseException as error:
-        report(failure_event(node, error, channel))
+        report_failure(error)
         raise
     finally:
         if signals is not None:

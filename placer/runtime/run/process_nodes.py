@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from placer.build.plan import Plan
@@ -35,13 +35,17 @@ def node_channels(plan: Plan, session: Session) -> Mapping[str, Channel]:
 
 
 def run_nodes(
-    executions: Sequence[Execution], prediction: PredictionRequest | None
+    executions: Sequence[Execution],
+    prediction: PredictionRequest | None,
+    on_failure: Callable[[BaseException], None],
 ) -> Outcome | None:
     """Run the nodes of this process until they end: the first in this thread.
 
     Args:
         executions: the runs of the nodes.
         prediction: predict these rows instead of training.
+        on_failure: called at once with the error of a node that is not that of another
+            one: the other nodes may be busy with something else for long.
 
     Returns:
         The result of the run if the first node is the control node, else None.
@@ -80,6 +84,8 @@ def run_nodes(
                     results[me.name] = execute(execution, hooks)
         except BaseException as error:
             errors[me.name] = error
+            if not isinstance(error, Aborted):
+                on_failure(error)
 
     threads = [
         threading.Thread(target=run, args=(each,), name=f"placer {each.me.name}")

@@ -116,7 +116,8 @@ def training(
     if clip == "group":
         for entry in entries[-draw(st.sampled_from((1, 2))) :]:
             entry["clip"] = draw(st.sampled_from(CLIPS))
-    if cluster.microbatches == 1 and any(_is_on_servers(cluster, e) for e in entries):
+    whole = cluster.microbatches == cluster.threads == 1
+    if whole and any(_is_on_servers(cluster, e) for e in entries):
         cap = draw(st.sampled_from(BUCKETS))
         recipe |= {} if cap is None else {"bucket_cap_mb": cap}
     one = len(entries) == 1 and draw(st.booleans())
