@@ -134,6 +134,7 @@ class Training:
     evaluate: Hook | None
     _drained_step: int = -1
     _ended_step: int = 0
+    _begun_step: int = 0  # whose metrics have begun
     _open: Phase | None = None
 
     def run(self, progress: Progress | None) -> None:
@@ -149,6 +150,7 @@ class Training:
         first = 1 + (progress.step if progress is not None else 0)
         self._ended_step = first - 1
         done = self._take_over(progress) if progress is not None else 0
+        self._begun_step = done
         total = self.total_steps
         if why := self._why_nothing_is_left(first - 1, total):
             self._warn(f"nothing is left to train after step {first - 1}: {why}")
@@ -194,6 +196,8 @@ class Training:
         done, unless that has been done. Then act, as this node knows, or as others do;
         return whether the run stops."""
         drained = self._drain(done, acts=bool(action))
+        if self.node.service is not None:
+            self._end_steps(drained.slowest)
         is_requested = bool(action) or drained.acts
         fixed = Action.NONE if drained.is_uneven else self._end_step(drained.slowest)
         if drained.acts and not action:
@@ -288,6 +292,13 @@ class Training:
             self.metrics.end(self._open, counts=self.node.is_taken)
             self._open = None
 
+    def _end_steps(self, step: int) -> None:
+        """End the metrics of the steps up to one that all workers have done, and that
+        this server may not have come to."""
+        for number in range(self._begun_step + 1, step + 1):
+            self.metrics.end(self._phase(number))
+        self._begun_step = max(self._begun_step, step)
+
     def _run_step(self, number: int) -> bool:
         """Run a step; return whether it is done. Without lockstep, that of a server is
         not if all workers have drained before it."""
@@ -303,7 +314,8 @@ class Training:
         execution.timing.add(time.perf_counter() - start, node.count)
         if node.is_short:
             return False
-        self._open = self._phase(number)
+        if number > self._begun_step:  # else its metrics have ended at a drain
+            self._open, self._begun_step = self._phase(number), number
         if node.newest is None:
             self._end_metrics()
         self.metrics.forget(node.horizon)

@@ -60,9 +60,14 @@ BETWEEN = """\
   - {name: out, op: fc, in: same,"""
 
 
-def compile_spec(folder, rate, *, workers=2, mode="servers", evaluates=False):
+def compile_spec(
+    folder, rate, *, workers=2, mode="servers", evaluates=False, first="worker"
+):
+    nodes = [f"worker: {{count: {workers}}}", "ps: {count: 2}"]
+    if first == "ps":  # the control node
+        nodes.reverse()
     text = two_layers(
-        nodes=f"{{worker: {{count: {workers}}}, ps: {{count: 2}}"
+        nodes=f"{{{', '.join(nodes)}"
         + (f", heter: {{count: {workers}}}}}" if mode in HETER else "}"),
         first="/node:heter" if mode == "blocks" else "/node:worker",
         second="/node:heter" if mode in HETER else "/node:worker",
@@ -79,7 +84,7 @@ def compile_spec(folder, rate, *, workers=2, mode="servers", evaluates=False):
     if evaluates:
         rows = '  eval: {source: "npz:rows.npz"}'
         text = text.replace("graph:", f"{rows}\ngraph:")
-    file = folder / f"rate{rate}_{workers}_{mode}_{evaluates}.yaml"
+    file = folder / f"rate{rate}_{workers}_{mode}_{evaluates}_{first}.yaml"
     file.write_text(text)
     build = folder / file.stem
     placer.compile(file, build)
@@ -248,10 +253,10 @@ def test_a_replayed_run_drains_where_the_recorded_one_was_saved(
 @pytest.fixture
 def acting_before_an_evaluation(monkeypatch):
     """Return a context in which all nodes of a run act when both workers have done the
-    last step of the first epoch, and ps:1 has not."""
+    last step of the first epoch, and a server has not."""
 
     @contextmanager
-    def acting(action):
+    def acting(action, server):
         waiting, are_waiting, is_asked = set(), Event(), Event()
         drain, run_step, answer = (
             Training._drain,
@@ -268,14 +273,14 @@ def acting_before_an_evaluation(monkeypatch):
 
         def hold(self, number):
             is_done = run_step(self, number)
-            if self.execution.me.name == "ps:1" and number == EPOCH - 1:
+            if self.execution.me.name == server and number == EPOCH - 1:
                 assert are_waiting.wait(60)
                 self.execution.common_step.request(action)
-                assert is_asked.wait(60)
+                assert self.execution.is_control or is_asked.wait(60)
             return is_done
 
         def answer_of_node(self, control, key):
-            if self._channel.node == "ps:1":
+            if self._channel.node == server:
                 is_asked.set()
             answer(self, control, key)
 
@@ -288,13 +293,21 @@ def acting_before_an_evaluation(monkeypatch):
     return acting
 
 
-@pytest.mark.parametrize("action", [Action.SAVE, Action.STOP])
+@pytest.mark.parametrize(
+    ("action", "server", "first"),
+    [
+        (Action.SAVE, "ps:1", "worker"),
+        (Action.STOP, "ps:1", "worker"),
+        (Action.STOP, "ps:0", "ps"),
+    ],
+)
 def test_a_run_is_saved_after_the_evaluation_of_the_step_that_all_workers_have_done(
-    folder, tmp_path, acting_before_an_evaluation, action
+    folder, tmp_path, acting_before_an_evaluation, action, server, first
 ):
-    build, saved = compile_spec(folder, 0.1, evaluates=True), tmp_path / "saved"
+    build = compile_spec(folder, 0.1, evaluates=True, first=first)
+    saved = tmp_path / "saved"
     order, start = tmp_path / "order", {"init_params": folder / "initial.safetensors"}
-    with acting_before_an_evaluation(action):
+    with acting_before_an_evaluation(action, server):
         result = run(tmp_path, build, checkpoint=saved, record_order=order, **start)
     assert result.steps == (EPOCH if action is Action.STOP else 2 * EPOCH)
     assert evaluated_steps(tmp_path) == [*range(EPOCH, result.steps + 1, EPOCH)]
