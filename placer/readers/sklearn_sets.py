@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from placer.ast_lock import AST_LOCK
 from placer.config.sources import SKLEARN
 from placer.files.atomic import atomic_file
 from placer.files.regular import open_regular
@@ -50,6 +51,7 @@ def _load(name: str, columns: Sequence[str]) -> Arrays:
         with (
             suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile),
             open_regular(file) as opened,
+            AST_LOCK,  # numpy parses headers with `ast`, and nodes may be threads
             np.load(opened) as stored,
         ):
             return {column: stored[column] for column in columns}
