@@ -129,7 +129,9 @@ class Edge(PlanStruct, frozen=True):
     before, where there is one.
 
     The gradients of a step that go to servers in several messages have a `bucket`, a number
-    from 0: the messages leave in this order, while the rest is computed.
+    from 0: the messages leave in this order, while the rest is computed. One that `follows`
+    has a bucket before it, from the same nodes to the same nodes, of whose message it is a
+    part for the bound of a channel.
     """
 
     id: Count
@@ -145,6 +147,7 @@ class Edge(PlanStruct, frozen=True):
     first: Count | None = None
     sent_back: bool = False
     bucket: Size | None = None
+    follows: bool = False
     every: Count = 1
     companions: bool = False
 
@@ -153,11 +156,6 @@ class Edge(PlanStruct, frozen=True):
         """Whether the edge carries what tables without lockstep are updated by, from the
         workers."""
         return self.exchange in ("push", "push_delta", "push_all", "push_sum")
-
-    @property
-    def follows(self) -> bool:
-        """Whether the messages are parts of what others began: the first bucket."""
-        return bool(self.bucket)
 
     @property
     def is_flat(self) -> bool:

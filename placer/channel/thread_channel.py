@@ -37,8 +37,8 @@ def thread_channels(
         addresses: the process and the thread of every node of the run.
 
     Returns:
-        The channel of each node of this process. `join` and `close` are those of the
-        session, which may be called more than once.
+        The channel of each node of this process. Each of them may be joined; closing one
+        does nothing, because whoever opened the session closes it.
     """
     threads = _Threads(session)
     return {
@@ -89,6 +89,7 @@ class _ThreadChannel:
     wraps: list[Callable[[Wait], Wait]] = field(default_factory=list)
     _names: dict[Address, str] = field(init=False)
     _thread: int = field(init=False)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._names = {address: name for name, address in self.addresses.items()}
@@ -112,7 +113,7 @@ class _ThreadChannel:
         process, key = self._to(to, key)
         if process != self.session.node:
             self.session.send(process, key, arrays, follows=follows)
-            self.bytes_sent += sum(array.nbytes for array in arrays)
+            self._count(arrays)
             return
         checked = payload.check_arrays(
             arrays, lambda: f"{key} from {self.node} to {to}"
@@ -125,7 +126,7 @@ class _ThreadChannel:
         process, addressed = self._to(to, key)
         if process == self.session.node:
             return OpenMessage(lambda: self.send(to, key, arrays))
-        self.bytes_sent += sum(array.nbytes for array in arrays)
+        self._count(arrays)
         return self.session.begin_send(process, addressed, arrays)
 
     def receive(
@@ -190,6 +191,10 @@ class _ThreadChannel:
 
     def close(self) -> None:
         """Do nothing: the process closes its session when all its nodes have ended."""
+
+    def _count(self, arrays: Sequence[Array]) -> None:
+        with self._counting:  # several threads of a node send
+            self.bytes_sent += sum(array.nbytes for array in arrays)
 
     def _to(self, node: str, key: Key) -> tuple[str, Key]:
         """Return the process of a node, and the key of a message to it."""

@@ -48,7 +48,8 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
     if buckets:
         yield Choice(
             what=f"{len(buckets)} buckets of gradients",
-            why="each is sent before the next one is computed: the spec has bucket_cap_mb",
+            why="each is sent before the next one of its place is computed: the spec has"
+            " bucket_cap_mb",
         )
     if model.eval is not None:
         rows = f"{model.eval.batch} rows, remainder {model.eval.remainder}"

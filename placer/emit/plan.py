@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import structs
 
@@ -285,7 +285,21 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
         count = _flat_bytes if planned.is_flat else _row_bytes
         nbytes = count(lowered, planned, times) // planned.every
         edges.append(structs.replace(planned, nbytes=nbytes))
-    return tuple(sorted(edges, key=lambda edge: edge.id))
+    return tuple(_mark_following(sorted(edges, key=lambda edge: edge.id)))
+
+
+def _mark_following(edges: Iterable[Edge]) -> Iterator[Edge]:
+    """Yield the edges with a mark on buckets that others go before, the same way."""
+    firsts: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
+    edges = tuple(edges)
+    for edge in edges:
+        if edge.bucket is not None:
+            way = edge.sources, edge.targets
+            firsts[way] = min(edge.bucket, firsts.get(way, edge.bucket))
+    for edge in edges:
+        first = firsts.get((edge.sources, edge.targets))
+        follows = first is not None and edge.bucket is not None and edge.bucket > first
+        yield structs.replace(edge, follows=follows)
 
 
 def _mark_sent_back(

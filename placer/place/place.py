@@ -105,6 +105,7 @@ class Place(Struct, frozen=True):
         return Place(
             *_merge(outer.node, outer.node_ids, inner.node, inner.node_ids),
             *_merge(outer.device, outer.device_ids, inner.device, inner.device_ids),
+            outer.threads if inner.threads is None else inner.threads,
         )
 
 

@@ -50,3 +50,9 @@ def test_nesting_goes_from_the_outside_in() -> None:
     outwards = Place.merge(first, Place.merge(other, back))
     assert str(inwards) == "/node:worker"
     assert str(outwards) == "/node:worker:1"
+
+
+def test_threads_are_kept_so_that_a_cluster_refuses_them() -> None:
+    inner = Place("worker", threads=(0,))
+    assert Place.merge(Place("worker", (1,)), inner).threads == (0,)
+    assert Place.merge(inner, Place(device="cpu")).threads == (0,)

@@ -19,7 +19,7 @@ import runpy
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -170,6 +170,15 @@ def run(
         report = partial(_note_and_show, signals.interruption)
     forced_exit = threading.Timer(EXIT_TIMEOUT, exit_after_failure)
     forced_exit.daemon = True
+    starting = threading.Lock()
+
+    def end_in_time() -> None:
+        """Give this process `EXIT_TIMEOUT` seconds; several of its threads may learn of
+        a failure."""
+        with starting:
+            if forced_exit.ident is None:
+                forced_exit.start()
+
     try:
         channel = open_channel(
             node,
@@ -185,7 +194,7 @@ def run(
             join_timeout=options.join_timeout,
             lost_after=options.lost_after,
         )
-        channel.on_abort = lambda cause: _start_once(forced_exit)
+        channel.on_abort = lambda cause: end_in_time()
         channels = node_channels(plan, channel)
         executions = [
             Execution(plan, folder, each, channels[each.name], options, report)
@@ -240,12 +249,6 @@ def run(
         forced_exit.cancel()
         if pipe is not None:
             pipe.close(EXIT_TIMEOUT)
-
-
-def _start_once(timer: threading.Timer) -> None:
-    """Start a timer, unless it has been started."""
-    with suppress(RuntimeError):
-        timer.start()
 
 
 def _note_and_show(interruption: Interruption, event: Event) -> None:

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import placer
-from placer.build.plan import edges_ahead
+from placer.build.plan import edges_ahead, read_plan
 from placer.channel.protocol import Channel
 from placer.runtime.program.exchange import Exchange
 
@@ -175,3 +175,24 @@ def test_only_steps_that_come_are_expected(folder, monkeypatch, steps):
         for j in range(2)
         for step in range(2, steps + 1)
     ]
+
+
+def test_only_a_bucket_with_another_before_it_on_the_same_way_follows(tmp_path):
+    """The layers of one group are on two places, so that the buckets of each are counted
+    together."""
+    text = SPEC.replace(
+        "{NODES}", "{worker: {count: 2}, front: {count: 1}, ps: {count: 1}}"
+    )
+    text = text.replace("size: 4}", "size: 4, place: /node:front}")
+    text = text.replace("TRAIN", f"{SMALL}\n  {SGD}")
+    (tmp_path / "two_places.yaml").write_text(text)
+    placer.compile(tmp_path / "two_places.yaml", tmp_path / "build")
+    edges = [
+        e for e in read_plan(tmp_path / "build").step_edges if e.bucket is not None
+    ]
+    by_way = {}
+    for edge in sorted(edges, key=lambda edge: edge.bucket):
+        by_way.setdefault((edge.sources, edge.targets), []).append(edge.follows)
+    assert len(by_way) == 2
+    for follows in by_way.values():
+        assert follows == [False, *[True] * (len(follows) - 1)]
