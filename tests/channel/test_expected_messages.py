@@ -81,6 +81,8 @@ def test_an_expected_message_comes_over_a_connection_that_breaks(tcp, addresses)
         eventually(lambda: proxy.connections > 1, 30)
         eventually(lambda: has_come(space), 30)
         assert np.array_equal(ends["a:0"].receive("b:0", KEY, out=[space])[0], VALUE)
+        # Without the proxy there is no way back: the acknowledgement must have come.
+        eventually(lambda: ends["b:0"].links["a:0"].is_delivered, 30)
 
 
 def test_a_message_that_follows_another_does_not_wait_for_room(connect, spawn):
