@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -32,7 +33,6 @@ from placer.runtime.run.events import (
 from placer.runtime.run.handshake import agree, start_fingerprint
 from placer.runtime.run.opened_sources import open_rows
 from placer.runtime.run.output_rows import OutputGatherer
-from placer.runtime.run.prediction_file import Columns, Write, prediction_file
 from placer.runtime.run.prediction_request import (
     PredictionRequest,
     chosen_outputs,
@@ -42,6 +42,9 @@ from placer.runtime.run.result import PredictionResult
 from placer.runtime.run.same_rows import PREDICTION, compare_rows
 from placer.runtime.run.state import Execution
 from placer.runtime.run.tables import make_tables
+
+if TYPE_CHECKING:
+    from placer.runtime.run.prediction_file import Columns, Write
 
 
 def predict(
@@ -188,7 +191,8 @@ def _open_file(
     execution: Execution, request: PredictionRequest, data: RowSource, count: int
 ) -> AbstractContextManager[Write]:
     """Open the file of predictions, with the keys that the source has."""
-    from placer.readers.keys import read_keys  # it imports pyarrow
+    from placer.readers.keys import read_keys  # these import pyarrow
+    from placer.runtime.run.prediction_file import prediction_file
 
     spec_folder = data_root(execution.folder)
     keys = read_keys(data, request.keys, spec_folder)

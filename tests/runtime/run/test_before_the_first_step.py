@@ -103,6 +103,33 @@ assert faults() < before / 4, "the second time the same pages are there"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_threads_keep_the_memory_of_a_large_step_too():
+    """A thread that an import started would have an arena of its own. Threads of JAX
+    would share it, and the largest buffers in it are mapped anew each time."""
+    code = f"""
+import resource, threading
+from concurrent.futures import ThreadPoolExecutor
+import placer.command.run, placer.runtime.run.process
+from placer.memory.allocator import keep_memory
+import numpy as np
+assert keep_memory({MIN_STEP_BYTES})
+all_run, turn = threading.Barrier(4), threading.Lock()
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.empty(65 << 20, np.uint8).fill(1)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+def work():
+    all_run.wait()
+    with turn:
+        faults()
+        return faults()
+with ThreadPoolExecutor(4) as pool:
+    counts = [each.result() for each in [pool.submit(work) for _ in range(4)]]
+assert max(counts) < 50, counts
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_compiled_programs_are_cached_in_placer_cache(tmp_path):
     code = """
 import jax, sys
