@@ -1,18 +1,9 @@
-"""Optimizer rules as machine code: loops over flat arrays, compiled by numba.
-
-numba is imported here only; it takes half a second, so this module is imported when a
-table is about to be updated. Machine code is kept in `kernels` of
-`placer.memory.caches.user_cache`, or in `NUMBA_CACHE_DIR`; numba tells processors and
-its own versions apart. Where nothing can be kept, everything is compiled each time.
-"""
+"""Optimizer rules as machine code: loops over flat arrays."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import cache
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -21,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload, register_jitable
 
-from placer.memory.caches import usable_folder, user_cache
-from placer.tables import elementary, rules
+from placer.tables import elementary
+from placer.tables.machine_code import compile_for, compiling
 from placer.tables.rules import Kernel, arrays_of, record_of_numbers
 
 Array = npt.NDArray[Any]
@@ -34,8 +25,6 @@ tuple of numbers, which numba converts one by one."""
 Loop = Callable[[Arrays, Update], None]
 
 types: Any = numba.types
-config: Any = numba.config
-_compiling = threading.Lock()
 
 # What the elementary functions are for one element.
 overload(elementary.sqrt)(lambda x: lambda x: np.sqrt(x))
@@ -60,24 +49,24 @@ def _gradient(update: Update, i: int) -> Any:
 # numba compiles these two for each number of arrays, one array after the other.
 
 
-def _elements(arrays: Arrays, i: int) -> Any:
+def elements(arrays: Arrays, i: int) -> Any:
     """Element i of each array."""
 
 
-overload(_elements)(
+overload(elements)(
     lambda arrays, i: (
-        (lambda arrays, i: (arrays[0][i], *_elements(arrays[1:], i)))
+        (lambda arrays, i: (arrays[0][i], *elements(arrays[1:], i)))
         if len(arrays)
         else (lambda arrays, i: ())
     )
 )
 
 
-def _store(arrays: Arrays, i: int, results: Any) -> None:
+def store_elements(arrays: Arrays, i: int, results: Any) -> None:
     """Replace element i of each array."""
 
 
-@overload(_store)
+@overload(store_elements)
 def _compile_store(arrays: Any, i: Any, results: Any) -> Callable[..., None]:
     more = len(arrays) > 1
 
@@ -85,7 +74,7 @@ def _compile_store(arrays: Any, i: Any, results: Any) -> Callable[..., None]:
     def store(arrays: Any, i: Any, results: Any) -> None:
         arrays[0][i] = results[0]
         if more:
-            _store(arrays[1:], i, results[1:])
+            store_elements(arrays[1:], i, results[1:])
 
     return store
 
@@ -99,8 +88,8 @@ def _loop(rule: Kernel, first_written: int) -> Loop:
         # Slices within the loop would keep it from using vector instructions.
         read, written = arrays[:1] + arrays[next_written:], arrays[first_written:]
         for i in range(arrays[0].size):
-            results = rule(*_elements(read, i), _gradient(update, i), update[2][0])
-            _store(written, i, results)
+            results = rule(*elements(read, i), _gradient(update, i), update[2][0])
+            store_elements(written, i, results)
 
     return loop
 
@@ -113,7 +102,7 @@ def compile_kernel(kernel: Kernel, in_place: bool, sources: int, dtype: str) -> 
     values are read from the first, and written to the second. It runs without the
     interpreter lock. `dtype` is float32 or float64.
     """
-    with _compiling:  # in one process the nodes are threads
+    with compiling:  # in one process the nodes are threads
         return _compiled(kernel, in_place, sources, dtype)
 
 
@@ -127,42 +116,5 @@ def _compiled(kernel: Kernel, in_place: bool, sources: int, dtype: str) -> Loop:
     first_written = 0 if in_place else 1
     arrays = types.UniTuple(array, len(arrays_of(kernel)) + first_written)
     signature = types.void(arrays, update)
-    loop = _loop(register_jitable(kernel), first_written)
-    folder = cache_folder()
-    if folder is not None:
-        before = config.CACHE_DIR
-        config.CACHE_DIR = str(folder)  # read when a function is decorated
-        try:
-            return _jit(signature, loop, keep=True)
-        except Exception:  # a full disk, a broken file: the cache only saves time
-            pass
-        finally:
-            config.CACHE_DIR = before
-    return _jit(signature, loop, keep=False)
-
-
-def _jit(signature: Any, loop: Loop, *, keep: bool) -> Loop:
-    # With fastmath the bits would depend on where a slice starts.
-    compiled: Loop = numba.njit(
-        [signature], fastmath=False, error_model="numpy", nogil=True, cache=keep
-    )(loop)
-    return compiled
-
-
-def cache_folder() -> Path | None:
-    """The folder that machine code is kept in, or None where nothing can be kept."""
-    base = user_cache()
-    if config.CACHE_DIR:
-        parent: Path | None = Path(config.CACHE_DIR)
-    else:
-        parent = None if base is None else base / "kernels"
-    if parent is None or usable_folder(parent) is None:
-        return None
-    return usable_folder(parent / _digest())
-
-
-@cache
-def _digest() -> str:
-    """Changes whenever a rule does: numba looks only at the file of the loops."""
-    sources = b"".join(Path(str(m.__file__)).read_bytes() for m in (rules, elementary))
-    return sha256(sources).hexdigest()[:16]
+    loop: Loop = compile_for(signature, _loop(register_jitable(kernel), first_written))
+    return loop
