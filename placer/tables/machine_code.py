@@ -21,6 +21,7 @@ import numba
 from placer.memory.caches import usable_folder, user_cache
 
 config: Any = numba.config
+njit: Any = numba.njit
 compiling = threading.RLock()
 """Held while something is compiled."""
 
@@ -44,9 +45,15 @@ class Compiled:
 
     def _compile(self, args: tuple[Any, ...]) -> None:
         signature = tuple(map(numba.typeof, args))
+
+        def compile_(keep: bool) -> Any:
+            machine = _jit(self._python, keep)
+            machine.compile(signature)
+            return machine
+
         with compiling:  # in one process the nodes are threads
             if self._machine is None:
-                self._machine = compile_for(signature, self._python)
+                self._machine = _with_cache(compile_)
 
 
 compiled = Compiled
@@ -54,25 +61,28 @@ compiled = Compiled
 
 
 def compile_for(signature: Any, function: Callable[..., Any]) -> Any:
-    """Compile a function for a signature of numba, or take its code from the cache."""
+    """Compile a function for one signature of numba, to which arguments are converted."""
     with compiling:
-        folder = cache_folder()
-        if folder is not None:
-            try:
-                with _caching_in(folder):
-                    return _jit(signature, function, keep=True)
-            except Exception:  # a full disk, a broken file: the cache only saves time
-                pass
-        return _jit(signature, function, keep=False)
+        return _with_cache(lambda keep: _jit(function, keep, [signature]))
 
 
-def _jit(signature: Any, function: Callable[..., Any], *, keep: bool) -> Any:
+def _with_cache(compile_: Callable[[bool], Any]) -> Any:
+    """Compile with the cache, or without it where it cannot be used."""
+    folder = cache_folder()
+    if folder is not None:
+        try:
+            with _caching_in(folder):
+                return compile_(True)
+        except Exception:  # a full disk, a broken file: the cache only saves time
+            pass
+    return compile_(False)
+
+
+def _jit(function: Callable[..., Any], keep: bool, *signatures: Any) -> Any:
     # With fastmath the bits would depend on where a slice starts.
-    machine = numba.njit(
-        fastmath=False, error_model="numpy", nogil=True, cache=keep
+    return njit(
+        *signatures, fastmath=False, error_model="numpy", nogil=True, cache=keep
     )(function)
-    machine.compile(signature)
-    return machine
 
 
 @contextmanager

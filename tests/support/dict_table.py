@@ -173,9 +173,7 @@ class DictTable:
                 else before + mean
             )
             extra, row.scalar = (np.float64(before), np.float64(after)), after
-        row.value, *row.slots = kernel(
-            row.value, *row.slots, *extra, gradient, numbers
-        )
+        row.value, *row.slots = kernel(row.value, *row.slots, *extra, gradient, numbers)
         if settings.bounds is not None:
             row.value = np.clip(row.value, *settings.bounds)
 

@@ -70,9 +70,7 @@ def fill_random(out: np.ndarray, draw: Draw, key: Key, start: int, row: int) -> 
         out[low - start : high - start] = flat[low - chunk_start : high - chunk_start]
 
 
-def draw_rows(
-    draw: Draw, key: Key, indices: NDArray[np.uint64], row: int
-) -> Floats:
+def draw_rows(draw: Draw, key: Key, indices: NDArray[np.uint64], row: int) -> Floats:
     """Return rows of random elements by their leading indices.
 
     Args:

@@ -142,4 +142,3 @@ def admit_filtered(
             for probe in range(4):
                 at = _counter(hashed, bits, blocks, probe)
                 own[at] = max(own[at], count)
-

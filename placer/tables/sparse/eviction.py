@@ -49,7 +49,7 @@ class Candidates(NamedTuple):
 
 
 @register_jitable
-def _is_before(rank: Any, key: Any, other_rank: Any, other_key: Any) -> bool:
+def _is_before(rank: Any, key: Any, other_rank: Any, other_key: Any) -> Any:
     return rank < other_rank or (rank == other_rank and key < other_key)
 
 

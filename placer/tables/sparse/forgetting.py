@@ -14,7 +14,7 @@ from placer.tables.sparse.index import delete_entry
 from placer.tables.sparse.state import (
     CHUNK,
     NONE,
-    Array,
+    SEEN_MASK,
     State,
     row_of,
     score_of,
@@ -137,10 +137,10 @@ def forget_partition(
                 gone = score_of(word) < limits.score
             if limits.by_steps:
                 if limits.steps >= 0:
-                    passed = _passed(step, seen_of(word), 0x7FFFFFFF)
+                    passed = _passed(step, seen_of(word), SEEN_MASK)
                     gone = gone or passed > limits.steps
             elif limits.seconds >= 0:
-                passed = _passed(now, seen_of(word), 0x7FFFFFFF)
+                passed = _passed(now, seen_of(word), SEEN_MASK)
                 gone = gone or passed > limits.seconds
         if gone:
             # The entry behind it may move here: look again.

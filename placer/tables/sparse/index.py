@@ -14,7 +14,7 @@ from numba.extending import register_jitable
 
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, home_of, mix, partition_of
-from placer.tables.sparse.prefetching import AHEAD, prefetch
+from placer.tables.sparse.intrinsics import AHEAD, prefetch
 from placer.tables.sparse.state import Array, State, row_of
 from placer.tables.sparse.store import give_back
 
@@ -138,7 +138,7 @@ class SlotSpace:
         wanted = partitions["entries"] + more
         full = wanted > MAX_LOAD * partitions["capacity"]
         for partition in np.flatnonzero(full & (more > 0)):
-            self._grow(partition, int(wanted[partition]))
+            self._grow(int(partition), int(wanted[partition]))
 
     def _grow(self, partition: int, entries: int) -> None:
         own = self._state.partitions[partition]

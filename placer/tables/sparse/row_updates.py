@@ -24,7 +24,7 @@ from placer.tables.rules import (
     arrays_of,
     changing_numbers,
 )
-from placer.tables.sparse.prefetching import prefetch
+from placer.tables.sparse.intrinsics import prefetch
 from placer.tables.sparse.state import Array
 
 _AHEAD: Final = 12
@@ -149,10 +149,8 @@ def compile_row_update(form: RowUpdate) -> Callable[..., None]:
                     total += gradient * gradient
                 mean = total / real(dim)
                 before = scalars[row]
-                if sums:
-                    after = before + mean
-                else:
-                    after = n.one_minus_b2 * mean + n.b2 * before
+                decayed = n.one_minus_b2 * mean + n.b2 * before
+                after = before + mean if sums else decayed
                 scalars[row] = after
                 for j in range(dim):
                     results = element(
@@ -161,9 +159,7 @@ def compile_row_update(form: RowUpdate) -> Callable[..., None]:
                     store_elements(parts, j, results)
             else:
                 for j in range(dim):
-                    results = element(
-                        *elements(parts, j), scale * gradients[i, j], n
-                    )
+                    results = element(*elements(parts, j), scale * gradients[i, j], n)
                     store_elements(parts, j, results)
             if is_bounded:
                 for j in range(dim):

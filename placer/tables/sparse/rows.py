@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from placer.tables.machine_code import compiled
+from placer.tables.machine_code import Compiled, compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
-from placer.tables.sparse.prefetching import AHEAD, prefetch
+from placer.tables.sparse.intrinsics import AHEAD, prefetch
 from placer.tables.sparse.state import Array, State, word_of_row
 from placer.tables.sparse.store import take_row
 
 _MAX_UINT32 = 2**32 - 1
 
 
-@compiled
-def gather(values: Array, rows: Array, default: Any, out: Array) -> None:
-    """Write the first columns of rows (int64, of shape [n]) to `out`, of shape [n, dim];
-    `default` for those below 0."""
-    base = U64(values.ctypes.data)
-    nbytes = U64(values.shape[1] * values.itemsize)
-    lines = (out.shape[1] * values.itemsize + 63) // 64
-    for i in range(rows.size):
-        if i + AHEAD < rows.size and rows[i + AHEAD] >= 0:
-            first = base + U64(rows[i + AHEAD]) * nbytes
-            for line in range(lines):
-                prefetch(first + U64(64 * line))
-        row = rows[i]
-        if row >= 0:
-            for j in range(out.shape[1]):
-                out[i, j] = values[row, j]
-        else:
-            for j in range(out.shape[1]):
-                out[i, j] = default
+@cache
+def compile_gather(dim: int, dtype: str) -> Callable[..., None]:
+    """Return a function that writes the first `dim` columns of rows to `out`.
+
+    Its arguments are `values`, the rows (int64, of shape [n]), the value of all columns of
+    those below 0, and `out`, of shape [n, dim] and the dtype.
+    """
+    itemsize = np.dtype(dtype).itemsize
+    lines = -(-dim * itemsize // 64)
+
+    def gather(values: Array, rows: Array, default: Any, out: Array) -> None:
+        base = U64(values.ctypes.data)
+        nbytes = U64(values.shape[1] * itemsize)
+        for i in range(rows.size):
+            if i + AHEAD < rows.size and rows[i + AHEAD] >= 0:
+                first = base + U64(rows[i + AHEAD]) * nbytes
+                for line in range(lines):
+                    prefetch(first + U64(64 * line))
+            row = rows[i]
+            if row >= 0:
+                for j in range(dim):
+                    out[i, j] = values[row, j]
+            else:
+                for j in range(dim):
+                    out[i, j] = default
+
+    return Compiled(gather)
 
 
 @compiled
@@ -71,14 +81,19 @@ def fill_slots(
 
 @compiled
 def note_seen(
-    state: State, rows: Array, occurrences: Array, scores: Array, times: Array, step: Any
+    state: State,
+    rows: Array,
+    occurrences: Array,
+    scores: Array,
+    times: Array,
+    step: Any,
 ) -> None:
     """Note that rows, where they are not below 0, have occurred in a step."""
     for i in range(rows.size):
         row = rows[i]
         if row >= 0:
             before = np.int64(state.meta[row, 1] >> U64(32))
-            count = min(before + np.int64(occurrences[i]), _MAX_UINT32)
+            count: Any = min(before + np.int64(occurrences[i]), _MAX_UINT32)
             state.meta[row, 1] = (U64(count) << U64(32)) | U64(step & 0xFFFFFFFF)
             if state.scores.size:
                 state.scores[row] += scores[i]

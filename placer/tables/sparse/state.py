@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-import numba.types
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba.extending import intrinsic, register_jitable
+from numba.extending import register_jitable
 
 from placer.tables.sparse.hashing import U64
+from placer.tables.sparse.intrinsics import bits_of, float32_of
 
 Array = npt.NDArray[Any]
 
+SEEN_MASK: Final = 2**30 - 1
+"""The bits of when a key without a row was last seen."""
 CHUNK: Final = 256
 """Rows that a partition takes from the store at a time."""
 ABSENT: Final = -1
@@ -66,8 +67,8 @@ class State(NamedTuple):
 
 
 # The word of an entry: that of a row has the lowest bit 1, and the row above it. That of a
-# key without a row has 31 bits of when it was last seen above it, and then 32 bits of how
-# often, or of its score.
+# key without a row has the lowest two bits 10, then 30 bits of when it was last seen, and
+# 32 bits of how often, or its score.
 
 
 @register_jitable
@@ -85,10 +86,9 @@ def row_of(word: Any) -> Any:
 
 @register_jitable
 def word_of_count(count: Any, seen: Any) -> Any:
-    """`count` is a uint32; `seen` is kept modulo 2**31. A count of 0 that was seen at 0 is
-    one that was seen at 1: the word of an entry is not 0."""
-    word = (U64(count) << U64(32)) | ((U64(seen) & U64(0x7FFFFFFF)) << U64(1))
-    return word if word else U64(2)
+    """`count` is a uint32; `seen` is kept modulo 2**30."""
+    seen = (U64(seen) & U64(SEEN_MASK)) << U64(2)
+    return (U64(count) << U64(32)) | seen | U64(2)
 
 
 @register_jitable
@@ -96,37 +96,17 @@ def count_of(word: Any) -> Any:
     return np.uint32(word >> U64(32))
 
 
-@intrinsic
-def _as_float32(context: Any, bits: Any) -> Any:
-    """The float32 with these 32 bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.FloatType())
-
-    return numba.types.float32(numba.types.uint32), generate
-
-
-@intrinsic
-def _bits_of(context: Any, number: Any) -> Any:
-    """The 32 bits of a float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(32))
-
-    return numba.types.uint32(numba.types.float32), generate
-
-
 @register_jitable
 def word_of_score(score: Any, seen: Any) -> Any:
     """`score` is a float32."""
-    return word_of_count(_bits_of(np.float32(score)), seen)
+    return word_of_count(bits_of(np.float32(score)), seen)
 
 
 @register_jitable
 def score_of(word: Any) -> Any:
-    return _as_float32(count_of(word))
+    return float32_of(count_of(word))
 
 
 @register_jitable
 def seen_of(word: Any) -> Any:
-    return (word >> U64(1)) & U64(0x7FFFFFFF)
+    return (word >> U64(2)) & U64(SEEN_MASK)

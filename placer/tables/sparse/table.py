@@ -20,6 +20,8 @@ from placer.config.sparse import (
     Count,
     Probability,
     Score,
+)
+from placer.config.sparse import (
     SparseTable as Settings,
 )
 from placer.errors import RunError
@@ -51,7 +53,12 @@ from placer.tables.sparse.row_updates import (
     bias_corrections,
     compile_row_update,
 )
-from placer.tables.sparse.rows import begin_rows, fill_slots, gather, note_seen
+from placer.tables.sparse.rows import (
+    begin_rows,
+    compile_gather,
+    fill_slots,
+    note_seen,
+)
 from placer.tables.sparse.state import (
     ABSENT,
     CHUNK,
@@ -62,6 +69,9 @@ from placer.tables.sparse.state import (
     State,
 )
 from placer.tables.sparse.store import reserve, row_length
+
+_SMALL = 1 << 24
+"""Bytes of a table that is only there to compile its functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +121,7 @@ class SparseTable:
             np.array([*slots.values()], self._dtype), settings.dim
         )
         counts_updates = "b1" in hyper
+        self._gather = compile_gather(settings.dim, dtype)
         self._update = compile_row_update(
             RowUpdate(
                 kernel,
@@ -163,7 +174,21 @@ class SparseTable:
         used = int(state.chunks[0]) * CHUNK
         by_row = (state.values, state.meta, state.scalars, state.updates)
         arrays = [each for each in (*by_row, state.times, state.scores) if each.size]
-        return self._slots.nbytes + used * sum(each[0].nbytes for each in arrays)
+        return self._slots.nbytes + used * sum(int(each[0].nbytes) for each in arrays)
+
+    def warm_up(self) -> None:
+        """Compile what the methods need, so that the first calls are as fast as others."""
+        empty, step = SparseTable(self.settings, 0, self._dtype.name, _SMALL), 0
+        key = np.zeros(1, np.uint64)
+        for _ in range(2):
+            empty.pull(key)
+            empty.push(
+                key,
+                np.zeros((1, self.settings.dim), self._dtype),
+                learning_rate=0.0,
+                step=step,
+            )
+            empty.shrink(step)
 
     def pull(self, keys: Array, out: Array | None = None) -> Array:
         """Return the values of keys.
@@ -182,7 +207,8 @@ class SparseTable:
         if out is None:
             out = np.empty((keys.size, self.settings.dim), self._dtype)
         rows = self._find(keys)
-        gather(self._state.values, rows, self._dtype.type(self.settings.default), out)
+        default = self._dtype.type(self.settings.default)
+        self._gather(self._state.values, rows, default, out)
         if isinstance(self.settings.admit, Always):
             absent = np.flatnonzero(rows < 0)
             if absent.size:
@@ -471,8 +497,9 @@ class SparseTable:
             chunks.append(chunk)
             chunk = int(self._state.chunk_before[chunk])
         starts = np.array(chunks[::-1], np.int64) * CHUNK
-        rows = (starts[:, None] + np.arange(CHUNK)).reshape(-1)
-        return rows[self._state.meta[rows, 1] != 0]
+        rows: Array = (starts[:, None] + np.arange(CHUNK)).reshape(-1)
+        used: Array = self._state.meta[rows, 1] != 0
+        return rows[used]
 
     def _check_saved(self, partition: int, saved: Mapping[str, Array]) -> None:
         own = self.save_partition(partition)

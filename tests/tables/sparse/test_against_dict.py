@@ -84,7 +84,7 @@ ACTIONS = ["push"] * 8 + ["forget"] * 2 + ["shrink", "reload", "split"]
 
 
 @given(tables(), st.integers(0, 2**32), st.lists(st.sampled_from(ACTIONS), max_size=30))
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(derandomize=True, deadline=None, max_examples=100)
 def test_a_table_does_what_a_dict_does(chosen, seed, actions):
     random = np.random.default_rng(seed)
     table = SparseTable(chosen, SEED, "float64", MEMORY)
@@ -123,7 +123,8 @@ def push(table, plain, random, step, now):
         )
         for i in keys
     }
-    gradients, occurrences, scores, times = zip(*batch.values()) if batch else [()] * 4
+    columns = zip(*batch.values(), strict=True) if batch else [()] * 4
+    gradients, occurrences, scores, times = columns
     pushed = table.push(
         np.array([*batch], np.uint64),
         np.reshape(gradients, (len(batch), table.settings.dim)),
@@ -170,7 +171,8 @@ def check_same(table, plain):
             assert plain.partition(key) == partition
             assert key not in rows
             rows[key] = {name: saved[name][i] for name in saved if is_of_rows(name)}
-        entries |= zip(saved["entry_keys"].tolist(), saved["entry_words"].tolist())
+        words = saved["entry_words"].tolist()
+        entries |= zip(saved["entry_keys"].tolist(), words, strict=True)
     assert rows.keys() == plain.rows.keys()
     assert entries.keys() == plain.waiting.keys()
     for key, row in plain.rows.items():
