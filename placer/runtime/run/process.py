@@ -49,6 +49,7 @@ from placer.runtime.run.peer_policy import watch_peers
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.process_nodes import node_channels, run_nodes
 from placer.runtime.run.result import Outcome
+from placer.runtime.run.shared_rows import SharedRows
 from placer.runtime.run.state import Execution
 
 STATE_INTERVAL = 0.5
@@ -196,8 +197,17 @@ def run(
         )
         channel.on_abort = lambda cause: end_in_time()
         channels = node_channels(plan, channel)
+        rows = SharedRows()
         executions = [
-            Execution(plan, folder, each, channels[each.name], options, report)
+            Execution(
+                plan,
+                folder,
+                each,
+                channels[each.name],
+                options,
+                report,
+                shared_rows=rows,
+            )
             for each in nodes
         ]
         execution = executions[0]
