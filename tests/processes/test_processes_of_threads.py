@@ -123,7 +123,7 @@ def train():
 """
 
 
-def test_a_source_that_hangs_is_called_once_and_its_process_named(
+def test_a_source_that_hangs_is_called_once_and_its_thread_named(
     tmp_path: Path,
 ) -> None:
     """The threads of its process wait for the one that reads."""
