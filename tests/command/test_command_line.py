@@ -671,3 +671,16 @@ def test_endpoints_of_unknown_nodes_are_refused(
     assert result.status == 2
     assert "this build has no node 'worker:9'" in result.err
     assert "is not NODE=HOST:PORT" in run_command(*command, "worker:0").err
+
+
+def test_show_lists_the_programs_of_the_threads_of_a_process(
+    run_command: RunCommand,
+) -> None:
+    threads = Path(DIGITS).with_name("digits_threads.yaml")
+    assert run_command("show", threads, "--node", "worker:1").out.splitlines() == [
+        "worker:1 has 2 threads; --node worker:1.0 shows the program of one:",
+        "  worker:1.0  worker/program.py",
+        "  worker:1.1  worker/program_2.py",
+    ]
+    one = run_command("show", threads, "--node", "worker:1.1").out
+    assert one.startswith('"""workers of digits_threads')
