@@ -33,6 +33,7 @@ def collect_batches(
     batches: Iterable[Mapping[str, T]],
     parse: Callable[[Column, str, T, int], np.ndarray],
     add_digest: Callable[[T, int], int],
+    first: int = 0,
 ) -> LoadedRows:
     """Return all rows of a file, or those of a split.
 
@@ -45,6 +46,7 @@ def collect_batches(
             the number of the first row.
         add_digest: returns the digest of a column up to and with a batch, given its
             values in the batch and the digest of the rows before.
+        first: the number of the first row in the file, for messages.
 
     Raises:
         DataError: if there are no rows.
@@ -59,7 +61,7 @@ def collect_batches(
             size = prod(column.shape) // max(1, len(names))
             chunk = np.empty((rows, len(names), size), column.dtype)
             for j, name in enumerate(names):
-                values = parse(column, name, batch[name], count)
+                values = parse(column, name, batch[name], first + count)
                 chunk[:, j] = values.reshape(rows, size)
             chunks[column.name].append(chunk)
         if request.options.with_digests:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from math import prod
 from typing import TypeAlias
@@ -43,23 +44,44 @@ def read(request: ReadRequest) -> LoadedRows:
     Raises:
         DataError: with the file and, if known, the column and the row, from 0.
     """
-    hint = "a parquet: source is a file in the Apache Parquet format"
-    # For a damaged file, pyarrow also raises UnicodeDecodeError, which is a ValueError.
-    kinds = OSError, ValueError, pa.ArrowException
     with (
-        file_errors(request.source.text, hint, *kinds),
+        parquet_errors(request.source.text),
         open_regular(request.folder / request.source.path) as file,
         ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as table,
     ):
-        schema, form = table.schema_arrow, request.data.parquet or Cells()
-        if not request.options.to_predict:
-            for pattern in (*form.vocabulary, *form.unknown, *form.missing):
-                check_pattern(request.source.text, pattern, schema.names)
-        feeds = {c.name: _columns_of(request, c, schema) for c in request.used}
-        wanted = list(dict.fromkeys(n for names in feeds.values() for n in names))
-        batches = _read_batches(request.source.text, table, wanted, form)
-        parse = partial(_parse, request.source.text, form)
-        return collect_batches(request, feeds, batches, parse, _add_values)
+        wanted, collect = find_columns(request, table.schema_arrow)
+        batches = table.iter_batches(_ROWS_PER_BATCH, columns=wanted, use_threads=False)
+        return collect(batches, 0)
+
+
+def parquet_errors(source: str) -> AbstractContextManager[None]:
+    """Return a context in which the errors of a damaged file become DataErrors."""
+    hint = "a parquet: source is a file in the Apache Parquet format"
+    # For a damaged file, pyarrow also raises UnicodeDecodeError, which is a ValueError.
+    return file_errors(source, hint, OSError, ValueError, pa.ArrowException)
+
+
+def find_columns(
+    request: ReadRequest, schema: pa.Schema
+) -> tuple[list[str], Callable[[Iterable[pa.RecordBatch], int], LoadedRows]]:
+    """Return the columns of a file that are read, and a function that collects their
+    rows from batches of them, given the number of the first row in the file.
+
+    Raises DataError if they do not fit the inputs.
+    """
+    source, form = request.source.text, request.data.parquet or Cells()
+    if not request.options.to_predict:
+        for pattern in (*form.vocabulary, *form.unknown, *form.missing):
+            check_pattern(source, pattern, schema.names)
+    feeds = {c.name: _columns_of(request, c, schema) for c in request.used}
+    wanted = list(dict.fromkeys(n for names in feeds.values() for n in names))
+    parse = partial(_parse, source, form)
+
+    def collect(batches: Iterable[pa.RecordBatch], first: int) -> LoadedRows:
+        read = _read_batches(source, batches, wanted, form, first)
+        return collect_batches(request, feeds, read, parse, _add_values, first)
+
+    return wanted, collect
 
 
 Values: TypeAlias = np.ndarray | pa.StringArray
@@ -67,10 +89,14 @@ Values: TypeAlias = np.ndarray | pa.StringArray
 
 
 def _read_batches(
-    source: str, table: ParquetFile, wanted: Sequence[str], form: Cells
+    source: str,
+    batches: Iterable[pa.RecordBatch],
+    wanted: Sequence[str],
+    form: Cells,
+    count: int,
 ) -> Iterator[dict[str, Values]]:
-    count = 0
-    for batch in table.iter_batches(_ROWS_PER_BATCH, columns=wanted, use_threads=False):
+    """Yield the columns of batches; `count` is the number of the first row."""
+    for batch in batches:
         yield {
             n: read_text(batch.column(n))
             if form.words(n) is not None

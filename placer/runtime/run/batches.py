@@ -21,7 +21,7 @@ class Batches:
 
     def batch_size(self, index: int) -> int:
         """Return the number of rows of batch `index` (from 0) of an epoch."""
-        return min(self.order.batch, self.order.rows - index * self.order.batch)
+        return self.order.batch_size(index)
 
     @property
     def epoch_rows(self) -> int:
