@@ -27,6 +27,7 @@ from placer.build.plan import BASE_PORT, Plan, neighbours, read_plan
 from placer.channel.keys import find_key
 from placer.channel.protocol import Aborted, Cause
 from placer.channel.session import Session
+from placer.channel.thread_channel import thread_channels
 from placer.errors import PlacerError
 from placer.memory.allocator import keep_memory
 from placer.memory.caches import trim_caches
@@ -47,7 +48,7 @@ from placer.runtime.run.options import Options
 from placer.runtime.run.output import report_output
 from placer.runtime.run.peer_policy import watch_peers
 from placer.runtime.run.prediction_request import PredictionRequest
-from placer.runtime.run.process_nodes import node_channels, run_nodes
+from placer.runtime.run.process_nodes import run_nodes
 from placer.runtime.run.result import Outcome
 from placer.runtime.run.shared_rows import SharedRows
 from placer.runtime.run.state import Execution
@@ -191,12 +192,13 @@ def run(
             bind=bind,
             transport=options.transport,
             peers=neighbours(plan, node),
+            nodes=[each.name for each in plan.nodes],
             deadline=options.deadline,
             join_timeout=options.join_timeout,
             lost_after=options.lost_after,
         )
         channel.on_abort = lambda cause: end_in_time()
-        channels = node_channels(plan, channel)
+        channels = thread_channels(channel)
         rows = SharedRows()
         executions = [
             Execution(
