@@ -701,4 +701,4 @@ def test_show_lists_the_programs_of_the_threads_of_a_process(
         "  worker:1.1  worker/program_2.py",
     ]
     one = run_command("show", threads, "--node", "worker:1.1").out
-    assert one.startswith('"""workers of digits_threads')
+    assert one.startswith('"""worker:0-1.1 of digits_threads: 2 workers (4 threads)')
