@@ -128,7 +128,8 @@ class Reference(NamedTuple):
 
 
 class Message(_Struct, frozen=True):
-    """The header of a message: its number, counted from 1 in each direction, and its key.
+    """The header of a message: its number, counted from 1 in each direction, the nodes of
+    the two processes that it goes from and to, and its key.
 
     `types` are the types of its arrays, in msgpack (`contents`), `references` those
     arrays that are in shared memory. The others are the payload; it is in this frame if
@@ -137,6 +138,8 @@ class Message(_Struct, frozen=True):
     """
 
     number: _Number
+    source: Text
+    to: Text
     key: Key
     types: bytes
     references: Annotated[

@@ -30,7 +30,6 @@ from placer.channel.frame_socket import Buffer, FrameSocket
 from placer.channel.frames import Frame, InvalidFrame
 from placer.channel.message import Message, PiecedMessage
 from placer.channel.outgoing import Outgoing
-from placer.channel.peers import Status
 from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS, ChunkPool, chunk_view
 from placer.channel.region import Region, attach
@@ -55,7 +54,7 @@ class Link:
     is true if bytes have arrived since the session's thread reset it, `ended` once no
     more can arrive on the connection. `is_invalid` says that the peer has broken the
     protocol, `peer_clears` that it wants to close, `knows_failure` that it has told one, and
-    `knows_end` that it has seen the GOODBYE of this node. `status` is what the peer last said that it does.
+    `knows_end` that it has seen the GOODBYE of this node.
     """
 
     session: Session
@@ -68,7 +67,6 @@ class Link:
     peer_clears: bool = False
     knows_failure: bool = False
     knows_end: bool = False
-    status: Status = ()
     _number: int = 0
     _unacknowledged: dict[int, Outgoing] = field(default_factory=dict)  # over TCP
     _acknowledged: int = 0
@@ -99,7 +97,7 @@ class Link:
         """Send buffers; what finds no room needs a thread that reads."""
         self.socket.put(*buffers, file=file)
         if self.socket.full:
-            self.session.need(self)
+            self.session.need(self.peer)
 
     def tell(self, frame: Frame, file: int | None = None) -> None:
         """Send a frame without a payload."""
@@ -107,14 +105,16 @@ class Link:
 
     def send(
         self,
+        node: str,
+        to: str,
         key: Key,
         contents: Contents,
         arrays: Sequence[Array],
         *,
         written: bool = True,
     ) -> Outgoing:
-        """Send a message of C-contiguous arrays without waiting; if they are not
-        `written` yet, `add_written` sends its pieces."""
+        """Send a message between two nodes, of C-contiguous arrays, without waiting; if
+        they are not `written` yet, `add_written` sends its pieces."""
         # Numbers are assigned, and headers sent, in the order of this lock. What may
         # raise comes first: the peer accepts no gaps.
         with self._order_lock:
@@ -127,7 +127,9 @@ class Link:
             for reference in references:
                 self._announce(self.session.regions.by_number[reference.region])
             self._number += 1
-            header = frames.Message(self._number, key, contents.encoded, references)
+            header = frames.Message(
+                self._number, node, to, key, contents.encoded, references
+            )
             count = 0 if contents.is_inline else len(contents.pieces)
             message = Outgoing(
                 header, contents, arrays, self.eager, count if written else 0
@@ -138,7 +140,7 @@ class Link:
         if not contents.is_inline:
             self.advance()
         if self.has_pending:
-            self.session.need(self)
+            self.session.need(self.peer)
         return message
 
     def add_written(self, message: Outgoing, count: int) -> None:
@@ -147,7 +149,7 @@ class Link:
             message.written = count
             self.advance()
             if self.has_pending:
-                self.session.need(self)
+                self.session.need(self.peer)
 
     def _send_header(self, message: Outgoing) -> None:
         # In this order the answer of the peer, which another thread may read at once,
@@ -310,7 +312,7 @@ class Link:
             self.ended = False
         self.advance()
         if self.has_pending:
-            self.session.need(self)
+            self.session.need(self.peer)
 
     # Receiving.
 
@@ -365,11 +367,9 @@ class Link:
         """End the run, because the peer is lost; `what` says why."""
         self.ended = self.is_invalid = True
         self.socket.leave()
-        if self.status and self.status[0].what:
-            what += f"; it last was at {self.status[0].what}"
-        self.session.fail(
-            Cause(self.peer, f"seen from {self.session.mailbox.node}", what)
-        )
+        if doing := self.session.doing(self.peer):
+            what += f"; it last was at {doing}"
+        self.session.fail(Cause(self.peer, f"seen from {self.session.node}", what))
 
     def _handle(self, frame: Frame, payload: memoryview[int]) -> None:
         match frame:
@@ -397,7 +397,9 @@ class Link:
             case frames.Memory():
                 self._on_memory(frame)
             case frames.Status(doing):
-                self.status = doing
+                if doing:
+                    self._check_node(doing[0].node)
+                    self.session.mailbox.statuses[doing[0].node] = doing
             case frames.Goodbye():
                 self.session.mailbox.mark_departed(self.peer)
                 self.tell(frames.Farewell())
@@ -416,6 +418,9 @@ class Link:
         number = header.number
         if number != self._last_received + 1:
             raise InvalidFrame("number")
+        self._check_node(header.source)
+        if header.to not in self.session.own_nodes:
+            raise InvalidFrame("a message to another node")
         views = {i: self._view(contents, i) for i in contents.references}
         message: Message
         if contents.is_inline:
@@ -427,10 +432,13 @@ class Link:
                 for i, (dtype, shape) in enumerate(contents.types)
             ]  # fmt: skip
             nbytes, copied_nbytes = contents.nbytes, contents.copied_nbytes
-            message = Message(self.peer, header.key, nbytes, copied_nbytes, arrays)
+            message = Message(
+                header.source, header.to, header.key, nbytes, copied_nbytes, arrays
+            )
         else:
             message = PiecedMessage(
-                self.peer,
+                header.source,
+                header.to,
                 header.key,
                 contents,
                 views,
@@ -446,6 +454,12 @@ class Link:
         if self.peer_clears:
             message.detach()
             self.send_beat()
+
+    def _check_node(self, node: str) -> None:
+        """Raise InvalidFrame unless a node is one of the peer."""
+        credit = self.session.mailbox.nodes.get(node)
+        if credit is None or credit.peer != self.peer:
+            raise InvalidFrame("of another node")
 
     def _on_piece(self, piece: frames.Piece) -> None:
         message = self._incoming.get(piece.message)

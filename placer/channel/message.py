@@ -34,7 +34,7 @@ Wait = Callable[[Callable[[], bool]], None]
 
 @dataclass(eq=False, slots=True)
 class Message:
-    """A message of `source`, whose arrays have all arrived.
+    """A message of `source` to the node `to`, whose arrays have all arrived.
 
     It has `nbytes` of payload; `copied_nbytes` of them take credit of the source: all
     but those that are passed on without a copy between processes.
@@ -45,6 +45,7 @@ class Message:
     """
 
     source: str
+    to: str
     key: Key
     nbytes: int
     copied_nbytes: int
@@ -96,6 +97,7 @@ class PiecedMessage(Message):
     def __init__(
         self,
         source: str,
+        to: str,
         key: Key,
         contents: Contents,
         views: Mapping[int, Array],
@@ -103,7 +105,7 @@ class PiecedMessage(Message):
         allow: Callable[[int], None],
         arena: Arena,
     ) -> None:
-        super().__init__(source, key, contents.nbytes, contents.copied_nbytes, [])
+        super().__init__(source, to, key, contents.nbytes, contents.copied_nbytes, [])
         self._types = contents.types
         self._views = views  # the arrays in shared memory, by index
         self._layout = contents.pieces

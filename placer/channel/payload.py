@@ -65,6 +65,14 @@ def as_bytes(array: Array) -> npt.NDArray[np.uint8]:
     return array.reshape(-1).view(np.uint8)
 
 
+def read_only_views(arrays: Sequence[Array]) -> list[Array]:
+    """Return views through which the arrays cannot be written."""
+    views = [array.view() for array in arrays]
+    for view in views:
+        view.flags.writeable = False
+    return views
+
+
 def fill_out(
     out: Sequence[Array | None] | None, arrays: list[Array], what: Callable[[], str]
 ) -> list[Array]:

@@ -27,17 +27,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from placer.channel import payload
 from placer.channel.cause import Aborted, Cause
-from placer.channel.mailbox import Mailbox, Wait
+from placer.channel.mailbox import Mailbox, Transport, WatchWait
 from placer.channel.open_message import OpenMessage
-from placer.channel.peers import PeerEvent
-from placer.channel.types import Array, Key, Limits, Piece
+from placer.channel.types import Array, Key, Piece
 from placer.errors import RunError
 from placer.memory import aligned
 
@@ -55,36 +53,31 @@ class Channel(ABC):
     the thread that finds it: so that a process that is blocked outside the channel can
     be ended.
 
-    `on_peer`, which may be set, is called with each change of a peer's state, in the
-    thread that finds it. `describe`, which may be set,
-    returns what this node does, such as "step 5", for the errors of other nodes; it is
-    called about once a second, from any thread.
-
-    A transport implements what is abstract here.
+    `describe`, which may be set, returns what this node does, such as "step 5", for the
+    errors of other nodes; it is called about once a second, from any thread.
 
     Args:
         node: the name of this node.
-        peers: the names of the other nodes.
-        limits: the fields of `types.Limits`.
+        mailbox: has its messages.
+        transport: sends them.
     """
 
-    def __init__(self, node: str, peers: Sequence[str], **limits: Any) -> None:
+    def __init__(self, node: str, mailbox: Mailbox, transport: Transport) -> None:
         self.node = node
         self.on_abort: Callable[[Cause], object] = lambda cause: None
-        self.on_peer: Callable[[PeerEvent], object] = lambda event: None
         self.describe: Callable[[], str] = lambda: ""
-        self.limits = Limits(**limits)
-        self.mailbox = Mailbox(node, peers, self.limits, self._on_credit)
+        self.mailbox = mailbox
+        self._transport = transport
         self._closed = False
 
     @property
     def bytes_sent(self) -> int:
-        """The payload bytes of all messages that were sent."""
-        return self.mailbox.bytes_sent
+        """The payload bytes of all messages that were sent to other processes."""
+        return self.mailbox.bytes_sent[self.node]
 
     @property
     def bytes_received(self) -> int:
-        """The payload bytes of all messages that have arrived."""
+        """The payload bytes of all messages that have arrived in this process."""
         return self.mailbox.bytes_received
 
     @property
@@ -124,11 +117,11 @@ class Channel(ABC):
                 the deadline passed.
             Aborted: the run has failed.
         """
-        self._check_open()
+        self.check_open()
         checked = payload.check_arrays(
             arrays, lambda: f"{key} from {self.node} to {to}"
         )
-        self._transmit(to, key, checked, follows)
+        self._transport.transmit(self.node, to, key, checked, follows)
 
     def begin_send(self, to: str, key: Key, arrays: Sequence[Array]) -> OpenMessage:
         """Begin to send a message whose arrays are still being written.
@@ -147,8 +140,9 @@ class Channel(ABC):
         Raises:
             RunError, Aborted: as `send`, here or from the end of the message.
         """
-        self._check_open()
-        return OpenMessage(lambda: self.send(to, key, arrays))
+        self.check_open()
+        message = self._transport.open_message(self.node, to, key, arrays)
+        return message or OpenMessage(lambda: self.send(to, key, arrays))
 
     def receive(
         self, source: str, key: Key, *, out: Sequence[Array | None] | None = None
@@ -171,8 +165,8 @@ class Channel(ABC):
                 message, or `out` does not fit.
             Aborted: the run has failed.
         """
-        self._check_open()
-        return self.mailbox.receive([(source, key)], out)[2]
+        self.check_open()
+        return self.mailbox.receive(self.node, [(source, key)], out)[2]
 
     def expect(self, source: str, key: Key, out: Sequence[Array | None]) -> None:
         """Let a message arrive as it is sent, before the program receives it.
@@ -185,8 +179,8 @@ class Channel(ABC):
 
         Raises RunError when there is no such peer.
         """
-        self._check_open()
-        self.mailbox.expect(source, key, out)
+        self.check_open()
+        self.mailbox.expect(self.node, source, key, out)
 
     def receive_any(self, sources: Sequence[str], key: Key) -> tuple[str, list[Array]]:
         """Wait for a message with this key from whichever source it comes first.
@@ -206,7 +200,7 @@ class Channel(ABC):
                 sent this message.
             Aborted: the run has failed.
         """
-        self._check_open()
+        self.check_open()
         if not sources:
             raise RunError(f"{self.node} cannot receive {key} from no node")
         source, _, arrays = self.receive_first([(source, key) for source in sources])
@@ -226,8 +220,8 @@ class Channel(ABC):
         Raises:
             RunError, Aborted: as `receive_any`.
         """
-        self._check_open()
-        return self.mailbox.receive(addresses)
+        self.check_open()
+        return self.mailbox.receive(self.node, addresses)
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
         """Receive a message piece by piece, in order, as its data arrives.
@@ -251,8 +245,11 @@ class Channel(ABC):
         Raises:
             RunError, Aborted: as `receive`, from the iterator.
         """
-        self._check_open()
-        return self.mailbox.pieces(source, key)
+        self.check_open()
+        return self._pieces(source, key)
+
+    def _pieces(self, source: str, key: Key) -> Iterator[Piece]:
+        yield from self.mailbox.pieces(self.mailbox.claim(self.node, [(source, key)]))
 
     def pieces_of_first(
         self, addresses: Sequence[tuple[str, Key]]
@@ -269,8 +266,9 @@ class Channel(ABC):
         Raises:
             RunError, Aborted: as `receive_any`.
         """
-        self._check_open()
-        return self.mailbox.pieces_of_first(addresses)
+        self.check_open()
+        message = self.mailbox.claim(self.node, addresses)
+        return message.source, message.key, self.mailbox.pieces(message)
 
     def listen(self, edge: int, call: Callable[[str], None]) -> None:
         """Call `call(source)` for each message of an edge that has arrived, and for each
@@ -280,12 +278,11 @@ class Channel(ABC):
         it from the transport, so it must not wait for anything. An edge has one listener;
         a second one replaces the first.
         """
-        self.mailbox.listen(edge, lambda source, key: call(source))
+        self.mailbox.listen(self.node, edge, call)
 
-    def wrap_wait(self, wrap: Callable[[Wait], Wait]) -> None:
-        """Let every wait of this node go through `wrap(wait)`, called before the first
-        one; see `Mailbox.wrap_wait`."""
-        self.mailbox.wrap_wait(wrap)
+    def watch_waits(self, watch: WatchWait) -> None:
+        """Let every wait of this node be in a context of `watch`; see `Mailbox`."""
+        self.mailbox.watch_waits(self.node, watch)
 
     def share(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Return `nbytes` bytes of zeroed, 64-byte aligned memory to send from.
@@ -315,8 +312,8 @@ class Channel(ABC):
         "tls", "tcp" or "thread"."""
 
     def waiting(self) -> tuple[str, ...]:
-        """Return the peers that a call on this node waits for now, sorted."""
-        return self.mailbox.waiting()
+        """Return the nodes that a call on this node waits for now, sorted."""
+        return self.mailbox.waiting(self.node)
 
     @abstractmethod
     def close(self) -> None:
@@ -330,20 +327,11 @@ class Channel(ABC):
         more than once.
         """
 
-    # What a transport implements, besides the abstract methods above.
-
-    @abstractmethod
-    def _transmit(self, to: str, key: Key, arrays: list[Array], follows: bool) -> None:
-        """Send arrays, which are checked and C-contiguous."""
-
-    @abstractmethod
-    def _on_credit(self, source: str, total: int) -> None:
-        """Tell `source`, now or later, that this node has acknowledged `total` bytes."""
-
     def _allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Return the memory for `share`."""
         return aligned.zeros((nbytes,), np.uint8)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise RunError if the channel is closed."""
         if self._closed:
             raise RunError(f"{self.node}: the channel is closed")

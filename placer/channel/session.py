@@ -13,7 +13,7 @@ import secrets
 import select
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -26,17 +26,20 @@ from placer.channel.frames import Abort, Hello, Identity, InvalidFrame, Refused
 from placer.channel.joining import Joining
 from placer.channel.keys import RunKey
 from placer.channel.link import MAX_EAGER, Link
+from placer.channel.mailbox import Mailbox, Transport
 from placer.channel.message import Message
 from placer.channel.open_message import OpenMessage
 from placer.channel.outgoing import Outgoing
-from placer.channel.peers import OwnStatus, PeerEvent, Peers, PeerState, Status
+from placer.channel.payload import read_only_views
+from placer.channel.peers import OwnStatus, PeerEvent, Peers, PeerState
 from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS
 from placer.channel.protocol import Channel
 from placer.channel.region import Region, Regions, is_supported
-from placer.channel.types import Array, Bytes, Key
+from placer.channel.types import Array, Bytes, Key, Limits
 from placer.errors import RunError, did_you_mean
 from placer.memory.arena import Arena
+from placer.node_kinds import NodeId
 
 CONNECT_PAUSE: Final = 0.02
 """Seconds between two attempts to connect to peers that are not there."""
@@ -69,12 +72,15 @@ class _OverConnection(OpenMessage):
         self,
         session: Session,
         link: Link,
+        node: str,
+        to: str,
         key: Key,
         contents: Contents,
         arrays: Sequence[Array],
     ) -> None:
         self._session, self._link = session, link
-        self._key, self._contents, self._arrays = key, contents, arrays
+        self._address = node, to, key
+        self._contents, self._arrays = contents, arrays
         self._message: Outgoing | None = None
 
     def written(self, array: int, stop: int) -> None:
@@ -86,18 +92,24 @@ class _OverConnection(OpenMessage):
 
     def _begun(self) -> Outgoing:
         if self._message is None:
-            link, key, contents = self._link, self._key, self._contents
+            contents = self._contents
             self._session.mailbox.reserve(
-                link.peer, key, contents.nbytes, contents.copied_nbytes, link.send_beat
+                *self._address, contents.nbytes, contents.copied_nbytes
             )
-            self._message = link.send(key, contents, self._arrays, written=False)
+            self._message = self._link.send(
+                *self._address, contents, self._arrays, written=False
+            )
         return self._message
 
 
-class Session(Channel):
-    """The channel of one node; every node is a process of its own.
+class Session(Channel, Transport):
+    """The channel of a node that is a process of its own; the nodes of a process that has
+    several share it (`thread_channel`).
 
     Opening it starts its thread, which connects to the peers.
+
+    `on_peer`, which may be set, is called with each change of a peer's state, in the
+    thread that finds it.
 
     `links` maps each connected peer to its link: the session's thread adds, others
     read. `regions` is the shared memory of this node, `arena` has the arrays that it
@@ -118,6 +130,8 @@ class Session(Channel):
         key: the key of the run. Without one only processes of the same user on this
             machine can connect.
         peers: the nodes to connect to; by default all others.
+        nodes: the nodes of the run, if processes have several: `worker:0.1` is the second
+            one of `worker:0`. In all other arguments, a node is a process.
         streams: how peers may be connected: "unix" (on this machine), "tcp", or both.
         encrypt: whether to use TLS over TCP. Without it, connections are still
             authenticated when they begin.
@@ -131,6 +145,8 @@ class Session(Channel):
             cannot listen at its address.
     """
 
+    has_connections = True
+
     def __init__(
         self,
         node: str,
@@ -140,6 +156,7 @@ class Session(Channel):
         build: str = "",
         key: RunKey | None = None,
         peers: Collection[str] | None = None,
+        nodes: Collection[str] | None = None,
         encrypt: bool = True,
         bind: str | None = None,
         streams: Collection[str] = ("unix",),
@@ -161,9 +178,15 @@ class Session(Channel):
         }
         self._names = sorted(endpoints)
         among = self._names if peers is None else peers
-        super().__init__(
-            node, [n for n in self._names if n in among and n != node], **limits
-        )
+        self.limits = Limits(**limits)
+        others = [n for n in self._names if n in among and n != node]
+        super().__init__(node, Mailbox(node, others, self.limits, self), self)
+        self.own_nodes: tuple[str, ...] = (node,)
+        if nodes is not None:
+            self.own_nodes = tuple(n for n in nodes if NodeId(n).process == node)
+            self.mailbox.add_nodes(nodes)
+        # Those of the nodes of this process.
+        self.channels: tuple[Channel, ...] = (self,) if node in self.own_nodes else ()
         self._window = self.limits.window(len(self.mailbox.peers))
         self.eager = min(MAX_EAGER, self._window // PIECE)
         self.arena = Arena()
@@ -172,8 +195,8 @@ class Session(Channel):
         self._lost_after = lost_after
         self._tick = min(self.limits.beat / 2, lost_after / 16, TICK)
         self._peers = Peers(lost_after, self.limits.beat)
-        self._own_status = OwnStatus(node)
-        self.on_peer = self.end_if_lost
+        self._own_statuses = {each: OwnStatus(each) for each in self.own_nodes}
+        self.on_peer: Callable[[PeerEvent], object] = self.end_if_lost
         self._unreported: list[Cause] = []  # failures to report to the peers
         self._joined = False
         self._flushing = self._is_leaving = False
@@ -219,9 +242,6 @@ class Session(Channel):
         self._epoll.register(self._frames, 0)
         self._frames.register(self._eventfd, select.EPOLLIN)
         self._frames.register(self._passed_on, select.EPOLLIN | select.EPOLLET)
-        self.mailbox.reader = self
-        self.mailbox.status_of = self.status_of
-        self.mailbox.tell = lambda peer, frame: self.links[peer].tell(frame)
         self._thread = threading.Thread(
             target=self._run, name=f"placer channel of {node}", daemon=True
         )
@@ -233,18 +253,30 @@ class Session(Channel):
         return self._joining.refused
 
     def streams(self) -> dict[str, str]:
-        """Return how bytes go to each peer; see `protocol.Channel`."""
+        """Return how bytes go to each node; see `protocol.Channel`."""
         unix = "shared memory" if self._shares else "unix socket"
+        links = [*self.links.items()]
+        of_peers = {
+            p: unix if link.socket.is_unix else self._over_tcp for p, link in links
+        }
+        of_peers[self.node] = "thread"
+        nodes = self.mailbox.nodes.items()
         return {
-            peer: unix if link.socket.is_unix else self._over_tcp
-            for peer, link in self.links.items()
+            n: of_peers[each.peer]
+            for n, each in nodes
+            if n != self.node and each.peer in of_peers
         }
 
-    def status_of(self, peer: str) -> Status:
-        """Return what a peer last said that it does, and whom it waits for; empty if it
-        has said nothing."""
-        link = self.links.get(peer)
-        return () if link is None else link.status
+    def doing(self, peer: str) -> str:
+        """Return what a peer last said that it does: of its nodes, the one that waits for
+        the fewest others; empty if it has said nothing."""
+        mailbox = self.mailbox
+        statuses = [
+            mailbox.statuses[node]
+            for node, credit in mailbox.nodes.items()
+            if credit.peer == peer and node in mailbox.statuses
+        ]
+        return min(statuses, key=len)[0].what if statuses else ""
 
     # Called by the program.
 
@@ -314,54 +346,59 @@ class Session(Channel):
                 self.mailbox.close()
                 self._close_sockets()
 
-    def _check_open(self) -> None:
-        super()._check_open()
+    def check_open(self) -> None:
+        """Raise RunError unless the channel is joined and open."""
+        super().check_open()
         if not self._joined and self.aborted is None:
             raise RunError(f"{self.node}: the channel has not joined its peers yet")
 
-    def begin_send(self, to: str, key: Key, arrays: Sequence[Array]) -> OpenMessage:
-        """Begin to send a message; see `protocol.Channel`."""
-        link = self.links.get(to)
-        if link is None or link.socket.is_unix:  # the peer maps them, or copies
-            return super().begin_send(to, key, arrays)
-        self._check_open()
-        contents = describe_arrays(arrays)
-        if contents.is_inline:
-            return super().begin_send(to, key, arrays)
-        return _OverConnection(self, link, key, contents, arrays)
+    # The interface of mailbox.Transport.
 
-    def expect(self, source: str, key: Key, out: Sequence[Array | None]) -> None:
-        """Let a message arrive; see `protocol.Channel`. The session's thread reads it."""
-        super().expect(source, key, out)
-        if (link := self.links.get(source)) is not None:
-            self.need(link)
-
-    def _transmit(self, to: str, key: Key, arrays: list[Array], follows: bool) -> None:
-        link = self.links.get(to)
+    def transmit(
+        self, node: str, to: str, key: Key, arrays: list[Array], follows: bool
+    ) -> None:
+        """Send arrays to a node, or pass them on to another thread of this process."""
+        mailbox = self.mailbox
+        credit = mailbox.credit(node, to)
+        if credit.peer == self.node:
+            mailbox.pass_on(Message(node, to, key, 0, 0, read_only_views(arrays)))
+            if mailbox.is_read:  # by a thread that may wait for this message
+                self._signal(self._passed_on)
+            return
+        link = self.links.get(credit.peer)
         references: tuple[frames.Reference, ...] = ()
         if link is not None and link.socket.is_unix:  # the peer can map them
             references = self.regions.find(arrays)
         contents = describe_arrays(arrays, references)
-        ask = (lambda: None) if link is None else link.send_beat
         nbytes, copied_nbytes = contents.nbytes, contents.copied_nbytes
-        self.mailbox.reserve(to, key, nbytes, copied_nbytes, ask, follows=follows)
+        mailbox.reserve(node, to, key, nbytes, copied_nbytes, follows)
         assert link is not None
-        link.send(key, contents, arrays)
+        link.send(node, to, key, contents, arrays)
 
-    def pass_on(self, message: Message) -> None:
-        """Deliver a message of one thread of this process to another one."""
-        self._check_open()
-        if self.aborted is not None:
-            raise Aborted(self.aborted)
-        self.mailbox.deliver(message)
-        if self.mailbox.is_read:  # by a thread that may wait for this message
-            self._signal(self._passed_on)
+    def open_message(
+        self, node: str, to: str, key: Key, arrays: Sequence[Array]
+    ) -> OpenMessage | None:
+        """Begin a message over TCP; in shared memory, the peer reads the arrays at once."""
+        link = self.links.get(self.mailbox.credit(node, to).peer)
+        if link is None or link.socket.is_unix:
+            return None
+        contents = describe_arrays(arrays)
+        if contents.is_inline:
+            return None
+        return _OverConnection(self, link, node, to, key, contents, arrays)
 
-    def _on_credit(self, source: str, total: int) -> None:
+    def tell(self, peer: str, frame: frames.Probe | frames.Demand) -> None:
+        """Send a frame to a peer."""
+        self.links[peer].tell(frame)
+
+    def ask(self, peer: str) -> None:
+        """Tell a peer now the credit that is wanted of it."""
+        if (link := self.links.get(peer)) is not None:
+            link.send_beat()
+
+    def acknowledge(self, peer: str, total: int) -> None:
         """Acknowledge what the program received, now or with the next heartbeat."""
-        if source == self.node:
-            return
-        link = self.links[source]
+        link = self.links[peer]
         threshold = self._window // 4
         if not link.socket.is_unix:  # the source keeps what is not acknowledged
             threshold = min(frames.INLINE, threshold)
@@ -428,10 +465,8 @@ class Session(Channel):
             for peer in self.mailbox.peers
         )
 
-    # The interface of mailbox.FrameReader.
-
     def read(self, timeout: float) -> bool:
-        """Handle what has arrived; see `mailbox.FrameReader`."""
+        """Handle what has arrived; see `mailbox.Transport`."""
         events = [] if timeout <= 0 or self._is_streaming else self._spin()
         has_read = self._is_streaming = False
         for fd, event in events or self._frames.poll(timeout, MAX_EVENTS):
@@ -442,7 +477,7 @@ class Session(Channel):
                 if not link.socket.filled:
                     self._is_streaming = True
                 if link.peer_clears and link not in self._blocked:
-                    self.need(link)
+                    self.need(link.peer)
         return has_read
 
     def reading_stopped(self) -> None:
@@ -456,9 +491,10 @@ class Session(Channel):
             self._watches_frames = True
             self._epoll.modify(self._frames, select.EPOLLIN | select.EPOLLONESHOT)
 
-    def need(self, link: Link) -> None:
+    def need(self, peer: str) -> None:
         """Have somebody read while a sender is blocked, or a message is expected."""
-        self.mailbox.change_needs(lambda: self._blocked.add(link))
+        if (link := self.links.get(peer)) is not None:
+            self.mailbox.change_needs(lambda: self._blocked.add(link))
 
     def _spin(self) -> list[tuple[int, int]]:
         """Poll without sleeping for `SPIN` seconds; return the events, if any."""
@@ -573,10 +609,7 @@ class Session(Channel):
         """Do what is due from time to time; with `is_beat`, send heartbeats."""
         self._drain()
         if is_beat:
-            own = self._own_status.status(
-                self.describe(), self.mailbox.waiting(), self.status_of, now
-            )
-            status = frames.encode(frames.Status(own))
+            status = self._status(now)
         for link in self.links.values():
             if link.heard:
                 link.heard = False
@@ -587,6 +620,17 @@ class Session(Channel):
             self._peers.forget(peer)
         self._report_peers(self._peers.check(now))
         self.mailbox.notify()
+
+    def _status(self, now: float) -> bytes:
+        """Return frames that say what the nodes of this process do, and note it here."""
+        mailbox, encoded = self.mailbox, b""
+        for channel in self.channels:
+            own, node = self._own_statuses[channel.node], channel.node
+            waits_for = mailbox.waiting(node)
+            status = own.status(channel.describe(), waits_for, mailbox.statuses, now)
+            mailbox.statuses[node] = status
+            encoded += frames.encode(frames.Status(status))
+        return encoded
 
     def _report_peers(self, events: list[PeerEvent]) -> None:
         for event in events:

@@ -118,7 +118,7 @@ def _machine(machine: Machine) -> str:
     devices = ", ".join(f"{name} ({kind})" for name, kind in machine.devices.items())
     parts = (
         devices,
-        plural(machine.threads, "thread"),
+        plural(machine.xla_threads, "thread") + " of XLA",
         f"processor {machine.processor}",
         *(f"{name} {version}" for name, version in machine.versions.items()),
     )

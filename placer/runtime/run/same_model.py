@@ -209,7 +209,7 @@ def _batch(data: StoredData | None) -> int | None:
 def _changed(key: str, was: object, now: object) -> str:
     """Return which part of a fact about a machine has changed."""
     if not (isinstance(was, dict) and isinstance(now, dict)):
-        return f"{key} {now} instead of {was}"
+        return f"{key.replace('_', ' ')} {now} instead of {was}"
     names = sorted(name for name in was | now if was.get(name) != now.get(name))
     return ", ".join(
         f"{name} {now.get(name, 'none')} instead of {was.get(name, 'none')}"

@@ -1,11 +1,9 @@
-"""Check that all nodes that read a source read the same rows of it."""
+"""Check that all processes that read a source read the same rows of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from operator import attrgetter
-from typing import Final
 
 from placer.build.plan import Plan
 from placer.channel.protocol import Channel, Key
@@ -13,11 +11,12 @@ from placer.config.data import Data
 from placer.errors import RunError
 from placer.readers import Digests, Rows
 from placer.runtime.run.barrier import ROWS, receive_json, send_json
-from placer.runtime.run.opened_sources import inputs_of
-
-TRAINING: Final = "training"
-EVALUATION: Final = "evaluation"
-PREDICTION: Final = "prediction"
+from placer.runtime.run.opened_sources import (
+    EVALUATION,
+    PREDICTION,
+    TRAINING,
+    readers_of,
+)
 
 _HINT = (
     "a source must return the same rows in every process: sort the items of a set or a"
@@ -34,7 +33,8 @@ def compare_rows(
     *,
     keep: bool = False,
 ) -> Digests | None:
-    """Let the control node compare the rows of all nodes.
+    """Let the control node compare the rows of all processes: the nodes of one share theirs,
+    and its first reader is the one that tells.
 
     The handshake comes first, so all nodes have the same number of rows.
 
@@ -44,30 +44,31 @@ def compare_rows(
         phase: TRAINING, EVALUATION or PREDICTION.
         rows: the rows that this node reads in the phase, if any.
         data: the source, if it is not that of the plan.
-        keep: whether the control node needs the digests, even of one node.
+        keep: whether the control node needs the digests, even of one process.
 
     Returns:
-        On the control node, the digests of all inputs, unless only one node reads and
+        On the control node, the digests of all inputs, unless only one process reads and
         they are not needed; None on the other nodes.
 
     Raises:
         RunError: on the control node, if rows differ. It aborts the run on the others.
     """
-    phase_of = attrgetter("step" if phase == TRAINING else phase)
-    readers = [node.name for node in plan.nodes if inputs_of(phase_of(node))]
+    readers = {name: nodes[0].name for name, nodes in readers_of(plan, phase).items()}
     if not readers or (len(readers) < 2 and not keep):
         return None
     key = Key(ROWS, (TRAINING, EVALUATION, PREDICTION).index(phase))
-    own = None if rows is None else rows.digests()
+    own = None
+    if rows is not None and channel.node in readers.values():
+        own = rows.digests()
     if channel.node != plan.control:
         if own is not None:
             send_json(channel, plan.control, key, asdict(own))
         return None
     digests = {
-        name: own
-        if name == channel.node and own is not None
-        else receive_json(channel, name, key, Digests)
-        for name in readers
+        process: own
+        if node == channel.node and own is not None
+        else receive_json(channel, node, key, Digests)
+        for process, node in readers.items()
     }
     if data is None:
         data = plan.train if phase == TRAINING else plan.evaluation
@@ -77,7 +78,7 @@ def compare_rows(
 
 
 def merge_digests(digests: Iterable[Digests]) -> Digests:
-    """Return the digests of the inputs that any node reads, which are the same on all."""
+    """Return the digests of the inputs that any process reads, which are the same on all."""
     columns: dict[str, tuple[int, ...]] = {}
     whole: dict[str, int] = {}
     rows: tuple[int, ...] = ()
@@ -97,7 +98,7 @@ def check_same_rows(data: Data, phase: str, digests: Mapping[str, Digests]) -> N
     Args:
         data: the source.
         phase: TRAINING or EVALUATION.
-        digests: the digests of each node.
+        digests: the digests of each process.
     """
     for where, column, values in _comparisons(digests):
         nodes: dict[int, list[str]] = {}

@@ -204,7 +204,7 @@ class Messages:
     def _hear(self, session: Session, edge: int, source: str) -> None:
         """Note a message that has arrived, and check the bound."""
         self._heard[edge, source] += 1
-        stored = session.mailbox._unacknowledged[source]
+        stored = session.mailbox.credits[source].stored
         cost = sum(message.copied_nbytes + MESSAGE_COST for message in stored)
         window = session.limits.window(len(session.mailbox.peers))
         assert cost <= window or len(stored) == 1, (session.node, source, cost, window)

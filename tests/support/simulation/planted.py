@@ -129,13 +129,15 @@ def a_piece_is_counted_before_it_is_whole(method: Any, link: Link) -> Any:
     return expected, [(n, count + (n == link._filling)) for n, count in incomplete]
 
 
-@replacing(Mailbox, "_claim_message")
-def the_newest_message_comes_first(method: Any, mailbox: Mailbox, wanted: Any) -> Any:
+@replacing(Mailbox, "claim")
+def the_newest_message_comes_first(
+    method: Any, mailbox: Mailbox, node: str, wanted: Any
+) -> Any:
     with mailbox._lock:
-        for address in wanted:
-            if address in mailbox._queues:
+        for source, key in wanted:
+            if (address := (node, source, key)) in mailbox._queues:
                 mailbox._queues[address] = deque(reversed(mailbox._queues[address]))
-    return method(mailbox, wanted)
+    return method(mailbox, node, wanted)
 
 
 @replacing(Mailbox, "read")
@@ -197,7 +199,7 @@ def nobody_reads_on(method: Any, mailbox: Mailbox) -> None:
 
 
 @replacing(Session, "need")
-def nobody_reads_for_a_sender(method: Any, session: Session, link: Link) -> None:
+def nobody_reads_for_a_sender(method: Any, session: Session, peer: str) -> None:
     pass
 
 
@@ -227,13 +229,17 @@ def a_thread_that_sends_does_not_look_again(method: Any, link: Link) -> None:
 
 @replacing(Mailbox, "reserve")
 def only_a_message_that_waits_asks_for_credit(
-    method: Any, mailbox: Mailbox, to: str, key: Any, nbytes: int, copied: int, ask: Any
+    method: Any, mailbox: Mailbox, node: str, to: str, *more: Any
 ) -> None:
-    waiting = mailbox.credits[to].waiting
+    waiting, ask = mailbox.credits[to].waiting, mailbox._transport.ask
     before = len(waiting)
-    method(
-        mailbox, to, key, nbytes, copied, lambda: ask() if len(waiting) > before else 0
-    )
+
+    def ask_if_it_waits(peer: str) -> None:
+        if len(waiting) > before:
+            ask(peer)
+
+    with patch.object(mailbox._transport, "ask", ask_if_it_waits):
+        method(mailbox, node, to, *more)
 
 
 @replacing(Link, "reconnect")

@@ -147,8 +147,10 @@ class _Secrets:
 def check_waits(sessions: Iterable[Session]) -> None:
     """Check that no thread waits for what has happened; called when all wait."""
     for node in sessions:
-        waits = node.mailbox._waits.values()
+        waits = node.mailbox._waits
         assert node.mailbox.is_read or not waits, f"{node.node} reads nothing"
-        for peers, is_stuck in waits:
-            is_rest = "_wait_for_rest" in is_stuck.__qualname__  # it may be
-            assert is_rest or is_stuck(), f"{node.node} waits for {peers} in vain"
+        for wait in waits:
+            is_rest = "_wait_for_rest" in wait.is_stuck.__qualname__  # it may be
+            assert is_rest or wait.is_stuck(), (
+                f"{node.node} waits for {wait.peers} in vain"
+            )
