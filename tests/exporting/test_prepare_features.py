@@ -201,15 +201,22 @@ def predict(people, rows, **more):
     )["logit"]
 
 
-def test_training_prediction_and_export_have_the_same_features(people, monkeypatch):
+def load_model(folder):
+    """Return the module `model` and the function `prepare` of an exported model."""
+    sys.path.insert(0, str(folder))
+    try:
+        return __import__("model"), __import__("prepare").prepare
+    finally:
+        sys.path.pop(0)
+        for name in ("model", "prepare"):
+            sys.modules.pop(name, None)
+
+
+def test_training_prediction_and_export_have_the_same_features(people):
     of_csv = predict(people, people / "people.csv")
     of_parquet = predict(people, people / "rows.parquet")
     np.testing.assert_array_equal(of_csv, of_parquet)
-    monkeypatch.syspath_prepend(people / "model")
-    model = __import__("model")
-    prepare = __import__("prepare").prepare
-    for name in ("model", "prepare"):
-        monkeypatch.delitem(sys.modules, name)
+    model, prepare = load_model(people / "model")
     prepared = prepare(PEOPLE)
     cities = [text_key(city, "city") % 50 for city in PEOPLE["city"]]
     assert prepared["ids"][:, 0].tolist() == cities
