@@ -32,7 +32,8 @@ class Kind:
         check_path: checks the path of a source, given its text and its path. Raises
             DataError.
         splits: whether it has the splits `train` and `test`.
-        column_lists: whether several columns may feed an input, by a list or a glob.
+        column_lists: whether several columns may feed an input, by a list or a glob;
+            then it has features and options of its columns, too.
         row_columns: whether a single column may have a whole row of an input.
         pieces: whether it can be read by pieces, so that `shuffle` may have a window.
     """
@@ -88,7 +89,9 @@ KINDS = {
         column_lists=True,
         pieces=True,
     ),
-    "python": Kind("python:MODULE:FUNCTION", "python_rows", _check_function),
+    "python": Kind(
+        "python:MODULE:FUNCTION", "python_rows", _check_function, column_lists=True
+    ),
     "sklearn": Kind("sklearn:NAME", "sklearn_sets", _check_data_set, splits=True),
 }
 """The kinds of sources, by the text before the colon."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -12,11 +13,13 @@ from placer.config.columns import Column
 from placer.config.csv import Csv, check, check_pattern, first_match
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
-from placer.readers.chunks import collect_batches, columns_of
+from placer.readers.chunks import FileFormat, collect_batches
 from placer.readers.column import dtype_of
-from placer.readers.csv_batches import Batch, read_batches
+from placer.readers.csv_batches import read_batches
 from placer.readers.csv_cells import CellParser, add_cells
 from placer.readers.csv_text import find_line, open_table
+from placer.readers.features.cells import Cells
+from placer.readers.feeds import Feeds, find_feeds
 from placer.readers.rows import LoadedRows
 
 
@@ -31,8 +34,9 @@ def read(request: ReadRequest) -> LoadedRows:
     """
     path, form = request.folder / request.source.path, csv_form(request)
     with open_table(request.source.text, path, form) as table:
-        wanted, collect = find_columns(request, table.names)
-        return collect(read_batches(table, path, form, wanted), 0)
+        feeds, shape = find_columns(request, table.names)
+        batches = read_batches(table, path, form, feeds.read)
+        return collect_batches(request, feeds, batches, shape)
 
 
 def csv_form(request: ReadRequest) -> Csv:
@@ -46,42 +50,49 @@ def csv_form(request: ReadRequest) -> Csv:
 
 def find_columns(
     request: ReadRequest, names: Sequence[str]
-) -> tuple[list[str], Callable[[Iterable[Batch], int], LoadedRows]]:
-    """Return the columns of a file that are read, and a function that collects their
-    rows from batches of them, given the number of the first row in the file.
-
-    `names` are the columns of the file. Raises DataError if they do not fit the inputs.
-    """
-    source, form = request.source.text, csv_form(request)
-    path = request.folder / request.source.path
+) -> tuple[Feeds, FileFormat]:
+    """Return the columns of a file that feed the inputs, and what they mean; DataError
+    if they do not fit the inputs. `names` are the columns of the file."""
+    form = csv_form(request)
     if not request.options.to_predict:
         for pattern in (*form.vocabulary, *form.unknown, *form.missing):
-            check_pattern(source, pattern, names)
-    feeds = {c.name: columns_of(request, c, names) for c in request.used}
-    parsers = {
-        (column.name, name): CellParser(
-            request.source.kind,
-            name,
-            column,
-            dtype_of(column, source),
-            form.words(name),
-            first_match(form.unknown, name),
-            first_match(form.missing, name),
-        )
-        for column in request.used
-        for name in feeds[column.name]
-    }
-    line_of = partial(find_line, source, path, form)
+            check_pattern(request.source.text, pattern, names)
+    return find_feeds(request, names), _CsvFormat(request, form)
+
+
+@dataclass(frozen=True)
+class _CsvFormat:
+    """The cells of a file as values of inputs, and for features."""
+
+    request: ReadRequest
+    form: Csv
+    parsers: dict[tuple[str, str], CellParser] = field(default_factory=dict)
 
     def parse(
-        column: Column, name: str, cells: pa.StringArray, first: int
+        self, column: Column, name: str, array: pa.StringArray, first: int
     ) -> np.ndarray:
-        def where(i: int) -> str:
-            return f"{source}: line {line_of(first + i)}, column '{name}'"
+        key = column.name, name
+        if key not in self.parsers:
+            self.parsers[key] = CellParser(
+                self.request.source.kind,
+                name,
+                column,
+                dtype_of(column, self.request.source.text),
+                self.form.words(name),
+                first_match(self.form.unknown, name),
+                first_match(self.form.missing, name),
+            )
+        return self.parsers[key].parse(array, partial(self.where, name, first))
 
-        return parsers[column.name, name].parse(cells, where)
+    def cells(self, name: str, array: pa.StringArray, first: int) -> Cells:
+        missing = first_match(self.form.missing, name)
+        where = partial(self.where, name, first)
+        return Cells(name, array, True, missing, "csv", where)
 
-    def collect(batches: Iterable[Batch], first: int) -> LoadedRows:
-        return collect_batches(request, feeds, batches, parse, add_cells, first)
+    def where(self, name: str, first: int, i: int) -> str:
+        source, path = self.request.source, self.request.folder
+        line = find_line(source.text, path / source.path, self.form, first + i)
+        return f"{source.text}: line {line}, column '{name}'"
 
-    return list(dict.fromkeys(name for _, name in parsers)), collect
+    def add_digest(self, array: pa.StringArray, digest: int) -> int:
+        return add_cells(array, digest)
