@@ -191,7 +191,7 @@ def test_pyarrow_reads_only_what_the_csv_module_reads_likewise(text, plain, tmp_
     path, form = tmp_path / "t.csv", Csv(comment="#")
     path.write_bytes(text.encode())
     with csv_text.open_table("csv:t.csv", path, form) as table:
-        assert csv_batches._is_plain(path, table.header_lines, form) is plain
+        assert csv_batches.scan_plain(path, table.header_lines, form) is plain
 
 
 def test_a_mistake_far_below_is_reported_with_its_line(tmp_path):
