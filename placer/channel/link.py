@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -71,25 +71,19 @@ class Link:
     _unacknowledged: dict[int, Outgoing] = field(default_factory=dict)  # over TCP
     _acknowledged: int = 0
     _outgoing: dict[int, Outgoing] = field(default_factory=dict)
-    _order_lock: threading.Lock = field(init=False)
-    _advance_lock: threading.Lock = field(init=False)
+    _order_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
+    _advance_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
     _announced: set[int] = field(default_factory=set)  # regions sent to the peer
     _pool: ChunkPool | None = None
-    _starving: bool = False  # the peer knows that a message waits for chunks
     _last_received: int = 0
     _incoming: dict[int, PiecedMessage] = field(default_factory=dict)
     _filling: int = 0  # the number of the message whose piece is being received
     _peer_regions: dict[int, Bytes] = field(default_factory=dict)
-    _chunk_lock: threading.Lock = field(init=False)
+    _chunk_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
     _chunks: dict[int, PiecedMessage] = field(default_factory=dict)  # not consumed
     _unreported: int = 0  # consumed chunks to return to the peer, as bits
     _credit_sent: int = 0
     _credit_wanted: int = 0  # the credit that the peer waits for, or 0
-
-    def __post_init__(self) -> None:
-        self._order_lock = threading.Lock()
-        self._advance_lock = threading.Lock()
-        self._chunk_lock = threading.Lock()
 
     # Sending.
 
@@ -137,19 +131,19 @@ class Link:
             if not self.socket.is_unix:
                 self._unacknowledged[self._number] = message
             self._send_header(message)
-        if not contents.is_inline:
-            self.advance()
-        if self.has_pending:
-            self.session.need(self.peer)
+        self._advance_or_need()
         return message
 
-    def add_written(self, message: Outgoing, count: int) -> None:
-        """Send more pieces of a message: the first `count` are written now."""
-        if count > message.written:
-            message.written = count
-            self.advance()
-            if self.has_pending:
-                self.session.need(self.peer)
+    def _advance_or_need(self) -> None:
+        self.advance()
+        if self.has_pending:
+            self.session.need(self.peer)
+
+    def add_written(self, message: Outgoing, array: int, stop: int) -> None:
+        """Send more pieces of a message: those without elements after `stop` of an array
+        are written now."""
+        if message.add_written(array, stop):
+            self._advance_or_need()
 
     def _send_header(self, message: Outgoing) -> None:
         # In this order the answer of the peer, which another thread may read at once,
@@ -169,7 +163,7 @@ class Link:
         """Send the pieces that can be sent now."""
         # A thread that finds the lock taken need not wait: the one that holds it looks
         # again after it has released it.
-        while self._next_message() is not None or self._is_newly_starved:
+        while self._next_message() is not None:
             if not self._advance_lock.acquire(blocking=False):
                 return
             try:
@@ -177,42 +171,20 @@ class Link:
                     self._put(*message.next_piece(self._pool))
                     if message.sent == len(message.contents.pieces):
                         del self._outgoing[message.header.number]
-                # With the lock, so behind the frames of all chunks. The mark comes first: a
-                # return of chunks that is not seen here removes it again.
-                if self._is_newly_starved:
-                    self._starving = True
-                    if self._is_starved:
-                        self.tell(frames.Starved())
-                    else:
-                        self._starving = False
             finally:
                 self._advance_lock.release()
-
-    def _allowed(self) -> Iterator[Outgoing]:
-        """Yield the messages whose next piece may be sent."""
-        # A copy: other threads add messages.
-        return (m for m in [*self._outgoing.values()] if m.is_allowed)
 
     def _next_message(self) -> Outgoing | None:
         """Return the first message whose next piece can be sent now."""
         if not self._outgoing or self.socket.full or self.socket.broken:
             return None
-        if self._pool is not None and not self._pool.free:
-            return None
-        return next(self._allowed(), None)
-
-    @property
-    def _is_starved(self) -> bool:
-        """Whether a message waits for chunks that others hold."""
-        pool = self._pool
-        if pool is None or pool.free or not self._outgoing:
-            return False
-        users = {*[*pool.users.values()]}
-        return any(users - {message.header.number} for message in self._allowed())
-
-    @property
-    def _is_newly_starved(self) -> bool:
-        return not self._starving and self._is_starved and not self.socket.broken
+        # A copy: other threads add messages.
+        for message in [*self._outgoing.values()]:
+            if message.is_allowed and (
+                self._pool is None or self._pool.has_room(message.header.number)
+            ):
+                return message
+        return None
 
     @property
     def has_pending(self) -> bool:
@@ -255,22 +227,20 @@ class Link:
     @property
     def _last_complete(self) -> int:
         """The number up to which all messages have arrived completely."""
-        after = (
-            self._last_received + 1
-        )  # before a look at the others: see `_on_message`
-        return min(self._incoming, default=after) - 1
+        last = self._last_received  # before a look at the others: see `_on_message`
+        return min(self._incoming, default=last + 1) - 1
 
     @property
     def is_delivered(self) -> bool:
         """Whether the peer has all messages that were sent to it."""
         return self._acknowledged == self._number
 
-    def acknowledge(self, total: int, threshold: int) -> None:
-        """Report that the program has received `total` bytes, if that is due.
-
-        It is due when the peer waits for it, or when `threshold` bytes have not been
-        reported; else the next heartbeat reports it.
-        """
+    def acknowledge(self, total: int) -> None:
+        """Report that the program has received `total` bytes, if the peer waits for that, or
+        much is not reported; else the next heartbeat reports it."""
+        threshold = self.session.window // 4
+        if not self.socket.is_unix:  # the peer keeps what is not acknowledged
+            threshold = min(frames.INLINE, threshold)
         credit_sent = self._credit_sent
         if credit_sent < self._credit_wanted or total - credit_sent >= threshold:
             self.send_beat()
@@ -310,9 +280,7 @@ class Link:
                         raise InvalidFrame("position")
                     self._outgoing[number] = message
             self.ended = False
-        self.advance()
-        if self.has_pending:
-            self.session.need(self.peer)
+        self._advance_or_need()
 
     # Receiving.
 
@@ -384,11 +352,7 @@ class Link:
                 # Also what was acknowledged early, and is no more in the mailbox's list.
                 held = [*self._chunks.values()]
                 for stored in dict.fromkeys([*self._incoming.values(), *held]):
-                    stored.detach()
-                self.send_beat()
-            case frames.Starved():
-                for stored in dict.fromkeys([*self._chunks.values()]):
-                    stored.empty_chunks()
+                    stored.place()
                 self.send_beat()
             case frames.Demand():
                 self.session.mailbox.acknowledge_all(self.peer)
@@ -452,7 +416,7 @@ class Link:
         self._last_received = number
         self.session.mailbox.deliver(message)
         if self.peer_clears:
-            message.detach()
+            message.place()
             self.send_beat()
 
     def _check_node(self, node: str) -> None:
@@ -476,6 +440,10 @@ class Link:
         nbytes, views = message.room()
         if piece.nbytes != nbytes:
             raise InvalidFrame("length")
+        if self._chunks:  # the peer has no others for this message
+            for stored in dict.fromkeys([*self._chunks.values()]):
+                stored.empty_chunks()
+            self.send_beat()
         self.socket.fill(views)
 
     def _add_chunk(self, message: PiecedMessage, chunk: int) -> None:
@@ -525,7 +493,6 @@ class Link:
             if self._pool is None:
                 raise InvalidFrame("chunks of no pool")
             self._pool.release(beat.freed)
-            self._starving = False
         if beat.received > self._number:
             raise InvalidFrame("an acknowledgement of what was not sent")
         self.session.mailbox.update_credit(self.peer, beat.credit)

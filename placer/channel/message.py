@@ -41,7 +41,7 @@ class Message:
 
     A message may be in the mailbox as soon as its header has arrived; the methods of a
     subclass then wait for its payload. The thread that received it consumes it;
-    `detach` may be called by any thread at any time.
+    `place` may be called by any thread at any time.
     """
 
     source: str
@@ -51,14 +51,10 @@ class Message:
     copied_nbytes: int
     arrays: list[Array]
 
-    def collect(
-        self, out: Sequence[Array | None] | None, what: Callable[[], str], wait: Wait
-    ) -> list[Array]:
-        """Return the arrays, written into those of `out` that fit.
-
-        `what` names the message in errors; `wait` blocks for data that is still to
-        come.
-        """
+    def collect(self, out: Sequence[Array | None] | None, wait: Wait) -> list[Array]:
+        """Return the arrays, written into those of `out`; `wait` blocks for data that is
+        still to come. Raises RunError if they do not fit."""
+        what = f"{self.key} from {self.source} to {self.to}"
         return payload.fill_out(out, self.arrays, what)
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
@@ -71,12 +67,7 @@ class Message:
 
     def place(self, out: Sequence[Array | None] | None = None) -> None:
         """Receive all of the message, into those of `out` that fit, before the program asks
-        for it."""
-
-    def detach(self) -> None:
-        """Receive all of the message, also while the program uses none of it: its source
-        wants to end its run."""
-        self.place()
+        for it, and while it uses none of it."""
 
 
 class PiecedMessage(Message):
@@ -163,13 +154,11 @@ class PiecedMessage(Message):
 
     # Called by the program.
 
-    def collect(
-        self, out: Sequence[Array | None] | None, what: Callable[[], str], wait: Wait
-    ) -> list[Array]:
+    def collect(self, out: Sequence[Array | None] | None, wait: Wait) -> list[Array]:
         """Return the arrays; the pieces are received into them."""
         self.place(out)
         wait(lambda: self.is_complete)
-        return payload.fill_out(out, self.arrays, what)
+        return super().collect(out, wait)
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
         """Return the pieces as views of where they are."""

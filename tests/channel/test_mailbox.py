@@ -3,7 +3,7 @@
 import pytest
 
 from placer.channel import mailbox as module
-from placer.channel.mailbox import Mailbox, Transport
+from placer.channel.mailbox import Carrier, Mailbox
 from placer.channel.protocol import Key
 from placer.channel.types import Limits
 from placer.errors import RunError
@@ -18,7 +18,7 @@ class Clock:
         return self.now
 
 
-class SlowReader(Transport):
+class SlowReader(Carrier):
     """A reader whose process is stopped during its first read."""
 
     has_connections = True

@@ -17,6 +17,7 @@ from placer.channel.frame_socket import FrameSocket
 from placer.channel.link import Link
 from placer.channel.mailbox import Mailbox
 from placer.channel.message import PiecedMessage
+from placer.channel.pool import ChunkPool
 from placer.channel.session import Session
 
 
@@ -231,14 +232,14 @@ def a_thread_that_sends_does_not_look_again(method: Any, link: Link) -> None:
 def only_a_message_that_waits_asks_for_credit(
     method: Any, mailbox: Mailbox, node: str, to: str, *more: Any
 ) -> None:
-    waiting, ask = mailbox.credits[to].waiting, mailbox._transport.ask
+    waiting, ask = mailbox.credits[to].waiting, mailbox._carrier.ask
     before = len(waiting)
 
     def ask_if_it_waits(peer: str) -> None:
         if len(waiting) > before:
             ask(peer)
 
-    with patch.object(mailbox._transport, "ask", ask_if_it_waits):
+    with patch.object(mailbox._carrier, "ask", ask_if_it_waits):
         method(mailbox, node, to, *more)
 
 
@@ -255,9 +256,9 @@ def waits_in_a_circle_are_not_found(method: Any, *arguments: Any) -> None:
     pass
 
 
-@replacing_property(Link, "_is_newly_starved", "unix")
-def nobody_asks_for_chunks(link: Link) -> bool:
-    return False
+@replacing(ChunkPool, "has_room", "unix")
+def a_piece_waits_for_chunks_of_others(method: Any, pool: ChunkPool, _: int) -> bool:
+    return bool(pool.free)
 
 
 # The end.
