@@ -169,14 +169,14 @@ class Joining:
 
     def _tries(self, peer: str) -> bool:
         """Whether this node connects to a peer now."""
-        session = self.session
-        is_ours = peer < session.node or (peer != session.node and session.is_closing)
-        return is_ours and session.needs_connection(peer)
+        node, is_closing = self.session.node, self.session.is_closing
+        is_ours = peer < node or (peer != node and is_closing)
+        return is_ours and self.session.links[peer].needs_connection
 
     def _connect_unix(self, peer: str) -> bool:
         """Connect over a unix socket, unless that was over TCP before; return whether the
         peer is on this machine."""
-        if "unix" not in self.streams or peer in self.session.links:
+        if "unix" not in self.streams or self.session.links[peer].is_joined:
             return False
         where = self.endpoints[peer]
         connection, is_busy = sockets.connect_unix(self.job, peer, where)

@@ -48,21 +48,24 @@ MAX_REGIONS: Final = 4096
 
 @dataclass(eq=False)
 class Link:
-    """A connected peer; see the module.
+    """A peer; see the module.
 
     `eager` are the pieces of a message that are sent before the peer asks for it. `heard`
-    is true if bytes have arrived since the session's thread reset it, `ended` once no
-    more can arrive on the connection. `is_invalid` says that the peer has broken the
+    is true if bytes have arrived since the session's thread reset it, `ended` while nothing
+    can arrive. `is_joined` says that the peer has been connected, `is_invalid` that the peer has broken the
     protocol, `peer_clears` that it wants to close, `knows_failure` that it has told one, and
     `knows_end` that it has seen the GOODBYE of this node.
     """
 
     session: Session
     peer: str
-    socket: FrameSocket
-    eager: int
+    socket: FrameSocket = field(init=False)
+    is_unix: bool = False
+    eager: int = 0
+    incarnation: int | None = None
     heard: bool = False
-    ended: bool = False
+    is_joined: bool = False
+    ended: bool = True
     is_invalid: bool = False
     peer_clears: bool = False
     knows_failure: bool = False
@@ -112,7 +115,7 @@ class Link:
         # Numbers are assigned, and headers sent, in the order of this lock. What may
         # raise comes first: the peer accepts no gaps.
         with self._order_lock:
-            if self._pool is None and not contents.is_inline and self.socket.is_unix:
+            if self._pool is None and not contents.is_inline and self.is_unix:
                 region = self.session.pool_region()
                 if region is not None:
                     self._announce(region)
@@ -128,7 +131,7 @@ class Link:
             message = Outgoing(
                 header, contents, arrays, self.eager, count if written else 0
             )
-            if not self.socket.is_unix:
+            if not self.is_unix:
                 self._unacknowledged[self._number] = message
             self._send_header(message)
         self._advance_or_need()
@@ -197,6 +200,12 @@ class Link:
         return self.is_invalid or self.knows_failure or not self.ended
 
     @property
+    def needs_connection(self) -> bool:
+        """Whether there is no connection, and there should be one."""
+        is_broken = self.ended and not self.is_unix and not self.is_over
+        return is_broken and not self.is_invalid
+
+    @property
     def is_over(self) -> bool:
         """Whether one of the two nodes has ended its run, and the other one knows."""
         return self.knows_end or self.peer in self.session.mailbox.departed
@@ -239,13 +248,13 @@ class Link:
         """Report that the program has received `total` bytes, if the peer waits for that, or
         much is not reported; else the next heartbeat reports it."""
         threshold = self.session.window // 4
-        if not self.socket.is_unix:  # the peer keeps what is not acknowledged
+        if not self.is_unix:  # the peer keeps what is not acknowledged
             threshold = min(frames.INLINE, threshold)
         credit_sent = self._credit_sent
         if credit_sent < self._credit_wanted or total - credit_sent >= threshold:
             self.send_beat()
 
-    # A connection that breaks.
+    # A connection that begins, or breaks.
 
     def position(self) -> tuple[int, list[tuple[int, int]]]:
         """Return what the peer has to send again: see `frames.Hello`. Called
@@ -253,18 +262,22 @@ class Link:
         incomplete = [(n, message.arrived) for n, message in self._incoming.items()]
         return self._last_received + 1, incomplete
 
-    def reconnect(self, socket: FrameSocket, hello: frames.Hello) -> None:
-        """Go on over a new connection: send again what the peer has not received.
+    def connect(self, socket: FrameSocket, hello: frames.Hello) -> None:
+        """Begin with a connection: send what the peer has not received.
 
-        Called by the session's thread when the old connection has ended. Raises
+        Called by the session's thread when an earlier connection has ended. Raises
         InvalidFrame for a position that the peer cannot have.
         """
         expected, incomplete = hello.expected, dict(hello.incomplete)
         with self._order_lock, self._advance_lock:
             if not self._acknowledged < expected <= self._number + 1:
                 raise InvalidFrame("position")
-            self.socket.close()
-            self.socket, self._filling = socket, 0
+            if self.is_joined:
+                self.socket.close()
+            self.socket, self.is_unix, self._filling = socket, socket.is_unix, 0
+            self.incarnation = hello.incarnation
+            self.session.mailbox.credits[self.peer].bound = hello.window
+            self.eager = min(MAX_EAGER, hello.window // PIECE)
             self._outgoing.clear()
             self.send_beat()
             for number, received in self._incoming.items():
@@ -303,7 +316,7 @@ class Link:
             self.advance()
         if self.socket.ended and not self.ended:
             self.ended = True
-            if self.socket.is_unix and not self.is_over:
+            if self.is_unix and not self.is_over:
                 self.lose("lost: its process has ended")
             self.session.connection_ended()
 
@@ -334,7 +347,8 @@ class Link:
     def lose(self, what: str) -> None:
         """End the run, because the peer is lost; `what` says why."""
         self.ended = self.is_invalid = True
-        self.socket.leave()
+        if self.is_joined:
+            self.socket.leave()
         if doing := self.session.doing(self.peer):
             what += f"; it last was at {doing}"
         self.session.fail(Cause(self.peer, f"seen from {self.session.node}", what))
@@ -453,7 +467,7 @@ class Link:
             raise InvalidFrame("a chunk that is not free")
         self._chunks[chunk] = message
         view = chunk_view(pool, chunk)
-        message.add_chunk(view, lambda: self._release_chunk(message, chunk))
+        message.add((view, lambda: self._release_chunk(message, chunk)))
         self._end_piece(message)
 
     def _end_piece(self, message: PiecedMessage) -> None:

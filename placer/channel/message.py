@@ -81,7 +81,7 @@ class PiecedMessage(Message):
     takes little memory, and does not fill the connection that others need.
 
     The thread that reads the connection calls `room` for the next piece, and `add` when
-    it has arrived, or `add_chunk`. One thread of the program consumes the message. A
+    it has arrived. One thread of the program consumes the message. A
     chunk or buffer is released exactly once, by whoever takes it out of `_held`.
     """
 
@@ -130,18 +130,14 @@ class PiecedMessage(Message):
             buffer = self._hold_buffer(index)
             return nbytes, [buffer[:nbytes].data]
 
-    def add(self) -> None:
-        """Record that the next piece has arrived where `room` said."""
+    def add(self, held: tuple[Bytes, Callable[[], None]] | None = None) -> None:
+        """Record that the next piece has arrived where `room` said, or in a chunk, which
+        is returned by a call."""
         with self._lock:
+            if held is not None:
+                self._held[self.arrived] = held
             self._settle(self.arrived)
             self.arrived += 1  # last: the program looks at it without the lock
-
-    def add_chunk(self, chunk: Bytes, release: Callable[[], None]) -> None:
-        """Record that the next piece has arrived in a chunk; `release` returns it."""
-        with self._lock:
-            self._held[self.arrived] = chunk, release
-            self._settle(self.arrived)
-            self.arrived += 1
 
     def empty_chunks(self) -> None:
         """Copy what has arrived, but is not in use, out of its chunks."""

@@ -89,8 +89,7 @@ class Session(Channel, Carrier):
     `on_peer`, which may be set, is called with each change of a peer's state, in the
     thread that finds it.
 
-    `links` maps each connected peer to its link: the session's thread adds, others
-    read. `regions` is the shared memory of this node, `arena` has the arrays that it
+    `links` are by the names of the peers. `regions` is the shared memory of this node, `arena` has the arrays that it
     receives; `eager` are the pieces of a message that peers send before it asks for it.
 
     Args:
@@ -175,11 +174,10 @@ class Session(Channel, Carrier):
         self._is_leaving = False  # and has said goodbye
         self._close_lock = threading.Lock()
         self._incarnation = secrets.randbits(63)
-        self._incarnations: dict[str, int] = {}
         self._over_tcp = "tls" if encrypt else "tcp"
         self._shares = "unix" in streams and is_supported()
         self.regions = Regions()
-        self.links: dict[str, Link] = {}
+        self.links = {peer: Link(self, peer) for peer in others}
         self._links_by_fd: dict[int, Link] = {}
         self._blocked: set[Link] = set()  # those that may be blocked
         self._watches_frames = False  # `_epoll` reports the next event of `_frames`
@@ -228,10 +226,13 @@ class Session(Channel, Carrier):
     def streams(self) -> dict[str, str]:
         unix = "shared memory" if self._shares else "unix socket"
         streams = {self.node: "thread"}
-        for peer, link in [*self.links.items()]:
-            streams[peer] = unix if link.socket.is_unix else self._over_tcp
+        for link in self._joined_links():
+            streams[link.peer] = unix if link.is_unix else self._over_tcp
         nodes = [(n, each.peer) for n, each in self.mailbox.nodes.items()]
         return {n: streams[p] for n, p in nodes if n != self.node and p in streams}
+
+    def _joined_links(self) -> list[Link]:
+        return [link for link in self.links.values() if link.is_joined]
 
     def doing(self, peer: str) -> str:
         """Return what a peer last said that it does: of its nodes, the one that waits for
@@ -250,7 +251,7 @@ class Session(Channel, Carrier):
         mailbox = self.mailbox
 
         def missing() -> list[str]:
-            return [peer for peer in mailbox.peers if peer not in self.links]
+            return [link.peer for link in self.links.values() if not link.is_joined]
 
         mailbox.wait_until(
             lambda: not missing() or bool(mailbox.departed), self._join_timeout
@@ -320,21 +321,21 @@ class Session(Channel, Carrier):
             if mailbox.is_read:  # by a thread that may wait for this message
                 self._signal(self._passed_on)
             return
-        link = self.links.get(credit.peer)
-        references: tuple[frames.Reference, ...] = ()
-        if link is not None and link.socket.is_unix:  # the peer can map them
-            references = self.regions.find(arrays)
+        link = self.links[credit.peer]
+        # Those that the peer can map.
+        references = self.regions.find(arrays) if link.is_unix else ()
         contents = describe_arrays(arrays, references)
         nbytes, copied_nbytes = contents.nbytes, contents.copied_nbytes
         mailbox.reserve(node, to, key, nbytes, copied_nbytes, follows)
-        assert link is not None
         link.send(node, to, key, contents, arrays)
 
     def open_message(
         self, node: str, to: str, key: Key, arrays: Sequence[Array]
     ) -> OpenMessage | None:
         link = self.links.get(self.mailbox.credit(node, to).peer)
-        if link is None or link.socket.is_unix:  # the peer maps them, or copies
+        if (
+            link is None or link.is_unix
+        ):  # another thread; or the peer maps them, or copies
             return None
         contents = describe_arrays(arrays)
         if contents.is_inline:
@@ -351,8 +352,7 @@ class Session(Channel, Carrier):
         self.links[peer].tell(frame)
 
     def ask(self, peer: str) -> None:
-        if (link := self.links.get(peer)) is not None:
-            link.send_beat()
+        self.links[peer].send_beat()
 
     def acknowledge(self, peer: str, total: int) -> None:
         self.links[peer].acknowledge(total)
@@ -378,12 +378,12 @@ class Session(Channel, Carrier):
         def is_delivered() -> bool:
             return not any(
                 link.ended or not link.is_delivered
-                for link in list(self.links.values())
+                for link in self.links.values()
                 if link.peer not in self.mailbox.departed
             )
 
         self.is_closing = True
-        for link in list(self.links.values()):
+        for link in self.links.values():
             if not link.is_delivered and link.peer not in self.mailbox.departed:
                 # Its program may receive that later.
                 link.tell(frames.Clear())
@@ -395,7 +395,7 @@ class Session(Channel, Carrier):
     def _say_goodbye(self) -> None:
         """Tell the peers that this node has ended its run. One whose connection breaks is
         told when it has connected again, or it would wait for this node."""
-        links = list(self.links.values())
+        links = self.links.values()
         self._is_leaving = True
         for link in links:
             link.tell(frames.Goodbye())
@@ -411,12 +411,9 @@ class Session(Channel, Carrier):
             self.mailbox.wait_until(is_told_or_slow, RECONNECT_WAIT)
 
     def _all_informed(self) -> bool:
-        """Whether all peers know of the failure: a link begins with it."""
-        links = self.links
-        return all(
-            peer in self.mailbox.departed or (peer in links and links[peer].is_informed)
-            for peer in self.mailbox.peers
-        )
+        """Whether all peers know of the failure: a connection begins with it."""
+        links, departed = self.links.values(), self.mailbox.departed
+        return all(link.peer in departed or link.is_informed for link in links)
 
     def read(self, timeout: float) -> bool:
         events = [] if timeout <= 0 or self._is_streaming else self._spin()
@@ -495,8 +492,7 @@ class Session(Channel, Carrier):
                 os.eventfd_write(eventfd, 1)
 
     def _broadcast_abort(self, cause: Cause) -> None:
-        # `_add_link` serves the peers that connect later.
-        for link in list(self.links.values()):
+        for link in self._joined_links():  # `connected` serves the others
             link.socket.put(frames.encode(Abort.of(cause)))
 
     def _run(self) -> None:
@@ -550,12 +546,6 @@ class Session(Channel, Carrier):
                 break
         self.mailbox.notify()
 
-    def _add_link(self, peer: str, socket: FrameSocket, window: int) -> Link:
-        self.mailbox.credits[peer].bound = window
-        link = Link(self, peer, socket, min(MAX_EAGER, window // PIECE))
-        self.links[peer] = link
-        return link
-
     def _on_tick(self, now: float, is_beat: bool) -> None:
         """Do what is due from time to time; with `is_beat`, send heartbeats."""
         self._drain()
@@ -595,40 +585,30 @@ class Session(Channel, Carrier):
 
     # What `joining` asks; run by the session's thread.
 
-    def needs_connection(self, peer: str) -> bool:
-        """Whether there is no connection to a peer, and there should be one."""
-        link = self.links.get(peer)
-        if link is None:
-            return True
-        if link.socket.is_unix or link.is_invalid:
-            return False
-        return link.ended and not link.is_over
-
     def refused_by(self, peer: str) -> None:
         """Note that a peer does not listen. If this node wants to close, and the peer has
         all that was sent to it, then it has ended its run, and its GOODBYE was lost with
         the connection."""
-        link = self.links.get(peer)
-        if self.is_closing and link is not None and link.ended and link.is_delivered:
+        link = self.links[peer]
+        if self.is_closing and link.ended and link.is_delivered:
             self.mailbox.mark_departed(peer)
 
     def has_position(self, peer: str) -> bool:
         """Whether it is final what was received of a peer; ends its connection if there
         still is one."""
-        link = self.links.get(peer)
-        if link is None or link.ended:
-            return True
-        link.socket.abandon()
-        self._drain()
+        link = self.links[peer]
+        if not link.ended:
+            link.socket.abandon()
+            self._drain()
         return link.ended
 
     def greet(self, peer: str, nonce: bytes) -> Hello:
         """Return the greeting for a peer, whose position is final."""
-        identity, link = self._identity(self.node, peer), self.links.get(peer)
-        expected, incomplete = (1, []) if link is None else link.position()
-        return Hello(
-            identity, self.window, self._incarnation, expected, incomplete, nonce
+        identity, position = (
+            self._identity(self.node, peer),
+            self.links[peer].position(),
         )
+        return Hello(identity, self.window, self._incarnation, *position, nonce)
 
     def check(self, hello: Hello) -> None:
         """Raise Refused unless a greeting is of a peer of this run."""
@@ -638,35 +618,33 @@ class Session(Channel, Carrier):
             raise Refused("it has another build")
         if theirs != ours:
             raise Refused("it is of another run")
-        if self._incarnations.get(peer, hello.incarnation) != hello.incarnation:
+        link = self.links[peer]
+        if link.incarnation not in (None, hello.incarnation):
             self.fail(Cause(peer, f"seen from {self.node}", "was restarted"))
             raise Refused("it was restarted")
-        link = self.links.get(peer)
-        if link is not None and link.is_invalid:
+        if link.is_invalid:
             raise Refused("it is lost")
-        if peer in self.mailbox.departed or (link and link.socket.is_unix):
+        if peer in self.mailbox.departed or link.is_unix:
             raise Refused("it has another connection")
 
     def connected(self, peer: str, socket: FrameSocket, hello: Hello) -> None:
         """Serve a peer that is connected now, for the first time or again."""
-        self._incarnations[peer] = hello.incarnation
         self._report_peers(self._peers.hear(peer, time.monotonic()))
-        link = self.links.get(peer)
-        if link is None:
-            link = self._add_link(peer, socket, hello.window)
-        else:
+        link = self.links[peer]
+        if link.is_joined:
             del self._links_by_fd[link.socket.fd]
-            try:
-                link.reconnect(socket, hello)
-            except InvalidFrame as why:
-                socket.close()
-                link.lose(f"sent an invalid frame: {why}")
-                return
-            if self.is_closing:  # the request may have been lost with the connection
-                link.tell(frames.Clear())
-            if self._is_leaving:
-                link.tell(frames.Goodbye())
-        # A thread that aborts sets the cause first and reads `links` second; here the
+        try:
+            link.connect(socket, hello)
+        except InvalidFrame as why:
+            socket.close()
+            link.lose(f"sent an invalid frame: {why}")
+            return
+        link.is_joined = True
+        if self.is_closing:  # the request may have been lost with the connection
+            link.tell(frames.Clear())
+        if self._is_leaving:
+            link.tell(frames.Goodbye())
+        # A thread that aborts sets the cause first and looks for links second; here the
         # order is the reverse, so that the peer gets the cause from one of the two.
         if self.aborted is not None:
             socket.put(frames.encode(Abort.of(self.aborted)))
@@ -683,12 +661,12 @@ class Session(Channel, Carrier):
         cause = self.aborted
         last = frames.encode(frames.Goodbye() if cause is None else Abort.of(cause))
         until = time.monotonic() + CLOSE_LINGER
-        for link in self.links.values():
+        for link in self._joined_links():
             if cause is None and not self._is_leaving:
                 link.socket.put(last)
             link.socket.linger(until)
             link.socket.finish()
-        for link in self.links.values():
+        for link in self._joined_links():
             link.socket.drain(until)
             link.close()
         self.joining.close(last)

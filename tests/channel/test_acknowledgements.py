@@ -116,7 +116,7 @@ def test_a_probe_passes_a_node_once():
 
     def wait() -> None:
         with suppress(Aborted):
-            mailbox.receive("b:0", [("c:0", Key(1, 1)), ("d:0", Key(1, 1))])
+            mailbox.claim("b:0", [("c:0", Key(1, 1)), ("d:0", Key(1, 1))])
 
     waiting = threading.Thread(target=wait)
     waiting.start()

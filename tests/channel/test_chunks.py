@@ -190,7 +190,8 @@ def test_message_without_free_chunks_goes_over_the_connection(played):
     assert [each[:2] for each in used] == [(n, i) for n in (1, 2) for i in range(4)]
     assert {at for _, _, at in used} == set(range(MAX_CHUNKS))
     assert read_chunks(node, 4) == [(3, i, None) for i in range(4)]
-    node.send(beat(freed=1 << 6))
+    node.send(beat(freed=1 << 6), message(1, 5))
+    receive_sizes(channel, 5)
     channel.send("b:0", Key(1, 3), [content(PIECE)])
     assert read_chunks(node, 1) == [(4, 0, 6)]
 
@@ -205,3 +206,30 @@ def test_message_that_fills_all_chunks_itself_waits_for_one(played):
     assert None not in [at for _, _, at in used]
     node.send(beat(freed=1 << 2))
     assert read_chunks(node, 1) == [(1, MAX_CHUNKS, 2)]
+
+
+def test_a_thread_that_sends_looks_again_once_others_may_send(
+    shared, spawn, monkeypatch
+):
+    """Another one that has a piece to send while it holds the lock leaves that to it."""
+    channels = shared("a:0", "b:0", lost_after=600.0, deadline=5)
+    link = channels["a:0"].links["b:0"]
+    next_message, sent = link._next_message, []
+
+    def send_another() -> None:
+        channels["a:0"].send("b:0", Key(1, 2), [content(LARGE)])
+
+    def last_look():
+        message = next_message()
+        if message is None and link._advance_lock.locked() and not sent:
+            sent.append(spawn(send_another))
+            sent[0].result(5)
+        return message
+
+    monkeypatch.setattr(link, "_next_message", last_look)
+    channels["a:0"].send("b:0", Key(1, 1), [content(LARGE)])
+    assert sent
+    assert not link._outgoing
+    for step in (1, 2):
+        (got,) = channels["b:0"].receive("a:0", Key(1, step))
+        assert np.array_equal(got, content(LARGE))

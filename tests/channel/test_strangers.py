@@ -180,7 +180,7 @@ def test_connection_that_ends_after_the_answer_is_not_a_peer(alone):
             node.finish()
             node.read_rest()
         assert a.joining.refused == refused
-    assert not a.links
+    assert not a.links["b:0"].is_joined
     with connect() as node:
         node.join()
         a.join()
@@ -197,7 +197,7 @@ def test_answered_connection_has_no_timeout(alone, monkeypatch):
         with connect() as silent:
             silent.read_rest()  # its timeout has passed
         monkeypatch.undo()
-        assert not a.links
+        assert not a.links["b:0"].is_joined
         node.send(BEAT)
         a.join()
         node.leave()
@@ -245,7 +245,7 @@ def test_frame_other_than_a_beat_after_the_answer_is_refused(alone, sent):
         node.send(sent)
         assert node.read_rest() == b""
     assert a.joining.refused == 1
-    assert not a.links
+    assert not a.links["b:0"].is_joined
     assert a.aborted is None
 
 

@@ -115,7 +115,7 @@ def acknowledged_before_the_last_piece(link: Link) -> int:
     return link._last_received
 
 
-@replacing(Link, "reconnect")
+@replacing(Link, "connect")
 def one_message_is_not_sent_again(
     method: Any, link: Link, socket: Any, hello: Any
 ) -> None:
@@ -154,12 +154,15 @@ def chunks_are_returned_twice(method: Any, link: Link, **fields: Any) -> None:
     link._unreported |= unreported
 
 
-@replacing(PiecedMessage, "add_chunk", "unix")
+@replacing(PiecedMessage, "add", "unix")
 def chunks_are_returned_before_they_are_read(
-    method: Any, message: PiecedMessage, chunk: Any, release: Any
+    method: Any, message: PiecedMessage, held: Any = None
 ) -> None:
-    release()
-    method(message, chunk, lambda: None)
+    if held is not None:
+        chunk, release = held
+        release()
+        held = chunk, lambda: None
+    method(message, held)
 
 
 # Within the bound.
@@ -216,18 +219,6 @@ def nobody_connects_again(method: Any, session: Session) -> None:
     pass
 
 
-@replacing(Link, "advance", "unix")
-def a_thread_that_sends_does_not_look_again(method: Any, link: Link) -> None:
-    if link._advance_lock.acquire(blocking=False):
-        try:
-            while (message := link._next_message()) is not None:
-                link._put(*message.next_piece(link._pool))
-                if message.sent == len(message.contents.pieces):
-                    del link._outgoing[message.header.number]
-        finally:
-            link._advance_lock.release()
-
-
 @replacing(Mailbox, "reserve")
 def only_a_message_that_waits_asks_for_credit(
     method: Any, mailbox: Mailbox, node: str, to: str, *more: Any
@@ -243,7 +234,7 @@ def only_a_message_that_waits_asks_for_credit(
         method(mailbox, node, to, *more)
 
 
-@replacing(Link, "reconnect")
+@replacing(Link, "connect")
 def a_new_connection_says_nothing_of_credit(
     method: Any, link: Link, *arguments: Any
 ) -> None:
