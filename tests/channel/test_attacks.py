@@ -106,7 +106,7 @@ def test_other_certificates_are_refused_and_the_run_goes_on(run, is_of_the_run):
     def is_refused() -> bool:
         try:
             if not stream.handshake():
-                stream.recv_into(memoryview(bytearray(100)))
+                stream.recvmsg_into([memoryview(bytearray(100))])
         except BlockingIOError:
             return False
         except (ssl.SSLError, ConnectionError):
