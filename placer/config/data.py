@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from placer.config.columns import Range
 from placer.config.csv import Cells, Csv
+from placer.config.features import Feature
 from placer.config.fields import Count, Name, Seed, doc
 from placer.config.sources import KINDS, WITH_COLUMN_LISTS, WITH_SPLITS, Source
 
@@ -45,8 +46,13 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
             "the short last batch of an epoch; by default train drops it, eval keeps it"
         ),
     ] = None
+    features: Annotated[
+        dict[str, Feature] | None,
+        doc("columns that are computed from those of the source"),
+    ] = None
     csv: Csv | None = None
     parquet: Cells | None = None
+    python: Cells | None = None
 
     @property
     def parsed(self) -> Source:

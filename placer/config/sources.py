@@ -32,7 +32,8 @@ class Kind:
         check_path: checks the path of a source, given its text and its path. Raises
             DataError.
         splits: whether it has the splits `train` and `test`.
-        column_lists: whether several columns may feed an input, by a list or a glob.
+        column_lists: whether several columns may feed an input, by a list or a glob;
+            then it has features and options of its columns, too.
         row_columns: whether a single column may have a whole row of an input.
     """
 
@@ -80,7 +81,9 @@ KINDS = {
     "parquet": Kind(
         "parquet:PATH", "parquet", _check_file, splits=True, column_lists=True
     ),
-    "python": Kind("python:MODULE:FUNCTION", "python_rows", _check_function),
+    "python": Kind(
+        "python:MODULE:FUNCTION", "python_rows", _check_function, column_lists=True
+    ),
     "sklearn": Kind("sklearn:NAME", "sklearn_sets", _check_data_set, splits=True),
 }
 """The kinds of sources, by the text before the colon."""

@@ -1,14 +1,11 @@
 """Optimizer rules as machine code: loops over flat arrays, compiled by numba.
 
-numba is imported here only; it takes half a second, so this module is imported when a
-table is about to be updated. Machine code is kept in `kernels` of
-`placer.memory.caches.user_cache`, or in `NUMBA_CACHE_DIR`; numba tells processors and
-its own versions apart. Where nothing can be kept, everything is compiled each time.
+This module imports numba, which takes half a second, so it is imported when a table is
+about to be updated. `placer.memory.machine_code` keeps what is compiled.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
@@ -21,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload, register_jitable
 
-from placer.memory.caches import usable_folder, user_cache
+from placer.memory.machine_code import COMPILING, compile_function, kernels_folder
 from placer.tables import elementary, rules
 from placer.tables.rules import Kernel, arrays_of, record_of_numbers
 
@@ -34,8 +31,6 @@ tuple of numbers, which numba converts one by one."""
 Loop = Callable[[Arrays, Update], None]
 
 types: Any = numba.types
-config: Any = numba.config
-_compiling = threading.Lock()
 
 # What the elementary functions are for one element.
 overload(elementary.sqrt)(lambda x: lambda x: np.sqrt(x))
@@ -113,7 +108,7 @@ def compile_kernel(kernel: Kernel, in_place: bool, sources: int, dtype: str) -> 
     values are read from the first, and written to the second. It runs without the
     interpreter lock. `dtype` is float32 or float64.
     """
-    with _compiling:  # in one process the nodes are threads
+    with COMPILING:
         return _compiled(kernel, in_place, sources, dtype)
 
 
@@ -128,37 +123,13 @@ def _compiled(kernel: Kernel, in_place: bool, sources: int, dtype: str) -> Loop:
     arrays = types.UniTuple(array, len(arrays_of(kernel)) + first_written)
     signature = types.void(arrays, update)
     loop = _loop(register_jitable(kernel), first_written)
-    folder = cache_folder()
-    if folder is not None:
-        before = config.CACHE_DIR
-        config.CACHE_DIR = str(folder)  # read when a function is decorated
-        try:
-            return _jit(signature, loop, keep=True)
-        except Exception:  # a full disk, a broken file: the cache only saves time
-            pass
-        finally:
-            config.CACHE_DIR = before
-    return _jit(signature, loop, keep=False)
-
-
-def _jit(signature: Any, loop: Loop, *, keep: bool) -> Loop:
-    # With fastmath the bits would depend on where a slice starts.
-    compiled: Loop = numba.njit(
-        [signature], fastmath=False, error_model="numpy", nogil=True, cache=keep
-    )(loop)
+    compiled: Loop = compile_function(loop, [signature], cache_folder())
     return compiled
 
 
 def cache_folder() -> Path | None:
     """The folder that machine code is kept in, or None where nothing can be kept."""
-    base = user_cache()
-    if config.CACHE_DIR:
-        parent: Path | None = Path(config.CACHE_DIR)
-    else:
-        parent = None if base is None else base / "kernels"
-    if parent is None or usable_folder(parent) is None:
-        return None
-    return usable_folder(parent / _digest())
+    return kernels_folder(_digest())
 
 
 @cache

@@ -300,7 +300,8 @@ def _states_reported(executions: Sequence[Execution]) -> Iterator[None]:
 
 
 def main(file: str, *hooks: Hook) -> None:
-    """Run the node of a program file, with the options of `placer run`.
+    """Run the node of a program file, with the options of `placer run`; of a program that
+    is not that of one process, say how to run it.
 
     A node program calls this when it is run as a script. It runs the command `placer
     run` with the node and build folder of the file and the script's options; the
@@ -315,7 +316,13 @@ def main(file: str, *hooks: Hook) -> None:
             main(__file__, step, evaluate)
     """
     program = Path(file).resolve()
-    folder, node = str(program.parent.parent), NodeId.of_folder(program.parent.name)
+    folder, name = str(program.parent.parent), program.parent.name
+    if "-" not in name:  # the folder of a kind
+        sys.exit(
+            "several nodes share this program: run one of them by `placer run"
+            f" {folder} --node {name}:0`"
+        )
+    node = NodeId.of_folder(name)
     if node.process != node:
         sys.exit(
             f"{node} is a thread: run its process by `placer run {folder} --node"

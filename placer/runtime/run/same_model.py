@@ -164,7 +164,7 @@ def _is_compared_whole(stored: StoredData, own: StoredData) -> bool:
     if len(now.rows) == own.rows and before.rows == now.rows:
         compared |= before.columns.keys() & now.columns.keys()
     # Digests of all rows are those of the source, before these options apply.
-    options = ("columns", "csv", "parquet")
+    options = ("columns", "features", "csv", "parquet", "python")
     is_read_alike = all(
         getattr(stored.settings, option) == getattr(own.settings, option)
         for option in options
