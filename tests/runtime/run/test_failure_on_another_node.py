@@ -13,7 +13,7 @@ from placer.build.plan import read_plan
 from placer.channel.keys import new_key, read_key, write_key
 from placer.channel.ports import free_endpoints
 from placer.channel.protocol import Aborted, Cause
-from placer.channel.transport import open_channel
+from placer.channel.session import Session
 from placer.resources import find_file
 from placer.runtime.run import process
 from placer.runtime.run.events import NodeFailure, read_event
@@ -42,7 +42,7 @@ def test_a_failure_elsewhere_does_not_end_the_callers_process(
     secret = {"key": key, "build": plan.digest}
 
     def fail(node):
-        channel = open_channel(node, endpoints, job, transport=transport, **secret)
+        channel = Session(node, endpoints, job, transport=transport, **secret)
         channel.join()
         channel.abort(cause)
         channel.close()
@@ -69,7 +69,7 @@ def test_a_node_that_joins_after_a_failure_raises_its_cause(build):
     plan = read_plan(build)
     endpoints = free_endpoints([node.name for node in plan.nodes])
     me, other = endpoints
-    failed = open_channel(other, endpoints, "placer", build=plan.digest)
+    failed = Session(other, endpoints, "placer", build=plan.digest)
     failed.abort(Cause(other, "", "its program cannot be loaded"))
     leaving = threading.Thread(target=failed.close)
     leaving.start()
