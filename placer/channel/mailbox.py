@@ -1,9 +1,9 @@
 """The state of the channels of a process: received messages, credits, and who waits.
 
 Messages are delivered here, and every call of the program blocks here. One lock guards
-all of it. The transport is called without the lock, because it may enter another mailbox.
+all of it. The carrier is called without the lock, because it may enter another mailbox.
 
-There need be no thread between the connections and the program: if the transport has
+There need be no thread between the connections and the program: if the carrier has
 connections, the first thread that waits for anything reads all of them itself, and threads
 that wait meanwhile sleep until it has read what they wait for. This saves the switch from
 one thread to another, which takes longer than a small message does.
@@ -42,7 +42,7 @@ WatchWait = Callable[[tuple[str, ...], Key, bool], AbstractContextManager[None]]
 node receives what it was sent before the message."""
 
 
-class Transport:
+class Carrier:
     """What passes messages between the mailboxes of processes; without `has_connections`,
     nothing has to be read."""
 
@@ -106,7 +106,7 @@ class Mailbox:
     """
 
     def __init__(
-        self, node: str, peers: Collection[str], limits: Limits, transport: Transport
+        self, node: str, peers: Collection[str], limits: Limits, carrier: Carrier
     ) -> None:
         self.node = node
         self.peers = tuple(peers)
@@ -121,7 +121,7 @@ class Mailbox:
         # What each node last said that it does, and whom it waits for.
         self.statuses: dict[str, Status] = {}
         self._limits = limits
-        self._transport = transport
+        self._carrier = carrier
         self._closed = False
         self._lock = threading.RLock()  # entering it is cheaper than the condition
         self._changed = threading.Condition(self._lock)
@@ -200,47 +200,35 @@ class Mailbox:
             has_room = credit.peer not in self.departed and take()
             if not has_room:
                 credit.waiting.append(cost)
-            is_wanted = credit.wanted > 0
-        if is_wanted:  # of what waits, and the more since this takes room
-            self._transport.ask(credit.peer)
+        self._ask(credit)
         if has_room:
             return
+        wait = _Wait(node, (to,), lambda: not credit.has_room(cost))
         try:
-            self._wait(
-                _Wait(node, (to,), lambda: not credit.has_room(cost)),
-                key,
-                take,
-                sending=True,
-            )
+            self._wait(wait, key, take, sending=True)
         finally:
             with self._lock:
                 credit.waiting.remove(cost)
-                is_wanted = credit.wanted > 0
-            if is_wanted:
-                self._transport.ask(credit.peer)
+            self._ask(credit)
 
-    def receive(
-        self,
-        node: str,
-        addresses: Sequence[tuple[str, Key]],
-        out: Sequence[Array | None] | None = None,
-    ) -> tuple[str, Key, list[Array]]:
-        """Wait for a message to a node of any source and key, acknowledge it, and return
-        its own, and its arrays."""
-        message = self.claim(node, addresses)
-        source, key = message.source, message.key
+    def _ask(self, credit: Credit) -> None:
+        """Ask a peer again for the credit that messages wait for: room was taken, or one
+        waits that did not, or another number of bytes."""
+        if credit.wanted:
+            self._carrier.ask(credit.peer)
+
+    def arrays(
+        self, message: Message, out: Sequence[Array | None] | None
+    ) -> list[Array]:
+        """Wait for the rest of a claimed message, acknowledge it, and return its arrays."""
         try:
-            arrays = message.collect(
-                out,
-                lambda: f"{key} from {source} to {node}",
-                partial(self._wait_for_rest, message),
-            )
-            return source, key, arrays
+            return message.collect(out, partial(self._wait_for_rest, message))
         finally:
             self._acknowledge(message)
 
-    def pieces(self, message: Message) -> Iterator[Piece]:
-        """Return a claimed message piece by piece, then acknowledge it."""
+    def pieces(self, claim: Callable[[], Message]) -> Iterator[Piece]:
+        """Claim a message, return it piece by piece, then acknowledge it."""
+        message = claim()
         try:
             yield from message.pieces(partial(self._wait_for_rest, message))
         finally:
@@ -284,7 +272,7 @@ class Mailbox:
             stored = self._queues.get((node, source, key))
         if stored:
             stored[0].place(out)
-        self._transport.need(peer)
+        self._carrier.need(peer)
 
     def expects(self, peer: str) -> bool:
         """Whether a peer may send a message before the program asks for it; called with the
@@ -332,7 +320,7 @@ class Mailbox:
             for credit in self.nodes.values():
                 credit.stored.clear()
 
-    # Called by the transport.
+    # Called by the carrier.
 
     def deliver(self, message: Message) -> None:
         """Store a message that has arrived; more of its payload may follow."""
@@ -376,12 +364,12 @@ class Mailbox:
                 self._passed[initiator] = probe.number
         if initiator == self.node:
             if probed is not None:
-                self._transport.tell(self.nodes[probed.peers[0]].peer, Demand())
+                self._carrier.tell(self.nodes[probed.peers[0]].peer, Demand())
         elif initiator == source and source in peers:
             self.acknowledge_all(source)
         elif hops > 0 and is_new:
             for peer in sorted(peers):
-                self._transport.tell(peer, Probe(initiator, probe.number, hops - 1))
+                self._carrier.tell(peer, Probe(initiator, probe.number, hops - 1))
 
     def acknowledge_all(self, peer: str) -> None:
         """Acknowledge all messages of a peer, also those that the program has not received
@@ -421,17 +409,17 @@ class Mailbox:
                 return False
             self.is_read = True
         try:
-            return self._transport.read(0)
+            return self._carrier.read(0)
         finally:
             with self._lock:
                 self._stop_reading()
 
     def change_needs(self, change: Callable[[], object] = lambda: None) -> None:
-        """Call `change`, which changes whether the transport needs a thread that reads."""
+        """Call `change`, which changes whether the carrier needs a thread that reads."""
         with self._lock:
             change()
             if not self.is_read:
-                self._transport.reading_stopped()
+                self._carrier.reading_stopped()
 
     # Internal.
 
@@ -547,7 +535,7 @@ class Mailbox:
                     elif sending:
                         timeout = min(deadline, pause) - waited
                     if not is_probe:
-                        if not is_reader and self._transport.has_connections:
+                        if not is_reader and self._carrier.has_connections:
                             is_reader = not self.is_read
                             self.is_read = True
                         if not is_reader:
@@ -555,9 +543,9 @@ class Mailbox:
                 # Without the lock: this may enter another mailbox, and reading `deliver`.
                 if is_probe:
                     probe = Probe(self.node, wait.probe, MAX_HOPS)
-                    self._transport.tell(self.nodes[peers[0]].peer, probe)
+                    self._carrier.tell(self.nodes[peers[0]].peer, probe)
                 elif is_reader:
-                    self._transport.read(timeout)
+                    self._carrier.read(timeout)
         finally:
             if start >= 0:
                 with self._lock:
@@ -586,7 +574,7 @@ class Mailbox:
     def _stop_reading(self) -> None:
         """Let another thread read; called with the lock held."""
         self.is_read = False
-        self._transport.reading_stopped()
+        self._carrier.reading_stopped()
         self._wake()
 
     def _acknowledge(self, message: Message) -> None:
@@ -600,4 +588,4 @@ class Mailbox:
             credit.granted += message.copied_nbytes + MESSAGE_COST
             total = credit.granted
         if credit.peer != self.node:
-            self._transport.acknowledge(credit.peer, total)
+            self._carrier.acknowledge(credit.peer, total)

@@ -13,7 +13,7 @@ from typing import Any
 
 from placer.channel.cause import Cause
 from placer.channel.frames import Demand, Probe
-from placer.channel.mailbox import Mailbox, Transport
+from placer.channel.mailbox import Carrier, Mailbox
 from placer.channel.message import Message
 from placer.channel.payload import read_only_views
 from placer.channel.protocol import Channel
@@ -33,8 +33,11 @@ def memory_channels(nodes: Iterable[str], **limits: Any) -> dict[str, MemoryChan
     return channels
 
 
-class MemoryChannel(Channel, Transport):
-    """The channel of one node of `nodes`; `channels` are those of all, once all are made."""
+class MemoryChannel(Channel, Carrier):
+    """The channel of one node of `nodes`; `channels` are those of all, once all are made.
+
+    The methods are those of `protocol.Channel` and `mailbox.Carrier`.
+    """
 
     def __init__(
         self,
@@ -48,10 +51,9 @@ class MemoryChannel(Channel, Transport):
         self._channels = channels
 
     def join(self) -> None:
-        """Return at once: the nodes of one process exist from the start."""
+        pass  # the nodes of one process exist from the start
 
     def abort(self, cause: Cause) -> None:
-        """End the run on every node; only the first cause counts."""
         if self.mailbox.abort(cause):
             for peer in self.mailbox.peers:
                 other = self._channels[peer]
@@ -59,11 +61,9 @@ class MemoryChannel(Channel, Transport):
                     other.on_abort(cause)
 
     def streams(self) -> dict[str, str]:
-        """Return "thread" for each peer."""
         return dict.fromkeys(self.mailbox.peers, "thread")
 
     def close(self) -> None:
-        """End this node's part and mark it as departed in the other mailboxes."""
         if self._closed:
             return
         self._closed = True
@@ -74,7 +74,6 @@ class MemoryChannel(Channel, Transport):
     def transmit(
         self, node: str, to: str, key: Key, arrays: list[Array], follows: bool
     ) -> None:
-        """Pass read-only views of `arrays` to node `to`."""
         nbytes = sum(array.nbytes for array in arrays)
         is_process = NodeId(to).process == NodeId(node).process
         self.mailbox.reserve(
@@ -86,7 +85,6 @@ class MemoryChannel(Channel, Transport):
         )
 
     def tell(self, peer: str, frame: Probe | Demand) -> None:
-        """Let the mailbox of a peer handle a frame."""
         mailbox = self._channels[peer].mailbox
         if isinstance(frame, Probe):
             mailbox.on_probe(self.node, frame)
@@ -94,5 +92,4 @@ class MemoryChannel(Channel, Transport):
             mailbox.acknowledge_all(self.node)
 
     def acknowledge(self, peer: str, total: int) -> None:
-        """Tell a peer now what is acknowledged."""
         self._channels[peer].mailbox.update_credit(self.node, total)

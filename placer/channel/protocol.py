@@ -10,13 +10,9 @@ receiver sees what was written before `send`, and the sender may write there aga
 it knows, from other messages, that every receiver has finished reading.
 
 **Flow control.** A message costs its payload bytes plus 64; arrays that are passed on
-without a copy between processes cost nothing. `send` waits while the messages that a
-peer has not acknowledged would cost more than `bound` bytes in total; a message that is
-larger than the bound is sent when nothing else is on the way to that peer. Messages that
-follow one another are like one message: only the first waits. A message is
-acknowledged once the peer's program has received it. The order in which a program
-receives must not turn the bound into a deadlock: if nodes wait in a circle because of
-it, stored messages are acknowledged early.
+without a copy between processes cost nothing. `send` waits while the messages to a peer
+that its program has not received would cost more than `bound` bytes in total: see
+docs/channel.md, which also says why that cannot become a deadlock.
 
 **Ends.** Every wait has a deadline, and its error names the peer that was waited for.
 `abort` ends the run on every node with one root cause; `close` ends this node's part in
@@ -33,7 +29,8 @@ import numpy.typing as npt
 
 from placer.channel import payload
 from placer.channel.cause import Aborted, Cause
-from placer.channel.mailbox import Mailbox, Transport, WatchWait
+from placer.channel.mailbox import Carrier, Mailbox, WatchWait
+from placer.channel.message import Message
 from placer.channel.open_message import OpenMessage
 from placer.channel.types import Array, Key, Piece
 from placer.errors import RunError
@@ -59,26 +56,21 @@ class Channel(ABC):
     Args:
         node: the name of this node.
         mailbox: has its messages.
-        transport: sends them.
+        carrier: sends them.
     """
 
-    def __init__(self, node: str, mailbox: Mailbox, transport: Transport) -> None:
+    def __init__(self, node: str, mailbox: Mailbox, carrier: Carrier) -> None:
         self.node = node
         self.on_abort: Callable[[Cause], object] = lambda cause: None
         self.describe: Callable[[], str] = lambda: ""
         self.mailbox = mailbox
-        self._transport = transport
+        self._carrier = carrier
         self._closed = False
 
     @property
     def bytes_sent(self) -> int:
         """The payload bytes of all messages that were sent to other processes."""
         return self.mailbox.bytes_sent[self.node]
-
-    @property
-    def bytes_received(self) -> int:
-        """The payload bytes of all messages that have arrived in this process."""
-        return self.mailbox.bytes_received
 
     @property
     def aborted(self) -> Cause | None:
@@ -107,8 +99,8 @@ class Channel(ABC):
                 delivered: something computed from the message that comes back proves
                 that it has. Arrays that are not C-contiguous are copied here, messages
                 up to 64 KiB may be, others are not.
-            follows: whether the message is a part of what another one, which was sent
-                before, began: it then does not wait.
+            follows: whether the message is a part of what another one began, which was
+                sent before: it then does not wait.
 
         Raises:
             RunError: the peer does not exist or has ended its run; the message is
@@ -121,7 +113,7 @@ class Channel(ABC):
         checked = payload.check_arrays(
             arrays, lambda: f"{key} from {self.node} to {to}"
         )
-        self._transport.transmit(self.node, to, key, checked, follows)
+        self._carrier.transmit(self.node, to, key, checked, follows)
 
     def begin_send(self, to: str, key: Key, arrays: Sequence[Array]) -> OpenMessage:
         """Begin to send a message whose arrays are still being written.
@@ -141,7 +133,7 @@ class Channel(ABC):
             RunError, Aborted: as `send`, here or from the end of the message.
         """
         self.check_open()
-        message = self._transport.open_message(self.node, to, key, arrays)
+        message = self._carrier.open_message(self.node, to, key, arrays)
         return message or OpenMessage(lambda: self.send(to, key, arrays))
 
     def receive(
@@ -166,7 +158,7 @@ class Channel(ABC):
             Aborted: the run has failed.
         """
         self.check_open()
-        return self.mailbox.receive(self.node, [(source, key)], out)[2]
+        return self.mailbox.arrays(self._claim((source, key)), out)
 
     def expect(self, source: str, key: Key, out: Sequence[Array | None]) -> None:
         """Let a message arrive as it is sent, before the program receives it.
@@ -181,47 +173,6 @@ class Channel(ABC):
         """
         self.check_open()
         self.mailbox.expect(self.node, source, key, out)
-
-    def receive_any(self, sources: Sequence[str], key: Key) -> tuple[str, list[Array]]:
-        """Wait for a message with this key from whichever source it comes first.
-
-        Of several that have arrived, the first one is returned; a source that has sent
-        more than one does not hold up the others.
-
-        Args:
-            sources: the names of the sending nodes, at least one.
-            key: the address of the message.
-
-        Returns:
-            The source of the message, and its arrays as `receive` returns them.
-
-        Raises:
-            RunError: the deadline passed, or all sources ended their run before they
-                sent this message.
-            Aborted: the run has failed.
-        """
-        self.check_open()
-        if not sources:
-            raise RunError(f"{self.node} cannot receive {key} from no node")
-        source, _, arrays = self.receive_first([(source, key) for source in sources])
-        return source, arrays
-
-    def receive_first(
-        self, addresses: Sequence[tuple[str, Key]]
-    ) -> tuple[str, Key, list[Array]]:
-        """Wait for whichever message comes first.
-
-        Args:
-            addresses: the source and the key of each message, at least one.
-
-        Returns:
-            The source and the key of the message, and its arrays.
-
-        Raises:
-            RunError, Aborted: as `receive_any`.
-        """
-        self.check_open()
-        return self.mailbox.receive(self.node, addresses)
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
         """Receive a message piece by piece, in order, as its data arrives.
@@ -246,15 +197,15 @@ class Channel(ABC):
             RunError, Aborted: as `receive`, from the iterator.
         """
         self.check_open()
-        return self._pieces(source, key)
-
-    def _pieces(self, source: str, key: Key) -> Iterator[Piece]:
-        yield from self.mailbox.pieces(self.mailbox.claim(self.node, [(source, key)]))
+        return self.mailbox.pieces(lambda: self._claim((source, key)))
 
     def pieces_of_first(
         self, addresses: Sequence[tuple[str, Key]]
     ) -> tuple[str, Key, Iterator[Piece]]:
         """Wait for whichever message comes first, and receive it piece by piece.
+
+        Of several that have arrived, the first one is returned; a source that has sent
+        more than one does not hold up the others.
 
         Args:
             addresses: the source and the key of each message, at least one.
@@ -264,11 +215,13 @@ class Channel(ABC):
             them.
 
         Raises:
-            RunError, Aborted: as `receive_any`.
+            RunError: the deadline passed, or all sources ended their run before they
+                sent this message.
+            Aborted: the run has failed.
         """
         self.check_open()
-        message = self.mailbox.claim(self.node, addresses)
-        return message.source, message.key, self.mailbox.pieces(message)
+        message = self._claim(*addresses)
+        return message.source, message.key, self.mailbox.pieces(lambda: message)
 
     def listen(self, edge: int, call: Callable[[str], None]) -> None:
         """Call `call(source)` for each message of an edge that has arrived, and for each
@@ -326,6 +279,9 @@ class Channel(ABC):
         nothing for a run that fails meanwhile: `aborted` has the cause. May be called
         more than once.
         """
+
+    def _claim(self, *addresses: tuple[str, Key]) -> Message:
+        return self.mailbox.claim(self.node, addresses)
 
     def _allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Return the memory for `share`."""

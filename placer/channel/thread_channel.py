@@ -25,33 +25,28 @@ def thread_channels(session: Session) -> Mapping[str, Channel]:
 
 
 class ThreadChannel(Channel):
-    """The channel of a node that shares its process's session."""
+    """The channel of a node that shares its process's session; see `protocol.Channel`."""
 
     def __init__(self, session: Session, node: str) -> None:
         super().__init__(node, session.mailbox, session)
         self._session = session
 
     def join(self) -> None:
-        """Wait until all processes are connected; each thread may."""
         self._session.join()
 
     def abort(self, cause: Cause) -> None:
-        """End the run on every node, also on the other threads of this process."""
         self._session.abort(cause)
-        self._session.on_abort(cause)
+        self._session.on_abort(cause)  # for the other threads
 
     def streams(self) -> dict[str, str]:
-        """Return how bytes go to each other node; see `protocol.Channel`."""
         streams = self._session.streams()
         return {node: streams[node] for node in streams if node != self.node}
 
     def share(self, nbytes: int) -> Bytes:
-        """Return memory of the session; see `protocol.Channel`."""
         return self._session.share(nbytes)
 
     def close(self) -> None:
-        """Do nothing: the process closes its session when all its nodes have ended."""
+        pass  # the process closes its session when all its nodes have ended
 
     def check_open(self) -> None:
-        """Raise RunError unless the session is joined and open."""
         self._session.check_open()

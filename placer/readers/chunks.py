@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -67,36 +66,15 @@ def collect_batches(
     Raises:
         DataError: if there are no rows, or a value does not fit.
     """
-    arrays = {
-        c.name: _Array(request, c, len(feeds.inputs[c.name]), expected)
-        for c in request.columns
-    }
+    arrays = {c.name: _Array(request, c, expected) for c in request.columns}
     digests = dict.fromkeys(feeds.read, 0)
     count = 0
     for batch in batches:
-        first, rows = count, len(next(iter(batch.values())))
+        rows = len(next(iter(batch.values())))
         if rows == 0:
             continue
-        cells = partial(_cells, form, batch, first)
-        computed = Computation(feeds.features, cells)
-        for column in request.columns:
-            names = feeds.inputs[column.name]
-            array = arrays[column.name]
-            array.begin(rows)
-            for j, name in enumerate(names):
-                if name in feeds.features:
-                    values = input_values(
-                        computed.values(name),
-                        column,
-                        name,
-                        request.source.text,
-                        first,
-                        partial(form.where, name, first),
-                    )
-                else:
-                    values = form.parse(column, name, batch[name], first)
-                array.add(j, values)
-            array.store()
+        chunks = {name: array.extend(count + rows) for name, array in arrays.items()}
+        convert_batch(request, feeds, batch, form, count, chunks)
         if request.options.with_digests:
             for name in feeds.read:
                 digests[name] = form.add_digest(batch[name], digests[name])
@@ -110,6 +88,51 @@ def collect_batches(
     return make_loaded_rows(split_arrays(request, read), request.options, whole)
 
 
+def convert_batch(
+    request: ReadRequest,
+    feeds: Feeds,
+    batch: Mapping[str, pa.Array],
+    form: FileFormat,
+    first: int,
+    out: Mapping[str, Values],
+) -> None:
+    """Convert some rows of a file to the values of the inputs.
+
+    Args:
+        request: the inputs.
+        feeds: the columns that feed them.
+        batch: the columns of the rows, by name.
+        form: what the columns mean.
+        first: the number of the first row in the file, for messages.
+        out: the array of each input, [rows, *shape], which the values are written to.
+
+    Raises:
+        DataError: if a value does not fit.
+    """
+    computed = Computation(feeds.features, partial(_cells, form, batch, first))
+    for column in request.columns:
+        names = feeds.inputs[column.name]
+        chunk = out[column.name]
+        parts = np.empty((len(names), chunk.size // len(names)), chunk.dtype)
+        for part, name in zip(parts, names, strict=True):
+            if name in feeds.features:
+                values = input_values(
+                    computed.values(name),
+                    column,
+                    name,
+                    request.source.text,
+                    first,
+                    partial(form.where, name, first),
+                )
+            else:
+                values = form.parse(column, name, batch[name], first)
+            part[...] = values.reshape(-1)
+        # To write each column into the rows would take twice the time, which is spent on
+        # waiting for memory.
+        by_column = parts.reshape(len(names), len(chunk), -1)
+        chunk.reshape(len(chunk), len(names), -1)[...] = by_column.transpose(1, 0, 2)
+
+
 def _cells(
     form: FileFormat, batch: Mapping[str, pa.Array], first: int, name: str
 ) -> Cells:
@@ -117,45 +140,24 @@ def _cells(
 
 
 class _Array:
-    """The rows of an input, to which those of a batch are added at a time.
+    """The rows of an input, to which some are added at a time."""
 
-    The columns of a batch are collected one after the other and then stored by rows: to
-    write each of them into the rows takes twice the time, which is spent on waiting for
-    memory.
-    """
-
-    def __init__(
-        self, request: ReadRequest, column: Column, columns: int, expected: int
-    ) -> None:
+    def __init__(self, request: ReadRequest, column: Column, expected: int) -> None:
         self._shape, self._dtype = column.shape, dtype_of(column, request.source.text)
-        self._count = 0  # the rows before the batch
-        self._columns = np.empty((columns, 0, 0), self._dtype)
+        self._count = 0
         try:
             self._rows: np.ndarray = np.empty((expected, *self._shape), self._dtype)
         except (MemoryError, ValueError):  # a damaged file may expect any number
             self._rows = np.empty((0, *self._shape), self._dtype)
 
-    def begin(self, rows: int) -> None:
-        """Begin a batch of so many rows."""
-        columns = len(self._columns)
-        size = prod(self._shape) // columns
-        if self._columns.shape != (columns, rows, size):
-            self._columns = np.empty((columns, rows, size), self._dtype)
-
-    def add(self, index: int, values: Values) -> None:
-        """Add a column of the batch."""
-        self._columns[index] = values.reshape(self._columns.shape[1:])
-
-    def store(self) -> None:
-        """Store the columns of the batch as rows."""
-        columns, rows, size = self._columns.shape
-        first, self._count = self._count, self._count + rows
-        if self._count > len(self._rows):
+    def extend(self, count: int) -> Values:
+        """Return the rows from the present number to `count`, to be filled."""
+        if count > len(self._rows):
             # No other array uses the memory, so that it may move.
-            more = max(self._count, len(self._rows) + len(self._rows) // 4)
-            self._rows.resize((more, *self._shape), refcheck=False)
-        batch = self._rows[first : self._count].reshape(rows, columns, size)
-        batch[...] = self._columns.transpose(1, 0, 2)
+            size = max(count, len(self._rows) + len(self._rows) // 4)
+            self._rows.resize((size, *self._shape), refcheck=False)
+        first, self._count = self._count, count
+        return self._rows[first:count]
 
     def take_rows(self) -> Values:
         return self._rows[: self._count]

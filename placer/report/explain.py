@@ -98,7 +98,7 @@ def _unknown_name(build: BuildInfo, name: str) -> PlacerError:
     names |= {value for graph in build.graphs for value in graph.values}
     close = nearest(name, names)
     hint = f"did you mean '{close}'?" if close else "`placer show` lists the names"
-    if name in {node.name for node in build.plan.nodes}:
+    if name in {*build.plan.processes, *(node.name for node in build.plan.nodes)}:
         hint = f"it is a node: see `placer show --node {name}`"
     return PlacerError(
         f"'{build.plan.name}' has no op or parameter '{name}'", hint=hint
@@ -173,7 +173,7 @@ def _op(build: BuildInfo, op: Op, name: str) -> Iterator[str]:
     assert op.place is not None
     chosen = list(_choices(build.plan, {op.name}))
     why = "; ".join(choice.why for choice in chosen) or _default_reason(op)
-    nodes = ", ".join(graph.nodes(op))
+    nodes = format_nodes(graph.nodes(op))
     yield f"  runs at {op.place} ({nodes}): {why}"
     yield from explain_repeat(graph, op.name)
     if graph.is_repeated(op):
@@ -199,8 +199,8 @@ def _layouts(graph: Graph, op: Op, value: Value) -> Iterator[str]:
         if value.layout == "S" and nodes[0].kind == HETER:
             pairs = zip(nodes, row_shards(nodes, graph.cluster.workers), strict=True)
             for node, share in pairs:
-                workers = ", ".join(f"worker:{i}" for i in share.part_indices)
-                yield f"    {node} has the rows of {workers}"
+                workers = [graph.cluster.worker_nodes[i] for i in share.part_indices]
+                yield f"    {node} has the rows of {format_nodes(workers)}"
     if value.microbatch_layout is not None:
         yield f"  {value.name} is {MICROBATCH_LAYOUT_TEXTS[value.microbatch_layout]}"
 

@@ -15,7 +15,7 @@ from support.raw_node import RawNode
 from placer.channel import link
 from placer.channel.cause import Cause
 from placer.channel.frames import Beat, Probe
-from placer.channel.mailbox import MAX_HOPS, Mailbox, Transport
+from placer.channel.mailbox import MAX_HOPS, Carrier, Mailbox
 from placer.channel.protocol import Aborted, Key
 from placer.channel.resolver import Resolver
 from placer.channel.types import Limits
@@ -107,7 +107,7 @@ def test_a_probe_passes_a_node_once():
     """Otherwise probes would multiply where circles of waits share nodes."""
     passed = []
 
-    class Recorded(Transport):
+    class Recorded(Carrier):
         def tell(self, peer, frame):
             passed.append((peer, frame))
 
@@ -116,7 +116,7 @@ def test_a_probe_passes_a_node_once():
 
     def wait() -> None:
         with suppress(Aborted):
-            mailbox.receive("b:0", [("c:0", Key(1, 1)), ("d:0", Key(1, 1))])
+            mailbox.claim("b:0", [("c:0", Key(1, 1)), ("d:0", Key(1, 1))])
 
     waiting = threading.Thread(target=wait)
     waiting.start()

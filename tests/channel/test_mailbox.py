@@ -3,7 +3,7 @@
 import pytest
 
 from placer.channel import mailbox as module
-from placer.channel.mailbox import Mailbox, Transport
+from placer.channel.mailbox import Carrier, Mailbox
 from placer.channel.protocol import Key
 from placer.channel.types import Limits
 from placer.errors import RunError
@@ -18,7 +18,7 @@ class Clock:
         return self.now
 
 
-class SlowReader(Transport):
+class SlowReader(Carrier):
     """A reader whose process is stopped during its first read."""
 
     has_connections = True
@@ -40,6 +40,6 @@ def test_wait_after_process_was_stopped_has_positive_timeout(monkeypatch):
     limits = Limits(bound=1 << 20, deadline=1.0, beat=0.1)
     mailbox = Mailbox("a:0", ["b:0"], limits, reader)
     with pytest.raises(RunError, match=r"waited 1 s for .* from b:0"):
-        mailbox.receive("a:0", [("b:0", Key(1, 1))])
+        mailbox.claim("a:0", [("b:0", Key(1, 1))])
     assert len(reader.timeouts) > 1
     assert min(reader.timeouts) > 0

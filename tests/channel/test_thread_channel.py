@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from support.free_addresses import eventually
+from support.free_addresses import eventually, receive_any
 
 from placer.channel.cause import Aborted, Cause
 from placer.channel.protocol import Channel, Key
@@ -72,7 +72,7 @@ def test_a_thread_that_reads_the_connections_wakes_for_a_message_of_its_process(
 def test_the_first_message_may_be_of_the_same_process_or_of_another(nodes):
     sources = ["worker:0.1", "worker:1.0", "worker:1.1"]
     nodes["worker:1.1"].send("worker:0.0", Key(1, 1), numbers(11.0))
-    source, arrays = nodes["worker:0.0"].receive_any(sources, Key(1, 1))
+    source, arrays = receive_any(nodes["worker:0.0"], sources, Key(1, 1))
     assert (source, *arrays[0]) == ("worker:1.1", 11.0)
     nodes["worker:0.1"].send("worker:0.0", Key(1, 1), numbers(1.0))
     addresses = [(source, Key(1, 1)) for source in sources]

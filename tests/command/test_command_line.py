@@ -559,7 +559,7 @@ def test_explain_an_op(run_command: RunCommand, build: Path) -> None:
     assert lines[0] == print_op(graph.producers["logits.grad"])
     assert lines[1:4] == [
         "  written at digits.yaml:30:16",
-        "  runs at /node:worker/cpu (worker:0, worker:1): "
+        "  runs at /node:worker/cpu (worker:0-1): "
         "a gradient op runs at the place of its forward op",
         "  logits.grad is split: each node has its rows of the batch",
     ]
@@ -579,8 +579,18 @@ def test_explain_lists_the_rows_of_heter_nodes(
     lines = run_command("explain", build, "deep").out.splitlines()
     at = lines.index("  deep is split: each node has its rows of the batch")
     assert lines[at + 1 : at + 3] == [
-        "    heter:0 has the rows of worker:0, worker:2",
-        "    heter:1 has the rows of worker:1, worker:3",
+        "    heter:0 has the rows of worker:0,2",
+        "    heter:1 has the rows of worker:1,3",
+    ]
+    spec = find_file("specs/digits_heter.yaml")
+    two = ["--set", "nodes.worker.count=2", "--set", "nodes.heter.count=1"]
+    threads = [*two, "--set", "train.threads=2"]
+    lines = run_command("explain", spec, "h2", *threads).out.splitlines()
+    assert [line.strip() for line in lines if "has the rows of" in line][:4] == [
+        "heter:0.0 has the rows of worker:0.0",
+        "heter:0.1 has the rows of worker:0.1",
+        "heter:0.2 has the rows of worker:1.0",
+        "heter:0.3 has the rows of worker:1.1",
     ]
 
 

@@ -17,6 +17,7 @@ from support.real_runs import (
     compile_small,
     launch,
     node_processes,
+    nodes_by_hand,
     running_launch,
 )
 from support.trace_file import read_trace
@@ -67,6 +68,14 @@ def test_processes_of_threads_give_the_bits_of_one_process(
     assert sent["worker:1.0"] == pytest.approx(result.bytes_sent["worker:1.0"], rel=0.2)
     traced = read_trace(trace)
     assert traced.nodes == [node.name for node in read_plan(build).nodes]
+
+
+def test_processes_of_threads_are_started_by_their_programs(build: Path) -> None:
+    with nodes_by_hand(build, "--steps=2", programs=True) as runs:
+        assert sorted(runs) == ["ps:0", "worker:0", "worker:1"]
+        ended = {node: run.wait(END_TIMEOUT) for node, run in runs.items()}
+    assert {each.status for each in ended.values()} == {0}, ended
+    assert ended["worker:0"].out.startswith("2 steps, ")
 
 
 def test_a_process_that_is_killed_is_named(build: Path) -> None:

@@ -118,8 +118,6 @@ def run(
     Example:
         placer.run("build", "worker:0", options=placer.Options(steps=100))
     """
-    from placer.channel.transport import open_channel
-
     folder = Path(build)
     plan = read_plan(folder)
     nodes = plan.process(node)
@@ -182,7 +180,7 @@ def run(
                 forced_exit.start()
 
     try:
-        channel = open_channel(
+        channel = Session(
             node,
             addresses,
             "placer" if key is None else key.derive("job").hex(),

@@ -65,7 +65,7 @@ class World:
         endpoints = {name: f"127.0.0.1:{1000 + i}" for i, name in enumerate(nodes)}
         key = KEY if self.streams == "tcp" else None
         return Session(
-            node, endpoints, "job", key=key, encrypt=False, streams=(self.streams,),
+            node, endpoints, "job", key=key, encrypt=False, transport="tcp" if key else "shared",
             beat=NEVER, lost_after=16 * NEVER, **options,
         )  # fmt: skip
 
