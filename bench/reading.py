@@ -14,6 +14,8 @@ ways:
     python bench/reading.py --rows 2000000 --rounds 7
     python bench/reading.py --integers   # the hashed columns are of integers
     python bench/reading.py --memory     # how much memory reading takes besides the rows
+    python bench/reading.py --window 262144 --lanes 8   # placer reads an epoch of batches
+                                                        # of 4096 rows through a window
 """
 
 from __future__ import annotations
@@ -35,13 +37,16 @@ import pyarrow.parquet as pq
 
 from placer.config.data import Data
 from placer.config.features import Feature
-from placer.readers import Column, open_source
+from placer.config.window import Window
+from placer.readers import Column, Order, open_pieces, open_source
+from placer.readers.windows import WindowReader
 
 HASHED, NUMERIC = 26, 13
 SIZES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 """How many different values a hashed column has, in turn."""
 ROWS_PER_GROUP = 100_000
 ROWS_PER_BATCH = 16384
+BATCH = 4096
 
 
 def write_file(path: Path, rows: int, integers: bool) -> None:
@@ -73,8 +78,8 @@ def write_file(path: Path, rows: int, integers: bool) -> None:
             writer.write_table(pa.table(columns, schema=schema), row_group_size=count)
 
 
-def by_placer(path: Path, integers: bool) -> tuple[int, int]:
-    """Read the file with placer; return the rows, and the bytes that they take."""
+def settings(path: Path, integers: bool) -> tuple[Data, list[Column]]:
+    """Return the source and the inputs that placer reads."""
     feature = Feature(hash="C*", type="integer" if integers else "text")
     data = Data(
         f"parquet:{path.name}",
@@ -85,7 +90,22 @@ def by_placer(path: Path, integers: bool) -> tuple[int, int]:
         Column("keys", "int64", (HASHED,)),
         Column("dense", "float32", (NUMERIC,)),
     ]
-    rows = open_source(data, inputs, path.parent)
+    return data, inputs
+
+
+def by_window(path: Path, integers: bool, window: Window) -> tuple[int, int]:
+    """Read an epoch of whole batches through a window; return the rows."""
+    rows = open_pieces(*settings(path, integers), path.parent)
+    order = Order(rows.rows, BATCH, window, 0, "drop")
+    reader = WindowReader(order, rows)
+    for step in range(order.steps_per_epoch):
+        reader.take(1, step, [(0, BATCH)])
+    return order.steps_per_epoch * BATCH, 0
+
+
+def by_placer(path: Path, integers: bool) -> tuple[int, int]:
+    """Read the file with placer; return the rows, and the bytes that they take."""
+    rows = open_source(*settings(path, integers), path.parent)
     return rows.rows, rows.rows * (8 * HASHED + 4 * NUMERIC)
 
 
@@ -146,6 +166,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--integers", action="store_true")
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--window", type=int, help="rows of a window")
+    parser.add_argument("--lanes", type=int, default=8)
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.file is not None:
@@ -160,9 +182,13 @@ def main() -> None:
             command = [sys.executable, __file__, "--file", str(path)]
             subprocess.run([*command, *["--integers"] * options.integers], check=True)
             return
+        ways = {"placer": lambda: by_placer(path, options.integers)}
+        if options.window is not None:
+            window = Window(options.window, options.lanes)
+            ways = {"a window": lambda: by_window(path, options.integers, window)}
         measure(
             {
-                "placer": lambda: by_placer(path, options.integers),
+                **ways,
                 "pyarrow, to numpy": lambda: by_pyarrow(path, True),
                 "pyarrow, as it is": lambda: by_pyarrow(path, False),
             },
