@@ -37,7 +37,7 @@ from placer.build.plan import Edge, EdgeValue
 from placer.channel.keys import RunKey
 from placer.channel.ports import free_endpoints
 from placer.channel.protocol import Channel, Key
-from placer.channel.transport import open_channel
+from placer.channel.session import Session
 from placer.layouts.ranges import pack
 from placer.memory import aligned
 from placer.memory.allocator import keep_memory
@@ -93,7 +93,7 @@ class Worker:
 def join(node: str, addresses: dict[str, str], job: str) -> Worker:
     keep_memory(4 * NBYTES)
     secret = RunKey(bytes(32))
-    channel = open_channel(node, addresses, job, transport="shared", key=secret)
+    channel = Session(node, addresses, job, transport="shared", key=secret)
     channel.join()
     return Worker(channel)
 

@@ -29,7 +29,7 @@ from placer.channel.keys import RunKey
 from placer.channel.memory import memory_channels
 from placer.channel.ports import free_endpoints
 from placer.channel.protocol import Channel, Key
-from placer.channel.transport import open_channel
+from placer.channel.session import Session
 from placer.memory import aligned
 from placer.memory.allocator import keep_memory
 
@@ -55,7 +55,7 @@ def buffers() -> list[np.ndarray]:
 
 
 def peer(transport: str, addresses: dict[str, str], job: str) -> None:
-    channel = open_channel(
+    channel = Session(
         "b:0", addresses, job, transport=transport, key=SECRET, encrypt=False
     )
     channel.join()
@@ -229,7 +229,7 @@ class Benchmarks:
         addresses = free_endpoints(["a:0", "b:0"])
         job = f"bench {os.getpid()} {transport}"
         self._start("--peer", transport, json.dumps(addresses), job)
-        channel = open_channel(
+        channel = Session(
             "a:0", addresses, job, transport=transport, key=SECRET, encrypt=False
         )
         channel.join()

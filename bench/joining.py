@@ -43,7 +43,7 @@ def play(kind: str, endpoints: dict[str, str], encrypt: bool) -> None:
             "join",
             key=KEY,
             peers=others,
-            streams=("tcp",),
+            transport="tcp",
             encrypt=encrypt,
             join_timeout=120.0,
         )

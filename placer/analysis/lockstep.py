@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import PUSHES, is_conversion
+from placer.graph.kinds import CONVERSIONS, PUSHES, is_conversion
 from placer.graph.needed_ops import needed_ops
 from placer.layouts.companions import joins_workers
 from placer.node_kinds import HETER, WORKER, NodeId
@@ -124,7 +124,10 @@ def _pushes(graph: Graph) -> Sequence[Op]:
 def _joins_workers(graph: Graph, op: Op) -> bool:
     """Whether a node gets something of several workers, or of another one than that
     which it computes for."""
-    sources = graph.nodes(graph.producers[op.operands[0]])
+    source = graph.producers[op.operands[0]]
+    while source.kind == CONVERSIONS["R", "R"]:  # the same value as at its first place
+        source = graph.producers[source.operands[0]]
+    sources = graph.nodes(source)
     layouts = graph.layout(op.operands[0]), graph.layout(op.name)
     targets = graph.nodes(op)
     if layouts == ("R", "P") and len(targets) > 1:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from placer.analysis.lifetimes import Lifetime, Lifetimes
 from placer.analysis.schedule import Schedule, ScheduledTask
 from placer.analysis.units import LoweredGraph, Unit
-from placer.build.plan import MEMORY, Plan, Table
+from placer.build.plan import MEMORY, Plan, Table, device_peaks
 from placer.config import optimizers
 from placer.config.update_modes import Async, HalfAsync, Mode
 from placer.errors import SpecError
@@ -313,14 +313,16 @@ def check_memory(plan: Plan, model: Model) -> None:
 
     The error points at that `memory` in the spec.
     """
-    for node in plan.nodes:
-        kind = NodeId(node.name).kind
-        for device, needed in node.device_bytes.items():
+    for process, nodes in plan.processes.items():
+        kind, threads = NodeId(process).kind, len(nodes)
+        for device, needed in device_peaks(nodes).items():
             memory = model.memory.get((kind, device.split(":")[0]))
             if memory is not None and needed > memory.nbytes:
+                together = f" in {threads} threads" if threads > 1 else ""
                 raise SpecError(
-                    f"a step on {node.name} needs {needed:,} bytes of {device}, which "
-                    f"has {memory.nbytes:,}",
+                    f"a step on {process}{together} needs {needed:,} bytes of {device},"
+                    f" which has {memory.nbytes:,}",
                     span=memory.span,
-                    hint="use a smaller batch, or more nodes",
+                    hint="use a smaller batch, or more nodes"
+                    + (", or fewer threads" if threads > 1 else ""),
                 )

@@ -453,6 +453,20 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         return sum(NodeId(node.name).kind == WORKER for node in self.nodes)
 
 
+def device_peaks(nodes: Sequence[NodePlan]) -> dict[str, int]:
+    """Return the peak of values and tables on each device of a process in bytes, as if
+    all its nodes had their peaks at the same time.
+
+    Args:
+        nodes: the nodes of the process, which share its devices.
+    """
+    total: dict[str, int] = {}
+    for node in nodes:
+        for device, nbytes in node.device_bytes.items():
+            total[device] = total.get(device, 0) + nbytes
+    return total
+
+
 def neighbours(plan: Plan, process: str) -> frozenset[str]:
     """Return the processes that a process exchanges messages with."""
     found = {

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from placer.config import csv, initializers, optimizers, schedules
 from placer.config.data import RowSource
+from placer.config.feature_columns import check_features
+from placer.config.features import check_feature
 from placer.config.slicing import Block
 from placer.config.sources import POSITION, check_split
 from placer.errors import BuildError, DataError
@@ -130,6 +132,14 @@ def _check_data(plan: Plan, data: RowSource, which: str) -> Problems:
         yield f"{which}: the module of '{data.source}' is not in the build"
     if data.csv is not None and (problem := csv.check(data.csv)):
         yield f"{which}: {problem[1]}"
+    for name, feature in (data.features or {}).items():
+        if mistake := check_feature(name, feature):
+            yield f"{which}: {mistake.message}"
+            return
+    try:
+        check_features(data.features or {})
+    except DataError as error:
+        yield f"{which}: {error.message}"
     inputs = {column.name for column in plan.columns}
     for name, limits in data.ranges.items():
         if name not in inputs:

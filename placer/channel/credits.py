@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from placer.channel.message import Message
+
 
 @dataclass(slots=True)
 class Credit:
@@ -13,12 +15,15 @@ class Credit:
     acknowledgement that is lost, repeated or late harmless.
     """
 
+    peer: str
     bound: int  # bytes that may be on the way to the peer
     sent: int = 0  # the cost of all messages sent to it
     acknowledged: int = 0  # how much of that it has acknowledged
     granted: int = 0  # acknowledged by this node
     # The costs of the messages that wait for room.
     waiting: list[int] = field(default_factory=list)
+    # The messages of the peer that are not acknowledged, received or not.
+    stored: list[Message] = field(default_factory=list)
 
     def has_room(self, cost: int) -> bool:
         """Whether a message is within the bound, or would be the only one on the way."""

@@ -177,8 +177,6 @@ class FrameSocket:
             try:
                 if self._files_to_send:
                     sent = self._send_with_files()
-                elif len(queue) == 1:
-                    sent = self._socket.send(first)
                 else:
                     buffers = [queue[i] for i in range(min(len(queue), MAX_BUFFERS))]
                     sent = self._socket.sendmsg(buffers)
@@ -235,16 +233,20 @@ class FrameSocket:
             views = [self._buffer[self._stop :]]
             room = len(views[0])
         try:
-            count = self._receive_into(views)
+            count, messages, _, _ = self._socket.recvmsg_into(
+                views, _FILE_SPACE, socket.MSG_CMSG_CLOEXEC
+            )
         except BlockingIOError:
             return False
         except OSError as error:
             self.error = error
-            count = 0
+            count, messages = 0, []
         if not count:
             self.ended = True
             self.leave()
             return False
+        if messages:
+            self._keep_files(messages)
         self.received += count
         self._stop += self._fill_targets(count)
         self._set_low_water()
@@ -274,19 +276,6 @@ class FrameSocket:
                 self._socket.setsockopt(
                     socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water
                 )
-
-    def _receive_into(self, views: list[memoryview[int]]) -> int:
-        if not self.is_unix:
-            if len(views) == 1:
-                return self._socket.recv_into(views[0])
-            return self._socket.recvmsg_into(views)[0]
-        assert isinstance(self._socket, socket.socket)
-        count, messages, _, _ = self._socket.recvmsg_into(
-            views, _FILE_SPACE, socket.MSG_CMSG_CLOEXEC
-        )
-        if messages:
-            self._keep_files(messages)
-        return count
 
     def _keep_files(self, messages: Sequence[tuple[int, int, bytes]]) -> None:
         for _, kind, data in messages:
@@ -355,7 +344,7 @@ class FrameSocket:
         rest = memoryview(bytearray(BUFFER))
         while not self.ended and self._wait(select.POLLIN, until):
             try:
-                self.ended = not self._socket.recv_into(rest)
+                self.ended = not self._socket.recvmsg_into([rest])[0]
             except BlockingIOError:
                 continue
             except OSError:

@@ -27,7 +27,7 @@ is ever executed: no pickle.
 from __future__ import annotations
 
 import struct
-from typing import Annotated, Final, NamedTuple, TypeVar
+from typing import Annotated, Final, NamedTuple, TypeVar, Union
 
 import msgspec
 
@@ -61,13 +61,13 @@ class Refused(InvalidFrame):
     """A `Hello` of a node that is not of this run; the text says why, also to that node."""
 
 
-class _Struct(
+class Frame(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=True
 ):
     """A frame; the name of its class, which is its tag, says of which kind."""
 
 
-class Welcome(_Struct, frozen=True):
+class Welcome(Frame, frozen=True):
     """The first frame of the node that listens: random bytes."""
 
     nonce: _Nonce
@@ -86,7 +86,7 @@ class Identity(
     nodes: list[Text]
 
 
-class Hello(_Struct, frozen=True):
+class Hello(Frame, frozen=True):
     """The greeting of a node.
 
     Attributes:
@@ -113,7 +113,7 @@ class Hello(_Struct, frozen=True):
     mac: bytes = b""
 
 
-class Refusal(_Struct, frozen=True):
+class Refusal(Frame, frozen=True):
     """Why a node refuses a `Hello`."""
 
     why: Text
@@ -127,8 +127,9 @@ class Reference(NamedTuple):
     offset: _Number
 
 
-class Message(_Struct, frozen=True):
-    """The header of a message: its number, counted from 1 in each direction, and its key.
+class Message(Frame, frozen=True):
+    """The header of a message: its number, counted from 1 in each direction, the nodes of
+    the two processes that it goes from and to, and its key.
 
     `types` are the types of its arrays, in msgpack (`contents`), `references` those
     arrays that are in shared memory. The others are the payload; it is in this frame if
@@ -137,6 +138,8 @@ class Message(_Struct, frozen=True):
     """
 
     number: _Number
+    source: Text
+    to: Text
     key: Key
     types: bytes
     references: Annotated[
@@ -144,7 +147,7 @@ class Message(_Struct, frozen=True):
     ] = ()
 
 
-class Piece(_Struct, frozen=True):
+class Piece(Frame, frozen=True):
     """A piece of a message, as `pieces` divides it: the `nbytes` bytes that follow this
     frame, or a chunk of the sender's pool, which is in shared memory (`pool`).
 
@@ -158,7 +161,7 @@ class Piece(_Struct, frozen=True):
     chunk: _Number | None = None
 
 
-class Beat(_Struct, frozen=True):
+class Beat(Frame, frozen=True):
     """The heartbeat and the acknowledgement.
 
     Attributes:
@@ -179,21 +182,16 @@ class Beat(_Struct, frozen=True):
     pieces: _Number = 0
 
 
-class Clear(_Struct, frozen=True):
+class Clear(Frame, frozen=True):
     """Asks the peer to accept everything now, because the sender wants to close."""
 
 
-class Starved(_Struct, frozen=True):
-    """Asks the peer to copy what it has not used out of the pool, because another message
-    needs it."""
-
-
-class Demand(_Struct, frozen=True):
+class Demand(Frame, frozen=True):
     """Asks the peer to acknowledge what it has stored, because its sender waits in a
     circle."""
 
 
-class Probe(_Struct, frozen=True):
+class Probe(Frame, frozen=True):
     """Looks for such circles: see `mailbox`."""
 
     initiator: Text
@@ -201,7 +199,7 @@ class Probe(_Struct, frozen=True):
     hops: _Number
 
 
-class Memory(_Struct, frozen=True):
+class Memory(Frame, frozen=True):
     """Shared memory of the sender; its file descriptor comes with the frame. Region 0 is
     the pool."""
 
@@ -209,7 +207,7 @@ class Memory(_Struct, frozen=True):
     nbytes: _Number
 
 
-class Status(_Struct, frozen=True):
+class Status(Frame, frozen=True):
     """What the sender does, see `peers`."""
 
     doing: Annotated[tuple[Doing, ...], msgspec.Meta(max_length=MAX_CHAIN)]
@@ -221,7 +219,7 @@ def as_text(text: str) -> str:
     return make_printable(text[:MAX_TEXT])
 
 
-class Abort(_Struct, frozen=True):
+class Abort(Frame, frozen=True):
     """The run has failed: the fields of a `Cause`."""
 
     node: Text
@@ -234,34 +232,19 @@ class Abort(_Struct, frozen=True):
         return cls(*map(as_text, (cause.node, cause.where, cause.what)))
 
 
-class Goodbye(_Struct, frozen=True):
+class Goodbye(Frame, frozen=True):
     """The sender has ended its run in good order."""
 
 
-class Farewell(_Struct, frozen=True):
+class Farewell(Frame, frozen=True):
     """Answers a `Goodbye`: the sender knows, and sends nothing more."""
 
 
-Frame = (
-    Welcome
-    | Hello
-    | Refusal
-    | Message
-    | Piece
-    | Beat
-    | Clear
-    | Starved
-    | Demand
-    | Probe
-    | Memory
-    | Status
-    | Abort
-    | Goodbye
-    | Farewell
-)
 Decoded = TypeVar("Decoded")
 to_msgpack: Final = msgspec.msgpack.Encoder().encode
-_FRAME: Final[msgspec.msgpack.Decoder[Frame]] = msgspec.msgpack.Decoder(Frame)
+_FRAME: Final[msgspec.msgpack.Decoder[Frame]] = msgspec.msgpack.Decoder(
+    Union[tuple(Frame.__subclasses__())]  # noqa: UP007
+)
 
 
 def from_msgpack(

@@ -87,7 +87,6 @@ class _Pending:
     connects: bool  # we connect to it
     event: int = 0
     steps: Steps[Hello] = field(init=False)
-    certified: str | None = None  # the node whose certificate it has
     framed: FrameSocket | None = None  # None until the handshake of TLS is done
     answered: bool = False  # it connected to us, and we have answered its HELLO
 
@@ -170,14 +169,14 @@ class Joining:
 
     def _tries(self, peer: str) -> bool:
         """Whether this node connects to a peer now."""
-        session = self.session
-        is_ours = peer < session.node or (peer != session.node and session.is_closing)
-        return is_ours and session.needs_connection(peer)
+        node, is_closing = self.session.node, self.session.is_closing
+        is_ours = peer < node or (peer != node and is_closing)
+        return is_ours and self.session.links[peer].needs_connection
 
     def _connect_unix(self, peer: str) -> bool:
         """Connect over a unix socket, unless that was over TCP before; return whether the
         peer is on this machine."""
-        if "unix" not in self.streams or peer in self.session.links:
+        if "unix" not in self.streams or self.session.links[peer].is_joined:
             return False
         where = self.endpoints[peer]
         connection, is_busy = sockets.connect_unix(self.job, peer, where)
@@ -308,8 +307,9 @@ class Joining:
         """Take a connection through the protocol; return the greeting of the peer."""
         if not pending.is_open:
             yield from self._wait_until_open(pending)
+        certified = None  # the node whose certificate it has
         if self.identities is not None and pending.stream.family != socket.AF_UNIX:
-            yield from self._shake_hands(pending, self.identities)
+            certified = yield from self._shake_hands(pending, self.identities)
         framed = pending.framed = FrameSocket(pending.stream, self.session.arena)
         nonce = secrets.token_bytes(frames.NONCE_BYTES)
         if pending.peer is not None:
@@ -318,13 +318,13 @@ class Joining:
             own = self.session.greet(pending.peer, nonce)
             framed.put(frames.encode(self._sign(own, nonces)))
             hello = yield from _next_frame(framed, Hello)
-            self._check(hello, pending, nonces)
+            self._check(hello, pending, nonces, certified)
             framed.put(frames.encode(frames.Beat()))
             return hello
         framed.put(frames.encode(frames.Welcome(nonce)))
         hello = yield from _next_frame(framed, Hello)
         nonces = nonce, hello.nonce
-        self._check(hello, pending, nonces)
+        self._check(hello, pending, nonces, certified)
         peer = pending.peer = hello.identity.node
         while not self.session.has_position(peer):
             yield 0
@@ -356,8 +356,8 @@ class Joining:
             raise JoinError
         pending.is_open, pending.until = True, time.monotonic() + HELLO_TIMEOUT
 
-    def _shake_hands(self, pending: _Pending, identities: Identities) -> Steps[None]:
-        """Begin with TLS, which says which node is at the other end."""
+    def _shake_hands(self, pending: _Pending, identities: Identities) -> Steps[str]:
+        """Begin with TLS; return the node at the other end."""
         from placer.channel.tls import TlsStream
 
         assert isinstance(pending.stream, socket.socket)
@@ -368,12 +368,17 @@ class Joining:
                 yield event
         except OSError as error:
             raise JoinError(_end(error)) from None
-        node = pending.certified = identities.node_of(stream)
+        node = identities.node_of(stream)
         if node is None or pending.peer not in (None, node):
             raise JoinError("another node answers at its address")
+        return node
 
     def _check(
-        self, hello: Hello, pending: _Pending, nonces: tuple[bytes, bytes]
+        self,
+        hello: Hello,
+        pending: _Pending,
+        nonces: tuple[bytes, bytes],
+        certified: str | None,
     ) -> None:
         """Raise Refused unless a greeting is of a peer of this run: the expected one if
         this node has connected to it, and one that has no other connection."""
@@ -383,7 +388,7 @@ class Joining:
         may_connect = not pending.connects and node > self.session.node
         if not (may_connect or node == pending.peer) or node not in self.endpoints:
             raise Refused("it is no neighbour")
-        if pending.certified not in (None, node):
+        if certified not in (None, node):
             raise Refused("it has the certificate of another node")
         self.session.check(hello)
         for other in [*self._pending.values()]:

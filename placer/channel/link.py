@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +30,6 @@ from placer.channel.frame_socket import Buffer, FrameSocket
 from placer.channel.frames import Frame, InvalidFrame
 from placer.channel.message import Message, PiecedMessage
 from placer.channel.outgoing import Outgoing
-from placer.channel.peers import Status
 from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS, ChunkPool, chunk_view
 from placer.channel.region import Region, attach
@@ -49,49 +48,45 @@ MAX_REGIONS: Final = 4096
 
 @dataclass(eq=False)
 class Link:
-    """A connected peer; see the module.
+    """A peer; see the module.
 
     `eager` are the pieces of a message that are sent before the peer asks for it. `heard`
-    is true if bytes have arrived since the session's thread reset it, `ended` once no
-    more can arrive on the connection. `is_invalid` says that the peer has broken the
+    is true if bytes have arrived since the session's thread reset it, `ended` while nothing
+    can arrive. `is_joined` says that the peer has been connected, `is_invalid` that the peer has broken the
     protocol, `peer_clears` that it wants to close, `knows_failure` that it has told one, and
-    `knows_end` that it has seen the GOODBYE of this node. `status` is what the peer last said that it does.
+    `knows_end` that it has seen the GOODBYE of this node.
     """
 
     session: Session
     peer: str
-    socket: FrameSocket
-    eager: int
+    socket: FrameSocket = field(init=False)
+    is_unix: bool = False
+    eager: int = 0
+    incarnation: int | None = None
     heard: bool = False
-    ended: bool = False
+    is_joined: bool = False
+    ended: bool = True
     is_invalid: bool = False
     peer_clears: bool = False
     knows_failure: bool = False
     knows_end: bool = False
-    status: Status = ()
     _number: int = 0
     _unacknowledged: dict[int, Outgoing] = field(default_factory=dict)  # over TCP
     _acknowledged: int = 0
     _outgoing: dict[int, Outgoing] = field(default_factory=dict)
-    _order_lock: threading.Lock = field(init=False)
-    _advance_lock: threading.Lock = field(init=False)
+    _order_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
+    _advance_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
     _announced: set[int] = field(default_factory=set)  # regions sent to the peer
     _pool: ChunkPool | None = None
-    _starving: bool = False  # the peer knows that a message waits for chunks
     _last_received: int = 0
     _incoming: dict[int, PiecedMessage] = field(default_factory=dict)
     _filling: int = 0  # the number of the message whose piece is being received
     _peer_regions: dict[int, Bytes] = field(default_factory=dict)
-    _chunk_lock: threading.Lock = field(init=False)
+    _chunk_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
     _chunks: dict[int, PiecedMessage] = field(default_factory=dict)  # not consumed
     _unreported: int = 0  # consumed chunks to return to the peer, as bits
     _credit_sent: int = 0
     _credit_wanted: int = 0  # the credit that the peer waits for, or 0
-
-    def __post_init__(self) -> None:
-        self._order_lock = threading.Lock()
-        self._advance_lock = threading.Lock()
-        self._chunk_lock = threading.Lock()
 
     # Sending.
 
@@ -99,7 +94,7 @@ class Link:
         """Send buffers; what finds no room needs a thread that reads."""
         self.socket.put(*buffers, file=file)
         if self.socket.full:
-            self.session.need(self)
+            self.session.need(self.peer)
 
     def tell(self, frame: Frame, file: int | None = None) -> None:
         """Send a frame without a payload."""
@@ -107,18 +102,20 @@ class Link:
 
     def send(
         self,
+        node: str,
+        to: str,
         key: Key,
         contents: Contents,
         arrays: Sequence[Array],
         *,
         written: bool = True,
     ) -> Outgoing:
-        """Send a message of C-contiguous arrays without waiting; if they are not
-        `written` yet, `add_written` sends its pieces."""
+        """Send a message between two nodes, of C-contiguous arrays, without waiting; if
+        they are not `written` yet, `add_written` sends its pieces."""
         # Numbers are assigned, and headers sent, in the order of this lock. What may
         # raise comes first: the peer accepts no gaps.
         with self._order_lock:
-            if self._pool is None and not contents.is_inline and self.socket.is_unix:
+            if self._pool is None and not contents.is_inline and self.is_unix:
                 region = self.session.pool_region()
                 if region is not None:
                     self._announce(region)
@@ -127,27 +124,29 @@ class Link:
             for reference in references:
                 self._announce(self.session.regions.by_number[reference.region])
             self._number += 1
-            header = frames.Message(self._number, key, contents.encoded, references)
+            header = frames.Message(
+                self._number, node, to, key, contents.encoded, references
+            )
             count = 0 if contents.is_inline else len(contents.pieces)
             message = Outgoing(
                 header, contents, arrays, self.eager, count if written else 0
             )
-            if not self.socket.is_unix:
+            if not self.is_unix:
                 self._unacknowledged[self._number] = message
             self._send_header(message)
-        if not contents.is_inline:
-            self.advance()
-        if self.has_pending:
-            self.session.need(self)
+        self._advance_or_need()
         return message
 
-    def add_written(self, message: Outgoing, count: int) -> None:
-        """Send more pieces of a message: the first `count` are written now."""
-        if count > message.written:
-            message.written = count
-            self.advance()
-            if self.has_pending:
-                self.session.need(self)
+    def _advance_or_need(self) -> None:
+        self.advance()
+        if self.has_pending:
+            self.session.need(self.peer)
+
+    def add_written(self, message: Outgoing, array: int, stop: int) -> None:
+        """Send more pieces of a message: those without elements after `stop` of an array
+        are written now."""
+        if message.add_written(array, stop):
+            self._advance_or_need()
 
     def _send_header(self, message: Outgoing) -> None:
         # In this order the answer of the peer, which another thread may read at once,
@@ -167,7 +166,7 @@ class Link:
         """Send the pieces that can be sent now."""
         # A thread that finds the lock taken need not wait: the one that holds it looks
         # again after it has released it.
-        while self._next_message() is not None or self._is_newly_starved:
+        while self._next_message() is not None:
             if not self._advance_lock.acquire(blocking=False):
                 return
             try:
@@ -175,42 +174,20 @@ class Link:
                     self._put(*message.next_piece(self._pool))
                     if message.sent == len(message.contents.pieces):
                         del self._outgoing[message.header.number]
-                # With the lock, so behind the frames of all chunks. The mark comes first: a
-                # return of chunks that is not seen here removes it again.
-                if self._is_newly_starved:
-                    self._starving = True
-                    if self._is_starved:
-                        self.tell(frames.Starved())
-                    else:
-                        self._starving = False
             finally:
                 self._advance_lock.release()
-
-    def _allowed(self) -> Iterator[Outgoing]:
-        """Yield the messages whose next piece may be sent."""
-        # A copy: other threads add messages.
-        return (m for m in [*self._outgoing.values()] if m.is_allowed)
 
     def _next_message(self) -> Outgoing | None:
         """Return the first message whose next piece can be sent now."""
         if not self._outgoing or self.socket.full or self.socket.broken:
             return None
-        if self._pool is not None and not self._pool.free:
-            return None
-        return next(self._allowed(), None)
-
-    @property
-    def _is_starved(self) -> bool:
-        """Whether a message waits for chunks that others hold."""
-        pool = self._pool
-        if pool is None or pool.free or not self._outgoing:
-            return False
-        users = {*[*pool.users.values()]}
-        return any(users - {message.header.number} for message in self._allowed())
-
-    @property
-    def _is_newly_starved(self) -> bool:
-        return not self._starving and self._is_starved and not self.socket.broken
+        # A copy: other threads add messages.
+        for message in [*self._outgoing.values()]:
+            if message.is_allowed and (
+                self._pool is None or self._pool.has_room(message.header.number)
+            ):
+                return message
+        return None
 
     @property
     def has_pending(self) -> bool:
@@ -221,6 +198,12 @@ class Link:
     def is_informed(self) -> bool:
         """Whether the peer has a failure that this node has sent, or cannot get it."""
         return self.is_invalid or self.knows_failure or not self.ended
+
+    @property
+    def needs_connection(self) -> bool:
+        """Whether there is no connection, and there should be one."""
+        is_broken = self.ended and not self.is_unix and not self.is_over
+        return is_broken and not self.is_invalid
 
     @property
     def is_over(self) -> bool:
@@ -253,27 +236,25 @@ class Link:
     @property
     def _last_complete(self) -> int:
         """The number up to which all messages have arrived completely."""
-        after = (
-            self._last_received + 1
-        )  # before a look at the others: see `_on_message`
-        return min(self._incoming, default=after) - 1
+        last = self._last_received  # before a look at the others: see `_on_message`
+        return min(self._incoming, default=last + 1) - 1
 
     @property
     def is_delivered(self) -> bool:
         """Whether the peer has all messages that were sent to it."""
         return self._acknowledged == self._number
 
-    def acknowledge(self, total: int, threshold: int) -> None:
-        """Report that the program has received `total` bytes, if that is due.
-
-        It is due when the peer waits for it, or when `threshold` bytes have not been
-        reported; else the next heartbeat reports it.
-        """
+    def acknowledge(self, total: int) -> None:
+        """Report that the program has received `total` bytes, if the peer waits for that, or
+        much is not reported; else the next heartbeat reports it."""
+        threshold = self.session.window // 4
+        if not self.is_unix:  # the peer keeps what is not acknowledged
+            threshold = min(frames.INLINE, threshold)
         credit_sent = self._credit_sent
         if credit_sent < self._credit_wanted or total - credit_sent >= threshold:
             self.send_beat()
 
-    # A connection that breaks.
+    # A connection that begins, or breaks.
 
     def position(self) -> tuple[int, list[tuple[int, int]]]:
         """Return what the peer has to send again: see `frames.Hello`. Called
@@ -281,18 +262,22 @@ class Link:
         incomplete = [(n, message.arrived) for n, message in self._incoming.items()]
         return self._last_received + 1, incomplete
 
-    def reconnect(self, socket: FrameSocket, hello: frames.Hello) -> None:
-        """Go on over a new connection: send again what the peer has not received.
+    def connect(self, socket: FrameSocket, hello: frames.Hello) -> None:
+        """Begin with a connection: send what the peer has not received.
 
-        Called by the session's thread when the old connection has ended. Raises
+        Called by the session's thread when an earlier connection has ended. Raises
         InvalidFrame for a position that the peer cannot have.
         """
         expected, incomplete = hello.expected, dict(hello.incomplete)
         with self._order_lock, self._advance_lock:
             if not self._acknowledged < expected <= self._number + 1:
                 raise InvalidFrame("position")
-            self.socket.close()
-            self.socket, self._filling = socket, 0
+            if self.is_joined:
+                self.socket.close()
+            self.socket, self.is_unix, self._filling = socket, socket.is_unix, 0
+            self.incarnation = hello.incarnation
+            self.session.mailbox.credits[self.peer].bound = hello.window
+            self.eager = min(MAX_EAGER, hello.window // PIECE)
             self._outgoing.clear()
             self.send_beat()
             for number, received in self._incoming.items():
@@ -308,9 +293,7 @@ class Link:
                         raise InvalidFrame("position")
                     self._outgoing[number] = message
             self.ended = False
-        self.advance()
-        if self.has_pending:
-            self.session.need(self)
+        self._advance_or_need()
 
     # Receiving.
 
@@ -333,7 +316,7 @@ class Link:
             self.advance()
         if self.socket.ended and not self.ended:
             self.ended = True
-            if self.socket.is_unix and not self.is_over:
+            if self.is_unix and not self.is_over:
                 self.lose("lost: its process has ended")
             self.session.connection_ended()
 
@@ -364,12 +347,11 @@ class Link:
     def lose(self, what: str) -> None:
         """End the run, because the peer is lost; `what` says why."""
         self.ended = self.is_invalid = True
-        self.socket.leave()
-        if self.status and self.status[0].what:
-            what += f"; it last was at {self.status[0].what}"
-        self.session.fail(
-            Cause(self.peer, f"seen from {self.session.mailbox.node}", what)
-        )
+        if self.is_joined:
+            self.socket.leave()
+        if doing := self.session.doing(self.peer):
+            what += f"; it last was at {doing}"
+        self.session.fail(Cause(self.peer, f"seen from {self.session.node}", what))
 
     def _handle(self, frame: Frame, payload: memoryview[int]) -> None:
         match frame:
@@ -384,11 +366,7 @@ class Link:
                 # Also what was acknowledged early, and is no more in the mailbox's list.
                 held = [*self._chunks.values()]
                 for stored in dict.fromkeys([*self._incoming.values(), *held]):
-                    stored.detach()
-                self.send_beat()
-            case frames.Starved():
-                for stored in dict.fromkeys([*self._chunks.values()]):
-                    stored.empty_chunks()
+                    stored.place()
                 self.send_beat()
             case frames.Demand():
                 self.session.mailbox.acknowledge_all(self.peer)
@@ -397,7 +375,9 @@ class Link:
             case frames.Memory():
                 self._on_memory(frame)
             case frames.Status(doing):
-                self.status = doing
+                if doing:
+                    self._check_node(doing[0].node)
+                    self.session.mailbox.statuses[doing[0].node] = doing
             case frames.Goodbye():
                 self.session.mailbox.mark_departed(self.peer)
                 self.tell(frames.Farewell())
@@ -416,6 +396,9 @@ class Link:
         number = header.number
         if number != self._last_received + 1:
             raise InvalidFrame("number")
+        self._check_node(header.source)
+        if header.to not in self.session.own_nodes:
+            raise InvalidFrame("a message to another node")
         views = {i: self._view(contents, i) for i in contents.references}
         message: Message
         if contents.is_inline:
@@ -427,10 +410,13 @@ class Link:
                 for i, (dtype, shape) in enumerate(contents.types)
             ]  # fmt: skip
             nbytes, copied_nbytes = contents.nbytes, contents.copied_nbytes
-            message = Message(self.peer, header.key, nbytes, copied_nbytes, arrays)
+            message = Message(
+                header.source, header.to, header.key, nbytes, copied_nbytes, arrays
+            )
         else:
             message = PiecedMessage(
-                self.peer,
+                header.source,
+                header.to,
                 header.key,
                 contents,
                 views,
@@ -444,8 +430,14 @@ class Link:
         self._last_received = number
         self.session.mailbox.deliver(message)
         if self.peer_clears:
-            message.detach()
+            message.place()
             self.send_beat()
+
+    def _check_node(self, node: str) -> None:
+        """Raise InvalidFrame unless a node is one of the peer."""
+        credit = self.session.mailbox.nodes.get(node)
+        if credit is None or credit.peer != self.peer:
+            raise InvalidFrame("of another node")
 
     def _on_piece(self, piece: frames.Piece) -> None:
         message = self._incoming.get(piece.message)
@@ -462,6 +454,10 @@ class Link:
         nbytes, views = message.room()
         if piece.nbytes != nbytes:
             raise InvalidFrame("length")
+        if self._chunks:  # the peer has no others for this message
+            for stored in dict.fromkeys([*self._chunks.values()]):
+                stored.empty_chunks()
+            self.send_beat()
         self.socket.fill(views)
 
     def _add_chunk(self, message: PiecedMessage, chunk: int) -> None:
@@ -471,7 +467,7 @@ class Link:
             raise InvalidFrame("a chunk that is not free")
         self._chunks[chunk] = message
         view = chunk_view(pool, chunk)
-        message.add_chunk(view, lambda: self._release_chunk(message, chunk))
+        message.add((view, lambda: self._release_chunk(message, chunk)))
         self._end_piece(message)
 
     def _end_piece(self, message: PiecedMessage) -> None:
@@ -511,7 +507,6 @@ class Link:
             if self._pool is None:
                 raise InvalidFrame("chunks of no pool")
             self._pool.release(beat.freed)
-            self._starving = False
         if beat.received > self._number:
             raise InvalidFrame("an acknowledgement of what was not sent")
         self.session.mailbox.update_credit(self.peer, beat.credit)

@@ -1,30 +1,34 @@
-"""The state of a node's channel: received messages, credits, and who waits.
+"""The state of the channels of a process: received messages, credits, and who waits.
 
 Messages are delivered here, and every call of the program blocks here. One lock guards
-all of it. `on_credit` is called without the lock, because it may enter another mailbox.
+all of it. The carrier is called without the lock, because it may enter another mailbox.
 
-There need be no thread between the connections and the program: with a `reader`, the
-first thread that waits for anything reads all connections itself, and threads that wait
-meanwhile sleep until it has read what they wait for. This saves the switch from one
-thread to another, which takes longer than a small message does.
+There need be no thread between the connections and the program: if the carrier has
+connections, the first thread that waits for anything reads all of them itself, and threads
+that wait meanwhile sleep until it has read what they wait for. This saves the switch from
+one thread to another, which takes longer than a small message does.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, TypeVar
 
 from placer.channel.cause import Aborted, Cause, DeadlineError
 from placer.channel.credits import Credit
 from placer.channel.frames import Demand, Probe
 from placer.channel.message import MESSAGE_COST, Message
+from placer.channel.open_message import OpenMessage
 from placer.channel.peers import Status
 from placer.channel.types import Array, Key, Limits, Piece
 from placer.errors import RunError, did_you_mean
+from placer.node_kinds import NodeId
 
 FIRST_PAUSE: Final = 0.005
 """Seconds after which a sender that waits looks for a deadlock again; the pause then
@@ -32,215 +36,254 @@ doubles."""
 MAX_HOPS: Final = 64
 """Nodes that a probe passes at most."""
 
-
-class Wait(Protocol):
-    """Blocks until something has happened; see `Mailbox._wait`."""
-
-    def __call__(
-        self,
-        peers: tuple[str, ...],
-        key: Key,
-        ready: Callable[[], bool],
-        is_stuck: Callable[[], bool],
-        *,
-        sending: bool = False,
-    ) -> None: ...
+Result = TypeVar("Result")
+WatchWait = Callable[[tuple[str, ...], Key, bool], AbstractContextManager[None]]
+"""Returns the context of a wait for a message of any of these nodes, or if true, until the
+node receives what it was sent before the message."""
 
 
-class FrameReader(Protocol):
-    """Reads the frames that arrive on the connections of all peers.
+class Carrier:
+    """What passes messages between the mailboxes of processes; without `has_connections`,
+    nothing has to be read."""
 
-    The mailbox calls it, and lets one thread at a time read.
-    """
+    has_connections = False
+
+    def transmit(
+        self, node: str, to: str, key: Key, arrays: list[Array], follows: bool
+    ) -> None:
+        """Send arrays, which are checked and C-contiguous, from one node to another."""
+        raise NotImplementedError
+
+    def open_message(
+        self, node: str, to: str, key: Key, arrays: Sequence[Array]
+    ) -> OpenMessage | None:
+        """Begin a message whose payload leaves as it is written; None where it cannot."""
+        return None
+
+    def tell(self, peer: str, frame: Probe | Demand) -> None:
+        """Send a frame to a peer, whose mailbox is to handle it."""
+        raise NotImplementedError
+
+    def acknowledge(self, peer: str, total: int) -> None:
+        """Tell a peer, now or later, that `total` bytes of it are acknowledged."""
+        raise NotImplementedError
+
+    def ask(self, peer: str) -> None:
+        """Tell a peer now the credit that is wanted of it."""
 
     def read(self, timeout: float) -> bool:
-        """Handle what has arrived, waiting up to `timeout` seconds for it.
+        """Handle what has arrived, waiting up to `timeout` seconds for it; one thread at a
+        time does.
 
         False when nothing came. Returns early when the run has failed or ended.
         """
+        return False
+
+    def need(self, peer: str) -> None:
+        """Have what a peer sends read, also if no thread of the program waits."""
 
     def reading_stopped(self) -> None:
-        """Note that no thread reads the connections any more.
+        """Note that no thread reads the connections any more; called with the lock."""
 
-        Called with the mailbox's lock held.
-        """
+
+@dataclass(eq=False, slots=True)
+class _Wait:
+    """A wait of a node for any of these; `probe` is the number of its last probe."""
+
+    node: str
+    peers: tuple[str, ...]
+    is_stuck: Callable[[], bool]
+    probe: int = 0
 
 
 class Mailbox:
-    """The messages of one node and every wait of its program; safe to use from threads.
+    """The messages of the nodes of one process, and every wait of their programs; safe to
+    use from threads.
 
-    `on_credit(source, total)` is called when this node has acknowledged `total` bytes
-    to `source`, which is told to call `update_credit` of its mailbox with that.
+    `credits` are by the name of each peer of the process, `nodes` those of the nodes that
+    its own can exchange messages with. Unless processes have several nodes each, these
+    are the same.
     """
 
     def __init__(
-        self,
-        node: str,
-        peers: Iterable[str],
-        limits: Limits,
-        on_credit: Callable[[str, int], None],
+        self, node: str, peers: Collection[str], limits: Limits, carrier: Carrier
     ) -> None:
         self.node = node
         self.peers = tuple(peers)
-        self.bytes_sent = 0
+        self.bytes_sent: Counter[str] = Counter()  # by the node that sends
         self.bytes_received = 0
         self.aborted: Cause | None = None
         self.departed: set[str] = set()
         window = limits.window(len(self.peers))
-        self.credits = {peer: Credit(window) for peer in self.peers}
-        self.reader: FrameReader | None = None
+        self.credits = {peer: Credit(peer, window) for peer in self.peers}
+        self.nodes: Mapping[str, Credit] = self.credits
         self.is_read = False  # a thread reads the connections
-        self.status_of: Callable[[str], Status] = lambda peer: ()
+        # What each node last said that it does, and whom it waits for.
+        self.statuses: dict[str, Status] = {}
         self._limits = limits
-        self._on_credit = on_credit
+        self._carrier = carrier
         self._closed = False
         self._lock = threading.RLock()  # entering it is cheaper than the condition
         self._changed = threading.Condition(self._lock)
         self._sleepers = 0  # threads that wait for `_changed`
-        # Messages by address that no call has claimed yet.
-        self._queues: dict[tuple[str, Key], deque[Message]] = {}
-        # Messages by source, claimed or not, whose cost was not granted back yet.
-        self._unacknowledged: dict[str, list[Message]] = defaultdict(list)
-        # Sends a frame to a peer, whose mailbox is to handle it.
-        self.tell: Callable[[str, Probe | Demand], None] = lambda peer, frame: None
+        # What follows is by address: the receiver, the source and the key.
+        # Messages that no call has claimed yet.
+        self._queues: dict[tuple[str, str, Key], deque[Message]] = {}
+        # Where to put messages that may arrive before the program asks for them.
+        self._expected: dict[tuple[str, str, Key], Sequence[Array | None]] = {}
+        self._listeners: dict[tuple[str, int], Callable[[str], None]] = {}
+        self._watches: dict[str, WatchWait] = {}
+        self._waits: set[_Wait] = set()
         self._probes = 0
-        self._probed: dict[int, str] = {}  # by the number of a probe, who has it
-        self._passed: dict[str, int] = {}  # the last probe of each node that was here
-        # The peers of each wait, and whether they have to do something for it to end.
-        self._waits: dict[object, tuple[tuple[str, ...], Callable[[], bool]]] = {}
-        self._listeners: dict[tuple[int, int], Callable[[str, Key], None]] = {}
-        # Where to put messages that may arrive before the program asks for them, by
-        # address, until it does.
-        self._expected: dict[tuple[str, Key], Sequence[Array | None]] = {}
+        self._passed: dict[str, int] = {}  # the last probe of each peer that was here
 
     # Called by the program, through the channel.
 
-    def listen(
-        self, edge: int, call: Callable[[str, Key], None], thread: int = 0
-    ) -> None:
-        """Call `call(source, key)` for each message of an edge to a thread of this
-        process; see `protocol`."""
-        with self._lock:
-            self._listeners[edge, thread] = call
-            stored = [
-                (source, key)
-                for (source, key), messages in self._queues.items()
-                for _ in messages
-                if (key.edge, key.lane.target) == (edge, thread)
-            ]
-        for source, key in stored:
-            call(source, key)
+    def add_nodes(self, names: Collection[str]) -> None:
+        """Exchange messages with these nodes, and between those of this process."""
+        credits = {**self.credits, self.node: Credit(self.node, 0)}
+        of_processes = [(name, NodeId(name).process) for name in names]
+        self.nodes = {name: credits[p] for name, p in of_processes if p in credits}
 
-    def accept_own(self) -> None:
-        """Accept messages of this node to itself: of one thread of it to another."""
-        self.credits[self.node] = Credit(0)
+    def listen(self, node: str, edge: int, call: Callable[[str], None]) -> None:
+        """Call `call(source)` for each message of an edge to a node; see `protocol`."""
+        with self._lock:
+            self._listeners[node, edge] = call
+            stored = [
+                source
+                for (to, source, key), messages in self._queues.items()
+                for _ in messages
+                if (to, key.edge) == (node, edge)
+            ]
+        for source in stored:
+            call(source)
+
+    def watch_waits(self, node: str, watch: WatchWait) -> None:
+        """Let every wait of a node be in a context of `watch`, also if there is nothing to
+        wait for."""
+        self._watches[node] = watch
 
     def reserve(
         self,
+        node: str,
         to: str,
         key: Key,
         nbytes: int,
         copied_nbytes: int,
-        ask: Callable[[], None] = lambda: None,
-        *,
         follows: bool = False,
     ) -> None:
-        """Wait until the bound has room for a message, and count it.
+        """Wait until the bound has room for a message of a node, and count it.
 
-        It has `nbytes` of payload; `copied_nbytes` of them take credit. `ask` is called
-        when the total has grown that the peer has to acknowledge for the messages that
-        wait (`Credit.wanted`). A message that `follows` another is counted without a wait.
-        Raises RunError when the message is too large, the peer has ended its run
-        or the deadline passes, `Aborted` when the run has failed.
+        It has `nbytes` of payload; `copied_nbytes` of them take credit. A message that
+        `follows` another is counted without a wait. Raises RunError when the message is
+        too large, the peer has ended its run or the deadline passes, `Aborted` when the
+        run has failed.
         """
-        self._check_peer(to)
+        credit = self.credit(node, to)
         if copied_nbytes > self._limits.max_message:
             raise RunError(
-                f"{key} from {self.node} to {to}: a message of {copied_nbytes} bytes "
+                f"{key} from {node} to {to}: a message of {copied_nbytes} bytes "
                 f"is over the maximum of {self._limits.max_message}",
                 hint="use a smaller batch, or place parameters on more nodes",
             )
-        cost, credit = copied_nbytes + MESSAGE_COST, self.credits[to]
+        cost = copied_nbytes + MESSAGE_COST
+
+        def take() -> bool:
+            has_room = follows or credit.has_room(cost)
+            if has_room:
+                credit.sent += cost
+                self.bytes_sent[node] += nbytes
+            return has_room
+
         with self._lock:
             self._check_run()
-            room = partial(self._claim_room, to, nbytes, cost, follows)
-            has_room = to not in self.departed and room()
+            has_room = credit.peer not in self.departed and take()
             if not has_room:
                 credit.waiting.append(cost)
-            is_wanted = credit.wanted > 0
-        if is_wanted:
-            ask()
+        self._ask(credit)
         if has_room:
             return
+        wait = _Wait(node, (to,), lambda: not credit.has_room(cost))
         try:
-            self._wait(
-                (to,), key, room, lambda: not credit.has_room(cost), sending=True
-            )
+            self._wait(wait, key, take, sending=True)
         finally:
             with self._lock:
                 credit.waiting.remove(cost)
-                is_wanted = credit.wanted > 0
-            if is_wanted:
-                ask()
+            self._ask(credit)
 
-    def receive(
-        self,
-        addresses: Sequence[tuple[str, Key]],
-        out: Sequence[Array | None] | None = None,
-    ) -> tuple[str, Key, list[Array]]:
-        """Wait for a message of any of the addresses, acknowledge it, and return its own
-        address and its arrays."""
-        message = self._claim_message(addresses)
-        source, key = message.source, message.key
+    def _ask(self, credit: Credit) -> None:
+        """Ask a peer again for the credit that messages wait for: room was taken, or one
+        waits that did not, or another number of bytes."""
+        if credit.wanted:
+            self._carrier.ask(credit.peer)
+
+    def arrays(
+        self, message: Message, out: Sequence[Array | None] | None
+    ) -> list[Array]:
+        """Wait for the rest of a claimed message, acknowledge it, and return its arrays."""
         try:
-            arrays = message.collect(
-                out,
-                lambda: f"{key} from {source} to {self.node}",
-                partial(self._wait_for_rest, source, key),
-            )
-            return source, key, arrays
+            return message.collect(out, partial(self._wait_for_rest, message))
         finally:
             self._acknowledge(message)
 
-    def expect(self, source: str, key: Key, out: Sequence[Array | None]) -> None:
-        """Let a message arrive before the program asks for it; see `protocol.Channel`."""
-        self._check_peer(source)
+    def pieces(self, claim: Callable[[], Message]) -> Iterator[Piece]:
+        """Claim a message, return it piece by piece, then acknowledge it."""
+        message = claim()
+        try:
+            yield from message.pieces(partial(self._wait_for_rest, message))
+        finally:
+            self._acknowledge(message)
+
+    def claim(self, node: str, addresses: Sequence[tuple[str, Key]]) -> Message:
+        """Wait for a message to a node of any source and key, and remove it from its
+        queue, without acknowledging it."""
+        wanted = {(node, *address): None for address in addresses}
+        sources = tuple(dict.fromkeys(source for source, _ in addresses))
+        for source in sources:
+            self.credit(node, source)
+        only = next(iter(wanted)) if len(wanted) == 1 else None
+
+        def take() -> Message | None:
+            # The queues are in the order of their first message.
+            found = only or next(
+                (each for each in self._queues if each in wanted), None
+            )
+            messages = self._queues.pop(found, None) if found is not None else None
+            if messages is None or found is None:
+                return None
+            message = messages.popleft()
+            self._expected.pop(found, None)
+            if messages:  # the next message of this source comes after the others
+                self._queues[found] = messages
+            return message
+
+        def is_stuck() -> bool:
+            return self._queues.keys().isdisjoint(wanted)
+
+        return self._wait(_Wait(node, sources, is_stuck), addresses[0][1], take)
+
+    def expect(
+        self, node: str, source: str, key: Key, out: Sequence[Array | None]
+    ) -> None:
+        """Let a message arrive before the program asks for it; see `protocol`."""
+        peer = self.credit(node, source).peer
         with self._lock:
-            self._expected[source, key] = out
-            stored = self._queues.get((source, key))
+            self._expected[node, source, key] = out
+            stored = self._queues.get((node, source, key))
         if stored:
             stored[0].place(out)
+        self._carrier.need(peer)
 
-    def expects(self, source: str) -> bool:
+    def expects(self, peer: str) -> bool:
         """Whether a peer may send a message before the program asks for it; called with the
         lock held."""
-        return any(peer == source for peer, _ in self._expected)
+        return any(self.nodes[source].peer == peer for _, source, _ in self._expected)
 
-    def pieces(self, source: str, key: Key) -> Iterator[Piece]:
-        """Wait for a message, return it piece by piece, then acknowledge it."""
-        yield from self._pieces(self._claim_message([(source, key)]))
-
-    def pieces_of_first(
-        self, addresses: Sequence[tuple[str, Key]]
-    ) -> tuple[str, Key, Iterator[Piece]]:
-        """Wait for a message of any of the addresses; return its own, and its pieces."""
-        message = self._claim_message(addresses)
-        return message.source, message.key, self._pieces(message)
-
-    def _pieces(self, message: Message) -> Iterator[Piece]:
-        """Return a claimed message piece by piece, then acknowledge it."""
-        wait = partial(self._wait_for_rest, message.source, message.key)
-        try:
-            yield from message.pieces(wait)
-        finally:
-            self._acknowledge(message)
-
-    def waiting(self) -> tuple[str, ...]:
-        """Return the peers that threads of this node wait for now, sorted."""
+    def waiting(self, node: str) -> tuple[str, ...]:
+        """Return the nodes that threads of a node wait for now, sorted."""
         with self._lock:
-            return tuple(
-                sorted({peer for peers, _ in self._waits.values() for peer in peers})
-            )
+            waits = (wait.peers for wait in self._waits if wait.node == node)
+            return tuple(sorted({peer for peers in waits for peer in peers}))
 
     def wait_until(
         self, ready: Callable[[], bool], timeout: float, *, failed: bool = False
@@ -274,25 +317,31 @@ class Mailbox:
             while self.is_read:
                 self._sleep(None)
             self._queues.clear()
-            self._unacknowledged.clear()
+            for credit in self.nodes.values():
+                credit.stored.clear()
 
-    # Called by the transport.
+    # Called by the carrier.
 
     def deliver(self, message: Message) -> None:
         """Store a message that has arrived; more of its payload may follow."""
-        address = (message.source, message.key)
+        source, to, key = message.source, message.to, message.key
         with self._lock:
             self.bytes_received += message.nbytes
-            self._queues.setdefault(address, deque()).append(message)
-            self._unacknowledged[message.source].append(message)
+            self._queues.setdefault((to, source, key), deque()).append(message)
+            self.nodes[source].stored.append(message)
             self._wake()
-            key = message.key
-            listener = self._listeners.get((key.edge, key.lane.target))
-            out = self._expected.get(address)
+            listener = self._listeners.get((to, key.edge))
+            out = self._expected.get((to, source, key))
         if out is not None:
             message.place(out)
         if listener is not None:
-            listener(message.source, key)
+            listener(source)
+
+    def pass_on(self, message: Message) -> None:
+        """Deliver a message of another thread of this process."""
+        with self._lock:
+            self._check_run()
+        self.deliver(message)
 
     def update_credit(self, peer: str, total: int) -> None:
         """Record that `peer` has acknowledged `total` bytes of what was sent to it."""
@@ -304,33 +353,29 @@ class Mailbox:
         """Handle a probe that has come from `source`: see `_wait`."""
         initiator, hops = probe.initiator, min(probe.hops, MAX_HOPS)
         with self._lock:
-            waited_for = sorted(
-                {
-                    peer
-                    for peers, is_stuck in self._waits.values()
-                    for peer in (peers if is_stuck() else ())
-                    if peer != self.node
-                }
-            )
-            probed = self._probed.get(probe.number) if initiator == self.node else None
+            stuck = (wait.peers for wait in self._waits if wait.is_stuck())
+            peers = {self.nodes[peer].peer for peers in stuck for peer in peers}
+            peers.discard(self.node)
+            mine = (wait for wait in self._waits if wait.probe == probe.number)
+            probed = next(mine, None) if initiator == self.node else None
             # One that has been here has reached all that it can reach from here.
             is_new = probe.number > self._passed.get(initiator, 0)
             if is_new:
                 self._passed[initiator] = probe.number
         if initiator == self.node:
             if probed is not None:
-                self.tell(probed, Demand())
-        elif initiator == source and source in waited_for:
+                self._carrier.tell(self.nodes[probed.peers[0]].peer, Demand())
+        elif initiator == source and source in peers:
             self.acknowledge_all(source)
         elif hops > 0 and is_new:
-            for peer in waited_for:
-                self.tell(peer, Probe(initiator, probe.number, hops - 1))
+            for peer in sorted(peers):
+                self._carrier.tell(peer, Probe(initiator, probe.number, hops - 1))
 
-    def acknowledge_all(self, source: str) -> None:
+    def acknowledge_all(self, peer: str) -> None:
         """Acknowledge all messages of a peer, also those that the program has not received
         yet."""
         with self._lock:
-            stored = list(self._unacknowledged[source])
+            stored = list(self.credits[peer].stored)
         for message in stored:
             self._acknowledge(message)
 
@@ -360,28 +405,21 @@ class Mailbox:
         False when nothing has arrived, and while another thread reads.
         """
         with self._lock:
-            if self.is_read or self._closed or self.reader is None:
+            if self.is_read or self._closed:
                 return False
             self.is_read = True
         try:
-            return self.reader.read(0)
+            return self._carrier.read(0)
         finally:
             with self._lock:
                 self._stop_reading()
 
-    def wrap_wait(self, wrap: Callable[[Wait], Wait]) -> None:
-        """Let every wait go through `wrap(wait)`, called before the first one.
-
-        It is also called if there is nothing to wait for.
-        """
-        self._wait = wrap(self._wait)  # type: ignore[method-assign]
-
     def change_needs(self, change: Callable[[], object] = lambda: None) -> None:
-        """Call `change`, which changes whether the reader needs a thread that reads."""
+        """Call `change`, which changes whether the carrier needs a thread that reads."""
         with self._lock:
             change()
-            if not self.is_read and self.reader is not None:
-                self.reader.reading_stopped()
+            if not self.is_read:
+                self._carrier.reading_stopped()
 
     # Internal.
 
@@ -405,67 +443,44 @@ class Mailbox:
         if self._closed:
             raise RunError(f"{self.node}: the channel is closed")
 
-    def _check_peer(self, peer: str) -> None:
-        if peer not in self.credits:
+    def credit(self, node: str, peer: str) -> Credit:
+        """Return the credit of a node that another one exchanges messages with."""
+        credit = self.nodes.get(peer)
+        if credit is None or peer == node:
             raise RunError(
-                f"{self.node} has no peer '{peer}'", hint=did_you_mean(peer, self.peers)
+                f"{node} has no peer '{peer}'", hint=did_you_mean(peer, self.nodes)
             )
+        return credit
 
-    def _claim_room(self, to: str, nbytes: int, cost: int, follows: bool) -> bool:
-        credit = self.credits[to]
-        has_room = follows or credit.has_room(cost)
-        if has_room:
-            credit.sent += cost
-            self.bytes_sent += nbytes
-        return has_room
-
-    def _claim_message(self, wanted: Sequence[tuple[str, Key]]) -> Message:
-        """Wait for a message of any of these addresses and remove it from its queue,
-        without acknowledging it."""
-        addresses = dict.fromkeys(wanted)
-        sources = tuple(source for source, _ in addresses)
-        claimed: list[Message] = []
-
-        def arrived() -> bool:
-            found: tuple[str, Key] | None = wanted[0]
-            if len(addresses) > 1:  # the queues are in the order of their first message
-                found = next((each for each in self._queues if each in addresses), None)
-            messages = self._queues.pop(found, None) if found is not None else None
-            if messages:
-                assert found is not None
-                claimed.append(messages.popleft())
-                self._expected.pop(found, None)
-                if messages:  # the next message of this source comes after the others
-                    self._queues[found] = messages
-            return bool(claimed)
-
-        for source in sources:
-            self._check_peer(source)
-        _, key = wanted[0]
-        self._wait(
-            sources, key, arrived, lambda: self._queues.keys().isdisjoint(addresses)
-        )
-        return claimed[0]
-
-    def _wait_for_rest(self, source: str, key: Key, ready: Callable[[], bool]) -> None:
+    def _wait_for_rest(self, message: Message, ready: Callable[[], bool]) -> None:
         """Wait for the rest of a message that has begun to arrive."""
-        self._wait((source,), key, ready, lambda: False)
+        wait = _Wait(message.to, (message.source,), lambda: False)
+        self._wait(wait, message.key, ready)
 
     def _wait(
         self,
-        peers: tuple[str, ...],
+        wait: _Wait,
         key: Key,
-        ready: Callable[[], bool],
-        is_stuck: Callable[[], bool],
+        take: Callable[[], Result | None],
         *,
         sending: bool = False,
-    ) -> None:
-        """Block until `ready`, which is called with the lock held, as `is_stuck` is: whether
-        the peers have to do something for that.
+    ) -> Result:
+        """Block until `take` returns something, which is called with the lock held; return
+        that. `wait.is_stuck`, also called with it, says whether the peers have to do
+        something for that.
 
-        `key` is the address of the message that is waited for, from any of `peers`, or
+        `key` is the address of the message that is waited for, from any of the peers, or
         with `sending` of the message that is to be sent to the only one.
         """
+        watch = self._watches.get(wait.node)
+        if watch is None:
+            return self._block(wait, key, take, sending)
+        with watch(wait.peers, key, sending):
+            return self._block(wait, key, take, sending)
+
+    def _block(
+        self, wait: _Wait, key: Key, take: Callable[[], Result | None], sending: bool
+    ) -> Result:
         # The bound could turn the order of receives into a deadlock: what a sender waits
         # for may be, through nodes that wait for each other, behind the message that it
         # cannot send. So a sender that waits sends a probe to its receiver, and every node
@@ -476,14 +491,13 @@ class Mailbox:
         # one follows after `FIRST_PAUSE`, then after twice that, and so on.
         #
         # The first thread that waits reads the connections; everything that can make
-        # `ready` true for other threads passes through it, and `deliver`,
+        # `take` succeed for other threads passes through it, and `deliver`,
         # `update_credit` and so on wake them. When it has what it waits for, it wakes
         # the others, and the first of them reads on. The thread that reads is not woken
         # by `_changed`: its `read` ends with what arrives, at an abort, or a close.
+        peers, deadline = wait.peers, self._limits.deadline
         start = -1.0  # the clock is read only if this has to wait
-        pause, deadline = 0.0, self._limits.deadline
-        number = 0  # of the last probe
-        token = object()
+        pause = 0.0
         is_reader = False
         try:
             while True:
@@ -493,91 +507,85 @@ class Mailbox:
                     # Nothing can be sent to a peer that has departed.
                     if self.aborted is not None or self._closed:
                         self._check_run()
-                    is_gone = self.departed.issuperset(peers)
-                    if not (is_gone and sending) and ready():
-                        break
+                    is_gone = bool(self.departed) and all(
+                        self.nodes[peer].peer in self.departed for peer in peers
+                    )
+                    if not (is_gone and sending) and (result := take()):
+                        return result
                     if is_gone:
                         raise RunError(
-                            f"{self.node} cannot send {key}: {peers[0]} has ended its run"
+                            f"{wait.node} cannot send {key}: {peers[0]} has ended its run"
                             if sending
-                            else f"{self.node} waits for {key} from {_any_of(peers)}, "
+                            else f"{wait.node} waits for {key} from {' or '.join(peers)}, "
                             "which has ended its run"
                         )
                     now = time.monotonic()
                     if start < 0:
                         start = now
-                        self._waits[token] = peers, is_stuck
+                        self._waits.add(wait)
                     waited = now - start
                     if waited >= deadline:
-                        what = (
-                            f"{peers[0]} to receive what it was sent before {key}"
-                            if sending
-                            else f"{key} from {_any_of(peers)}"
-                        )
-                        raise self._deadline_error(what, peers)
+                        raise self._deadline_error(wait, key, sending)
                     timeout = deadline - waited
                     is_probe = sending and waited >= pause
                     if is_probe:
                         pause = max(FIRST_PAUSE, 2 * waited)
-                        self._probed.pop(number, None)
                         self._probes += 1
-                        number = self._probes
-                        self._probed[number] = peers[0]
+                        wait.probe = self._probes
                     elif sending:
                         timeout = min(deadline, pause) - waited
                     if not is_probe:
-                        if not is_reader and self.reader is not None:
+                        if not is_reader and self._carrier.has_connections:
                             is_reader = not self.is_read
                             self.is_read = True
                         if not is_reader:
                             self._sleep(timeout)
                 # Without the lock: this may enter another mailbox, and reading `deliver`.
                 if is_probe:
-                    self.tell(peers[0], Probe(self.node, number, MAX_HOPS))
+                    probe = Probe(self.node, wait.probe, MAX_HOPS)
+                    self._carrier.tell(self.nodes[peers[0]].peer, probe)
                 elif is_reader:
-                    assert self.reader is not None
-                    self.reader.read(timeout)
+                    self._carrier.read(timeout)
         finally:
-            with self._lock:
-                self._waits.pop(token, None)
-                self._probed.pop(number, None)
-                if is_reader:
-                    self._stop_reading()
+            if start >= 0:
+                with self._lock:
+                    self._waits.discard(wait)
+                    if is_reader:
+                        self._stop_reading()
 
-    def _deadline_error(self, what: str, peers: tuple[str, ...]) -> DeadlineError:
-        """Return the error of a wait for `what`; its cause is what the last node of the
-        chain does."""
-        text = f"{self.node} waited {self._limits.deadline:g} s for {what}"
-        status = self.status_of(peers[0]) if len(peers) == 1 else ()
-        if not status or status[-1].node == self.node or not status[-1].what:
+    def _deadline_error(self, wait: _Wait, key: Key, sending: bool) -> DeadlineError:
+        """Return the error of a wait that is too long; its cause is what the last node of
+        the chain does."""
+        peers = wait.peers
+        what = (
+            f"{peers[0]} to receive what it was sent before {key}"
+            if sending
+            else f"{key} from {' or '.join(peers)}"
+        )
+        text = f"{wait.node} waited {self._limits.deadline:g} s for {what}"
+        status = self.statuses.get(peers[0], ()) if len(peers) == 1 else ()
+        if not status or status[-1].node == wait.node or not status[-1].what:
             return DeadlineError(text, None)
         last = status[-1]
-        through = [each.node for each in status[:-1]]
-        chain = f", which waits for {last.node}" if through else ""
+        chain = f", which waits for {last.node}" if len(status) > 1 else ""
         why = f"no progress for {last.seconds:.0f} s ({text}{chain})"
         return DeadlineError(text, Cause(last.node, last.what, why))
 
     def _stop_reading(self) -> None:
         """Let another thread read; called with the lock held."""
         self.is_read = False
-        if self.reader is not None:
-            self.reader.reading_stopped()
+        self._carrier.reading_stopped()
         self._wake()
 
     def _acknowledge(self, message: Message) -> None:
         """Grant the cost of a message to its source, unless that was done early."""
-        source = message.source
         with self._lock:
+            credit = self.nodes[message.source]
             try:
-                self._unacknowledged[source].remove(message)
+                credit.stored.remove(message)
             except ValueError:
-                return  # `_wait` has acknowledged it early
-            credit = self.credits[source]
+                return  # `on_probe` has acknowledged it early
             credit.granted += message.copied_nbytes + MESSAGE_COST
             total = credit.granted
-        self._on_credit(source, total)
-
-
-def _any_of(peers: Sequence[str]) -> str:
-    """Return peers as errors name them."""
-    return " or ".join(peers)
+        if credit.peer != self.node:
+            self._carrier.acknowledge(credit.peer, total)

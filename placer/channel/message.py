@@ -34,30 +34,27 @@ Wait = Callable[[Callable[[], bool]], None]
 
 @dataclass(eq=False, slots=True)
 class Message:
-    """A message of `source`, whose arrays have all arrived.
+    """A message of `source` to the node `to`, whose arrays have all arrived.
 
     It has `nbytes` of payload; `copied_nbytes` of them take credit of the source: all
     but those that are passed on without a copy between processes.
 
     A message may be in the mailbox as soon as its header has arrived; the methods of a
     subclass then wait for its payload. The thread that received it consumes it;
-    `detach` may be called by any thread at any time.
+    `place` may be called by any thread at any time.
     """
 
     source: str
+    to: str
     key: Key
     nbytes: int
     copied_nbytes: int
     arrays: list[Array]
 
-    def collect(
-        self, out: Sequence[Array | None] | None, what: Callable[[], str], wait: Wait
-    ) -> list[Array]:
-        """Return the arrays, written into those of `out` that fit.
-
-        `what` names the message in errors; `wait` blocks for data that is still to
-        come.
-        """
+    def collect(self, out: Sequence[Array | None] | None, wait: Wait) -> list[Array]:
+        """Return the arrays, written into those of `out`; `wait` blocks for data that is
+        still to come. Raises RunError if they do not fit."""
+        what = f"{self.key} from {self.source} to {self.to}"
         return payload.fill_out(out, self.arrays, what)
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
@@ -70,12 +67,7 @@ class Message:
 
     def place(self, out: Sequence[Array | None] | None = None) -> None:
         """Receive all of the message, into those of `out` that fit, before the program asks
-        for it."""
-
-    def detach(self) -> None:
-        """Receive all of the message, also while the program uses none of it: its source
-        wants to end its run."""
-        self.place()
+        for it, and while it uses none of it."""
 
 
 class PiecedMessage(Message):
@@ -89,13 +81,14 @@ class PiecedMessage(Message):
     takes little memory, and does not fill the connection that others need.
 
     The thread that reads the connection calls `room` for the next piece, and `add` when
-    it has arrived, or `add_chunk`. One thread of the program consumes the message. A
+    it has arrived. One thread of the program consumes the message. A
     chunk or buffer is released exactly once, by whoever takes it out of `_held`.
     """
 
     def __init__(
         self,
         source: str,
+        to: str,
         key: Key,
         contents: Contents,
         views: Mapping[int, Array],
@@ -103,7 +96,7 @@ class PiecedMessage(Message):
         allow: Callable[[int], None],
         arena: Arena,
     ) -> None:
-        super().__init__(source, key, contents.nbytes, contents.copied_nbytes, [])
+        super().__init__(source, to, key, contents.nbytes, contents.copied_nbytes, [])
         self._types = contents.types
         self._views = views  # the arrays in shared memory, by index
         self._layout = contents.pieces
@@ -137,18 +130,14 @@ class PiecedMessage(Message):
             buffer = self._hold_buffer(index)
             return nbytes, [buffer[:nbytes].data]
 
-    def add(self) -> None:
-        """Record that the next piece has arrived where `room` said."""
+    def add(self, held: tuple[Bytes, Callable[[], None]] | None = None) -> None:
+        """Record that the next piece has arrived where `room` said, or in a chunk, which
+        is returned by a call."""
         with self._lock:
+            if held is not None:
+                self._held[self.arrived] = held
             self._settle(self.arrived)
             self.arrived += 1  # last: the program looks at it without the lock
-
-    def add_chunk(self, chunk: Bytes, release: Callable[[], None]) -> None:
-        """Record that the next piece has arrived in a chunk; `release` returns it."""
-        with self._lock:
-            self._held[self.arrived] = chunk, release
-            self._settle(self.arrived)
-            self.arrived += 1
 
     def empty_chunks(self) -> None:
         """Copy what has arrived, but is not in use, out of its chunks."""
@@ -161,13 +150,11 @@ class PiecedMessage(Message):
 
     # Called by the program.
 
-    def collect(
-        self, out: Sequence[Array | None] | None, what: Callable[[], str], wait: Wait
-    ) -> list[Array]:
+    def collect(self, out: Sequence[Array | None] | None, wait: Wait) -> list[Array]:
         """Return the arrays; the pieces are received into them."""
         self.place(out)
         wait(lambda: self.is_complete)
-        return payload.fill_out(out, self.arrays, what)
+        return super().collect(out, wait)
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
         """Return the pieces as views of where they are."""

@@ -12,7 +12,7 @@ class OpenMessage:
         send: sends the whole message; called by `end`.
     """
 
-    def __init__(self, send: Callable[[], None]) -> None:
+    def __init__(self, send: Callable[[], object]) -> None:
         self._send = send
 
     def written(self, array: int, stop: int) -> None:

@@ -49,23 +49,23 @@ class Outgoing:
         """Whether the next piece may be sent."""
         return self.is_announced and self.sent < min(self.allowed, self.written)
 
-    def written_up_to(self, array: int, stop: int) -> int:
-        """Return how many pieces have no elements after those before `stop` of an
-        array."""
-        pieces, count = self.contents.pieces, self.written
-        while count < len(pieces):
-            last = pieces[count][-1]
+    def add_written(self, array: int, stop: int) -> bool:
+        """Count the pieces that have no elements after those before `stop` of an array;
+        whether there are more than before."""
+        pieces, before = self.contents.pieces, self.written
+        while self.written < len(pieces):
+            last = pieces[self.written][-1]
             if (last.array, last.first + last.numel) > (array, stop):
                 break
-            count += 1
-        return count
+            self.written += 1
+        return self.written > before
 
     def next_piece(self, pool: ChunkPool | None) -> list[Buffer]:
-        """Return the frame of the next piece, as buffers, or with a chunk of the pool."""
+        """Return the frame of the next piece, with a free chunk of the pool or as buffers."""
         number, index = self.header.number, self.sent
         fragments = self.contents.pieces[index]
         self.sent += 1
-        if pool is not None:
+        if pool is not None and pool.free:
             chunk = pool.fill(number, fragments, self.arrays)
             return [frames.encode(frames.Piece(number, index, chunk=chunk))]
         size = piece_bytes(fragments)

@@ -7,7 +7,7 @@ channel (`Channel.on_peer`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
@@ -127,15 +127,15 @@ class OwnStatus:
         self,
         what: str,
         waits_for: Sequence[str],
-        of_peer: Callable[[str], Status],
+        of_peers: Mapping[str, Status],
         now: float,
     ) -> Status:
-        """Return the status; `of_peer` returns that of a peer, empty if unknown."""
+        """Return the status; `of_peers` are those of others, as far as they are known."""
         if what != self._what or self._since == -inf:
             self._what, self._since = what, now
         own = Doing(self._node, make_printable(what[:MAX_TEXT]), now - self._since)
         for peer in waits_for:
-            rest = of_peer(peer)
+            rest = of_peers.get(peer)
             if rest and all(each.node != self._node for each in rest):
                 return (own, *rest)[:MAX_CHAIN]
         return (own,)

@@ -38,6 +38,12 @@ class ChunkPool:
         self.free = list(reversed(range(self._count)))
         self.users: dict[int, int] = {}
 
+    def has_room(self, message: int) -> bool:
+        """Whether a piece of a message need not wait for a chunk: one is free, or all have
+        others, which may not be received before. Then the piece goes over the connection,
+        and the receiver copies the others out of the pool."""
+        return bool(self.free) or message not in [*self.users.values()]
+
     def fill(
         self, message: int, fragments: Sequence[Fragment], arrays: Sequence[Array]
     ) -> int:

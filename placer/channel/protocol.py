@@ -10,13 +10,9 @@ receiver sees what was written before `send`, and the sender may write there aga
 it knows, from other messages, that every receiver has finished reading.
 
 **Flow control.** A message costs its payload bytes plus 64; arrays that are passed on
-without a copy between processes cost nothing. `send` waits while the messages that a
-peer has not acknowledged would cost more than `bound` bytes in total; a message that is
-larger than the bound is sent when nothing else is on the way to that peer. Messages that
-follow one another are like one message: only the first waits. A message is
-acknowledged once the peer's program has received it. The order in which a program
-receives must not turn the bound into a deadlock: if nodes wait in a circle because of
-it, stored messages are acknowledged early.
+without a copy between processes cost nothing. `send` waits while the messages to a peer
+that its program has not received would cost more than `bound` bytes in total: see
+docs/channel.md, which also says why that cannot become a deadlock.
 
 **Ends.** Every wait has a deadline, and its error names the peer that was waited for.
 `abort` ends the run on every node with one root cause; `close` ends this node's part in
@@ -27,17 +23,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from placer.channel import payload
 from placer.channel.cause import Aborted, Cause
-from placer.channel.mailbox import Mailbox, Wait
+from placer.channel.mailbox import Carrier, Mailbox, WatchWait
+from placer.channel.message import Message
 from placer.channel.open_message import OpenMessage
-from placer.channel.peers import PeerEvent
-from placer.channel.types import Array, Key, Limits, Piece
+from placer.channel.types import Array, Key, Piece
 from placer.errors import RunError
 from placer.memory import aligned
 
@@ -55,37 +50,27 @@ class Channel(ABC):
     the thread that finds it: so that a process that is blocked outside the channel can
     be ended.
 
-    `on_peer`, which may be set, is called with each change of a peer's state, in the
-    thread that finds it. `describe`, which may be set,
-    returns what this node does, such as "step 5", for the errors of other nodes; it is
-    called about once a second, from any thread.
-
-    A transport implements what is abstract here.
+    `describe`, which may be set, returns what this node does, such as "step 5", for the
+    errors of other nodes; it is called about once a second, from any thread.
 
     Args:
         node: the name of this node.
-        peers: the names of the other nodes.
-        limits: the fields of `types.Limits`.
+        mailbox: has its messages.
+        carrier: sends them.
     """
 
-    def __init__(self, node: str, peers: Sequence[str], **limits: Any) -> None:
+    def __init__(self, node: str, mailbox: Mailbox, carrier: Carrier) -> None:
         self.node = node
         self.on_abort: Callable[[Cause], object] = lambda cause: None
-        self.on_peer: Callable[[PeerEvent], object] = lambda event: None
         self.describe: Callable[[], str] = lambda: ""
-        self.limits = Limits(**limits)
-        self.mailbox = Mailbox(node, peers, self.limits, self._on_credit)
+        self.mailbox = mailbox
+        self._carrier = carrier
         self._closed = False
 
     @property
     def bytes_sent(self) -> int:
-        """The payload bytes of all messages that were sent."""
-        return self.mailbox.bytes_sent
-
-    @property
-    def bytes_received(self) -> int:
-        """The payload bytes of all messages that have arrived."""
-        return self.mailbox.bytes_received
+        """The payload bytes of all messages that were sent to other processes."""
+        return self.mailbox.bytes_sent[self.node]
 
     @property
     def aborted(self) -> Cause | None:
@@ -114,8 +99,8 @@ class Channel(ABC):
                 delivered: something computed from the message that comes back proves
                 that it has. Arrays that are not C-contiguous are copied here, messages
                 up to 64 KiB may be, others are not.
-            follows: whether the message is a part of what another one, which was sent
-                before, began: it then does not wait.
+            follows: whether the message is a part of what another one began, which was
+                sent before: it then does not wait.
 
         Raises:
             RunError: the peer does not exist or has ended its run; the message is
@@ -124,11 +109,11 @@ class Channel(ABC):
                 the deadline passed.
             Aborted: the run has failed.
         """
-        self._check_open()
+        self.check_open()
         checked = payload.check_arrays(
             arrays, lambda: f"{key} from {self.node} to {to}"
         )
-        self._transmit(to, key, checked, follows)
+        self._carrier.transmit(self.node, to, key, checked, follows)
 
     def begin_send(self, to: str, key: Key, arrays: Sequence[Array]) -> OpenMessage:
         """Begin to send a message whose arrays are still being written.
@@ -147,8 +132,9 @@ class Channel(ABC):
         Raises:
             RunError, Aborted: as `send`, here or from the end of the message.
         """
-        self._check_open()
-        return OpenMessage(lambda: self.send(to, key, arrays))
+        self.check_open()
+        message = self._carrier.open_message(self.node, to, key, arrays)
+        return message or OpenMessage(lambda: self.send(to, key, arrays))
 
     def receive(
         self, source: str, key: Key, *, out: Sequence[Array | None] | None = None
@@ -171,8 +157,8 @@ class Channel(ABC):
                 message, or `out` does not fit.
             Aborted: the run has failed.
         """
-        self._check_open()
-        return self.mailbox.receive([(source, key)], out)[2]
+        self.check_open()
+        return self.mailbox.arrays(self._claim((source, key)), out)
 
     def expect(self, source: str, key: Key, out: Sequence[Array | None]) -> None:
         """Let a message arrive as it is sent, before the program receives it.
@@ -185,49 +171,8 @@ class Channel(ABC):
 
         Raises RunError when there is no such peer.
         """
-        self._check_open()
-        self.mailbox.expect(source, key, out)
-
-    def receive_any(self, sources: Sequence[str], key: Key) -> tuple[str, list[Array]]:
-        """Wait for a message with this key from whichever source it comes first.
-
-        Of several that have arrived, the first one is returned; a source that has sent
-        more than one does not hold up the others.
-
-        Args:
-            sources: the names of the sending nodes, at least one.
-            key: the address of the message.
-
-        Returns:
-            The source of the message, and its arrays as `receive` returns them.
-
-        Raises:
-            RunError: the deadline passed, or all sources ended their run before they
-                sent this message.
-            Aborted: the run has failed.
-        """
-        self._check_open()
-        if not sources:
-            raise RunError(f"{self.node} cannot receive {key} from no node")
-        source, _, arrays = self.receive_first([(source, key) for source in sources])
-        return source, arrays
-
-    def receive_first(
-        self, addresses: Sequence[tuple[str, Key]]
-    ) -> tuple[str, Key, list[Array]]:
-        """Wait for whichever message comes first.
-
-        Args:
-            addresses: the source and the key of each message, at least one.
-
-        Returns:
-            The source and the key of the message, and its arrays.
-
-        Raises:
-            RunError, Aborted: as `receive_any`.
-        """
-        self._check_open()
-        return self.mailbox.receive(addresses)
+        self.check_open()
+        self.mailbox.expect(self.node, source, key, out)
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
         """Receive a message piece by piece, in order, as its data arrives.
@@ -251,13 +196,16 @@ class Channel(ABC):
         Raises:
             RunError, Aborted: as `receive`, from the iterator.
         """
-        self._check_open()
-        return self.mailbox.pieces(source, key)
+        self.check_open()
+        return self.mailbox.pieces(lambda: self._claim((source, key)))
 
     def pieces_of_first(
         self, addresses: Sequence[tuple[str, Key]]
     ) -> tuple[str, Key, Iterator[Piece]]:
         """Wait for whichever message comes first, and receive it piece by piece.
+
+        Of several that have arrived, the first one is returned; a source that has sent
+        more than one does not hold up the others.
 
         Args:
             addresses: the source and the key of each message, at least one.
@@ -267,10 +215,13 @@ class Channel(ABC):
             them.
 
         Raises:
-            RunError, Aborted: as `receive_any`.
+            RunError: the deadline passed, or all sources ended their run before they
+                sent this message.
+            Aborted: the run has failed.
         """
-        self._check_open()
-        return self.mailbox.pieces_of_first(addresses)
+        self.check_open()
+        message = self._claim(*addresses)
+        return message.source, message.key, self.mailbox.pieces(lambda: message)
 
     def listen(self, edge: int, call: Callable[[str], None]) -> None:
         """Call `call(source)` for each message of an edge that has arrived, and for each
@@ -280,12 +231,11 @@ class Channel(ABC):
         it from the transport, so it must not wait for anything. An edge has one listener;
         a second one replaces the first.
         """
-        self.mailbox.listen(edge, lambda source, key: call(source))
+        self.mailbox.listen(self.node, edge, call)
 
-    def wrap_wait(self, wrap: Callable[[Wait], Wait]) -> None:
-        """Let every wait of this node go through `wrap(wait)`, called before the first
-        one; see `Mailbox.wrap_wait`."""
-        self.mailbox.wrap_wait(wrap)
+    def watch_waits(self, watch: WatchWait) -> None:
+        """Let every wait of this node be in a context of `watch`; see `Mailbox`."""
+        self.mailbox.watch_waits(self.node, watch)
 
     def share(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Return `nbytes` bytes of zeroed, 64-byte aligned memory to send from.
@@ -315,8 +265,8 @@ class Channel(ABC):
         "tls", "tcp" or "thread"."""
 
     def waiting(self) -> tuple[str, ...]:
-        """Return the peers that a call on this node waits for now, sorted."""
-        return self.mailbox.waiting()
+        """Return the nodes that a call on this node waits for now, sorted."""
+        return self.mailbox.waiting(self.node)
 
     @abstractmethod
     def close(self) -> None:
@@ -330,20 +280,14 @@ class Channel(ABC):
         more than once.
         """
 
-    # What a transport implements, besides the abstract methods above.
-
-    @abstractmethod
-    def _transmit(self, to: str, key: Key, arrays: list[Array], follows: bool) -> None:
-        """Send arrays, which are checked and C-contiguous."""
-
-    @abstractmethod
-    def _on_credit(self, source: str, total: int) -> None:
-        """Tell `source`, now or later, that this node has acknowledged `total` bytes."""
+    def _claim(self, *addresses: tuple[str, Key]) -> Message:
+        return self.mailbox.claim(self.node, addresses)
 
     def _allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Return the memory for `share`."""
         return aligned.zeros((nbytes,), np.uint8)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise RunError if the channel is closed."""
         if self._closed:
             raise RunError(f"{self.node}: the channel is closed")

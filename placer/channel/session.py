@@ -13,30 +13,35 @@ import secrets
 import select
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any, Final
 
 from placer.channel import frames
 from placer.channel.cause import Aborted, Cause
-from placer.channel.contents import Contents, describe_arrays
+from placer.channel.contents import describe_arrays
 from placer.channel.endpoint import parse_endpoint, show_endpoint
 from placer.channel.frame_socket import FrameSocket
 from placer.channel.frames import Abort, Hello, Identity, InvalidFrame, Refused
 from placer.channel.joining import Joining
 from placer.channel.keys import RunKey
 from placer.channel.link import MAX_EAGER, Link
+from placer.channel.mailbox import Carrier, Mailbox
 from placer.channel.message import Message
 from placer.channel.open_message import OpenMessage
 from placer.channel.outgoing import Outgoing
-from placer.channel.peers import OwnStatus, PeerEvent, Peers, PeerState, Status
+from placer.channel.payload import read_only_views
+from placer.channel.peers import OwnStatus, PeerEvent, Peers, PeerState
 from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS
 from placer.channel.protocol import Channel
 from placer.channel.region import Region, Regions, is_supported
-from placer.channel.types import Array, Bytes, Key
+from placer.channel.transport import choose_streams
+from placer.channel.types import Array, Bytes, Key, Limits
 from placer.errors import RunError, did_you_mean
 from placer.memory.arena import Arena
+from placer.node_kinds import NodeId
 
 CONNECT_PAUSE: Final = 0.02
 """Seconds between two attempts to connect to peers that are not there."""
@@ -61,53 +66,31 @@ MAX_EVENTS: Final = 64
 _ENDED: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
 
 
-class _OverConnection(OpenMessage):
-    """A message whose pieces leave over a connection as they are written. Its header
-    leaves with the first one."""
+class _Streamed(OpenMessage):
+    """A message whose pieces leave over a connection as they are written; `begin` sends
+    its header, with the first one."""
 
-    def __init__(
-        self,
-        session: Session,
-        link: Link,
-        key: Key,
-        contents: Contents,
-        arrays: Sequence[Array],
-    ) -> None:
-        self._session, self._link = session, link
-        self._key, self._contents, self._arrays = key, contents, arrays
-        self._message: Outgoing | None = None
+    def __init__(self, link: Link, begin: Callable[[], Outgoing]) -> None:
+        self._link, self._begin = link, cache(begin)
 
     def written(self, array: int, stop: int) -> None:
-        message = self._begun()
-        self._link.add_written(message, message.written_up_to(array, stop))
+        self._link.add_written(self._begin(), array, stop)
 
     def end(self) -> None:
-        self._link.add_written(self._begun(), len(self._contents.pieces))
-
-    def _begun(self) -> Outgoing:
-        if self._message is None:
-            link, key, contents = self._link, self._key, self._contents
-            self._session.mailbox.reserve(
-                link.peer, key, contents.nbytes, contents.copied_nbytes, link.send_beat
-            )
-            self._message = link.send(key, contents, self._arrays, written=False)
-        return self._message
+        self.written(len(self._begin().arrays), 0)
 
 
-class Session(Channel):
-    """The channel of one node; every node is a process of its own.
+class Session(Channel, Carrier):
+    """The channel of a node that is a process of its own; the nodes of a process that has
+    several share it (`thread_channel`).
 
     Opening it starts its thread, which connects to the peers.
 
-    `links` maps each connected peer to its link: the session's thread adds, others
-    read. `regions` is the shared memory of this node, `arena` has the arrays that it
+    `on_peer`, which may be set, is called with each change of a peer's state, in the
+    thread that finds it.
+
+    `links` are by the names of the peers. `regions` is the shared memory of this node, `arena` has the arrays that it
     receives; `eager` are the pieces of a message that peers send before it asks for it.
-    Two epolls report events: `_frames` those of the connections, to the thread
-    that reads; `_epoll` those that the session's thread looks at: new connections, the
-    end of established ones, and, while a sender is blocked and no thread of the program
-    reads, `_frames`. The eventfd `_eventfd` is readable from a failure or the end of the
-    run on, and so ends every wait for a frame; `_ended` wakes the session's thread only,
-    and `_passed_on` a thread that reads.
 
     Args:
         node: the name of this node.
@@ -118,7 +101,9 @@ class Session(Channel):
         key: the key of the run. Without one only processes of the same user on this
             machine can connect.
         peers: the nodes to connect to; by default all others.
-        streams: how peers may be connected: "unix" (on this machine), "tcp", or both.
+        nodes: the nodes of the run, if processes have several: `worker:0.1` is a thread of
+            `worker:0`. In all other arguments, a node is a process.
+        transport: how peers may be connected: see `transport.choose_transport`.
         encrypt: whether to use TLS over TCP. Without it, connections are still
             authenticated when they begin.
         bind: the address `HOST:PORT` to listen at, if it is not that of `endpoints`.
@@ -127,9 +112,11 @@ class Session(Channel):
         limits: the fields of `types.Limits`.
 
     Raises:
-        RunError: an address is missing or malformed, there is no key for TCP, or the node
-            cannot listen at its address.
+        RunError: there is no such transport; an address is missing or malformed; there is
+            no key for TCP, or the node cannot listen at its address.
     """
+
+    has_connections = True
 
     def __init__(
         self,
@@ -140,9 +127,10 @@ class Session(Channel):
         build: str = "",
         key: RunKey | None = None,
         peers: Collection[str] | None = None,
+        nodes: Collection[str] | None = None,
         encrypt: bool = True,
         bind: str | None = None,
-        streams: Collection[str] = ("unix",),
+        transport: str = "auto",
         join_timeout: float = 600.0,
         lost_after: float = 60.0,
         **limits: Any,
@@ -151,6 +139,7 @@ class Session(Channel):
             raise RunError(
                 f"no address for node '{node}'", hint=did_you_mean(node, endpoints)
             )
+        streams = choose_streams(transport, endpoints)
         if key is None and "tcp" in streams:
             raise RunError(
                 f"{node}: connections over TCP need a key",
@@ -161,37 +150,47 @@ class Session(Channel):
         }
         self._names = sorted(endpoints)
         among = self._names if peers is None else peers
-        super().__init__(
-            node, [n for n in self._names if n in among and n != node], **limits
-        )
-        self._window = self.limits.window(len(self.mailbox.peers))
-        self.eager = min(MAX_EAGER, self._window // PIECE)
+        self.limits = Limits(**limits)
+        others = [n for n in self._names if n in among and n != node]
+        super().__init__(node, Mailbox(node, others, self.limits, self), self)
+        nodes = self._names if nodes is None else nodes
+        self.own_nodes = tuple(n for n in nodes if NodeId(n).process == node)
+        self.mailbox.add_nodes(nodes)
+        # Those of the nodes of this process.
+        self.channels: tuple[Channel, ...] = (self,) if node in self.own_nodes else ()
+        self.window = self.limits.window(len(self.mailbox.peers))
+        self.eager = min(MAX_EAGER, self.window // PIECE)
         self.arena = Arena()
         self._job, self._build = job, build
         self._join_timeout = join_timeout
         self._lost_after = lost_after
         self._tick = min(self.limits.beat / 2, lost_after / 16, TICK)
         self._peers = Peers(lost_after, self.limits.beat)
-        self._own_status = OwnStatus(node)
-        self.on_peer = self.end_if_lost
+        self._own_statuses = {each: OwnStatus(each) for each in self.own_nodes}
+        self.on_peer: Callable[[PeerEvent], object] = self.end_if_lost
         self._unreported: list[Cause] = []  # failures to report to the peers
         self._joined = False
-        self._flushing = self._is_leaving = False
+        self.is_closing = False  # and waits until its peers have all
+        self._is_leaving = False  # and has said goodbye
         self._close_lock = threading.Lock()
         self._incarnation = secrets.randbits(63)
-        self._incarnations: dict[str, int] = {}
         self._over_tcp = "tls" if encrypt else "tcp"
         self._shares = "unix" in streams and is_supported()
         self.regions = Regions()
-        self.links: dict[str, Link] = {}
+        self.links = {peer: Link(self, peer) for peer in others}
         self._links_by_fd: dict[int, Link] = {}
         self._blocked: set[Link] = set()  # those that may be blocked
         self._watches_frames = False  # `_epoll` reports the next event of `_frames`
         self._is_streaming = False  # the rest of a piece is on the way
         self._spin_skips = 0  # waits until the next spin
         self._next_spin_skips = 1  # `_spin_skips` after the next spin in vain
-        self._epoll, self._frames = select.epoll(), select.epoll()
+        # What the session's thread looks at: new connections, the end of established
+        # ones, and `_frames` while a sender is blocked and no thread of the program reads.
+        self._epoll = select.epoll()
+        self._frames = select.epoll()  # the connections, for the thread that reads
+        # Readable from a failure or the end of the run on: ends every wait for a frame.
         self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        # Wake the session's thread, and a thread that reads.
         self._ended = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._passed_on = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._eventfd_lock = threading.Lock()  # another thread may close them
@@ -201,7 +200,7 @@ class Session(Channel):
                 from placer.channel.tls import Identities
 
                 identities = Identities(key, node, self.mailbox.peers)
-            self._joining = Joining(
+            self.joining = Joining(
                 self,
                 job,
                 {name: self._endpoints[name] for name in (node, *self.mailbox.peers)},
@@ -219,41 +218,40 @@ class Session(Channel):
         self._epoll.register(self._frames, 0)
         self._frames.register(self._eventfd, select.EPOLLIN)
         self._frames.register(self._passed_on, select.EPOLLIN | select.EPOLLET)
-        self.mailbox.reader = self
-        self.mailbox.status_of = self.status_of
-        self.mailbox.tell = lambda peer, frame: self.links[peer].tell(frame)
         self._thread = threading.Thread(
             target=self._run, name=f"placer channel of {node}", daemon=True
         )
         self._thread.start()
 
-    @property
-    def refused(self) -> int:
-        """The number of connections that were refused."""
-        return self._joining.refused
-
     def streams(self) -> dict[str, str]:
-        """Return how bytes go to each peer; see `protocol.Channel`."""
         unix = "shared memory" if self._shares else "unix socket"
-        return {
-            peer: unix if link.socket.is_unix else self._over_tcp
-            for peer, link in self.links.items()
-        }
+        streams = {self.node: "thread"}
+        for link in self._joined_links():
+            streams[link.peer] = unix if link.is_unix else self._over_tcp
+        nodes = [(n, each.peer) for n, each in self.mailbox.nodes.items()]
+        return {n: streams[p] for n, p in nodes if n != self.node and p in streams}
 
-    def status_of(self, peer: str) -> Status:
-        """Return what a peer last said that it does, and whom it waits for; empty if it
-        has said nothing."""
-        link = self.links.get(peer)
-        return () if link is None else link.status
+    def _joined_links(self) -> list[Link]:
+        return [link for link in self.links.values() if link.is_joined]
 
-    # Called by the program.
+    def doing(self, peer: str) -> str:
+        """Return what a peer last said that it does: of its nodes, the one that waits for
+        the fewest others; empty if it has said nothing."""
+        mailbox = self.mailbox
+        statuses = [
+            mailbox.statuses[node]
+            for node, credit in mailbox.nodes.items()
+            if credit.peer == peer and node in mailbox.statuses
+        ]
+        return min(statuses, key=len)[0].what if statuses else ""
+
+    # The interface of protocol.Channel; see there.
 
     def join(self) -> None:
-        """Wait until every peer is connected; see `protocol.Channel`."""
         mailbox = self.mailbox
 
         def missing() -> list[str]:
-            return [peer for peer in mailbox.peers if peer not in self.links]
+            return [link.peer for link in self.links.values() if not link.is_joined]
 
         mailbox.wait_until(
             lambda: not missing() or bool(mailbox.departed), self._join_timeout
@@ -273,24 +271,16 @@ class Session(Channel):
     def _absence(self, peer: str) -> str:
         """Return that a peer did not join, and why as far as it is known."""
         where = show_endpoint(self._endpoints[peer])
-        why = self._joining.reasons.get(peer)
+        why = self.joining.reasons.get(peer)
         text = f"{peer} did not join within {self._join_timeout:g} s ({where})"
         return f"{text}: {why}" if why else text
 
     def abort(self, cause: Cause) -> None:
-        """End the run on every node; see `protocol.Channel`."""
         if self.mailbox.abort(cause) and not self._closed:
             self._broadcast_abort(cause)
             self._wake()
 
     def close(self) -> None:
-        """Deliver what was sent, say goodbye, and leave no thread and no socket.
-
-        Waits up to the deadline until the peers have what was sent to them. After a
-        failure nothing is delivered, but peers that are not connected get
-        `LATE_JOIN_WAIT` seconds to connect and learn the cause: they would else wait
-        for this node until it counts as lost.
-        """
         # The order matters. The thread runs until everything is delivered, because it
         # handles acknowledgements. `_closed` then refuses new calls. The thread ends
         # before the mailbox closes, which waits until no thread reads a socket, so that
@@ -314,58 +304,58 @@ class Session(Channel):
                 self.mailbox.close()
                 self._close_sockets()
 
-    def _check_open(self) -> None:
-        super()._check_open()
+    def check_open(self) -> None:
+        super().check_open()
         if not self._joined and self.aborted is None:
             raise RunError(f"{self.node}: the channel has not joined its peers yet")
 
-    def begin_send(self, to: str, key: Key, arrays: Sequence[Array]) -> OpenMessage:
-        """Begin to send a message; see `protocol.Channel`."""
-        link = self.links.get(to)
-        if link is None or link.socket.is_unix:  # the peer maps them, or copies
-            return super().begin_send(to, key, arrays)
-        self._check_open()
+    # The interface of mailbox.Carrier; see there.
+
+    def transmit(
+        self, node: str, to: str, key: Key, arrays: list[Array], follows: bool
+    ) -> None:
+        mailbox = self.mailbox
+        credit = mailbox.credit(node, to)
+        if credit.peer == self.node:
+            mailbox.pass_on(Message(node, to, key, 0, 0, read_only_views(arrays)))
+            if mailbox.is_read:  # by a thread that may wait for this message
+                self._signal(self._passed_on)
+            return
+        link = self.links[credit.peer]
+        # Those that the peer can map.
+        references = self.regions.find(arrays) if link.is_unix else ()
+        contents = describe_arrays(arrays, references)
+        nbytes, copied_nbytes = contents.nbytes, contents.copied_nbytes
+        mailbox.reserve(node, to, key, nbytes, copied_nbytes, follows)
+        link.send(node, to, key, contents, arrays)
+
+    def open_message(
+        self, node: str, to: str, key: Key, arrays: Sequence[Array]
+    ) -> OpenMessage | None:
+        link = self.links.get(self.mailbox.credit(node, to).peer)
+        if (
+            link is None or link.is_unix
+        ):  # another thread; or the peer maps them, or copies
+            return None
         contents = describe_arrays(arrays)
         if contents.is_inline:
-            return super().begin_send(to, key, arrays)
-        return _OverConnection(self, link, key, contents, arrays)
+            return None
 
-    def expect(self, source: str, key: Key, out: Sequence[Array | None]) -> None:
-        """Let a message arrive; see `protocol.Channel`. The session's thread reads it."""
-        super().expect(source, key, out)
-        if (link := self.links.get(source)) is not None:
-            self.need(link)
+        def begin() -> Outgoing:
+            nbytes, copied_nbytes = contents.nbytes, contents.copied_nbytes
+            self.mailbox.reserve(node, to, key, nbytes, copied_nbytes)
+            return link.send(node, to, key, contents, arrays, written=False)
 
-    def _transmit(self, to: str, key: Key, arrays: list[Array], follows: bool) -> None:
-        link = self.links.get(to)
-        references: tuple[frames.Reference, ...] = ()
-        if link is not None and link.socket.is_unix:  # the peer can map them
-            references = self.regions.find(arrays)
-        contents = describe_arrays(arrays, references)
-        ask = (lambda: None) if link is None else link.send_beat
-        nbytes, copied_nbytes = contents.nbytes, contents.copied_nbytes
-        self.mailbox.reserve(to, key, nbytes, copied_nbytes, ask, follows=follows)
-        assert link is not None
-        link.send(key, contents, arrays)
+        return _Streamed(link, begin)
 
-    def pass_on(self, message: Message) -> None:
-        """Deliver a message of one thread of this process to another one."""
-        self._check_open()
-        if self.aborted is not None:
-            raise Aborted(self.aborted)
-        self.mailbox.deliver(message)
-        if self.mailbox.is_read:  # by a thread that may wait for this message
-            self._signal(self._passed_on)
+    def tell(self, peer: str, frame: frames.Probe | frames.Demand) -> None:
+        self.links[peer].tell(frame)
 
-    def _on_credit(self, source: str, total: int) -> None:
-        """Acknowledge what the program received, now or with the next heartbeat."""
-        if source == self.node:
-            return
-        link = self.links[source]
-        threshold = self._window // 4
-        if not link.socket.is_unix:  # the source keeps what is not acknowledged
-            threshold = min(frames.INLINE, threshold)
-        link.acknowledge(total, threshold)
+    def ask(self, peer: str) -> None:
+        self.links[peer].send_beat()
+
+    def acknowledge(self, peer: str, total: int) -> None:
+        self.links[peer].acknowledge(total)
 
     def _allocate(self, nbytes: int) -> Bytes:
         if self._shares:
@@ -375,7 +365,7 @@ class Session(Channel):
     def pool_region(self) -> Region | None:
         """Return new memory for the pool of a link, or None: its pieces then go over the
         connection."""
-        chunks = min(MAX_CHUNKS, self._window // PIECE)
+        chunks = min(MAX_CHUNKS, self.window // PIECE)
         if not self._shares or not chunks:
             return None
         return Region(0, chunks * PIECE, self.node)
@@ -388,12 +378,12 @@ class Session(Channel):
         def is_delivered() -> bool:
             return not any(
                 link.ended or not link.is_delivered
-                for link in list(self.links.values())
+                for link in self.links.values()
                 if link.peer not in self.mailbox.departed
             )
 
-        self._flushing = True
-        for link in list(self.links.values()):
+        self.is_closing = True
+        for link in self.links.values():
             if not link.is_delivered and link.peer not in self.mailbox.departed:
                 # Its program may receive that later.
                 link.tell(frames.Clear())
@@ -405,7 +395,7 @@ class Session(Channel):
     def _say_goodbye(self) -> None:
         """Tell the peers that this node has ended its run. One whose connection breaks is
         told when it has connected again, or it would wait for this node."""
-        links = list(self.links.values())
+        links = self.links.values()
         self._is_leaving = True
         for link in links:
             link.tell(frames.Goodbye())
@@ -421,17 +411,11 @@ class Session(Channel):
             self.mailbox.wait_until(is_told_or_slow, RECONNECT_WAIT)
 
     def _all_informed(self) -> bool:
-        """Whether all peers know of the failure: a link begins with it."""
-        links = self.links
-        return all(
-            peer in self.mailbox.departed or (peer in links and links[peer].is_informed)
-            for peer in self.mailbox.peers
-        )
-
-    # The interface of mailbox.FrameReader.
+        """Whether all peers know of the failure: a connection begins with it."""
+        links, departed = self.links.values(), self.mailbox.departed
+        return all(link.peer in departed or link.is_informed for link in links)
 
     def read(self, timeout: float) -> bool:
-        """Handle what has arrived; see `mailbox.FrameReader`."""
         events = [] if timeout <= 0 or self._is_streaming else self._spin()
         has_read = self._is_streaming = False
         for fd, event in events or self._frames.poll(timeout, MAX_EVENTS):
@@ -442,23 +426,23 @@ class Session(Channel):
                 if not link.socket.filled:
                     self._is_streaming = True
                 if link.peer_clears and link not in self._blocked:
-                    self.need(link)
+                    self.need(link.peer)
         return has_read
 
     def reading_stopped(self) -> None:
-        """Have the session's thread woken by what arrives next, while a sender is
-        blocked, here or (to close) at the peer, or a message is expected."""
+        # The session's thread is woken by what arrives next, while a sender is blocked,
+        # here or (to close) at the peer, or a message is expected.
         blocked = self._blocked
         if blocked:
             self._blocked = blocked = {link for link in blocked if link.is_blocked}
-        is_needed = (blocked or self._flushing) and self.aborted is None
+        is_needed = (blocked or self.is_closing) and self.aborted is None
         if is_needed and not self._watches_frames and not self._epoll.closed:
             self._watches_frames = True
             self._epoll.modify(self._frames, select.EPOLLIN | select.EPOLLONESHOT)
 
-    def need(self, link: Link) -> None:
-        """Have somebody read while a sender is blocked, or a message is expected."""
-        self.mailbox.change_needs(lambda: self._blocked.add(link))
+    def need(self, peer: str) -> None:
+        if (link := self.links.get(peer)) is not None:
+            self.mailbox.change_needs(lambda: self._blocked.add(link))
 
     def _spin(self) -> list[tuple[int, int]]:
         """Poll without sleeping for `SPIN` seconds; return the events, if any."""
@@ -508,21 +492,20 @@ class Session(Channel):
                 os.eventfd_write(eventfd, 1)
 
     def _broadcast_abort(self, cause: Cause) -> None:
-        # `_add_link` serves the peers that connect later.
-        for link in list(self.links.values()):
+        for link in self._joined_links():  # `connected` serves the others
             link.socket.put(frames.encode(Abort.of(cause)))
 
     def _run(self) -> None:
         join_due = due = beat_due = 0.0
         try:
             while not self._closed:
-                is_joining = self._joining.is_waiting
+                is_joining = self.joining.is_waiting
                 self._poll(min(CONNECT_PAUSE, self._tick) if is_joining else self._tick)
                 self._report_failures()
                 now = time.monotonic()
                 if now >= join_due:
                     join_due = now + CONNECT_PAUSE
-                    self._joining.on_tick(now)
+                    self.joining.on_tick(now)
                 if now >= due:
                     due = now + self._tick
                     is_beat = now >= beat_due
@@ -554,7 +537,7 @@ class Session(Channel):
             elif fd in self._links_by_fd:
                 self._drain()
             elif fd not in (self._eventfd, self._ended):
-                self._joining.on_event(fd)
+                self.joining.on_event(fd)
 
     def _drain(self) -> None:
         """Handle what has arrived, unless another thread does that."""
@@ -563,20 +546,11 @@ class Session(Channel):
                 break
         self.mailbox.notify()
 
-    def _add_link(self, peer: str, socket: FrameSocket, window: int) -> Link:
-        self.mailbox.credits[peer].bound = window
-        link = Link(self, peer, socket, min(MAX_EAGER, window // PIECE))
-        self.links[peer] = link
-        return link
-
     def _on_tick(self, now: float, is_beat: bool) -> None:
         """Do what is due from time to time; with `is_beat`, send heartbeats."""
         self._drain()
         if is_beat:
-            own = self._own_status.status(
-                self.describe(), self.mailbox.waiting(), self.status_of, now
-            )
-            status = frames.encode(frames.Status(own))
+            status = self._status(now)
         for link in self.links.values():
             if link.heard:
                 link.heard = False
@@ -587,6 +561,17 @@ class Session(Channel):
             self._peers.forget(peer)
         self._report_peers(self._peers.check(now))
         self.mailbox.notify()
+
+    def _status(self, now: float) -> bytes:
+        """Return frames that say what the nodes of this process do, and note it here."""
+        mailbox, encoded = self.mailbox, b""
+        for channel in self.channels:
+            own, node = self._own_statuses[channel.node], channel.node
+            waits_for = mailbox.waiting(node)
+            status = own.status(channel.describe(), waits_for, mailbox.statuses, now)
+            mailbox.statuses[node] = status
+            encoded += frames.encode(frames.Status(status))
+        return encoded
 
     def _report_peers(self, events: list[PeerEvent]) -> None:
         for event in events:
@@ -600,45 +585,30 @@ class Session(Channel):
 
     # What `joining` asks; run by the session's thread.
 
-    def needs_connection(self, peer: str) -> bool:
-        """Whether there is no connection to a peer, and there should be one."""
-        link = self.links.get(peer)
-        if link is None:
-            return True
-        if link.socket.is_unix or link.is_invalid:
-            return False
-        return link.ended and not link.is_over
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether this node waits until its peers have all, to say goodbye."""
-        return self._flushing
-
     def refused_by(self, peer: str) -> None:
         """Note that a peer does not listen. If this node wants to close, and the peer has
         all that was sent to it, then it has ended its run, and its GOODBYE was lost with
         the connection."""
-        link = self.links.get(peer)
-        if self._flushing and link is not None and link.ended and link.is_delivered:
+        link = self.links[peer]
+        if self.is_closing and link.ended and link.is_delivered:
             self.mailbox.mark_departed(peer)
 
     def has_position(self, peer: str) -> bool:
         """Whether it is final what was received of a peer; ends its connection if there
         still is one."""
-        link = self.links.get(peer)
-        if link is None or link.ended:
-            return True
-        link.socket.abandon()
-        self._drain()
+        link = self.links[peer]
+        if not link.ended:
+            link.socket.abandon()
+            self._drain()
         return link.ended
 
     def greet(self, peer: str, nonce: bytes) -> Hello:
         """Return the greeting for a peer, whose position is final."""
-        identity, link = self._identity(self.node, peer), self.links.get(peer)
-        expected, incomplete = (1, []) if link is None else link.position()
-        return Hello(
-            identity, self._window, self._incarnation, expected, incomplete, nonce
+        identity, position = (
+            self._identity(self.node, peer),
+            self.links[peer].position(),
         )
+        return Hello(identity, self.window, self._incarnation, *position, nonce)
 
     def check(self, hello: Hello) -> None:
         """Raise Refused unless a greeting is of a peer of this run."""
@@ -648,35 +618,33 @@ class Session(Channel):
             raise Refused("it has another build")
         if theirs != ours:
             raise Refused("it is of another run")
-        if self._incarnations.get(peer, hello.incarnation) != hello.incarnation:
+        link = self.links[peer]
+        if link.incarnation not in (None, hello.incarnation):
             self.fail(Cause(peer, f"seen from {self.node}", "was restarted"))
             raise Refused("it was restarted")
-        link = self.links.get(peer)
-        if link is not None and link.is_invalid:
+        if link.is_invalid:
             raise Refused("it is lost")
-        if peer in self.mailbox.departed or (link and link.socket.is_unix):
+        if peer in self.mailbox.departed or link.is_unix:
             raise Refused("it has another connection")
 
     def connected(self, peer: str, socket: FrameSocket, hello: Hello) -> None:
         """Serve a peer that is connected now, for the first time or again."""
-        self._incarnations[peer] = hello.incarnation
         self._report_peers(self._peers.hear(peer, time.monotonic()))
-        link = self.links.get(peer)
-        if link is None:
-            link = self._add_link(peer, socket, hello.window)
-        else:
+        link = self.links[peer]
+        if link.is_joined:
             del self._links_by_fd[link.socket.fd]
-            try:
-                link.reconnect(socket, hello)
-            except InvalidFrame as why:
-                socket.close()
-                link.lose(f"sent an invalid frame: {why}")
-                return
-            if self._flushing:  # the request may have been lost with the connection
-                link.tell(frames.Clear())
-            if self._is_leaving:
-                link.tell(frames.Goodbye())
-        # A thread that aborts sets the cause first and reads `links` second; here the
+        try:
+            link.connect(socket, hello)
+        except InvalidFrame as why:
+            socket.close()
+            link.lose(f"sent an invalid frame: {why}")
+            return
+        link.is_joined = True
+        if self.is_closing:  # the request may have been lost with the connection
+            link.tell(frames.Clear())
+        if self._is_leaving:
+            link.tell(frames.Goodbye())
+        # A thread that aborts sets the cause first and looks for links second; here the
         # order is the reverse, so that the peer gets the cause from one of the two.
         if self.aborted is not None:
             socket.put(frames.encode(Abort.of(self.aborted)))
@@ -693,15 +661,15 @@ class Session(Channel):
         cause = self.aborted
         last = frames.encode(frames.Goodbye() if cause is None else Abort.of(cause))
         until = time.monotonic() + CLOSE_LINGER
-        for link in self.links.values():
+        for link in self._joined_links():
             if cause is None and not self._is_leaving:
                 link.socket.put(last)
             link.socket.linger(until)
             link.socket.finish()
-        for link in self.links.values():
+        for link in self._joined_links():
             link.socket.drain(until)
             link.close()
-        self._joining.close(last)
+        self.joining.close(last)
         self._close_events()
         self.regions.close()
 

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -63,7 +63,7 @@ class Identities:
 
 
 class TlsStream:
-    """A TLS connection with the methods of a non-blocking socket that nodes use.
+    """A TLS connection with the methods of a non-blocking `socket.socket` that nodes use.
 
     OpenSSL lets one thread at a time use a connection, which a lock ensures.
     """
@@ -102,11 +102,9 @@ class TlsStream:
             return self._tls.pending() > 0
 
     def fileno(self) -> int:
-        """See `socket.socket`."""
         return self._tls.fileno()
 
     def send(self, data: Buffer) -> int:
-        """See `socket.socket`."""
         with self._lock:
             try:
                 return self._tls.send(data)
@@ -114,49 +112,35 @@ class TlsStream:
                 raise BlockingIOError from None
 
     def sendmsg(self, buffers: Sequence[Buffer]) -> int:
-        """Send the first of the buffers; see `socket.socket`."""
+        # The first of the buffers: TLS has no call for several.
         return self.send(buffers[0])
 
-    def recv_into(self, view: memoryview[int]) -> int:
-        """Receive until the view is full, or nothing more has arrived; see
-        `socket.socket`."""
-        count = 0
-        while count < len(view):
-            with self._lock:
-                try:
-                    received = self._tls.recv_into(view[count:])
-                except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                    if count:
-                        return count
-                    raise BlockingIOError from None
-            if not received:
-                return count
-            count += received
-        return count
-
-    def recvmsg_into(self, views: Sequence[memoryview[int]]) -> tuple[int]:
-        """Receive until the views are full, or nothing more has arrived; return the
-        number of bytes."""
+    def recvmsg_into(
+        self, views: Sequence[memoryview[int]], *_: int
+    ) -> tuple[int, list[Any], int, None]:
+        """Receive until the views are full, or nothing more has arrived."""
         total = 0
         for view in views:
-            try:
-                count = self.recv_into(view)
-            except BlockingIOError:
-                if total:
-                    break
-                raise
-            total += count
-            if count < len(view):
-                break
-        return (total,)
+            while view:
+                with self._lock:
+                    try:
+                        count = self._tls.recv_into(view)
+                    except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                        if not total:
+                            raise BlockingIOError from None
+                        count = 0
+                if not count:
+                    return total, [], 0, None
+                total += count
+                view = view[count:]
+        return total, [], 0, None
 
     def shutdown(self, how: int) -> None:
-        """Shut the TCP connection down; see `socket.socket`. The last frame says that the
-        run has ended, so TLS need not say that the connection has."""
+        """Shut the TCP connection down. The last frame says that the run has ended, so TLS
+        need not say that the connection has."""
         socket.socket.shutdown(self._tls, how)  # that of SSLSocket would end TLS first
 
     def close(self) -> None:
-        """See `socket.socket`."""
         self._tls.close()
 
 

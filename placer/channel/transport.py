@@ -1,4 +1,4 @@
-"""The transports between processes, the choice of one, and the channel over it."""
+"""The transports between processes, and the choice of one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from placer.channel.endpoint import is_loopback, parse_endpoint
 from placer.errors import RunError, did_you_mean
-
-if TYPE_CHECKING:  # a command that asks for the names only does without numpy
-    from placer.channel.session import Session
 
 VARIABLE: Final = "PLACER_TRANSPORT"
 """The environment variable that decides where the transport is "auto"."""
@@ -52,25 +49,3 @@ def choose_streams(transport: str, endpoints: Mapping[str, str]) -> tuple[str, .
     if len(streams) > 1 and all(map(is_loopback, hosts)):
         return ("unix",)
     return streams
-
-
-def open_channel(
-    node: str,
-    endpoints: Mapping[str, str],
-    job: str,
-    *,
-    transport: str = "auto",
-    **options: Any,
-) -> Session:
-    """Open the channel of `node`, which is a process of its own.
-
-    Call `join` before the first message. `endpoints` maps every node of the run to its
-    `HOST:PORT`; `job` is the same on all nodes of a run; `transport` is one of
-    `CHOICES`; `options` are the keyword arguments of `session.Session`.
-
-    Raises RunError where the transport is not available or the node cannot listen.
-    """
-    from placer.channel.session import Session
-
-    streams = choose_streams(transport, endpoints)
-    return Session(node, endpoints, job, streams=streams, **options)

@@ -21,25 +21,16 @@ MAX_TEXT: Final = 8192
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 
 
-class Lane(NamedTuple):
-    """The thread of its process that sends a message, and the one that receives it."""
-
-    source: int = 0
-    target: int = 0
-
-
 class Key(NamedTuple):
-    """The address of a message, besides its source.
+    """The address of a message, besides its source and its receiver.
 
     `edge` is the number of the edge in the plan; numbers below 0 are the runtime's own
-    control messages. `lane` says between which nodes of two processes it goes, where a
-    process has several (`thread_channel`). Each number is a signed 64-bit integer.
+    control messages. Each number is a signed 64-bit integer.
     """
 
     edge: int
     step: int
     microbatch: int = 0
-    lane: Lane = Lane()
 
     def __str__(self) -> str:
         if self.edge < 0:

@@ -189,13 +189,13 @@ class Machine(Struct, frozen=True):
     Attributes:
         versions: the versions of placer and of the packages that compute.
         processor: a digest of the processor's model and features.
-        threads: the number of threads with which XLA computes on the CPU.
+        xla_threads: the number of threads with which XLA computes on the CPU.
         devices: the kind of each device that computes, such as `cpu`.
     """
 
     versions: dict[str, str]
     processor: str
-    threads: int
+    xla_threads: int = msgspec.field(name="threads")
     devices: dict[str, str]
 
 

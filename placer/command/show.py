@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from placer.command.options import build_or_spec_argument, code_option, set_opti
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from placer.build.plan import NodePlan
     from placer.command.build_or_spec import LoadedBuild
 
 
@@ -32,7 +34,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Show when each node runs each microbatch of a step.",
 )
-@click.option("--node", metavar="NAME:ID", help="Show the program of this node.")
+@click.option(
+    "--node",
+    metavar="NAME:ID",
+    help="Show the program of this node, or list the threads of this process.",
+)
 @set_option
 @code_option
 def show_command(
@@ -117,11 +123,30 @@ def _schedule(build: LoadedBuild, screen: Console) -> None:
         screen.print(line, soft_wrap=True)
 
 
-def _program(build: LoadedBuild, node: str, screen: Console) -> None:
-    text = build.read_text(build.plan.node(node).program)
+def _program(build: LoadedBuild, name: str, screen: Console) -> None:
+    """Show the program of a node, or list the programs of the threads of a process."""
+    nodes = build.plan.processes.get(name, ())
+    if threads := [node for node in nodes if node.name != name]:
+        _threads(name, threads)
+        return
+    text = build.read_text(build.plan.node(name).program)
     if screen.is_terminal:
         from rich.syntax import Syntax
 
         screen.print(Syntax(text, "python", background_color="default"))
     else:
         echo(text, nl=False)
+
+
+def _threads(process: str, threads: Sequence[NodePlan]) -> None:
+    from placer.place.ids import format_nodes
+    from placer.report.numbers import plural
+
+    users: dict[str, list[str]] = {}
+    for node in threads:
+        users.setdefault(node.program, []).append(node.name)
+    first = threads[0].name
+    count = plural(len(threads), "thread")
+    echo(f"{process} has {count}; --node {first} shows the program of one:")
+    for program, names in users.items():
+        echo(f"  {format_nodes(names)}  {program}")

@@ -69,10 +69,7 @@ def select_columns(
         if names is not None and each not in in_file:
             raise missing_column_error(source.text, each, name, tuple(names))
         if in_file[each] > 1:
-            message = f"{source.text} has more than one column '{each}'"
-            raise DataError(
-                message, hint="give each column its own name: csv: {header}"
-            )
+            raise duplicate_column_error(source.text, each)
         if selected[each] > 1:
             message = f"input '{name}' reads the column '{each}' twice"
             raise DataError(message, hint="list each column once")
@@ -86,6 +83,12 @@ def select_columns(
             ' such as "x*"',
         )
     return tuple(columns)
+
+
+def duplicate_column_error(source: str, column: str) -> DataError:
+    """Return the error for a column whose name another column of the source has too."""
+    message = f"{source} has more than one column '{column}'"
+    return DataError(message, hint="give each column its own name: csv: {header}")
 
 
 def _expand(pattern: str, names: Sequence[str]) -> list[str]:

@@ -1,4 +1,5 @@
-"""The options of `csv:` and `parquet:` sources: how their cells become numbers."""
+"""The options of `csv:`, `parquet:` and `python:` sources: how their cells become
+numbers."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ class Csv(Cells, frozen=True, kw_only=True):
     comment: Annotated[str | None, doc("lines that start with this are skipped")] = None
 
 
-OPTIONS: Mapping[str, type[Cells]] = {"csv": Csv, "parquet": Cells}
+OPTIONS: Mapping[str, type[Cells]] = {"csv": Csv, "parquet": Cells, "python": Cells}
 """The options of a kind of source, under the key of `data.train` with its name."""
 
 

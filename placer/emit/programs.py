@@ -19,6 +19,7 @@ from placer.emit.roles import parameter_of
 from placer.emit.step import emit_hook, emit_serve
 from placer.graph.graph import Graph
 from placer.node_kinds import NodeId
+from placer.place.ids import format_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ def emit_programs(
     """Emit the program of every node of the graph's cluster.
 
     Nodes of a kind with equal programs share one file without a node's name, such as
-    `worker/program.py`. Each of them also gets `worker-0/program.py`, which a user can
-    start.
+    `worker/program.py`. A process without a program of its own also gets
+    `worker-0/program.py`, which a user can start.
     """
     bodies: dict[str, _Body] = {}
     sharing: dict[tuple[str, str], tuple[_Body, list[str]]] = {}  # by kind and text
@@ -59,17 +60,23 @@ def emit_programs(
     files = programs.files
     for (kind, text), (body, nodes) in sharing.items():
         if len(nodes) == 1:
-            path, owner = program_path(nodes[0]), nodes[0]
-            main = _emit_main(", ".join(body.hooks))
+            path, owner = program_path(nodes[0]), str(nodes[0])
         else:
-            path, owner, main = _shared_path(kind, files), _plural(kind, 2), ""
-            for each in nodes:
-                files[program_path(each)] = _emit_starter(each, path, graph)
+            is_of_all = len(nodes) == graph.cluster.kind(kind).size
+            owner = _plural(kind, 2) if is_of_all else format_nodes(nodes)
+            path = _shared_path(kind, files)
         head = _docstring(owner, graph, body.conventions)
-        files[path] = f"{head}\n{text}{main}"
+        files[path] = f"{head}\n{text}{_emit_main(', '.join(body.hooks))}"
         programs.of_node.update(dict.fromkeys(nodes, path))
         first = head.count("\n") + 2
         programs.about[path] = {first + i: about for i, about in body.about.items()}
+    processes: dict[str, list[NodeId]] = {}
+    for node in graph.cluster.all_nodes():
+        processes.setdefault(node.process, []).append(node)
+    for process, threads in processes.items():
+        if (path := program_path(process)) not in files:
+            paths = [programs.of_node[node] for node in threads]
+            files[path] = _emit_starter(process, paths, graph)
     return programs
 
 
@@ -91,11 +98,20 @@ def _shared_path(kind: str, used: Container[str]) -> str:
     return path
 
 
-def _emit_starter(node: str, path: str, graph: Graph) -> str:
-    """Return the program that starts a node whose code is in a shared file."""
+def _emit_starter(process: str, paths: Sequence[str], graph: Graph) -> str:
+    """Return the program that starts a process whose code is in other files.
+
+    Args:
+        process: the name of the process.
+        paths: the program of each of its nodes.
+        graph: a graph of the model.
+    """
+    of_others = "which other nodes share"
+    if len(paths) > 1:
+        of_others = f"in {len(paths)} threads"
     return (
-        f'"""{_title(node, graph)}\n\n'
-        f'Runs {path}, which other nodes share.\n"""\n\n'
+        f'"""{_title(process, graph)}\n\n'
+        f'Runs {" and ".join(dict.fromkeys(paths))}, {of_others}.\n"""\n\n'
         f"from placer import runtime\n{_emit_main('')}"
     )
 
@@ -247,7 +263,13 @@ def _docstring(owner: str, graph: Graph, conventions: Container[str]) -> str:
 def _title(owner: str, graph: Graph) -> str:
     """Return the first line of a program's docstring."""
     kinds = ", ".join(
-        f"{k.count} {_plural(k.name, k.count)}" for k in graph.cluster.kinds
+        f"{k.count} {_plural(k.name, k.count)}"
+        + (
+            ""
+            if k.threads is None
+            else f" ({k.threads} {_plural('thread', k.threads)})"
+        )
+        for k in graph.cluster.kinds
     )
     return (
         f"{owner} of {graph.name}: {kinds}. "

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from placer.build.folder import read_file
 from placer.build.modules import modules_in
 from placer.build.plan import MODEL, Plan, read_plan, read_sources
+from placer.config.feature_columns import source_columns
 from placer.config.slicing import Block
 from placer.errors import CheckpointWarning, PlacerError, missing_package_hint
 from placer.graph.graph import Graph
@@ -194,9 +195,9 @@ def _write(
     (work / "model.py").write_text(model.text, encoding="utf-8")
     what = "from columns of rows to the arguments of the model"
     spec_folder = (build / read_sources(build).spec).parent
-    columns = input_columns(plan, model.arguments, spec_folder)
+    feeds, features = input_columns(plan, model.arguments, spec_folder)
     prepare = write_prepare(
-        title % what, plan.prediction, plan.columns, model.arguments, columns
+        title % what, plan.prediction, plan.columns, model.arguments, feeds, features
     )
     (work / "prepare.py").write_text(prepare, encoding="utf-8")
     parameter_files.save(work / "params.safetensors", parameters)
@@ -212,7 +213,12 @@ def _write(
             tuple(inputs),
             [f"{name}: {kind}" for name, kind in inputs.items()],
             [f"{name}: {kind}" for name, kind in outputs.items()],
-            [name for names in columns.values() for name in names],
+            [
+                c
+                for feed in feeds.values()
+                for n in feed
+                for c in source_columns(n, features)
+            ],
             sorted(
                 p.stem for p in work.glob("*.py") if p.stem not in ("model", "prepare")
             ),

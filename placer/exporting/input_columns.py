@@ -7,14 +7,17 @@ from pathlib import Path
 
 from placer.build.plan import Plan
 from placer.config.columns import is_glob, select_columns
+from placer.config.feature_columns import expand_features
+from placer.config.features import Feature, Features
 from placer.config.sources import assign_columns
 from placer.errors import DataError, PlacerError
 
 
 def input_columns(
     plan: Plan, inputs: Iterable[str], folder: Path
-) -> dict[str, list[str]]:
-    """Return the names of the columns that each of these inputs reads, in order.
+) -> tuple[dict[str, list[str]], dict[str, Feature]]:
+    """Return the columns and features that each of these inputs reads, in order, and the
+    features of the source, expanded.
 
     A glob selects columns in the order of the file from which the model was trained: its
     header is read. The inputs of a `sklearn:` data set read columns of their own names:
@@ -31,25 +34,27 @@ def input_columns(
     """
     data = plan.prediction
     assert data is not None
-    if data.parsed.kind == "sklearn":
-        return {name: [name] for name in inputs}
+    source, features = data.parsed, data.features or {}
+    if source.kind == "sklearn":
+        return {name: [name] for name in inputs}, {}
     dtypes = {column.name: column.dtype for column in plan.columns}
-    feeds = assign_columns(data.parsed, dtypes, data.columns)
+    feeds = assign_columns(source, dtypes, data.columns)
     listed = {n: [feed] if isinstance(feed, str) else feed for n, feed in feeds.items()}
     listed = {name: listed[name] for name in inputs}
-    has_globs = any(is_glob(each) for feed in listed.values() for each in feed)
-    if not (has_globs and data.parsed.declaration.column_lists):
-        return listed
-    is_alike = plan.train.columns == data.columns
-    is_table = plan.train.parsed.declaration.column_lists
-    source = plan.train if is_alike and is_table else data
-    from placer.readers.column_names import read_column_names  # it imports pyarrow
-
+    patterns = [each for feed in listed.values() for each in feed]
+    patterns += [each for feature in features.values() for each in feature.operands]
+    if not source.declaration.column_lists:
+        return listed, {}
+    if not any(map(is_glob, patterns)):
+        names = _named_columns(features)
+        return listed, expand_features(source.text, features, names, keeps_missing=True)
     columns = {column.name: column for column in plan.columns}
     try:
-        names = read_column_names(source, folder)
-        return {
-            name: [*select_columns(source.parsed, columns[name], feed, names)]
+        names = _read_names(plan, folder)
+        computed = expand_features(source.text, features, names, keeps_missing=True)
+        every = [*names, *computed]
+        selected = {
+            name: [*select_columns(source, columns[name], feed, every)]
             for name, feed in listed.items()
         }
     except DataError as error:
@@ -58,3 +63,37 @@ def input_columns(
             hint="a glob selects columns in the order of this file: put it there, or list"
             " the columns in the spec",
         ) from error
+    return selected, computed
+
+
+def _read_names(plan: Plan, folder: Path) -> list[str]:
+    """Return the columns of the source from which the model was trained; DataError if
+    that is not known."""
+    data = plan.prediction
+    assert data is not None
+    is_alike = (plan.train.columns, plan.train.features) == (
+        data.columns,
+        data.features,
+    )
+    is_table = plan.train.parsed.declaration.column_lists
+    source = plan.train if is_alike and is_table else data
+    if source.parsed.kind == "python":
+        raise DataError(f"only the rows of {source.source} have their names")
+    from placer.readers.column_names import read_column_names  # it imports pyarrow
+
+    return [*read_column_names(source, folder)]
+
+
+def _named_columns(features: Features) -> list[str]:
+    """Return the columns that features without globs are computed from."""
+    singles = {n: f for n, f in features.items() if f.kind != "cross"}
+    names = [
+        operand
+        for feature in singles.values()
+        for operand in feature.operands
+        if operand not in features
+    ]
+    computed = expand_features("", singles, names, keeps_missing=True)
+    for feature in features.values():
+        names += [each for each in feature.operands if each not in computed]
+    return [each for each in dict.fromkeys(names) if each not in features]

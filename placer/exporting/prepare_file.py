@@ -8,7 +8,10 @@ from typing import Any
 
 from placer.config.columns import Column
 from placer.config.data import RowSource
+from placer.config.feature_columns import source_columns
+from placer.config.features import Features
 from placer.emit.code import Call, Expression, literal
+from placer.exporting.feature_calls import FEATURES, feature_calls, needed_features
 from placer.exporting.imports import import_lines
 from placer.exporting.op_functions import copy_helpers
 
@@ -26,6 +29,7 @@ def write_prepare(
     columns: Sequence[Column],
     arguments: Mapping[str, str],
     feeds: Mapping[str, Sequence[str]],
+    features: Features,
 ) -> str:
     """Return prepare.py.
 
@@ -34,22 +38,39 @@ def write_prepare(
         data: how the rows of a prediction are read.
         columns: all inputs of the spec.
         arguments: the arguments of `model`, by the names of the inputs.
-        feeds: the columns that each input reads, in order.
+        feeds: the columns and features that each input reads, in order.
+        features: the features of the source, expanded.
     """
     copies = copy_helpers({"prepare", "columns"})
     check = copies.add(_MODULE, "check_rows")
-    body = ["    arguments = {"]
+    read = [name for names in feeds.values() for name in names]
+    needed = needed_features(read, features)
+    body: list[str] = []
+    if needed:
+        body = ["    columns = {**columns}"]
+        if any(feature.kind in ("hash", "cross") for feature in needed.values()):
+            body.append("    keys: dict[Any, np.ndarray] = {}")
+        calls = feature_calls(needed, data, copies)
+        body += [line.text for call in calls for line in call.lines(1)]
+    body.append("    arguments = {")
     for column in columns:
         if column.name in arguments:
-            tables = _tables(feeds[column.name], data)
-            has_cells = data.parsed.kind == "csv" or tables
-            name = "parse_columns" if has_cells else "stack_columns"
-            call = _call(copies.add(_MODULE, name), column, feeds[column.name], data)
+            names = feeds[column.name]
+            cells = [name for name in names if name not in needed]
+            has_cells = cells and (data.parsed.kind == "csv" or _tables(cells, data))
+            function = "parse_columns" if has_cells else "stack_columns"
+            values = "columns"
+            if any(name in needed and needed[name].is_key for name in names):
+                with_keys = copies.add(FEATURES, "with_keys")
+                values = f"{with_keys}(columns, keys, {literal(column.dtype)})"
+            call = _call(
+                copies.add(_MODULE, function), values, column, names, cells, data
+            )
             lines = [line.text for line in call.lines(2)]
             lines[0] = f"        {literal(arguments[column.name])}: {lines[0].strip()}"
             body += [*lines[:-1], f"{lines[-1]},"]
     imports, definitions = copies.definitions()
-    read = [name for names in feeds.values() for name in names]
+    used = [c for name in read for c in source_columns(name, needed)]
     head = [
         f'"""{title}',
         "",
@@ -69,7 +90,7 @@ def write_prepare(
         "",
         "    Args:",
         "        columns: a list or an array for each column, with a value for each row:",
-        f"            {', '.join(map(literal, dict.fromkeys(read)))}.",
+        f"            {', '.join(map(literal, dict.fromkeys(used)))}.",
         "",
         "    Raises:",
         "        ValueError: a column is missing, or a value does not fit.",
@@ -81,9 +102,21 @@ def write_prepare(
     return f"{text}\n"
 
 
-def _call(function: str, column: Column, feeds: Sequence[str], data: RowSource) -> Call:
+def _call(
+    function: str,
+    columns: str,
+    column: Column,
+    feeds: Sequence[str],
+    cells: Sequence[str],
+    data: RowSource,
+) -> Call:
+    """Return the call that returns an input.
+
+    `columns` is the expression of all columns; `cells` are those of `feeds` that are no
+    features.
+    """
     arguments: list[str | Expression] = [
-        Expression("columns"),
+        Expression(columns),
         f"[{', '.join(map(literal, feeds))}]",
         literal(column.dtype),
         literal(column.shape),
@@ -91,12 +124,12 @@ def _call(function: str, column: Column, feeds: Sequence[str], data: RowSource) 
     limits = data.ranges.get(column.name)
     if limits is not None:
         arguments.append(literal((limits.low, limits.high)))
-    return Call(function, [*arguments, *_tables(feeds, data)])
+    return Call(function, [*arguments, *_tables(cells, data)])
 
 
 def _tables(feeds: Sequence[str], data: RowSource) -> list[Expression]:
     """Return the tables of an input's columns: words, unknown words, missing cells."""
-    form = data.csv if data.parsed.kind == "csv" else data.parquet
+    form = data.csv or data.parquet or data.python
     if form is None:
         return []
     words = {

@@ -9,6 +9,7 @@ from placer.checkpoint.folder import check_continues
 from placer.errors import PlacerError
 from placer.launcher.remote import Hosts, remote_endpoints
 from placer.reentry import refuse_at_import, refuse_in_node
+from placer.runtime.program.order import check_has_none
 from placer.runtime.run.checkpoint_settings import (
     checkpoint_folder,
     checkpoint_settings,
@@ -35,6 +36,8 @@ def check_launch(build: Path, options: Options, *, hosts: Hosts | None = None) -
     check_output_files(build, options)
     check_resumed(plan, spec, options)
     _check_checkpoints(plan, build, options)
+    if options.record_order is not None:
+        check_has_none(options.record_order, [node.name for node in plan.nodes])
     return plan
 
 

@@ -117,9 +117,12 @@ def _gradients_of_ops(graph: Graph, groups: Container[int]) -> list[_Bucket]:
 
 
 def _computed_by(graph: Graph, conversion: Op) -> Op:
-    """Return the op that computes the gradient of which a conversion brings a block."""
-    producer = graph.producers[conversion.operands[0]]
-    return graph.producers[producer.operands[0]] if producer.kind == "cut" else producer
+    """Return the op that computes the gradient of which a conversion brings a block. Between
+    them the gradient may be cut, and added up over the threads of each process."""
+    op = conversion
+    while op.kind == "cut" or is_conversion(op.kind):
+        op = graph.producers[op.operands[0]]
+    return op
 
 
 def _goes_to_a_server(graph: Graph, conversion: Op) -> bool:

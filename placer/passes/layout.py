@@ -35,7 +35,7 @@ from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import CONVERSIONS, PARTIAL, ROW_SHARE, conversion_kind
 from placer.layouts import Layout
-from placer.layouts.partition import row_shards
+from placer.layouts.partition import RowShard, row_shards
 from placer.passes.place import union_place
 from placer.place import HETER, WORKER, Place
 from placer.types import TensorType
@@ -176,15 +176,22 @@ def check_rows(graph: Graph) -> None:
                         if shard.part_indices
                     )
                 )
-                by_worker = shards[0].num_parts > len(shards)
-                noun = "workers" if by_worker else "nodes"
-                splits.append((shards[0].num_parts, noun))
+                splits.append((shards[0].num_parts, _noun_of_parts(graph, op, shards)))
             splits.append((device_parts, "devices"))
             if has_rows and value.microbatch_layout == "S":
                 splits.append((graph.microbatches, "microbatches"))
             if graph.batch % prod(count for count, _ in splits):
                 splits = [split for split in splits if split[0] > 1]
                 raise _uneven_batch(graph, op, value, splits)
+
+
+def _noun_of_parts(graph: Graph, op: Op, shards: Sequence[RowShard]) -> str:
+    """Return what has one of the parts into which the nodes of an op split the rows."""
+    by_worker = shards[0].num_parts > len(shards)
+    nodes = graph.cluster.worker_nodes if by_worker else graph.nodes(op)
+    if all(node.thread is None for node in nodes):
+        return "workers" if by_worker else "nodes"
+    return "threads of workers" if by_worker else "threads"
 
 
 def _uneven_batch(

@@ -33,17 +33,24 @@ def ids_suffix(ids: Ids) -> str:
 
 
 def format_nodes(nodes: Iterable[str]) -> str:
-    """Return the names of nodes, grouped by kind.
+    """Return the names of nodes, grouped by kind and by the threads of a process.
 
     >>> format_nodes(["worker:0", "worker:1", "worker:2", "ps:0"])
     'worker:0-2, ps:0'
+    >>> format_nodes(["worker:0.0", "worker:0.1", "worker:1.0", "worker:1.1"])
+    'worker:0-1.0-1'
     >>> format_nodes(["worker:0.0", "worker:0.1", "worker:1.0"])
     'worker:0.0-1, worker:1.0'
     """
-    ids: dict[str, list[int]] = {}  # by what comes before the last number
+    threads: dict[tuple[str, int], list[int]] = {}
     for node in map(NodeId, nodes):
-        if node.thread is None:
-            ids.setdefault(f"{node.kind}:", []).append(node.number)
-        else:
-            ids.setdefault(f"{node.process}.", []).append(node.thread)
-    return ", ".join(f"{start}{format_ids(sorted(n))}" for start, n in ids.items())
+        own = threads.setdefault((node.kind, node.number), [])
+        if node.thread is not None:
+            own.append(node.thread)
+    groups: dict[tuple[str, str], list[int]] = {}
+    for (kind, number), own in threads.items():
+        groups.setdefault((kind, format_ids(sorted(own))), []).append(number)
+    return ", ".join(
+        f"{kind}:{format_ids(sorted(numbers))}" + (f".{own}" if own else "")
+        for (kind, own), numbers in groups.items()
+    )

@@ -21,9 +21,9 @@ class ReadOptions:
     """Options of reading a source.
 
     Attributes:
-        other_columns: the inputs that only other nodes read from the source.
+        other_columns: the inputs that only other processes read from the source.
         with_digests: whether to compute digests of the columns and `other_columns`, to
-            compare them with those of other nodes.
+            compare them with those of other processes.
         seed: the seed that draws the rows to compare.
         report: called with the number of rows read so far.
         nbytes: the most memory that the rows of a function that yields them may use, in

@@ -2,96 +2,178 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from math import prod
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
-from placer.config.columns import Column, select_columns
+from placer.config.columns import Column
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
+from placer.readers.column import dtype_of
 from placer.readers.digests import join_digests
+from placer.readers.features.cells import Cells
+from placer.readers.features.computation import Computation, Values
+from placer.readers.features.input_values import input_values
+from placer.readers.feeds import Feeds
 from placer.readers.rows import LoadedRows, make_loaded_rows
 from placer.readers.split import split_rows
 
-T = TypeVar("T", bound=Sized)
-"""The values of a column in some rows."""
 
+class FileFormat(Protocol):
+    """How the columns of a format become values. `first` is the number of a row in the
+    file."""
 
-def columns_of(
-    request: ReadRequest, column: Column, names: Sequence[str]
-) -> tuple[str, ...]:
-    """Return the columns that feed an input, of those of the file; DataError if they
-    do not fit it."""
-    return select_columns(request.source, column, request.feeds[column.name], names)
+    def parse(self, column: Column, name: str, array: pa.Array, first: int) -> Values:
+        """Return a column of some rows as values of an input, [rows, ...] and of the
+        input's dtype."""
+        ...
+
+    def cells(self, name: str, array: pa.Array, first: int) -> Cells:
+        """Return a column of some rows, from which features are computed."""
+        ...
+
+    def where(self, name: str, first: int, i: int) -> str:
+        """Return the position of row `first + i` of a column, for messages."""
+        ...
+
+    def add_digest(self, array: pa.Array, digest: int) -> int:
+        """Return the digest of a column up to and with some rows, given that of the rows
+        before."""
+        ...
 
 
 def collect_batches(
     request: ReadRequest,
-    feeds: Mapping[str, Sequence[str]],
-    batches: Iterable[Mapping[str, T]],
-    parse: Callable[[Column, str, T, int], np.ndarray],
-    add_digest: Callable[[T, int], int],
+    feeds: Feeds,
+    batches: Iterable[Mapping[str, pa.Array]],
+    form: FileFormat,
+    expected: int = 0,
 ) -> LoadedRows:
     """Return all rows of a file, or those of a split.
 
+    Besides the rows themselves, memory is used for a batch only.
+
     Args:
         request: the inputs.
-        feeds: the columns that feed each input, `options.other_columns` too.
+        feeds: the columns that feed them.
         batches: the columns of each batch of rows, by name.
-        parse: returns values of an input, [rows, ...] and of its dtype. It is called
-            with the input, the name of a column, the column's values in a batch, and
-            the number of the first row.
-        add_digest: returns the digest of a column up to and with a batch, given its
-            values in the batch and the digest of the rows before.
+        form: what the columns mean.
+        expected: about how many rows there are.
 
     Raises:
-        DataError: if there are no rows.
+        DataError: if there are no rows, or a value does not fit.
     """
-    chunks: dict[str, list[np.ndarray]] = {c.name: [] for c in request.columns}
-    digests = dict.fromkeys((name for names in feeds.values() for name in names), 0)
+    arrays = {c.name: _Array(request, c, expected) for c in request.columns}
+    digests = dict.fromkeys(feeds.read, 0)
     count = 0
     for batch in batches:
         rows = len(next(iter(batch.values())))
-        for column in request.columns:
-            names = feeds[column.name]
-            size = prod(column.shape) // max(1, len(names))
-            chunk = np.empty((rows, len(names), size), column.dtype)
-            for j, name in enumerate(names):
-                values = parse(column, name, batch[name], count)
-                chunk[:, j] = values.reshape(rows, size)
-            chunks[column.name].append(chunk)
+        if rows == 0:
+            continue
+        chunks = {name: array.extend(count + rows) for name, array in arrays.items()}
+        convert_batch(request, feeds, batch, form, count, chunks)
         if request.options.with_digests:
-            for name, cells in batch.items():
-                digests[name] = add_digest(cells, digests[name])
+            for name in feeds.read:
+                digests[name] = form.add_digest(batch[name], digests[name])
         count += rows
         request.options.report(count)
-    arrays = join_chunks(request, chunks)
     whole = {
         key: join_digests(digests[name] for name in names)
-        for key, names in feeds.items()
+        for key, names in feeds.sources.items()
     }
-    return make_loaded_rows(arrays, request.options, whole)
+    read = {name: array.take_rows() for name, array in arrays.items()}
+    return make_loaded_rows(split_arrays(request, read), request.options, whole)
 
 
-def join_chunks(
-    request: ReadRequest, chunks: dict[str, list[np.ndarray]]
-) -> dict[str, np.ndarray]:
-    """Return the rows of a split by input, from the chunks of all rows.
+def convert_batch(
+    request: ReadRequest,
+    feeds: Feeds,
+    batch: Mapping[str, pa.Array],
+    form: FileFormat,
+    first: int,
+    out: Mapping[str, Values],
+) -> None:
+    """Convert some rows of a file to the values of the inputs.
 
-    `chunks` has arrays of shape [rows, ...] and of the input's dtype for each input;
-    they are removed from it. Raises DataError if there are no rows, unless they are
-    to be predicted.
+    Args:
+        request: the inputs.
+        feeds: the columns that feed them.
+        batch: the columns of the rows, by name.
+        form: what the columns mean.
+        first: the number of the first row in the file, for messages.
+        out: the array of each input, [rows, *shape], which the values are written to.
+
+    Raises:
+        DataError: if a value does not fit.
     """
-    arrays = {}
+    computed = Computation(feeds.features, partial(_cells, form, batch, first))
     for column in request.columns:
-        rows = chunks.pop(column.name)
-        count = sum(map(len, rows))
-        if count == 0 and not request.options.to_predict:
+        names = feeds.inputs[column.name]
+        chunk = out[column.name]
+        parts = np.empty((len(names), chunk.size // len(names)), chunk.dtype)
+        for part, name in zip(parts, names, strict=True):
+            if name in feeds.features:
+                values = input_values(
+                    computed.values(name),
+                    column,
+                    name,
+                    request.source.text,
+                    first,
+                    partial(form.where, name, first),
+                )
+            else:
+                values = form.parse(column, name, batch[name], first)
+            part[...] = values.reshape(-1)
+        # To write each column into the rows would take twice the time, which is spent on
+        # waiting for memory.
+        by_column = parts.reshape(len(names), len(chunk), -1)
+        chunk.reshape(len(chunk), len(names), -1)[...] = by_column.transpose(1, 0, 2)
+
+
+def _cells(
+    form: FileFormat, batch: Mapping[str, pa.Array], first: int, name: str
+) -> Cells:
+    return form.cells(name, batch[name], first)
+
+
+class _Array:
+    """The rows of an input, to which some are added at a time."""
+
+    def __init__(self, request: ReadRequest, column: Column, expected: int) -> None:
+        self._shape, self._dtype = column.shape, dtype_of(column, request.source.text)
+        self._count = 0
+        try:
+            self._rows: np.ndarray = np.empty((expected, *self._shape), self._dtype)
+        except (MemoryError, ValueError):  # a damaged file may expect any number
+            self._rows = np.empty((0, *self._shape), self._dtype)
+
+    def extend(self, count: int) -> Values:
+        """Return the rows from the present number to `count`, to be filled."""
+        if count > len(self._rows):
+            # No other array uses the memory, so that it may move.
+            size = max(count, len(self._rows) + len(self._rows) // 4)
+            self._rows.resize((size, *self._shape), refcheck=False)
+        first, self._count = self._count, count
+        return self._rows[first:count]
+
+    def take_rows(self) -> Values:
+        return self._rows[: self._count]
+
+
+def split_arrays(request: ReadRequest, arrays: dict[str, Values]) -> dict[str, Values]:
+    """Return the rows of a split by input, from all rows, which are removed from
+    `arrays`.
+
+    Raises DataError if there are no rows, unless they are to be predicted.
+    """
+    parts = {}
+    for column in request.columns:
+        rows = arrays.pop(column.name)
+        if len(rows) == 0 and not request.options.to_predict:
             hint = "a source needs at least one row"
             raise DataError(f"{request.source.text} has no rows", hint=hint)
-        empty = np.empty((0, 1), column.dtype)
-        whole = np.concatenate(rows or [empty]).reshape(count, *column.shape)
-        arrays[column.name] = whole[split_rows(count, request.data.split)]
-    return arrays
+        parts[column.name] = rows[split_rows(len(rows), request.data.split)]
+    return parts

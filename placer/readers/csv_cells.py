@@ -23,7 +23,7 @@ _BOOLS = {"0": 0, "1": 1} | {
     word: int(word[0] in "tT")
     for word in ("false", "False", "FALSE", "true", "True", "TRUE")
 }
-_MISSING = pa.array(sorted(MISSING))
+MISSING_CELLS = pa.array(sorted(MISSING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,13 @@ class CellParser:
             if self.missing is not None:
                 whole = int(self.missing)
                 filled = str(whole if whole == self.missing else self.missing)
-                cells = pc.if_else(pc.is_in(cells, _MISSING), filled, cells)
+                cells = pc.if_else(pc.is_in(cells, MISSING_CELLS), filled, cells)
             kind = dtype_kind(self.dtype)
-            array = _look_up(cells, _BOOLS, None) if kind == "b" else _cast(cells, kind)
+            array = (
+                _look_up(cells, _BOOLS, None)
+                if kind == "b"
+                else cast_cells(cells, kind)
+            )
         if array is None:
             return None
         low, high = _bounds(self.dtype)
@@ -109,11 +113,11 @@ class CellParser:
             number = self._missing_number(text)
         elif kind == "b":
             if text not in _BOOLS:
-                raise DataError(f"{_quote(text)} is not 0, 1, true or false")
+                raise DataError(f"{quote(text)} is not 0, 1, true or false")
             number = _BOOLS[text]
         else:
-            number = _parse_number(text, kind == "f")
-        shown = _quote(text)
+            number = parse_number(text, kind == "f")
+        shown = quote(text)
         if self.words is None and text in MISSING:
             shown = f"{number}, which 'missing' specifies,"
         low, high = _bounds(self.dtype)
@@ -129,12 +133,12 @@ class CellParser:
             near = nearest(text, words)
             hint = f"add it, or write {self.kind}: {{unknown: {{{self.name}: N}}}}"
             hint += f"; did you mean '{near}'?" if near else ""
-            raise DataError(f"{_quote(text)} is not in the vocabulary", hint=hint)
+            raise DataError(f"{quote(text)} is not in the vocabulary", hint=hint)
         return number
 
     def _missing_number(self, text: str) -> float:
         if self.missing is None:
-            message = f"{_quote(text)} is not a number" if text else "the cell is empty"
+            message = f"{quote(text)} is not a number" if text else "the cell is empty"
             hint = f"write its value: {self.kind}: {{missing: {{{self.name}: 0}}}}"
             raise DataError(message, hint=hint)
         return self.missing
@@ -163,7 +167,7 @@ def _look_up(
     return result
 
 
-def _cast(cells: pa.StringArray, kind: str) -> np.ndarray | None:
+def cast_cells(cells: pa.StringArray, kind: str) -> np.ndarray | None:
     """Return numbers as float64, int64 or uint64; None if a cell is not one."""
     wide = {"f": pa.float64(), "i": pa.int64(), "u": pa.uint64()}[kind]
     # pyarrow would parse 0x10 as an integer.
@@ -176,7 +180,8 @@ def _cast(cells: pa.StringArray, kind: str) -> np.ndarray | None:
     return numbers
 
 
-def _parse_number(text: str, is_float: bool) -> float | int:
+def parse_number(text: str, is_float: bool) -> float | int:
+    """Return the finite number in a cell; DataError if it is none."""
     # `int` and `float` accept 1_000 and digits of other scripts, which are not numbers
     # in a file.
     if "_" not in text and text.isascii():
@@ -186,10 +191,10 @@ def _parse_number(text: str, is_float: bool) -> float | int:
         with suppress(ValueError):
             number = float(text)
             if not np.isfinite(number):
-                raise DataError(f"{_quote(text)} is not a finite number")
+                raise DataError(f"{quote(text)} is not a finite number")
             return number
     hint = "a column of words needs csv: {vocabulary: {COLUMN: [WORD, …]}}"
-    raise DataError(f"{_quote(text)} is not a number", hint=hint)
+    raise DataError(f"{quote(text)} is not a number", hint=hint)
 
 
 @cache
@@ -204,5 +209,6 @@ def _bounds(dtype: np.dtype[np.generic]) -> tuple[float, float] | tuple[int, int
     return int(integers.min), int(integers.max)
 
 
-def _quote(text: str) -> str:
+def quote(text: str) -> str:
+    """Return the text of a cell for a message, shortened."""
     return repr(text if len(text) <= 40 else text[:37] + "...")

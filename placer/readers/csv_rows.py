@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -11,11 +13,13 @@ from placer.config.columns import Column
 from placer.config.csv import Csv, check, check_pattern, first_match
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
-from placer.readers.chunks import collect_batches, columns_of
+from placer.readers.chunks import FileFormat, collect_batches
 from placer.readers.column import dtype_of
 from placer.readers.csv_batches import read_batches
 from placer.readers.csv_cells import CellParser, add_cells
 from placer.readers.csv_text import find_line, open_table
+from placer.readers.features.cells import Cells
+from placer.readers.feeds import Feeds, find_feeds
 from placer.readers.rows import LoadedRows
 
 
@@ -28,39 +32,67 @@ def read(request: ReadRequest) -> LoadedRows:
     Raises:
         DataError: with the file and, if known, the line, the column and the text.
     """
-    source, form = request.source.text, request.data.csv or Csv()
+    path, form = request.folder / request.source.path, csv_form(request)
+    with open_table(request.source.text, path, form) as table:
+        feeds, shape = find_columns(request, table.names)
+        batches = read_batches(table, path, form, feeds.read)
+        return collect_batches(request, feeds, batches, shape)
+
+
+def csv_form(request: ReadRequest) -> Csv:
+    """Return the options of the source; DataError if they are not valid."""
+    form = request.data.csv or Csv()
     if problem := check(form):
         _, message, hint = problem
-        raise DataError(f"{source}: {message}", hint=hint)
-    path = request.folder / request.source.path
-    line_of = partial(find_line, source, path, form)
+        raise DataError(f"{request.source.text}: {message}", hint=hint)
+    return form
+
+
+def find_columns(
+    request: ReadRequest, names: Sequence[str]
+) -> tuple[Feeds, FileFormat]:
+    """Return the columns of a file that feed the inputs, and what they mean; DataError
+    if they do not fit the inputs. `names` are the columns of the file."""
+    form = csv_form(request)
+    if not request.options.to_predict:
+        for pattern in (*form.vocabulary, *form.unknown, *form.missing):
+            check_pattern(request.source.text, pattern, names)
+    return find_feeds(request, names), _CsvFormat(request, form)
+
+
+@dataclass(frozen=True)
+class _CsvFormat:
+    """The cells of a file as values of inputs, and for features."""
+
+    request: ReadRequest
+    form: Csv
+    parsers: dict[tuple[str, str], CellParser] = field(default_factory=dict)
 
     def parse(
-        column: Column, name: str, cells: pa.StringArray, first: int
+        self, column: Column, name: str, array: pa.StringArray, first: int
     ) -> np.ndarray:
-        def where(i: int) -> str:
-            return f"{source}: line {line_of(first + i)}, column '{name}'"
-
-        return parsers[column.name, name].parse(cells, where)
-
-    with open_table(source, path, form) as table:
-        if not request.options.to_predict:
-            for pattern in (*form.vocabulary, *form.unknown, *form.missing):
-                check_pattern(source, pattern, table.names)
-        feeds = {c.name: columns_of(request, c, table.names) for c in request.used}
-        parsers = {
-            (column.name, name): CellParser(
-                request.source.kind,
+        key = column.name, name
+        if key not in self.parsers:
+            self.parsers[key] = CellParser(
+                self.request.source.kind,
                 name,
                 column,
-                dtype_of(column, source),
-                form.words(name),
-                first_match(form.unknown, name),
-                first_match(form.missing, name),
+                dtype_of(column, self.request.source.text),
+                self.form.words(name),
+                first_match(self.form.unknown, name),
+                first_match(self.form.missing, name),
             )
-            for column in request.used
-            for name in feeds[column.name]
-        }
-        wanted = list(dict.fromkeys(name for _, name in parsers))
-        batches = read_batches(table, path, form, wanted)
-        return collect_batches(request, feeds, batches, parse, add_cells)
+        return self.parsers[key].parse(array, partial(self.where, name, first))
+
+    def cells(self, name: str, array: pa.StringArray, first: int) -> Cells:
+        missing = first_match(self.form.missing, name)
+        where = partial(self.where, name, first)
+        return Cells(name, array, True, missing, "csv", where)
+
+    def where(self, name: str, first: int, i: int) -> str:
+        source, path = self.request.source, self.request.folder
+        line = find_line(source.text, path / source.path, self.form, first + i)
+        return f"{source.text}: line {line}, column '{name}'"
+
+    def add_digest(self, array: pa.StringArray, digest: int) -> int:
+        return add_cells(array, digest)

@@ -12,15 +12,14 @@ import numpy as np
 from placer.config.digests import Digests
 from placer.errors import DataError, PlacerError
 from placer.readers.arguments import ReadRequest
-from placer.readers.chunks import join_chunks
+from placer.readers.chunks import split_arrays
 from placer.readers.column import dtype_of
 from placer.readers.digests import digest, sample_rows
 from placer.readers.python_row import (
     check_is_mapping,
-    check_ranges,
     raise_reader_error,
-    read_values,
 )
+from placer.readers.python_values import python_values
 from placer.readers.rows import NO_DIGESTS, LoadedRows
 
 ROWS_PER_CHUNK = 256
@@ -44,7 +43,21 @@ def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
     # only known at the end.
     digests = {c.name: array("I") for c in request.used if options.with_digests}
     keys: frozenset[str] | None = None
+    values = python_values(request, None)
+    operands: list[dict[str, Any]] = []
     count = 0
+
+    def compute() -> None:
+        """Compute what is computed from the rows that came since the last call."""
+        first = count - len(operands)
+        computed = values.compute(operands, request.used, range(first, count))
+        for name, of_rows in computed.items():
+            if name in chunks:
+                chunks[name].append(of_rows)
+            if name in digests:
+                digests[name].extend(map(digest, of_rows))
+        operands.clear()
+
     for item in _rows(request, yielded):
         if count >= max_rows:
             limit = "" if max_rows == MAX_ROWS else ", which is what the memory allows"
@@ -55,24 +68,35 @@ def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
                 " needs them",
             )
         row = check_is_mapping(request, item, count)
+        if keys is None:
+            values = python_values(request, row)
         keys = _check_keys(request, row, keys, count)
-        values = read_values(request, row, request.used, count)
-        for name, rows in chunks.items():
-            rows.append(values[name].copy())  # the source may reuse its arrays
-        for name, of_rows in digests.items():
-            of_rows.append(digest(values[name]))
+        read = values.read(row, request.used, count)
+        for name, array_of_row in read.items():
+            if name in chunks:  # the source may reuse its arrays
+                chunks[name].append(array_of_row.copy())
+            if name in digests:
+                digests[name].append(digest(array_of_row))
+        operands.append(values.operands(row, request.used, count))
         count += 1
         if count % ROWS_PER_CHUNK == 0:
-            for rows in chunks.values():
+            for name in read.keys() & chunks.keys():
+                rows = chunks[name]
                 rows[-ROWS_PER_CHUNK:] = [np.concatenate(rows[-ROWS_PER_CHUNK:])]
+            compute()
             options.report(count)
     if count == 0:
         raise DataError(
             f"{source} gave no rows", hint="a source needs at least one row"
         )
+    compute()
     sampled = _sample(digests, count, options.seed)
-    arrays = join_chunks(request, chunks)
-    check_ranges(request, arrays, range(count))
+    arrays = {
+        c.name: np.concatenate(chunks.pop(c.name)).reshape(count, *c.shape)
+        for c in request.columns
+    }
+    arrays = split_arrays(request, arrays)
+    values.check_ranges(arrays, range(count))
     return LoadedRows(arrays, count, sampled)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from placer.build.modules import Modules
-from placer.config.columns import Column
 from placer.config.digests import Digests
 from placer.memory import aligned
 from placer.readers.arguments import ReadRequest
@@ -18,10 +17,9 @@ from placer.readers.column import dtype_of
 from placer.readers.digests import digest, sample_rows
 from placer.readers.python_row import (
     check_is_mapping,
-    check_ranges,
-    read_values,
     reader_errors,
 )
+from placer.readers.python_values import PythonValues, Row
 from placer.readers.rows import NO_DIGESTS
 
 
@@ -34,6 +32,7 @@ class MapStyleRows:
     modules: Modules
     dataset: Sequence[Any]
     rows: int
+    values: PythonValues
 
     def take(
         self, indices: np.ndarray, out: Mapping[str, np.ndarray] | None = None
@@ -47,10 +46,15 @@ class MapStyleRows:
                 for c in columns
             }
         numbers = indices.tolist()
-        for index, values in enumerate(self._values(numbers, columns)):
-            for name, value in values.items():
+        operands: list[Mapping[str, Any]] = []
+        for index, row in enumerate(self._rows(numbers)):
+            number = numbers[index]
+            for name, value in self.values.read(row, columns, number).items():
                 out[name][index] = value[0]
-        check_ranges(self.request, out, numbers)
+            operands.append(self.values.operands(row, columns, number))
+        for name, array in self.values.compute(operands, columns, numbers).items():
+            out[name][...] = array
+        self.values.check_ranges(out, numbers)
         return {c.name: out[c.name] for c in columns}
 
     def digests(self) -> Digests:
@@ -60,22 +64,29 @@ class MapStyleRows:
             return NO_DIGESTS
         numbers = sample_rows(self.rows, options.seed).tolist()
         digests: dict[str, list[int]] = {column.name: [] for column in used}
-        for values in self._values(numbers, used):
-            for name, value in values.items():
+        operands: list[Mapping[str, Any]] = []
+        for number, row in zip(numbers, self._rows(numbers), strict=True):
+            for name, value in self.values.read(row, used, number).items():
                 digests[name].append(digest(value))
+            operands.append(self.values.operands(row, used, number))
+        for name, array in self.values.compute(operands, used, numbers).items():
+            digests[name] = [digest(value) for value in array]
         columns = {name: tuple(values) for name, values in digests.items()}
         return Digests(tuple(numbers), columns)
 
-    def _values(
-        self, numbers: Sequence[int], columns: Sequence[Column]
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the values of each of these rows."""
+    def _rows(self, numbers: Sequence[int]) -> Iterator[Row]:
+        """Yield rows by number."""
         # The code of a row may import modules beside it when it is called.
         with self.modules.importable():
             for number in numbers:
                 if not 0 <= number < self.rows:
                     raise IndexError(f"row {number} of {self.rows} rows")
-                with reader_errors(self.request, f"at row {number}"):
-                    item = self.dataset[number]
-                row = check_is_mapping(self.request, item, number)
-                yield read_values(self.request, row, columns, number)
+                yield read_item(self.request, self.dataset, number)
+
+
+def read_item(request: ReadRequest, dataset: Sequence[Any], number: int) -> Row:
+    """Return a row of a sequence. RunError if the sequence raises, DataError for a row
+    that is no mapping."""
+    with reader_errors(request, f"at row {number}"):
+        item = dataset[number]
+    return check_is_mapping(request, item, number)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,15 +19,17 @@ from placer.config.csv import Cells, check_pattern, first_match
 from placer.errors import DataError
 from placer.files.regular import open_regular
 from placer.readers.arguments import ReadRequest
-from placer.readers.chunks import collect_batches, columns_of
+from placer.readers.chunks import FileFormat, collect_batches
 from placer.readers.column import (
     check_limits,
     check_shape,
     convert,
     dtype_of,
-    row_positions,
 )
 from placer.readers.csv_cells import CellParser, add_cells
+from placer.readers.features.cells import Cells as FeatureCells
+from placer.readers.features.cells import can_compute_from, is_text
+from placer.readers.feeds import Feeds, find_feeds
 from placer.readers.file_errors import file_errors
 from placer.readers.rows import LoadedRows
 
@@ -43,43 +46,120 @@ def read(request: ReadRequest) -> LoadedRows:
     Raises:
         DataError: with the file and, if known, the column and the row, from 0.
     """
-    hint = "a parquet: source is a file in the Apache Parquet format"
-    # For a damaged file, pyarrow also raises UnicodeDecodeError, which is a ValueError.
-    kinds = OSError, ValueError, pa.ArrowException
     with (
-        file_errors(request.source.text, hint, *kinds),
+        parquet_errors(request.source.text),
         open_regular(request.folder / request.source.path) as file,
         ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as table,
     ):
-        schema, form = table.schema_arrow, request.data.parquet or Cells()
-        if not request.options.to_predict:
-            for pattern in (*form.vocabulary, *form.unknown, *form.missing):
-                check_pattern(request.source.text, pattern, schema.names)
-        feeds = {c.name: _columns_of(request, c, schema) for c in request.used}
-        wanted = list(dict.fromkeys(n for names in feeds.values() for n in names))
-        batches = _read_batches(request.source.text, table, wanted, form)
-        parse = partial(_parse, request.source.text, form)
-        return collect_batches(request, feeds, batches, parse, _add_values)
+        feeds, shape = find_columns(request, table.schema_arrow)
+        batches = _read_batches(table, feeds.read)
+        rows = table.metadata.num_rows
+        return collect_batches(request, feeds, batches, shape, rows)
 
 
-Values: TypeAlias = np.ndarray | pa.StringArray
-"""Some rows of a column: text if it has a vocabulary, else numbers."""
+def parquet_errors(source: str) -> AbstractContextManager[None]:
+    """Return a context in which the errors of a damaged file become DataErrors."""
+    hint = "a parquet: source is a file in the Apache Parquet format"
+    # For a damaged file, pyarrow also raises UnicodeDecodeError, which is a ValueError.
+    return file_errors(source, hint, OSError, ValueError, pa.ArrowException)
+
+
+def find_columns(request: ReadRequest, schema: pa.Schema) -> tuple[Feeds, FileFormat]:
+    """Return the columns of a file that feed the inputs, and what they mean; DataError
+    if they do not fit the inputs."""
+    form = request.data.parquet or Cells()
+    if not request.options.to_predict:
+        for pattern in (*form.vocabulary, *form.unknown, *form.missing):
+            check_pattern(request.source.text, pattern, schema.names)
+    feeds = find_feeds(request, schema.names)
+    shape = _ParquetFormat(request, form)
+    for column in request.used:
+        shape.check(column, feeds, schema)
+    return feeds, shape
 
 
 def _read_batches(
-    source: str, table: ParquetFile, wanted: Sequence[str], form: Cells
-) -> Iterator[dict[str, Values]]:
-    count = 0
-    for batch in table.iter_batches(_ROWS_PER_BATCH, columns=wanted, use_threads=False):
-        yield {
-            n: read_text(batch.column(n))
-            if form.words(n) is not None
-            else _to_numpy(
-                source, n, _fill(batch.column(n), first_match(form.missing, n)), count
+    table: ParquetFile, names: Sequence[str]
+) -> Iterator[dict[str, pa.Array]]:
+    for batch in table.iter_batches(_ROWS_PER_BATCH, columns=names, use_threads=False):
+        yield {name: batch.column(name) for name in names}
+
+
+@dataclass(frozen=True)
+class _ParquetFormat:
+    """The columns of a file as values of inputs, and for features."""
+
+    request: ReadRequest
+    form: Cells
+
+    def parse(
+        self, column: Column, name: str, array: pa.Array, first: int
+    ) -> np.ndarray:
+        source, words = self.request.source.text, self.form.words(name)
+        where = partial(self.where, name, first)
+        if words is not None:
+            dtype = dtype_of(column, source)
+            unknown = first_match(self.form.unknown, name)
+            parser = CellParser("parquet", name, column, dtype, words, unknown, None)
+            return parser.parse(read_text(array), where)
+        array = _fill(array, first_match(self.form.missing, name))
+        numbers = _to_numpy(source, name, array, first)
+        values = convert(numbers, column, source, name, first)
+        check_limits(values, column, where)
+        return values
+
+    def cells(self, name: str, array: pa.Array, first: int) -> FeatureCells:
+        missing = first_match(self.form.missing, name)
+        where = partial(self.where, name, first)
+        return FeatureCells(name, array, False, missing, "parquet", where)
+
+    def where(self, name: str, first: int, i: int) -> str:
+        return f"{self.request.source.text}: column '{name}', row {first + i}"
+
+    def add_digest(self, array: pa.Array, digest: int) -> int:
+        """Return the digest with more rows. It depends on how they are divided."""
+        if pa.types.is_dictionary(array.type):
+            array = array.cast(array.type.value_type)
+        if array.null_count:
+            nulls = array.is_null().to_numpy(zero_copy_only=False)
+            digest = zlib.crc32(nulls.tobytes(), digest)
+        if pa.types.is_fixed_size_list(array.type):
+            return self.add_digest(array.flatten(), digest)
+        if is_text(array.type):
+            return add_cells(read_text(array), digest)
+        if array.null_count:
+            array = array.fill_null(pa.scalar(0).cast(array.type))
+        return zlib.crc32(array.to_numpy(zero_copy_only=False).tobytes(), digest)
+
+    def check(self, column: Column, feeds: Feeds, schema: pa.Schema) -> None:
+        """Raise DataError if the columns that feed an input do not fit it."""
+        source, form = self.request.source.text, self.form
+        names = feeds.inputs[column.name]
+        shapes = {
+            name: ()
+            if name in feeds.features
+            else _shape_of(
+                source, name, schema.field(name).type, form.words(name) is not None
             )
-            for n in wanted
+            for name in names
         }
-        count += batch.num_rows
+        if len(names) == 1 and (shapes[names[0]] or prod(column.shape) != 1):
+            check_shape(shapes[names[0]], column, source, names[0], None)
+        for name in feeds.sources[column.name]:
+            type_ = schema.field(name).type
+            if name not in shapes and not can_compute_from(type_):
+                raise DataError(
+                    f"{source}: column '{name}' holds {type_}, from which no feature is"
+                    " computed",
+                    hint="features are computed from texts and numbers",
+                )
+        for name, shape in shapes.items():
+            if len(names) > 1 and shape:
+                raise DataError(
+                    f"{source}: input '{column.name}' reads {len(names)} columns, and"
+                    f" column '{name}' has the shape [n, {', '.join(map(str, shape))}]",
+                    hint="only columns with one number in each row can be read together",
+                )
 
 
 def read_text(array: pa.Array) -> pa.StringArray:
@@ -100,51 +180,6 @@ def _fill(array: pa.Array, missing: float | None) -> pa.Array:
     return array.fill_null(pa.scalar(missing).cast(array.type))
 
 
-def _parse(
-    source: str, form: Cells, column: Column, name: str, array: Values, first: int
-) -> np.ndarray:
-    """Return the values in the dtype of the input; `first` is the first row."""
-    where = row_positions(source, name, range(first, first + len(array)))
-    if not isinstance(array, np.ndarray):
-        dtype, unknown = dtype_of(column, source), first_match(form.unknown, name)
-        words = form.words(name)
-        parser = CellParser("parquet", name, column, dtype, words, unknown, None)
-        return parser.parse(array, where)
-    values = convert(array, column, source, name, first)
-    check_limits(values, column, where)
-    return values
-
-
-def _add_values(array: Values, checksum: int) -> int:
-    if isinstance(array, np.ndarray):
-        return zlib.crc32(array.tobytes(), checksum)
-    return add_cells(array, checksum)
-
-
-def _columns_of(
-    request: ReadRequest, column: Column, schema: pa.Schema
-) -> tuple[str, ...]:
-    """Return the columns that feed an input; DataError if they do not fit it."""
-    source, names = request.source.text, columns_of(request, column, schema.names)
-    form = request.data.parquet or Cells()
-    shapes = {
-        name: _shape_of(
-            source, name, schema.field(name).type, form.words(name) is not None
-        )
-        for name in names
-    }
-    if len(names) == 1 and (shapes[names[0]] or prod(column.shape) != 1):
-        check_shape(shapes[names[0]], column, source, names[0], None)
-    for name, shape in shapes.items():
-        if len(names) > 1 and shape:
-            raise DataError(
-                f"{source}: input '{column.name}' reads {len(names)} columns, and column"
-                f" '{name}' has the shape [n, {', '.join(map(str, shape))}]",
-                hint="only columns with one number in each row can be read together",
-            )
-    return names
-
-
 def _shape_of(
     source: str, name: str, type_: pa.DataType, has_words: bool
 ) -> tuple[int, ...]:
@@ -153,7 +188,7 @@ def _shape_of(
     Raises DataError if it does not hold numbers or, with a vocabulary, text.
     """
     if has_words:
-        if not is_text(type_):
+        if not can_be_words(type_):
             raise DataError(
                 f"{source}: column '{name}' holds {type_}, not words",
                 hint="a vocabulary is for text, whole numbers and booleans",
@@ -183,7 +218,7 @@ def _shape_of(
     return tuple(shape)
 
 
-def is_text(type_: pa.DataType) -> bool:
+def can_be_words(type_: pa.DataType) -> bool:
     """Return whether the values of a type can be words of a vocabulary."""
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type

@@ -9,8 +9,9 @@ from placer.build.modules import Modules, modules_in
 from placer.errors import DataError, did_you_mean
 from placer.readers.arguments import ReadRequest
 from placer.readers.iterable import collect_rows
-from placer.readers.map_style import MapStyleRows
+from placer.readers.map_style import MapStyleRows, read_item
 from placer.readers.python_row import module_path, reader_errors
+from placer.readers.python_values import needs_columns, python_values
 from placer.readers.rows import Rows
 
 
@@ -43,7 +44,11 @@ def read(request: ReadRequest) -> Rows:
             return collect_rows(request, data)
         with reader_errors(request, "to return its length"):
             rows = len(data)
-        return MapStyleRows(request, modules, data, rows)
+        first = None
+        if rows and needs_columns(request):
+            first = read_item(request, data, 0)
+        values = python_values(request, first)
+        return MapStyleRows(request, modules, data, rows, values)
 
 
 def _is_dataset(data: object) -> bool:

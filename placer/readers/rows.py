@@ -18,7 +18,8 @@ NO_DIGESTS = Digests((), {})
 
 
 class Rows(Protocol):
-    """An opened source, whose rows are numbered from 0."""
+    """An opened source, whose rows are numbered from 0. Several threads may use it at
+    once."""
 
     @property
     def rows(self) -> int:
@@ -44,7 +45,7 @@ class Rows(Protocol):
         ...
 
     def digests(self) -> Digests:
-        """Return the digests to compare with those of other nodes, as `ReadOptions`
+        """Return the digests to compare with those of other processes, as `ReadOptions`
         specifies."""
         ...
 

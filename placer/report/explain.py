@@ -21,6 +21,7 @@ from placer.graph.text import print_op
 from placer.layouts import Layout
 from placer.layouts.partition import row_shards
 from placer.place import HETER
+from placer.place.ids import format_nodes
 from placer.report.numbers import format_count, plural
 from placer.report.repeated_work import explain_repeat
 from placer.report.server_tables import (
@@ -97,7 +98,7 @@ def _unknown_name(build: BuildInfo, name: str) -> PlacerError:
     names |= {value for graph in build.graphs for value in graph.values}
     close = nearest(name, names)
     hint = f"did you mean '{close}'?" if close else "`placer show` lists the names"
-    if name in {node.name for node in build.plan.nodes}:
+    if name in {*build.plan.processes, *(node.name for node in build.plan.nodes)}:
         hint = f"it is a node: see `placer show --node {name}`"
     return PlacerError(
         f"'{build.plan.name}' has no op or parameter '{name}'", hint=hint
@@ -172,7 +173,7 @@ def _op(build: BuildInfo, op: Op, name: str) -> Iterator[str]:
     assert op.place is not None
     chosen = list(_choices(build.plan, {op.name}))
     why = "; ".join(choice.why for choice in chosen) or _default_reason(op)
-    nodes = ", ".join(graph.nodes(op))
+    nodes = format_nodes(graph.nodes(op))
     yield f"  runs at {op.place} ({nodes}): {why}"
     yield from explain_repeat(graph, op.name)
     if graph.is_repeated(op):
@@ -198,8 +199,8 @@ def _layouts(graph: Graph, op: Op, value: Value) -> Iterator[str]:
         if value.layout == "S" and nodes[0].kind == HETER:
             pairs = zip(nodes, row_shards(nodes, graph.cluster.workers), strict=True)
             for node, share in pairs:
-                workers = ", ".join(f"worker:{i}" for i in share.part_indices)
-                yield f"    {node} has the rows of {workers}"
+                workers = [graph.cluster.worker_nodes[i] for i in share.part_indices]
+                yield f"    {node} has the rows of {format_nodes(workers)}"
     if value.microbatch_layout is not None:
         yield f"  {value.name} is {MICROBATCH_LAYOUT_TEXTS[value.microbatch_layout]}"
 
@@ -243,16 +244,22 @@ def _crossings(build: BuildInfo, names: set[str], what: str) -> Iterator[str]:
 
 
 def _copies(graph: Graph, names: set[str]) -> set[str]:
-    """Return the values, their copies in other memories and their microbatch totals."""
+    """Return the values, their copies in other memories and on other nodes, their sums
+    over nodes, and their microbatch totals."""
     copies = set(names)
     pending = list(names)
     while pending:
         name = pending.pop()
         for user in graph.uses.get(name, ()):
             structure = user.structure
-            is_clip = user.kind == "clip_part"
-            if structure.copies or structure.reduces or is_clip:
-                copy = user.results[user.operands.index(name)].name
+            if structure.sends:
+                results = graph.receives[user.attrs["edge"]].results
+            elif structure.copies or structure.reduces or user.kind == "clip_part":
+                results = user.results
+            else:
+                continue
+            copy = results[user.operands.index(name)].name
+            if copy not in copies:
                 copies.add(copy)
                 pending.append(copy)
     return copies
@@ -275,11 +282,14 @@ def _crossing(edge: Edge, names: set[str], when: str) -> Iterator[str]:
         None: "",
     }[edge.exchange]
     average = " on average" if edge.every > 1 else ""
+    size = f"{format_count(edge.nbytes)} bytes per {when}{average}"
+    if not edge.nbytes:
+        size = f"between the threads of a process, in each {when}"
     more = f", with {plural(others, 'other value')}" if others else ""
     yield (
-        f"    edge {edge.id}: {', '.join(edge.sources)} -> {', '.join(edge.targets)}, "
-        f"{', '.join(_describe_move(each, edge) for each in carried)}, {how}"
-        f"{format_count(edge.nbytes)} bytes per {when}{average}{more}"
+        f"    edge {edge.id}: {format_nodes(edge.sources)} -> "
+        f"{format_nodes(edge.targets)}, "
+        f"{', '.join(_describe_move(each, edge) for each in carried)}, {how}{size}{more}"
     )
 
 

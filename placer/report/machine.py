@@ -18,7 +18,8 @@ from msgspec import Struct
 import placer
 from placer.channel.keys import new_key
 from placer.channel.ports import free_endpoints
-from placer.channel.transport import choose_transport, open_channel
+from placer.channel.session import Session
+from placer.channel.transport import choose_transport
 from placer.channel.types import Key
 from placer.errors import EXTRAS, PlacerError
 from placer.memory.caches import LIMIT, usable_folder, user_cache
@@ -246,7 +247,7 @@ def _try_transport(name: str) -> str | None:
         endpoints = free_endpoints(nodes)
         for node in nodes:
             channels.append(
-                open_channel(
+                Session(
                     node,
                     endpoints,
                     job,

@@ -1,8 +1,8 @@
-"""Summarizes a model: its layers, the totals of a step, and the memory of the nodes."""
+"""Summarizes a model: its layers, the totals of a step, and the memory of processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -11,8 +11,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from placer import ops
-from placer.build.plan import NodePlan, Plan
+from placer.build.plan import NodePlan, Plan, device_peaks
 from placer.config.sources import POSITION
+from placer.config.window import Window
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_conversion, is_optimizer_part
 from placer.node_kinds import NodeId
@@ -49,13 +50,13 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeMemory:
-    """The declared bytes and FLOPs of a step on a node, or on each of several nodes.
+class ProcessMemory:
+    """The declared bytes and FLOPs of a step of a process, or of each of several: those
+    of all its threads.
 
     `values` and `slots` are those of its tables; `devices` has the peak of each device.
     """
 
-    nodes: str
     values: int
     slots: int
     activations: int
@@ -72,7 +73,7 @@ def summarize(plan: Plan, step: Graph) -> Iterator[RenderableType]:
     yield Text()
     yield _totals(plan, step)
     yield Text()
-    yield _memory_table(node_memory(plan))
+    yield _memory_table(process_memory(plan))
 
 
 def find_layers(plan: Plan, step: Graph) -> list[Layer]:
@@ -174,38 +175,38 @@ def _output(op: Op) -> str:
     return f"{shape} and {len(others)} more" if others else shape
 
 
-def node_memory(plan: Plan) -> list[NodeMemory]:
-    """Return the memory and FLOPs of the nodes; equal nodes of a kind are together."""
+def process_memory(plan: Plan) -> dict[str, ProcessMemory]:
+    """Return the memory and FLOPs of the processes by the names of their nodes; equal
+    processes of a kind are together."""
     items = item_bytes(plan)
-    groups: dict[tuple[object, ...], list[NodePlan]] = {}
-    for node in plan.nodes:
-        values = sum(block_bytes(b, items) for t in node.tables for b in t.blocks)
-        flops = node.flops + node.replicated_flops + node.exchange_flops
-        memory = values, node.table_bytes, node.activation_bytes, flops
-        devices = _devices(node)
-        key = NodeId(node.name).kind, memory, devices
-        groups.setdefault(key, []).append(node)
-    rows = []
-    for nodes in groups.values():
-        first = nodes[0]
-        values = sum(block_bytes(b, items) for t in first.tables for b in t.blocks)
-        rows.append(
-            NodeMemory(
-                format_nodes(node.name for node in nodes),
-                values,
-                first.table_bytes - values,
-                first.activation_bytes,
-                _devices(first),
-                first.flops + first.replicated_flops + first.exchange_flops,
-            )
-        )
-    return rows
+    groups: dict[tuple[str, int, ProcessMemory], list[str]] = {}
+    for process, nodes in plan.processes.items():
+        key = NodeId(process).kind, len(nodes), _memory_of(nodes, items)
+        groups.setdefault(key, []).extend(node.name for node in nodes)
+    return {format_nodes(names): memory for (*_, memory), names in groups.items()}
 
 
-def _devices(node: NodePlan) -> str:
-    """List the peak of each device of a node, such as `gpu:0-7 454.1 kB`."""
+def _memory_of(nodes: Sequence[NodePlan], items: Mapping[str, int]) -> ProcessMemory:
+    """Return the memory and FLOPs of the nodes of one process together."""
+    values = sum(
+        block_bytes(block, items)
+        for node in nodes
+        for table in node.tables
+        for block in table.blocks
+    )
+    return ProcessMemory(
+        values,
+        sum(node.table_bytes for node in nodes) - values,
+        sum(node.activation_bytes for node in nodes),
+        _devices(nodes),
+        sum(n.flops + n.replicated_flops + n.exchange_flops for n in nodes),
+    )
+
+
+def _devices(nodes: Sequence[NodePlan]) -> str:
+    """List the peak of each device of a process, such as `gpu:0-7 454.1 kB`."""
     ids: dict[tuple[str, int], list[int]] = {}
-    for device, nbytes in node.device_bytes.items():
+    for device, nbytes in device_peaks(nodes).items():
         kind, _, number = device.partition(":")
         ids.setdefault((kind, nbytes), []).append(int(number))
     return ", ".join(
@@ -235,14 +236,32 @@ def _layer_table(layers: Sequence[Layer]) -> Grid:
 
 def _data(plan: Plan) -> str:
     """Return the sources of the rows, and the nodes that read them."""
-    phases = [(plan.train, [node for node in plan.nodes if node.step.reads])]
+    phases = [(plan.train, {node.name: node.step.reads for node in plan.nodes})]
     if plan.evaluation is not None:
-        reading = [n for n in plan.nodes if n.evaluation and n.evaluation.reads]
-        phases.append((plan.evaluation, reading))
+        reads = {n.name: n.evaluation.reads for n in plan.nodes if n.evaluation}
+        phases.append((plan.evaluation, reads))
     sources: dict[str, dict[str, None]] = {}
-    for data, who in phases:
-        sources.setdefault(format_nodes(n.name for n in who), {})[data.source] = None
+    for data, reads in phases:
+        text = data.source
+        if isinstance(data.shuffle, Window):
+            inputs = {read.input for each in reads.values() for read in each}
+            nbytes = data.shuffle.window * _row_bytes(plan, inputs)
+            rows = plural(data.shuffle.window, "row")
+            text += (
+                f" (a window of {rows}, {format_size(nbytes)} on all nodes together)"
+            )
+        who = format_nodes(name for name, each in reads.items() if each)
+        sources.setdefault(who, {})[text] = None
     return "; ".join(f"{', '.join(of)}, read by {who}" for who, of in sources.items())
+
+
+def _row_bytes(plan: Plan, inputs: Container[str]) -> int:
+    """Return the bytes of a row of inputs."""
+    return sum(
+        prod(column.shape) * ITEM_BYTES[column.dtype]
+        for column in plan.columns
+        if column.name in inputs
+    )
 
 
 def _totals(plan: Plan, step: Graph) -> Grid:
@@ -286,9 +305,9 @@ def _totals(plan: Plan, step: Graph) -> Grid:
     return table
 
 
-def _memory_table(rows: Sequence[NodeMemory]) -> Grid:
+def _memory_table(rows: Mapping[str, ProcessMemory]) -> Grid:
     names = (
-        "each of",
+        "each process",
         "parameters",
         "slots",
         "activations",
@@ -298,9 +317,9 @@ def _memory_table(rows: Sequence[NodeMemory]) -> Grid:
     table = grid(*names, numbers=names[1:5])
     for column in table.columns[1:5]:
         column.no_wrap = True
-    for row in rows:
+    for processes, row in rows.items():
         table.add_row(
-            row.nodes,
+            processes,
             *map(format_size, (row.values, row.slots, row.activations)),
             format_flops(row.flops).removesuffix("FLOPs").rstrip(),
             row.devices.replace(", ", "\n"),

@@ -14,13 +14,14 @@ from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
 from placer.spec.context import Context
 from placer.spec.decode import decode
+from placer.spec.features import inputs_with_keys
 from placer.spec.inputs import declare_inputs
 from placer.spec.names import is_name, quote
 from placer.spec.op_parameters import Parameters
 from placer.spec.overrides import Override, apply_overrides
 from placer.spec.problems import Problems
 from placer.spec.schema import Spec
-from placer.spec.sections.data import read_data
+from placer.spec.sections.data import RowSources, read_data
 from placer.spec.sections.graph import build_ops
 from placer.spec.sections.parameters import read_rules
 from placer.spec.sections.predict import read_predict
@@ -29,6 +30,7 @@ from placer.spec.sections.train import Training, read_train
 from placer.spec.tree import MappingNode, SpecNode
 from placer.spec.values import Values
 from placer.spec.yaml_events import MAX_BYTES, parse_yaml, too_big_error
+from placer.types import TensorType
 
 
 def load(
@@ -130,6 +132,7 @@ def load_tree(
     )
     written_types = declare_inputs(good.get("inputs"), context)
     rows = read_data(good.get("data"), written_types, context)
+    _declare_keys(rows, written_types, context)
     training = read_train(good.get("train"), rows, context)
     values, parameters = context.values, context.parameters
     parameters.rules.extend(read_rules(good.get("parameters"), problems))
@@ -182,6 +185,20 @@ def name_from_file(file: str) -> str:
     """Return a valid name from that of a file, with `_` for other characters."""
     stem = re.sub(r"[^A-Za-z0-9_]", "_", Path(file).stem)[:64]
     return stem if is_name(stem) else f"spec_{stem}"[:64]
+
+
+def _declare_keys(
+    rows: RowSources, types: Mapping[str, TensorType | None], context: Context
+) -> None:
+    """Declare which inputs hold keys of 64 bits, unless JAX has such integers."""
+    for data in (rows.train, rows.eval):
+        if context.is_float64 or data is None or data.features is None:
+            continue
+        assert data.columns is not None
+        for name in inputs_with_keys(types, data.columns, data.features):
+            type_ = types[name]
+            assert type_ is not None
+            context.values.declare_keys(name, type_)
 
 
 def _training_ops(values: Values, training: Training) -> list[Op]:

@@ -46,6 +46,7 @@ class Values:
         self.types: dict[str, TensorType | None] = {}
         self.inputs: dict[str, TensorType | None] = {}
         self._input_spans: dict[str, Span] = {}
+        self._keys: set[str] = set()
         self._section = section
         self._invalid: set[str] = set()
         self.finalizers: dict[str, Finalizer] = {}
@@ -56,6 +57,15 @@ class Values:
         """Declare an input with its type in the graph, which is None after an error."""
         self.inputs[name] = type_
         self._input_spans[name] = span
+
+    def declare_keys(self, name: str, type_: TensorType) -> None:
+        """Declare that an input holds keys of 64 bits, and its type with all of them.
+
+        JAX has no integers of 64 bits in a float32 model, so that no computed op takes
+        the input as it is.
+        """
+        self.inputs[name] = type_
+        self._keys.add(name)
 
     def add(self, op: Op, finalizer: Finalizer | None = None) -> None:
         """Append an op and its values, which have a finalizer if the op is a metric."""
@@ -125,6 +135,13 @@ class Values:
             return None
         if name in self.types:
             return self.types[name]
+        if name in self._keys:
+            self._problems.add(
+                f"op '{op}': '{name}' has keys of 64 bits, which no op computes with",
+                node.inner_span,
+                "write bins: N in its features for numbers below N, or precision: float64",
+            )
+            return None
         if name in self.inputs:
             type_ = self.inputs[name]
             self.types[name] = type_

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from placer.config.csv import MISSING
-from placer.readers.parquet import is_text, read_text
+from placer.readers.parquet import can_be_words, read_text
 from placer.report.numbers import format_count
 from placer.starter.table import Table
 
@@ -135,7 +135,7 @@ def _read_cells(table: Table, name: str) -> _Cells:
     if pa.types.is_floating(type_):
         numbers = _to_float(array)
         return _Cells(None, numbers, _infinite(numbers))
-    if is_text(type_):
+    if can_be_words(type_):
         return _Cells(read_text(array), None)
     if pa.types.is_temporal(type_):
         return _Cells(None, None, f"it holds times ({type_}): {_TIMES}")

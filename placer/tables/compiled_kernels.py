@@ -1,4 +1,8 @@
-"""Optimizer rules as machine code: loops over flat arrays."""
+"""Optimizer rules as machine code: loops over flat arrays, compiled by numba.
+
+This module imports numba, which takes half a second, so it is imported when a table is
+about to be updated. `placer.memory.machine_code` keeps what is compiled.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload, register_jitable
 
+from placer.memory.machine_code import COMPILING, compile_function
 from placer.tables import elementary
-from placer.tables.machine_code import compile_for, compiling
+from placer.tables.machine_code import cache_folder
 from placer.tables.rules import Kernel, arrays_of, record_of_numbers
 
 Array = npt.NDArray[Any]
@@ -102,7 +107,7 @@ def compile_kernel(kernel: Kernel, in_place: bool, sources: int, dtype: str) -> 
     values are read from the first, and written to the second. It runs without the
     interpreter lock. `dtype` is float32 or float64.
     """
-    with compiling:  # in one process the nodes are threads
+    with COMPILING:
         return _compiled(kernel, in_place, sources, dtype)
 
 
@@ -116,5 +121,6 @@ def _compiled(kernel: Kernel, in_place: bool, sources: int, dtype: str) -> Loop:
     first_written = 0 if in_place else 1
     arrays = types.UniTuple(array, len(arrays_of(kernel)) + first_written)
     signature = types.void(arrays, update)
-    loop: Loop = compile_for(signature, _loop(register_jitable(kernel), first_written))
-    return loop
+    loop = _loop(register_jitable(kernel), first_written)
+    compiled: Loop = compile_function(loop, [signature], cache_folder())
+    return compiled

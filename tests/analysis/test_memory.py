@@ -28,6 +28,18 @@ def test_a_step_that_does_not_fit_is_an_error_at_the_memory_of_the_spec(tmp_path
     assert not (tmp_path / "build").exists()
 
 
+def test_the_threads_of_a_process_share_the_memory_of_its_devices(tmp_path):
+    """Each of two threads needs 123,360 bytes, a worker without threads 169,824."""
+    file = with_memory(tmp_path, "200KiB")
+    compile(file, tmp_path / "one")
+    with pytest.raises(SpecError) as caught:
+        compile(file, tmp_path / "two", overrides=["train.threads=2"])
+    assert caught.value.message == (
+        "a step on worker:0 in 2 threads needs 246,720 bytes of cpu:0, which has 204,800"
+    )
+    assert caught.value.hint == "use a smaller batch, or more nodes, or fewer threads"
+
+
 def test_a_step_that_fits_is_compiled(tmp_path):
     plan = compile(with_memory(tmp_path, "1MiB"), tmp_path / "build")
     assert plan.nodes[0].activation_bytes == 169_824

@@ -96,9 +96,9 @@ def memory() -> Connect:
 
 KEY = new_key()
 TRANSPORTS = {
-    "shared": partial(Session, streams=("unix",)),
-    "tcp": partial(Session, streams=("tcp",), key=KEY, encrypt=False),
-    "tls": partial(Session, streams=("tcp",), key=KEY),
+    "shared": partial(Session, transport="shared"),
+    "tcp": partial(Session, transport="tcp", key=KEY, encrypt=False),
+    "tls": partial(Session, transport="tcp", key=KEY),
 }
 
 

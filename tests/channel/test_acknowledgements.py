@@ -15,7 +15,7 @@ from support.raw_node import RawNode
 from placer.channel import link
 from placer.channel.cause import Cause
 from placer.channel.frames import Beat, Probe
-from placer.channel.mailbox import MAX_HOPS, Mailbox
+from placer.channel.mailbox import MAX_HOPS, Carrier, Mailbox
 from placer.channel.protocol import Aborted, Key
 from placer.channel.resolver import Resolver
 from placer.channel.types import Limits
@@ -106,18 +106,21 @@ def test_shared_arrays_between_others_without_a_pool(between, how):
 def test_a_probe_passes_a_node_once():
     """Otherwise probes would multiply where circles of waits share nodes."""
     passed = []
-    mailbox = Mailbox(
-        "b:0", ["a:0", "c:0", "d:0"], Limits(deadline=5.0), lambda *_: None
-    )
-    mailbox.tell = lambda peer, frame: passed.append((peer, frame))
+
+    class Recorded(Carrier):
+        def tell(self, peer, frame):
+            passed.append((peer, frame))
+
+    limits = Limits(deadline=5.0)
+    mailbox = Mailbox("b:0", ["a:0", "c:0", "d:0"], limits, Recorded())
 
     def wait() -> None:
         with suppress(Aborted):
-            mailbox.receive([("c:0", Key(1, 1)), ("d:0", Key(1, 1))])
+            mailbox.claim("b:0", [("c:0", Key(1, 1)), ("d:0", Key(1, 1))])
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    while mailbox.waiting() != ("c:0", "d:0"):
+    while mailbox.waiting("b:0") != ("c:0", "d:0"):
         time.sleep(0.001)
     for source in ("a:0", "c:0", "d:0"):
         mailbox.on_probe(source, Probe("a:0", 1, MAX_HOPS))

@@ -59,11 +59,12 @@ def test_ten_thousand_connections_that_never_finish_the_handshake(run):
     channels, where = run
     with attack(where, 200):  # what a process allocates once
         exchange_messages(channels, 2)
-    before, refused = resident(), channels["a:0"].refused
+    before, refused = resident(), channels["a:0"].joining.refused
     with attack(where, 10_000):
         exchange_messages(channels, 3)
         eventually(
-            lambda: channels["a:0"].refused - refused >= 10_000 - MAX_PENDING, within=60
+            lambda: channels["a:0"].joining.refused - refused >= 10_000 - MAX_PENDING,
+            within=60,
         )
         exchange_messages(channels, 4)
         assert resident() - before < 32 * MIB
@@ -82,13 +83,13 @@ CLIENTS = {
 def test_clients_without_tls_are_refused_and_the_run_goes_on(run, monkeypatch, sent):
     monkeypatch.setattr("placer.channel.joining.HELLO_TIMEOUT", 600.0)
     channels, where = run
-    before = channels["a:0"].refused
+    before = channels["a:0"].joining.refused
     with RawNode("tls", {"a:0": f"127.0.0.1:{where}"}) as client:
         client.send(sent)
         if not sent:
             client.finish()
         client.read_rest()
-    eventually(lambda: channels["a:0"].refused == before + 1)
+    eventually(lambda: channels["a:0"].joining.refused == before + 1)
     exchange_messages(channels, 3)
 
 
@@ -96,16 +97,16 @@ def test_clients_without_tls_are_refused_and_the_run_goes_on(run, monkeypatch, s
 def test_other_certificates_are_refused_and_the_run_goes_on(run, is_of_the_run):
     """That of another run, and that of a node which is no neighbour."""
     channels, where = run
-    key = channels["a:0"]._joining.key if is_of_the_run else new_key()
+    key = channels["a:0"].joining.key if is_of_the_run else new_key()
     stranger = Identities(key, "c:0", ["a:0"])
-    before = channels["a:0"].refused
+    before = channels["a:0"].joining.refused
     connection = socket.create_connection(("127.0.0.1", where))
     stream = TlsStream(connection, stranger.client)
 
     def is_refused() -> bool:
         try:
             if not stream.handshake():
-                stream.recv_into(memoryview(bytearray(100)))
+                stream.recvmsg_into([memoryview(bytearray(100))])
         except BlockingIOError:
             return False
         except (ssl.SSLError, ConnectionError):
@@ -113,7 +114,7 @@ def test_other_certificates_are_refused_and_the_run_goes_on(run, is_of_the_run):
         return False
 
     eventually(is_refused)
-    eventually(lambda: channels["a:0"].refused == before + 1)
+    eventually(lambda: channels["a:0"].joining.refused == before + 1)
     stream.close()
     exchange_messages(channels, 3)
 
@@ -121,13 +122,13 @@ def test_other_certificates_are_refused_and_the_run_goes_on(run, is_of_the_run):
 def test_connections_that_are_reset_at_once_are_refused_and_the_run_goes_on(run):
     """Some of them before they are accepted."""
     channels, where = run
-    before = channels["a:0"].refused
+    before = channels["a:0"].joining.refused
     for _ in range(300):
         with socket.create_connection(("127.0.0.1", where)) as connection:
             connection.sendall(b"x")
             reset = struct.pack("ii", 1, 0)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
-    eventually(lambda: channels["a:0"].refused == before + 300)
+    eventually(lambda: channels["a:0"].joining.refused == before + 300)
     exchange_messages(channels, 3)
 
 
@@ -150,7 +151,7 @@ def test_a_recorded_session_that_is_played_again_has_no_effect(tls):
         seen_by_b = {**addresses, "a:0": f"127.0.0.1:{proxy.port}"}
         channels = tls("a:0", "b:0", addresses={"a:0": addresses, "b:0": seen_by_b})
         exchange_messages(channels, 5)
-        before = channels["a:0"].refused
+        before = channels["a:0"].joining.refused
         for _ in range(3):
             where = ("127.0.0.1", port(addresses["a:0"]))
             with socket.create_connection(where) as again, suppress(OSError):
@@ -158,6 +159,6 @@ def test_a_recorded_session_that_is_played_again_has_no_effect(tls):
                 again.shutdown(socket.SHUT_WR)
                 while again.recv(1000):
                     pass
-        eventually(lambda: channels["a:0"].refused == before + 3)
+        eventually(lambda: channels["a:0"].joining.refused == before + 3)
         exchange_messages(channels, 6)
         channels["b:0"].close()

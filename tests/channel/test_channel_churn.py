@@ -16,7 +16,7 @@ from support.own_resources import count_files, resident
 
 from placer.channel.keys import RunKey
 from placer.channel.protocol import Aborted, Key
-from placer.channel.transport import open_channel
+from placer.channel.session import Session
 
 RUNS = {"shared": 1000, "tcp": 300}
 """Fewer for TCP, which waits for the silence of each peer."""
@@ -39,9 +39,7 @@ def exchange(channel: Any, other: str, memory: np.ndarray, step: int) -> None:
 
 def victim(transport: str, addresses: Mapping[str, str], pipe: Connection) -> None:
     """A node that exchanges messages until it is killed."""
-    channel = open_channel(
-        "b:0", addresses, "churn", transport=transport, key=KEY, **FAST
-    )
+    channel = Session("b:0", addresses, "churn", transport=transport, key=KEY, **FAST)
     channel.join()
     memory = channel.share(1 << 20)
     for step in range(1_000_000):
@@ -57,9 +55,7 @@ def run_once(transport: str, context: Any, number: int) -> None:
     process = context.Process(target=victim, args=(transport, addresses, there))
     process.start()
     there.close()
-    channel = open_channel(
-        "a:0", addresses, "churn", transport=transport, key=KEY, **FAST
-    )
+    channel = Session("a:0", addresses, "churn", transport=transport, key=KEY, **FAST)
     channel.join()
     memory = channel.share(1 << 20)
     memory[...] = number % 251

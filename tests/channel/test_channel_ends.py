@@ -53,7 +53,7 @@ def test_failure_during_join_ends_the_wait(make, spawn, monkeypatch):
     first = make("a:0", addresses, "j")
     second = make("b:0", addresses, "j")
     joining = spawn(first.join)
-    eventually(lambda: "b:0" in first.links and "a:0" in second.links)
+    eventually(lambda: first.links["b:0"].is_joined and second.links["a:0"].is_joined)
     cause = Cause("b:0", "start", "no such file")
     second.abort(cause)
     with pytest.raises(Aborted) as raised:
@@ -96,7 +96,7 @@ def test_join_names_a_node_that_left(make, spawn):
     first = make("a:0", addresses, "j")
     second = make("b:0", addresses, "j")
     joining = spawn(first.join)
-    eventually(lambda: "b:0" in first.links and "a:0" in second.links)
+    eventually(lambda: first.links["b:0"].is_joined and second.links["a:0"].is_joined)
     second.close()
     with pytest.raises(RunError, match=r"^b:0 left before all had joined"):
         joining.result(10)

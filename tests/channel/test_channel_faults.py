@@ -186,7 +186,7 @@ def test_node_that_is_stopped_during_join_continues(monkeypatch):
             "b:0", addresses, "test job", key=RunKey(bytes(32)), join_timeout=20
         )
         with closing(opened) as channel:
-            eventually(lambda: channel.refused > 2)
+            eventually(lambda: channel.joining.refused > 2)
             monkeypatch.undo()
             stopped.send_signal(signal.SIGCONT)
             channel.join()

@@ -25,7 +25,7 @@ from support.raw_frames import (
 from support.raw_node import RawNode
 
 from placer.channel import frames, link
-from placer.channel.frames import Beat, Clear, Piece, Starved, encode
+from placer.channel.frames import Beat, Clear, Piece, encode
 from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS
 from placer.channel.protocol import Aborted, Key
@@ -124,15 +124,18 @@ def test_chunks_and_bodies_of_several_messages_are_received(played, pool):
     read_freed(node, 0b100000)
 
 
-@pytest.mark.parametrize("request_", [Starved(), Clear()])
+@pytest.mark.parametrize("end", [False, True])
 def test_node_that_needs_its_pool_or_ends_gets_back_what_nobody_receives(
-    played, pool, request_
+    played, pool, end
 ):
     channel, node = played
     put(pool, 3, 0)
     put(pool, 5, 1)
     node.send(message(1, LARGE), chunk(1, 0, 3), chunk(1, 1, 5))
-    node.send(encode(request_))
+    if end:
+        node.send(encode(Clear()))
+    else:
+        node.send(message(2, LARGE), piece(2, 0))
     read_freed(node, 1 << 3 | 1 << 5)
     pool.array[...] = 255
     receive_sizes(channel, LARGE)
@@ -145,7 +148,7 @@ def test_node_that_needs_its_pool_does_not_get_back_the_chunk_in_use(played, poo
     node.send(message(1, HUGE), *(chunk(1, i, i) for i in range(4)))
     pieces = channel.pieces("b:0", Key(1, 1))
     _, _, view = next(pieces)
-    node.send(encode(Starved()))
+    node.send(message(2, LARGE), piece(2, 0))
     read_freed(node, 0b1110)
     pool.array[PIECE:] = 255
     put(pool, 1, 4)
@@ -159,12 +162,11 @@ def test_node_that_needs_its_pool_does_not_get_back_the_chunk_in_use(played, poo
 # Chunks that are sent to it.
 
 
-def read_chunks(node: RawNode, count: int) -> list[tuple[int, int, int]]:
-    """Return message, index and chunk of the next pieces; nothing asks for chunks."""
-    pieces: list[tuple[int, int, int]] = []
+def read_chunks(node: RawNode, count: int) -> list[tuple[int, int, int | None]]:
+    """Return message, index and chunk of the next pieces."""
+    pieces: list[tuple[int, int, int | None]] = []
     while len(pieces) < count:
-        frame = node.read_until(Piece, Starved)
-        assert isinstance(frame, Piece)
+        frame = node.read_until(Piece)
         pieces.append((frame.message, frame.index, frame.chunk))
     return pieces
 
@@ -180,24 +182,54 @@ def test_return_of_a_chunk_twice_ends_the_run(played):
         channel.receive("b:0", Key(2, 2))
 
 
-def test_message_without_free_chunks_asks_for_those_of_others(played):
+def test_message_without_free_chunks_goes_over_the_connection(played):
     channel, node = played
     for step in range(3):
         channel.send("b:0", Key(1, step), [content(4 * PIECE)])
     used = read_chunks(node, MAX_CHUNKS)
     assert [each[:2] for each in used] == [(n, i) for n in (1, 2) for i in range(4)]
     assert {at for _, _, at in used} == set(range(MAX_CHUNKS))
-    node.read_until(Starved)
-    node.send(beat(freed=1 << 6))
-    assert read_chunks(node, 1) == [(3, 0, 6)]
+    assert read_chunks(node, 4) == [(3, i, None) for i in range(4)]
+    node.send(beat(freed=1 << 6), message(1, 5))
+    receive_sizes(channel, 5)
+    channel.send("b:0", Key(1, 3), [content(PIECE)])
+    assert read_chunks(node, 1) == [(4, 0, 6)]
 
 
 @pytest.mark.parametrize("limits", [{}])
-def test_message_that_fills_all_chunks_itself_asks_for_none(played):
+def test_message_that_fills_all_chunks_itself_waits_for_one(played):
     channel, node = played
     channel.send("b:0", Key(1, 1), [content((MAX_CHUNKS + 1) * PIECE)])
     read_chunks(node, link.MAX_EAGER)
     node.send(beat(message=1, pieces=MAX_CHUNKS + 1))
-    read_chunks(node, MAX_CHUNKS - link.MAX_EAGER)
+    used = read_chunks(node, MAX_CHUNKS - link.MAX_EAGER)
+    assert None not in [at for _, _, at in used]
     node.send(beat(freed=1 << 2))
     assert read_chunks(node, 1) == [(1, MAX_CHUNKS, 2)]
+
+
+def test_a_thread_that_sends_looks_again_once_others_may_send(
+    shared, spawn, monkeypatch
+):
+    """Another one that has a piece to send while it holds the lock leaves that to it."""
+    channels = shared("a:0", "b:0", lost_after=600.0, deadline=5)
+    link = channels["a:0"].links["b:0"]
+    next_message, sent = link._next_message, []
+
+    def send_another() -> None:
+        channels["a:0"].send("b:0", Key(1, 2), [content(LARGE)])
+
+    def last_look():
+        message = next_message()
+        if message is None and link._advance_lock.locked() and not sent:
+            sent.append(spawn(send_another))
+            sent[0].result(5)
+        return message
+
+    monkeypatch.setattr(link, "_next_message", last_look)
+    channels["a:0"].send("b:0", Key(1, 1), [content(LARGE)])
+    assert sent
+    assert not link._outgoing
+    for step in (1, 2):
+        (got,) = channels["b:0"].receive("a:0", Key(1, step))
+        assert np.array_equal(got, content(LARGE))

@@ -51,7 +51,7 @@ FRAMES = [
     Welcome(b"n" * 32),
     HELLO,
     Refusal("why"),
-    Message(1, KEY, b"types", (Reference(0, 1, 2**64 - 1),)),
+    Message(1, "a:0", "b:0", KEY, b"types", (Reference(0, 1, 2**64 - 1),)),
     Piece(2**64 - 1, 1, 64),
     Piece(1, 2, chunk=7),
     Beat(2**64 - 1, 1, 2, 3, 4, 5),
@@ -78,13 +78,13 @@ def decode(data: bytes, maximum: int = 1 << 30):
 
 def message(*arrays: np.ndarray, key: Key = KEY, references=()) -> bytes:
     contents = describe_arrays(arrays, references)
-    header = Message(1, key, contents.encoded, references)
+    header = Message(1, "a:0", "b:0", key, contents.encoded, references)
     return Outgoing(header, contents, arrays, 0, 0).head()
 
 
 def raw_message(types: bytes, inline: int, *references: object) -> bytes:
     """Return a message of any types and references, with an inline payload."""
-    head = frames.to_msgpack(["Message", 1, KEY, types, references])
+    head = frames.to_msgpack(["Message", 1, "a:0", "b:0", KEY, types, references])
     return raw(head, inline) + bytes(inline)
 
 
@@ -126,7 +126,7 @@ def test_messages_round_trip(key, rows, places):
     references = tuple(Reference(i, *place) for i, place in places.items())
     data = message(*arrays, key=key, references=references)
     header, _ = read(data)
-    assert header == Message(1, key, header.types, references)
+    assert header == Message(1, "a:0", "b:0", key, header.types, references)
     contents, inline = decode(data)
     types = tuple((array.dtype, array.shape) for array in arrays)
     assert contents.types == types

@@ -66,7 +66,7 @@ CASES: dict[str, Callable[[], Sent]] = {
     "a missing number": lambda: [message(2, 5)],
     "a repeated number": lambda: [message(1, 5), message(1, 5)],
     "truncated types": lambda: [
-        packed("Message", 1, [1, 1, 0], b"\x91"),
+        packed("Message", 1, "b:0", "a:0", [1, 1, 0], b"\x91"),
     ],
     "over the maximum": lambda: [message(1, HUGE + 1)],
     "a reference in no memory": lambda: [message(1, 5, (1, 0))],

@@ -67,7 +67,7 @@ def test_what_a_peer_lacks_after_a_break_is_sent_again(alone):
         for nbytes in (5, HUGE, LARGE, 7):
             channel.send("b:0", Key(1, 1), [content(nbytes)])
         node.send(message(1, LARGE), piece(1, 0), message(2, 7))
-        eventually(lambda: channel.bytes_received == LARGE + 7)
+        eventually(lambda: channel.mailbox.bytes_received == LARGE + 7)
     with connect() as node:
         answer = node.join(expected=4, incomplete=[(2, 4), (3, 1)])
         assert (answer.expected, answer.incomplete) == (3, [(1, 1)])

@@ -3,7 +3,7 @@
 import pytest
 
 from placer.channel import mailbox as module
-from placer.channel.mailbox import Mailbox
+from placer.channel.mailbox import Carrier, Mailbox
 from placer.channel.protocol import Key
 from placer.channel.types import Limits
 from placer.errors import RunError
@@ -18,8 +18,10 @@ class Clock:
         return self.now
 
 
-class SlowReader:
+class SlowReader(Carrier):
     """A reader whose process is stopped during its first read."""
+
+    has_connections = True
 
     def __init__(self, clock):
         self.clock = clock
@@ -30,18 +32,14 @@ class SlowReader:
         self.clock.now += 0.5 if len(self.timeouts) == 1 else max(timeout, 0.01)
         return False
 
-    def reading_stopped(self):
-        pass
-
 
 def test_wait_after_process_was_stopped_has_positive_timeout(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
     reader = SlowReader(clock)
     limits = Limits(bound=1 << 20, deadline=1.0, beat=0.1)
-    mailbox = Mailbox("a:0", ["b:0"], limits, lambda source, total: None)
-    mailbox.reader = reader
+    mailbox = Mailbox("a:0", ["b:0"], limits, reader)
     with pytest.raises(RunError, match=r"waited 1 s for .* from b:0"):
-        mailbox.receive([("b:0", Key(1, 1))])
+        mailbox.claim("a:0", [("b:0", Key(1, 1))])
     assert len(reader.timeouts) > 1
     assert min(reader.timeouts) > 0

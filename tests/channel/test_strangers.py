@@ -43,9 +43,9 @@ def channels(between, addresses):
 def stranger(files_are_closed, channels, transport, make, addresses, monkeypatch):
     """A function that connects to a:0 as another process, which is refused at once."""
     monkeypatch.setattr(joining, "HELLO_TIMEOUT", 600.0)
-    before = channels["a:0"].refused
+    before = channels["a:0"].joining.refused
     yield lambda: RawNode(transport, addresses, make.keywords.get("key"))
-    eventually(lambda: channels["a:0"].refused > before)
+    eventually(lambda: channels["a:0"].joining.refused > before)
     exchange_messages(channels, 1)
 
 
@@ -179,8 +179,8 @@ def test_connection_that_ends_after_the_answer_is_not_a_peer(alone):
             node.greet()
             node.finish()
             node.read_rest()
-        assert a.refused == refused
-    assert not a.links
+        assert a.joining.refused == refused
+    assert not a.links["b:0"].is_joined
     with connect() as node:
         node.join()
         a.join()
@@ -197,7 +197,7 @@ def test_answered_connection_has_no_timeout(alone, monkeypatch):
         with connect() as silent:
             silent.read_rest()  # its timeout has passed
         monkeypatch.undo()
-        assert not a.links
+        assert not a.links["b:0"].is_joined
         node.send(BEAT)
         a.join()
         node.leave()
@@ -244,8 +244,8 @@ def test_frame_other_than_a_beat_after_the_answer_is_refused(alone, sent):
         node.greet()
         node.send(sent)
         assert node.read_rest() == b""
-    assert a.refused == 1
-    assert not a.links
+    assert a.joining.refused == 1
+    assert not a.links["b:0"].is_joined
     assert a.aborted is None
 
 
@@ -285,7 +285,7 @@ def join_in_vain(make, first, second) -> str:
         return closing(make(node, known, **options))
 
     with opened("a:0", **first) as a, opened("b:0", **second) as b:
-        eventually(lambda: a.refused > 1 and b.refused > 1)
+        eventually(lambda: a.joining.refused > 1 and b.joining.refused > 1)
         with pytest.raises(RunError, match="b:0 did not join"):
             a.join()
         with pytest.raises(RunError, match="a:0 did not join") as raised:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from support.free_addresses import eventually, receive_any
 
 from placer.channel.cause import Aborted, Cause
 from placer.channel.protocol import Channel, Key
 from placer.channel.thread_channel import thread_channels
+from placer.errors import RunError
 
-ADDRESSES = {
-    "worker:0.0": ("worker:0", 0),
-    "worker:0.1": ("worker:0", 1),
-    "worker:1.0": ("worker:1", 0),
-    "worker:1.1": ("worker:1", 1),
-    "ps:0": ("ps:0", 0),
-}
+NODES = ["worker:0.0", "worker:0.1", "worker:1.0", "worker:1.1", "ps:0"]
 
 
 @pytest.fixture
@@ -25,10 +22,10 @@ def nodes(
     between: Callable[..., Mapping[str, Channel]],
 ) -> Iterator[dict[str, Channel]]:
     """The channels of two processes of two threads each, and of a single node."""
-    sessions = between("worker:0", "worker:1", "ps:0")
+    sessions = between("worker:0", "worker:1", "ps:0", nodes=NODES, beat=0.1)
     found: dict[str, Channel] = {}
     for session in sessions.values():
-        found |= thread_channels(session, ADDRESSES)
+        found |= thread_channels(session)
     return found
 
 
@@ -75,7 +72,7 @@ def test_a_thread_that_reads_the_connections_wakes_for_a_message_of_its_process(
 def test_the_first_message_may_be_of_the_same_process_or_of_another(nodes):
     sources = ["worker:0.1", "worker:1.0", "worker:1.1"]
     nodes["worker:1.1"].send("worker:0.0", Key(1, 1), numbers(11.0))
-    source, arrays = nodes["worker:0.0"].receive_any(sources, Key(1, 1))
+    source, arrays = receive_any(nodes["worker:0.0"], sources, Key(1, 1))
     assert (source, *arrays[0]) == ("worker:1.1", 11.0)
     nodes["worker:0.1"].send("worker:0.0", Key(1, 1), numbers(1.0))
     addresses = [(source, Key(1, 1)) for source in sources]
@@ -104,23 +101,84 @@ def test_a_failure_of_a_thread_is_that_of_all_nodes(nodes, spawn):
             wait.result(5)
 
 
-def test_the_waits_of_a_thread_are_wrapped_for_itself(nodes):
-    waited: list[str] = []
+def test_each_thread_watches_its_own_waits(nodes):
+    waited: list[tuple[str, tuple[str, ...], bool]] = []
 
-    def wrap_for(name: str) -> Callable[..., object]:
-        def wrap(wait):
-            def wrapped(*what, **more):
-                waited.append(name)
-                wait(*what, **more)
+    def watch_for(name: str) -> Callable[..., object]:
+        def watch(peers, key, sending):
+            waited.append((name, peers, sending))
+            return nullcontext()
 
-            return wrapped
-
-        return wrap
+        return watch
 
     for name in ("worker:0.0", "worker:0.1"):
-        nodes[name].wrap_wait(wrap_for(name))
+        nodes[name].watch_waits(watch_for(name))
         nodes["ps:0"].send(name, Key(1, 1), [])
     nodes["worker:0.1"].receive("ps:0", Key(1, 1))
-    assert waited == ["worker:0.1"]
     nodes["worker:0.0"].receive("ps:0", Key(1, 1))
-    assert waited == ["worker:0.1", "worker:0.0"]
+    assert waited == [(name, ("ps:0",), False) for name in ("worker:0.1", "worker:0.0")]
+
+
+def test_a_thread_waits_for_itself(nodes, spawn):
+    waits = [
+        spawn(nodes["worker:0.0"].receive, "worker:0.1", Key(1, 1)),
+        spawn(nodes["worker:0.1"].receive, "worker:1.1", Key(1, 1)),
+    ]
+    eventually(lambda: nodes["worker:0.0"].waiting() == ("worker:0.1",))
+    eventually(lambda: nodes["worker:0.1"].waiting() == ("worker:1.1",))
+    assert nodes["worker:1.1"].waiting() == ()
+    nodes["worker:1.1"].send("worker:0.1", Key(1, 1), [])
+    nodes["worker:0.1"].send("worker:0.0", Key(1, 1), [])
+    assert [wait.result(5) for wait in waits] == [[], []]
+
+
+def test_bytes_go_to_each_thread_as_to_its_process(nodes, transport):
+    stream = {"shared": "shared memory", "tcp": "tcp"}[transport]
+    assert nodes["worker:0.1"].streams() == {
+        "worker:0.0": "thread",
+        "worker:1.0": stream,
+        "worker:1.1": stream,
+        "ps:0": stream,
+    }
+    assert set(nodes["ps:0"].streams()) == set(NODES) - {"ps:0"}
+
+
+def test_a_node_that_the_run_does_not_have_is_refused(nodes):
+    with pytest.raises(RunError, match=r"worker:0\.1 has no peer 'worker:1\.2'"):
+        nodes["worker:0.1"].send("worker:1.2", Key(1, 1), [])
+    with pytest.raises(RunError, match="no peer 'worker:1'"):
+        nodes["ps:0"].receive("worker:1", Key(1, 1))
+
+
+def test_the_thread_that_all_wait_for_is_to_blame(
+    between: Callable[..., Mapping[str, Channel]], spawn
+):
+    """Another thread of its process waits for it, and one computes."""
+    options = {"beat": 0.02, "lost_after": 60.0, "deadline": 2.0}
+    sessions = between("worker:0", "worker:1", "ps:0", nodes=NODES, **options)
+    nodes = {}
+    for session in sessions.values():
+        nodes |= thread_channels(session)
+    for name, node in nodes.items():
+        node.describe = lambda name=name: f"the work of {name}"
+    waits = [
+        spawn(nodes[node].receive, source, Key(1, 1))
+        for node, source in [
+            ("worker:0.0", "worker:0.1"),
+            ("worker:0.1", "ps:0"),
+            ("ps:0", "worker:1.0"),
+            ("worker:1.0", "worker:1.1"),
+        ]
+    ]
+    statuses = sessions["worker:0"].mailbox.statuses
+    eventually(lambda: len(statuses.get("worker:0.0", ())) == 5)
+    with pytest.raises(
+        RunError, match=r"^worker:0\.0 waited 2 s .* from worker:0\.1"
+    ) as e:
+        waits[0].result(10)
+    assert e.value.cause.node == "worker:1.1"
+    assert e.value.cause.where == "the work of worker:1.1"
+    assert "which waits for worker:1.1" in e.value.cause.what
+    for wait in waits[1:]:
+        with pytest.raises(RunError, match="waited 2 s"):
+            wait.result(10)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from placer.channel.session import Session
 from placer.channel.transport import (
     VARIABLE,
     choose_streams,
     choose_transport,
-    open_channel,
 )
 from placer.errors import RunError
 
@@ -52,5 +52,5 @@ def test_connections_over_tcp_need_a_key(transport, where):
     with pytest.raises(
         RunError, match="a:0: connections over TCP need a key"
     ) as raised:
-        open_channel("a:0", where, "job", transport=transport)
+        Session("a:0", where, "job", transport=transport)
     assert "placer key new FILE" in raised.value.hint

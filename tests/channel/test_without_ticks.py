@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.free_addresses import eventually
+from support.free_addresses import eventually, receive_any
 
 from placer.channel.protocol import Key
 
@@ -71,7 +71,7 @@ def draw_program(
 def receive(channel: Any, message: Sent) -> list[np.ndarray]:
     key = Key(1, message.number)
     if message.way == "any":
-        source, arrays = channel.receive_any(channel.mailbox.peers, key)
+        source, arrays = receive_any(channel, channel.mailbox.peers, key)
         assert source == message.source
         return arrays
     if message.way == "receive":

@@ -542,13 +542,13 @@ def test_explain_a_parameter(run_command: RunCommand, build: Path) -> None:
         "  dense: adam: learning rate cosine: {init: 0.01, steps: 220}, b1 0.9, "
         "b2 0.999, eps 1e-08; slots mu and nu\n"
         "  the parameter is sent between nodes:\n"
-        "    edge 1: ps:0 -> worker:0, worker:1, h1.w R -> R, 65,536 bytes per step\n"
-        "    edge 7: ps:0 -> worker:0, worker:1, h1.w R -> R, "
+        "    edge 1: ps:0 -> worker:0-1, h1.w R -> R, 65,536 bytes per step\n"
+        "    edge 7: ps:0 -> worker:0-1, h1.w R -> R, "
         "65,536 bytes per evaluation\n"
-        "    edge 9: ps:0 -> worker:0, worker:1, h1.w R -> R, "
+        "    edge 9: ps:0 -> worker:0-1, h1.w R -> R, "
         "65,536 bytes per prediction\n"
         "  its gradient is sent between nodes:\n"
-        "    edge 3: worker:0, worker:1 -> ps:0, h1.w.grad P -> R, summed in the "
+        "    edge 3: worker:0-1 -> ps:0, h1.w.grad P -> R, summed in the "
         "order of the nodes, 65,536 bytes per step\n"
     )
 
@@ -559,7 +559,7 @@ def test_explain_an_op(run_command: RunCommand, build: Path) -> None:
     assert lines[0] == print_op(graph.producers["logits.grad"])
     assert lines[1:4] == [
         "  written at digits.yaml:30:16",
-        "  runs at /node:worker/cpu (worker:0, worker:1): "
+        "  runs at /node:worker/cpu (worker:0-1): "
         "a gradient op runs at the place of its forward op",
         "  logits.grad is split: each node has its rows of the batch",
     ]
@@ -579,8 +579,18 @@ def test_explain_lists_the_rows_of_heter_nodes(
     lines = run_command("explain", build, "deep").out.splitlines()
     at = lines.index("  deep is split: each node has its rows of the batch")
     assert lines[at + 1 : at + 3] == [
-        "    heter:0 has the rows of worker:0, worker:2",
-        "    heter:1 has the rows of worker:1, worker:3",
+        "    heter:0 has the rows of worker:0,2",
+        "    heter:1 has the rows of worker:1,3",
+    ]
+    spec = find_file("specs/digits_heter.yaml")
+    two = ["--set", "nodes.worker.count=2", "--set", "nodes.heter.count=1"]
+    threads = [*two, "--set", "train.threads=2"]
+    lines = run_command("explain", spec, "h2", *threads).out.splitlines()
+    assert [line.strip() for line in lines if "has the rows of" in line][:4] == [
+        "heter:0.0 has the rows of worker:0.0",
+        "heter:0.1 has the rows of worker:0.1",
+        "heter:0.2 has the rows of worker:1.0",
+        "heter:0.3 has the rows of worker:1.1",
     ]
 
 
@@ -594,6 +604,24 @@ def test_explain_follows_copies_between_memories_to_the_edge(
         "  its gradient is sent between nodes:",
         "    edge 8: heter:0 -> ps:0, deep1.w.grad.d2h R -> R, 44,036 bytes per step, "
         "with 5 other values",
+    ]
+
+
+def test_explain_follows_values_through_the_first_thread_of_a_process(
+    run_command: RunCommand,
+) -> None:
+    spec = find_file("specs/digits_threads.yaml")
+    lines = run_command("explain", spec, "h1.w").out.splitlines()
+    inside = "between the threads of a process"
+    assert [line for line in lines if " per step" in line or " each step" in line] == [
+        "    edge 1: ps:0 -> worker:0-1.0, h1.w R -> R, 76,880 bytes per step, with 3 "
+        "other values",
+        f"    edge 2: worker:0-1.0 -> worker:0-1.0-1, h1.w.copy.1 R -> R, {inside}, in "
+        "each step, with 3 other values",
+        "    edge 3: worker:0-1.0-1 -> worker:0-1.0, h1.w.grad P -> P, summed in the "
+        f"order of the nodes, {inside}, in each step, with 3 other values",
+        "    edge 4: worker:0-1.0 -> ps:0, h1.w.grad.fold P -> R, summed in the order of "
+        "the nodes, 76,880 bytes per step, with 3 other values",
     ]
 
 
@@ -671,3 +699,16 @@ def test_endpoints_of_unknown_nodes_are_refused(
     assert result.status == 2
     assert "this build has no node 'worker:9'" in result.err
     assert "is not NODE=HOST:PORT" in run_command(*command, "worker:0").err
+
+
+def test_show_lists_the_programs_of_the_threads_of_a_process(
+    run_command: RunCommand,
+) -> None:
+    threads = Path(DIGITS).with_name("digits_threads.yaml")
+    assert run_command("show", threads, "--node", "worker:1").out.splitlines() == [
+        "worker:1 has 2 threads; --node worker:1.0 shows the program of one:",
+        "  worker:1.0  worker/program.py",
+        "  worker:1.1  worker/program_2.py",
+    ]
+    one = run_command("show", threads, "--node", "worker:1.1").out
+    assert one.startswith('"""worker:0-1.1 of digits_threads: 2 workers (4 threads)')

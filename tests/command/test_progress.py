@@ -127,6 +127,19 @@ def test_plain_lines_show_the_nodes_waited_for_when_there_is_no_step() -> None:
     assert out.getvalue() == "worker:0 connecting (waits for ps:0)  ps:0 starting\n"
 
 
+def test_plain_lines_name_nodes_that_do_the_same_together() -> None:
+    out, clock = io.StringIO(), Clock()
+    nodes = tuple(f"worker:{i}.{thread}" for i in range(4) for thread in range(2))
+    with PlainLines(view((*nodes, "ps:0"), clock), out) as show:
+        for node in nodes:
+            show(State(node, "compiling"))
+        clock.now += 5.0
+        show(State("ps:0", "ready", 0, nodes))
+    assert out.getvalue() == (
+        "worker:0-3.0-1 compiling  ps:0 ready (waits for worker:0-3.0-1)\n"
+    )
+
+
 def test_plain_lines_show_the_number_of_rows_read() -> None:
     out, clock = io.StringIO(), Clock()
     with PlainLines(view(NODES[:1], clock), out) as show:

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from placer.command.build_or_spec import LoadedBuild, load_build
-from placer.report.summary import Layer, find_layers, node_memory, summarize
+from placer.report.numbers import format_size
+from placer.report.summary import Layer, find_layers, process_memory, summarize
 from placer.resources import find_file
 
 WORKER = "/node:worker/cpu"
@@ -51,11 +52,23 @@ a step      128 rows
             5.4 MFLOPs, of which 9.6 kFLOPs sum values of several nodes
             153.8 kB sent on 6 edges
 
-each of     parameters    slots  activations    FLOPs  peak of devices
-worker:0-1     0 bytes  0 bytes     169.8 kB    2.6 M  cpu:0 169.8 kB
-ps:0           32.8 kB  65.5 kB      65.5 kB  139.3 k  cpu:0 163.8 kB
-ps:1            5.7 kB  11.3 kB      10.3 kB   24.1 k  cpu:0 27.3 kB"""
+each process  parameters    slots  activations    FLOPs  peak of devices
+worker:0-1       0 bytes  0 bytes     169.8 kB    2.6 M  cpu:0 169.8 kB
+ps:0             32.8 kB  65.5 kB      65.5 kB  139.3 k  cpu:0 163.8 kB
+ps:1              5.7 kB  11.3 kB      10.3 kB   24.1 k  cpu:0 27.3 kB"""
     )
+
+
+def test_a_window_is_told_with_its_memory(tmp_path: Path) -> None:
+    spec = Path(find_file("specs/digits.yaml")).read_text()
+    source = 'source: "sklearn:digits", split: train'
+    assert source in spec
+    spec = spec.replace(source, 'source: "parquet:rows.parquet"')
+    spec = spec.replace("shuffle: true", "shuffle: {window: 1000}")
+    (tmp_path / "model.yaml").write_text(spec)
+    lines = text(load_build(tmp_path / "model.yaml"), 120)
+    (line,) = (line for line in lines if line.startswith("data "))
+    assert "parquet:rows.parquet (a window of 1,000 rows, 260.0 kB on all" in line
 
 
 def test_a_composite_is_one_layer_with_its_state() -> None:
@@ -70,7 +83,7 @@ def test_a_composite_is_one_layer_with_its_state() -> None:
     assert totals == (
         "parameters  29,354 (117.4 kB): 29,162 trainable, 192 of state, such as running"
     )
-    (memory,) = node_memory(build.plan)
+    (memory,) = process_memory(build.plan).values()
     assert memory.devices == "cpu:0 538.9 kB, gpu:0-7 454.1 kB"
 
 
@@ -91,9 +104,9 @@ def test_layers_have_all_parameters_whatever_their_placement(spec: str) -> None:
     counted = sum(layer.parameters for layer in layers(build).values())
     sizes = [line for line in text(build) if line.startswith("parameters ")]
     assert sizes[0].split()[1] == f"{counted:,}"
-    memory = node_memory(build.plan)
+    memory = process_memory(build.plan)
     tables = sum(node.table_bytes for node in build.plan.nodes)
-    alone = {m.nodes: m.values + m.slots for m in memory if "-" not in m.nodes}
+    alone = {n: m.values + m.slots for n, m in memory.items() if "-" not in n}
     assert sum(alone.values()) == tables
     alone_build = load_build(build.path, single_process=True)
     kinds = [(layer.name, layer.kind, layer.output) for layer in layers(build).values()]
@@ -106,3 +119,15 @@ def test_equal_nodes_share_a_line() -> None:
     starts = [line.split()[0] for line in lines[-5:]]
     assert starts == ["ps:0", "ps:1", "ps:2", "ps:3", "ps:4-8"]
     assert lines[-6].startswith("worker:0-127 ")
+
+
+def test_the_threads_of_a_process_are_counted_together() -> None:
+    lines = text(load("digits_threads"))
+    assert lines[0] == "digits_threads: worker:0-1.0-1, ps:0"
+    assert [line.split("  ")[0] for line in lines[-2:]] == [
+        "worker:0-1.0-1",
+        "ps:0",
+    ]
+    threads = load("digits_threads").plan.nodes[:2]
+    bytes_of_device = sum(node.device_bytes["cpu:0"] for node in threads)
+    assert lines[-2].endswith(f"cpu:0 {format_size(bytes_of_device)}")

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import runpy
 import subprocess
 import sys
 
@@ -263,3 +264,28 @@ def test_each_program_of_several_nodes_is_written_once(tmp_path):
         "worker/program_2.py",
         "ps-0/program.py",
     ]
+
+
+def test_a_process_of_threads_has_a_program_that_starts_it(builds):
+    folder = builds / "digits_threads"
+    assert not (folder / "worker-0.0").exists()
+    text = (folder / "worker-0/program.py").read_text()
+    assert text.startswith(
+        '"""worker:0 of digits_threads: 2 workers (4 threads), 1 server.'
+    )
+    assert "Runs worker/program.py and worker/program_2.py, in 2 threads." in text
+    shared = (folder / "worker/program_2.py").read_text()
+    assert shared.startswith('"""worker:0-1.1 of digits_threads: ')
+
+
+def test_a_program_that_is_not_of_one_process_says_how_it_is_run(builds, tmp_path):
+    one = {"worker": 1}
+    compile_model(find_file("specs/digits_threads.yaml"), tmp_path / "b", nodes=one)
+    for program, node in {
+        builds / "digits/worker/program.py": "worker:0",
+        tmp_path / "b/worker-0.1/program.py": "worker:0",
+    }.items():
+        with pytest.raises(SystemExit) as caught:
+            runpy.run_path(str(program), run_name="__main__")
+        command = f"`placer run {program.parents[1]} --node {node}`"
+        assert str(caught.value).endswith(command), program

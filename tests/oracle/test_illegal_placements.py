@@ -83,6 +83,19 @@ def test_the_error_for_a_batch_uneven_over_heter_nodes_names_the_workers(
     )
 
 
+@pytest.mark.parametrize(
+    ("place", "parts"),
+    [("/node:worker/cpu", "8 threads"), ("/node:heter/cpu", "8 threads of workers")],
+)
+def test_the_error_for_a_batch_uneven_over_threads_names_them(place, parts, tmp_path):
+    ops = [f'{H}, place: "{place}"', LOSS]
+    threads = "}, threads: 2, slicing: {min_block: 8"
+    assert message(ops, tmp_path, batch=12, optimizer=threads).startswith(
+        "bad.yaml:5:10: a batch of 12 rows cannot be split evenly over the"
+        f" {parts} of {place}, as 'x' needs\n"
+    )
+
+
 def test_a_loss_that_depends_on_no_parameter_is_refused(tmp_path):
     ops = [H, "name: loss, op: mean_squared_error, in: [y, y]"]
     assert message(ops, tmp_path).startswith(

@@ -17,6 +17,7 @@ from support.real_runs import (
     compile_small,
     launch,
     node_processes,
+    nodes_by_hand,
     running_launch,
 )
 from support.trace_file import read_trace
@@ -69,6 +70,14 @@ def test_processes_of_threads_give_the_bits_of_one_process(
     assert traced.nodes == [node.name for node in read_plan(build).nodes]
 
 
+def test_processes_of_threads_are_started_by_their_programs(build: Path) -> None:
+    with nodes_by_hand(build, "--steps=2", programs=True) as runs:
+        assert sorted(runs) == ["ps:0", "worker:0", "worker:1"]
+        ended = {node: run.wait(END_TIMEOUT) for node, run in runs.items()}
+    assert {each.status for each in ended.values()} == {0}, ended
+    assert ended["worker:0"].out.startswith("2 steps, ")
+
+
 def test_a_process_that_is_killed_is_named(build: Path) -> None:
     with running_launch(build, MANY_STEPS) as run:
         run.wait_for_line("step ")
@@ -83,15 +92,58 @@ def test_a_process_that_is_killed_is_named(build: Path) -> None:
     assert not node_processes(build)
 
 
-def test_a_thread_that_fails_is_named_and_ends_all(tmp_path: Path) -> None:
-    build = compile_threads(tmp_path, rows=INDEXED_READER)
+FAILS_AT_ONCE = "def train():\n    raise ValueError('no such patient')\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "row"),
+    [(INDEXED_READER, 17), (FAILS_AT_ONCE, 0)],
+    ids=["later", "at once"],
+)
+def test_a_thread_that_fails_is_named_and_ends_all(
+    tmp_path: Path, rows: str, row: int
+) -> None:
+    build = compile_threads(tmp_path, rows=rows)
     done = launch(build)
     assert done.status == 1
     assert re.match(
-        r"worker:[01]\.[01] failed: .*reader python:rows:train failed at row 17:"
+        rf"worker:[01]\.[01] failed: .*reader python:rows:train failed at row {row}:"
         r" ValueError: no such patient",
         done.last_message,
     )
+    assert done.err.count("no such patient") == 1
+    assert not node_processes(build)
+
+
+HANGS = """\
+import sys
+import threading
+
+import placer
+
+
+def train():
+    with open(placer.data_folder() / "calls", "a") as file:
+        file.write(sys.argv[-1] + "\\n")
+    for i in range(64):
+        if i == 37 and "worker:1" in sys.argv:
+            threading.Event().wait()
+        yield {"x": [i % 3, i % 5, i % 7, 1.0], "y": float(i % 11)}
+"""
+
+
+def test_a_source_that_hangs_is_called_once_and_its_thread_named(
+    tmp_path: Path,
+) -> None:
+    """The threads of its process wait for the one that reads."""
+    build = compile_threads(tmp_path, rows=HANGS)
+    done = launch(build, "--deadline=3")
+    assert done.status == 1
+    assert re.match(
+        r"worker:1\.[01] failed: reading rows: no progress for \d+ s \(.* waited 3 s for ",
+        done.last_message,
+    ), done.last_message
+    assert len((tmp_path / "calls").read_text().split()) == 2  # of two processes
     assert not node_processes(build)
 
 

@@ -391,4 +391,4 @@ def test_columns_are_checked_when_a_spec_is_read(columns, message, tmp_path):
 def test_the_json_schema_lists_the_kind():
     properties = json_schema()["$defs"]["Data"]["properties"]
     assert "parquet:PATH" in properties["source"]["description"]
-    assert "csv: and parquet:" in properties["columns"]["description"]
+    assert "csv:, parquet: and python:" in properties["columns"]["description"]

@@ -128,7 +128,7 @@ def test_columns_are_assigned_to_inputs(source, inputs, mapping, expected):
             NPZ,
             {"image": "float32"},
             {"image": ["a", "b"]},
-            "a list of columns is for csv: and parquet: sources, not for npz:some/file.npz",
+            "a list of columns is for csv:, parquet: and python: sources, not for npz:some/file.npz",
             "name one column",
         ),
     ],

@@ -93,7 +93,7 @@ def test_all_of_one_checkpoint_is_shown(kept):
     ]
     assert facts["rows"] == ["npz:rows.npz, 8 rows, batch 8"]
     assert facts["machines"] == [
-        "worker:0, ps:0-1: cpu:0 (cpu), 2 threads, processor 0a1b, jaxlib 0.9"
+        "worker:0, ps:0-1: cpu:0 (cpu), 2 threads of XLA, processor 0a1b, jaxlib 0.9"
     ]
     assert facts["w"] == ["float32[200]", "momentum (mu)", "10", "1.6 kB", "ps:0-1"]
     assert facts["ps-1.safetensors"][-2:] == ["1", "100"]

@@ -13,7 +13,8 @@ from placer import compile
 from placer.build.plan import read_plan
 from placer.config.csv import Cells, Csv
 from placer.errors import SpecError
-from placer.runtime.run.opened_sources import open_batches
+from placer.runtime.run.opened_sources import TRAINING, open_batches
+from placer.runtime.run.shared_rows import SharedRows
 from placer.spec import json_schema, load_text
 
 HEAD = """\
@@ -136,9 +137,14 @@ def test_the_plan_has_the_options_and_the_run_uses_them(tmp_path):
     assert plan.train.csv == model.train.csv
     assert plan.train.columns == model.train.columns
     execution = SimpleNamespace(
-        plan=plan, me=plan.nodes[0], folder=tmp_path / "build", report_rows=print
+        plan=plan,
+        me=plan.nodes[0],
+        folder=tmp_path / "build",
+        report_rows=print,
+        shared_rows=SharedRows(),
+        keeps_digests=False,
     )
-    batches = open_batches(execution, plan.train, lambda node: node.step)
+    batches = open_batches(execution, plan.train, TRAINING)
     assert batches.source_rows == 32
     assert batches.rows is not None
     read = batches.rows.take(np.arange(32))

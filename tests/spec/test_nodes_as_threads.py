@@ -6,7 +6,6 @@ from support.small_models import load_model, two_layers
 from placer.errors import PlacerError
 
 SERVERS = "{op: sgd, learning_rate: 0.1, place: /node:ps/cpu, update: async}"
-IN_LOCKSTEP = "{op: sgd, learning_rate: 0.1, place: /node:ps/cpu}"
 HETER = "{worker: {count: 4}, heter: {count: 3}, ps: {count: 1}}"
 
 
@@ -52,10 +51,6 @@ def test_one_process_has_no_threads():
         (
             {"train": "  threads: 2", "first": "/thread:1/cpu"},
             "the number of a thread without the name of a node",
-        ),
-        (
-            {"train": "  threads: 2\n  bucket_cap_mb: 1", "optimizer": IN_LOCKSTEP},
-            "'bucket_cap_mb' is for workers of one thread",
         ),
         (
             {"train": "  threads: 2", "first": "/node:worker/thread:0/cpu"},

@@ -15,7 +15,7 @@ import numpy as np
 
 from placer.channel.keys import RunKey
 from placer.channel.protocol import Channel, Key
-from placer.channel.transport import open_channel
+from placer.channel.session import Session
 from placer.errors import RunError
 
 SIZES = (10, 300_000, 5, 3_000_001, 100_000)
@@ -82,7 +82,7 @@ def play(channel: Channel, role: str, peer: str) -> str:
 def main(
     node: str, role: str, peer: str, transport: str, addresses: str, options: str
 ) -> None:
-    channel = open_channel(
+    channel = Session(
         node,
         json.loads(addresses),
         "test job",

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from placer.channel.protocol import Channel, Key
+from placer.channel.protocol import Array, Channel, Key
 
 _PORTS = itertools.cycle(random.sample(range(10_000, 32_768), 22_768))
 """Those that Linux gives to no socket that asks for any port, in an order of this
@@ -42,6 +42,15 @@ def exchange_messages(channels: Mapping[str, Channel], step: int) -> None:
         channels[me].send(other, Key(9, step), [np.arange(step)])
         (got,) = channels[other].receive(me, Key(9, step))
         assert got.tolist() == list(range(step))
+
+
+def receive_any(
+    channel: Channel, sources: Sequence[str], key: Key
+) -> tuple[str, list[Array]]:
+    """Receive the message with this key that comes first, whole."""
+    mailbox = channel.mailbox
+    message = mailbox.claim(channel.node, [(source, key) for source in sources])
+    return message.source, mailbox.arrays(message, None)
 
 
 def eventually(is_done: Callable[[], bool], within: float = 10.0) -> None:

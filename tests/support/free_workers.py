@@ -3,6 +3,9 @@ JAX."""
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import jax
 import numpy as np
 from safetensors.numpy import load_file, save_file
@@ -35,6 +38,11 @@ def make_folder(folder):
     }
     save_file({**initial, **normalized}, folder / "normalized.safetensors")
     return folder
+
+
+def new_folder(folder):
+    """Return a new folder for the order of a run."""
+    return Path(tempfile.mkdtemp(prefix="order", dir=folder))
 
 
 PENALTY = 0.05

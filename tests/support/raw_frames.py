@@ -50,7 +50,9 @@ def message(
     arrays = [content(nbytes)]
     references = () if reference is None else (Reference(0, *reference),)
     contents = describe_arrays(arrays, references)
-    header = frames.Message(number, Key(1, 1), contents.encoded, references)
+    header = frames.Message(
+        number, "b:0", "a:0", Key(1, 1), contents.encoded, references
+    )
     return Outgoing(header, contents, arrays, 0, 0).head()
 
 

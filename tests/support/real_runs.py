@@ -247,24 +247,24 @@ def program_of(build: Path, node: str) -> str:
 def nodes_by_hand(
     build: Path, *options: object, programs: bool = False
 ) -> Iterator[dict[str, RunningCommand]]:
-    """Start all nodes of a build by hand.
+    """Start all processes of a build by hand.
 
     The command is `placer run BUILD --node NODE`, or with `programs` it is
     `python build/worker-0/program.py`.
     """
-    nodes = read_plan(build).nodes
-    endpoints = free_endpoints([node.name for node in nodes])
+    nodes = [*read_plan(build).processes]
+    endpoints = free_endpoints(nodes)
     listed = ",".join(f"{node}={address}" for node, address in endpoints.items())
     with ExitStack() as contexts:
         folder = Path(contexts.enter_context(TemporaryDirectory()))
         write_key(folder / "key", new_key())
         words = ["--endpoints", listed, f"--key={folder / 'key'}", *map(str, options)]
         yield {
-            node.name: contexts.enter_context(
+            node: contexts.enter_context(
                 running_command(
-                    [sys.executable, program_of(build, node.name), *words]
+                    [sys.executable, program_of(build, node), *words]
                     if programs
-                    else placer_command("run", build, "--node", node.name, *words)
+                    else placer_command("run", build, "--node", node, *words)
                 )
             )
             for node in nodes

@@ -11,7 +11,7 @@ from placer.report.progress.view import (
     NodeRow,
     RunView,
     checkpoint_text,
-    node_rows,
+    group_rows,
 )
 from placer.runtime.run.events import (
     CheckpointSaved,
@@ -26,8 +26,6 @@ LINE_EVERY = 1.0
 """The shortest time between two lines of steps, in seconds."""
 STATES_EVERY = 5.0
 """The time without a line after which the states of nodes are printed, in seconds."""
-MOST_NODES = 16
-"""The most nodes whose states are printed one by one."""
 
 
 @dataclass(slots=True)
@@ -57,8 +55,7 @@ class PlainLines:
             if now - self._last >= LINE_EVERY:
                 self._write_position(now)
         elif isinstance(event, State) and now - self._last >= STATES_EVERY:
-            rows = node_rows(self.run, MOST_NODES)
-            self._write("  ".join(map(_state_text, rows)), now)
+            self._write("  ".join(map(_state_text, group_rows(self.run))), now)
 
     def __enter__(self) -> PlainLines:
         return self

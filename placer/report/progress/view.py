@@ -164,18 +164,22 @@ class NodeRow:
         return "-".join(map(format_count, dict.fromkeys(self.steps)))
 
 
-def node_rows(run: RunView, most: int | None = None) -> list[NodeRow]:
-    """Return what each node does; if that is more than `most` rows, nodes of a kind
-    with the same state share a row."""
-    if most is None or len(run.nodes) <= most:
+def node_rows(run: RunView, most: int) -> list[NodeRow]:
+    """Return what each node does, or, if that is more than `most` rows, the first of
+    `group_rows`."""
+    if len(run.nodes) <= most:
         return [_node_row(run, [node]) for node in run.nodes]
+    return group_rows(run)[:most]
+
+
+def group_rows(run: RunView) -> list[NodeRow]:
+    """Return what the nodes do: a row for all nodes of a kind with the same state."""
     groups: dict[tuple[str, str], list[str]] = {}
     for node in run.nodes:
         state = run.states.get(node)
         kind = node.partition(":")[0]
         groups.setdefault((kind, state.state if state else STARTING), []).append(node)
-    rows = [_node_row(run, nodes) for nodes in groups.values()]
-    return rows if len(rows) <= most else rows[:most]
+    return [_node_row(run, nodes) for nodes in groups.values()]
 
 
 def _node_row(run: RunView, nodes: Sequence[str]) -> NodeRow:

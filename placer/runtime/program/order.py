@@ -17,6 +17,7 @@ one: a node waits until what is next in the order can be done.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -48,7 +49,8 @@ class Order:
         digest: that of the build, which a replayed order must have been recorded with.
 
     Raises:
-        PlacerError: a file cannot be read or written, or is of another build.
+        PlacerError: a file cannot be read or written, is there already, or is of another
+            build.
     """
 
     def __init__(
@@ -67,7 +69,9 @@ class Order:
         if record is not None:
             try:
                 record.parent.mkdir(parents=True, exist_ok=True)
-                self._file = record.open("w", encoding="utf-8")
+                self._file = record.open("x", encoding="utf-8")
+            except FileExistsError:
+                raise _of_another_run(record.parent) from None
             except OSError as error:
                 raise PlacerError(
                     f"cannot write '{record}': {error.strerror}"
@@ -113,6 +117,25 @@ class Order:
             except OSError as error:
                 name = self._file.name
                 raise PlacerError(f"cannot write '{name}': {error.strerror}") from None
+
+
+def order_file(folder: Path, node: str) -> Path:
+    """Return the file of a node in a folder of orders."""
+    return folder / f"{node.replace(':', '-')}.jsonl"
+
+
+def check_has_none(folder: Path, nodes: Iterable[str]) -> None:
+    """Raise PlacerError if a folder has the order of one of these nodes: a run does not
+    replace what another one has recorded."""
+    if any(os.path.lexists(order_file(folder, node)) for node in nodes):
+        raise _of_another_run(folder)
+
+
+def _of_another_run(folder: Path) -> PlacerError:
+    return PlacerError(
+        f"'{folder}' has the order of another run",
+        hint="name another folder with --record-order, or remove this one",
+    )
 
 
 def _read(path: Path, digest: str) -> Iterable[list[Any]]:

@@ -40,7 +40,7 @@ from placer.runtime.run.events import (
     SAVING,
 )
 from placer.runtime.run.handshake import run_handshake
-from placer.runtime.run.opened_sources import open_batches
+from placer.runtime.run.opened_sources import EVALUATION, TRAINING, open_batches
 from placer.runtime.run.parameter_files import save
 from placer.runtime.run.result import Result
 from placer.runtime.run.resuming import resume
@@ -243,10 +243,12 @@ def _make_node(
         if table.local
     }
     execution.report_state(READING)
-    training = open_batches(execution, plan.train, lambda node: node.step)
+    training = open_batches(execution, plan.train, TRAINING)
     evaluating = None
     if (data := plan.evaluation) is not None:
-        evaluating = open_batches(execution, data, lambda node: node.evaluation)
+        evaluating = open_batches(execution, data, EVALUATION)
+    for each in filter(None, (training, evaluating)):
+        contexts.callback(each.close)
     channel = execution.channel
     kind: Callable[..., Node] = Node
     if (recording := execution.recording) is not None:

@@ -15,7 +15,8 @@ from placer.files.regular import open_regular
 from placer.readers import Digests
 from placer.runtime.program.node import Node
 from placer.runtime.run.barrier import HANDSHAKE, barrier
-from placer.runtime.run.same_rows import EVALUATION, TRAINING, compare_rows
+from placer.runtime.run.opened_sources import EVALUATION, TRAINING
+from placer.runtime.run.same_rows import compare_rows
 from placer.runtime.run.state import Execution
 
 

@@ -1,31 +1,54 @@
-"""Open the sources of a run: each node reads the columns that its program uses."""
+"""Open the sources of a run: each process reads the columns that its programs use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Final
 
 from msgspec import structs
 
-from placer.build.plan import NodePhase, NodePlan, data_root
+from placer.build.plan import NodePlan, Plan, data_root
 from placer.config.data import RowSource
 from placer.config.sources import POSITION
+from placer.config.window import Window
 from placer.memory.limit import available_nbytes
-from placer.readers import Order, ReadOptions, Rows, open_source
+from placer.node_kinds import NodeId
+from placer.readers import (
+    Order,
+    PieceRows,
+    ReadOptions,
+    Rows,
+    open_pieces,
+    open_source,
+)
 from placer.runtime.run.batches import Batches
 from placer.runtime.run.state import Execution
 
+TRAINING: Final = "training"
+EVALUATION: Final = "evaluation"
+PREDICTION: Final = "prediction"
 
-def inputs_of(phase: NodePhase | None) -> frozenset[str]:
+
+def inputs_of(node: NodePlan, phase: str) -> frozenset[str]:
     """Return the inputs that a node reads from a source in a phase."""
-    reads = phase.reads if phase is not None else ()
+    of_phase = {
+        TRAINING: node.step,
+        EVALUATION: node.evaluation,
+        PREDICTION: node.prediction,
+    }[phase]
+    reads = of_phase.reads if of_phase is not None else ()
     return frozenset(read.input for read in reads) - {POSITION}
 
 
-def open_batches(
-    execution: Execution,
-    data: RowSource,
-    phase_of: Callable[[NodePlan], NodePhase | None],
-) -> Batches:
+def readers_of(plan: Plan, phase: str) -> dict[str, list[NodePlan]]:
+    """Return the nodes that read a source in a phase, by their process."""
+    readers: dict[str, list[NodePlan]] = {}
+    for node in plan.nodes:
+        if inputs_of(node, phase):
+            readers.setdefault(NodeId(node.name).process, []).append(node)
+    return readers
+
+
+def open_batches(execution: Execution, data: RowSource, phase: str) -> Batches:
     """Open a source as the node reads it in a phase.
 
     The number of rows is that of this node; the handshake makes it the same on all.
@@ -33,55 +56,64 @@ def open_batches(
     Args:
         execution: the node's run.
         data: the source and its batches.
-        phase_of: returns the phase of a node.
+        phase: TRAINING or EVALUATION.
     """
-    rows = open_rows(execution, data, phase_of)
+    rows = open_rows(execution, data, phase)
     count = rows.rows if rows is not None else data.batch
     order = Order(count, data.batch, data.shuffle, data.seed, data.remainder)
-    return Batches(order, rows)
+    last = order.steps_per_epoch
+    if phase == TRAINING:
+        last = execution.options.steps or execution.plan.epochs * last
+    return Batches(order, rows, last)
 
 
 def open_rows(
-    execution: Execution,
-    data: RowSource,
-    phase_of: Callable[[NodePlan], NodePhase | None],
-    *,
-    to_predict: bool = False,
-) -> Rows | None:
-    """Open a source as `open_batches` does; return None on a node that reads nothing.
+    execution: Execution, data: RowSource, phase: str
+) -> Rows | PieceRows | None:
+    """Open a source for a phase; return None on a node that reads nothing. All nodes of a
+    process share its rows."""
+    if not inputs_of(execution.me, phase):
+        return None
 
-    `to_predict` is whether the rows are to be predicted.
-    """
+    def read() -> Rows | PieceRows:
+        return _read(execution, data, phase)
+
+    return execution.shared_rows.of_phase(phase, execution.me.name, read)
+
+
+def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows:
+    """Open a source with all inputs that the nodes of this process read in a phase."""
     plan, build = execution.plan, execution.folder
-    execution.rows_read = 0
-    inputs = inputs_of(phase_of(execution.me))
-    rows: Rows | None = None
-    if inputs:
-        readers = [read for node in plan.nodes if (read := inputs_of(phase_of(node)))]
-        used = frozenset[str]().union(*readers)
-        feeds = {k: v for k, v in (data.columns or {}).items() if k in used}
-        used_columns = [
-            structs.replace(column, limits=data.ranges.get(column.name))
-            for column in plan.columns
-            if column.name in used
-        ]
-        columns = [column for column in used_columns if column.name in inputs]
-        others = tuple(column for column in used_columns if column.name not in inputs)
-        # The build has the spec's modules, the folder of the spec has its files.
-        spec_folder = data_root(build)
-        rows = open_source(
-            structs.replace(data, columns=feeds or None),
-            columns,
-            build if data.parsed.kind == "python" else spec_folder,
-            ReadOptions(
-                other_columns=others,
-                with_digests=len(readers) > 1 or execution.keeps_digests,
-                seed=plan.seed,
-                report=execution.report_rows,
-                # Half of the memory is for the copy that joins chunks of a column. All
-                # nodes may be on this machine, so each gets an equal part.
-                nbytes=available_nbytes() // 2 // len(readers),
-                to_predict=to_predict,
-            ),
-        )
-    return rows
+    execution.report_rows(0)
+    inputs = {
+        process: frozenset[str]().union(*(inputs_of(node, phase) for node in nodes))
+        for process, nodes in readers_of(plan, phase).items()
+    }
+    own = inputs[NodeId(execution.me.name).process]
+    used = frozenset[str]().union(*inputs.values())
+    feeds = {k: v for k, v in (data.columns or {}).items() if k in used}
+    used_columns = [
+        structs.replace(column, limits=data.ranges.get(column.name))
+        for column in plan.columns
+        if column.name in used
+    ]
+    columns = [column for column in used_columns if column.name in own]
+    others = tuple(column for column in used_columns if column.name not in own)
+    # The build has the spec's modules, the folder of the spec has its files.
+    spec_folder = data_root(build)
+    opens = open_pieces if isinstance(data.shuffle, Window) else open_source
+    return opens(
+        structs.replace(data, columns=feeds or None),
+        columns,
+        build if data.parsed.kind == "python" else spec_folder,
+        ReadOptions(
+            other_columns=others,
+            with_digests=len(inputs) > 1 or execution.keeps_digests,
+            seed=plan.seed,
+            report=execution.report_rows,
+            # Half of the memory is for the copy that joins chunks of a column. All
+            # processes may be on this machine, so each gets an equal part.
+            nbytes=available_nbytes() // 2 // len(inputs),
+            to_predict=phase == PREDICTION,
+        ),
+    )

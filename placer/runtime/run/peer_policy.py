@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from placer.channel.peers import PeerEvent, PeerState
 from placer.channel.session import Session
@@ -27,8 +28,8 @@ def watch_peers(executions: Sequence[Execution], channel: Session) -> None:
         first, *others = plan.processes
         names_it = channel.node == (first if event.peer != first else others[0])
         if event.state is PeerState.SILENT and names_it:
-            status = channel.status_of(event.peer)
-            at = f", last at {status[0].what}" if status and status[0].what else ""
+            doing = channel.doing(event.peer)
+            at = f", last at {doing}" if doing else ""
             execution.report(
                 NodeWarning(
                     f"{event.peer} has been silent for {event.seconds:.0f} s{at}; the run "
@@ -47,5 +48,5 @@ def watch_peers(executions: Sequence[Execution], channel: Session) -> None:
     if execution.options.insecure_network and execution.is_control:
         text = "connections between machines are not encrypted (--insecure-network)"
         execution.report(NodeWarning(text))
-    # What the others of this process may wait for: the one that is furthest behind.
-    channel.describe = lambda: min(executions, key=lambda each: each.step).position
+    for each in executions:
+        each.channel.describe = partial(getattr, each, "position")

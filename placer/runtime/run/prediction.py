@@ -13,7 +13,7 @@ from placer.build.plan import NodePlan, data_root
 from placer.config.data import RowSource
 from placer.config.sources import InputColumnError
 from placer.errors import DataError
-from placer.readers import Order, Rows
+from placer.readers import Order, PieceRows, Rows
 from placer.runtime.program.devices import in_precision, open_devices
 from placer.runtime.program.exchange import Exchange
 from placer.runtime.program.load import Hooks
@@ -31,7 +31,7 @@ from placer.runtime.run.events import (
     Predicted,
 )
 from placer.runtime.run.handshake import agree, start_fingerprint
-from placer.runtime.run.opened_sources import open_rows
+from placer.runtime.run.opened_sources import PREDICTION, open_rows
 from placer.runtime.run.output_rows import OutputGatherer
 from placer.runtime.run.prediction_request import (
     PredictionRequest,
@@ -39,7 +39,7 @@ from placer.runtime.run.prediction_request import (
     rows_of,
 )
 from placer.runtime.run.result import PredictionResult
-from placer.runtime.run.same_rows import PREDICTION, compare_rows
+from placer.runtime.run.same_rows import compare_rows
 from placer.runtime.run.state import Execution
 from placer.runtime.run.tables import make_tables
 
@@ -142,10 +142,10 @@ def predict(
     return result
 
 
-def _open_rows(execution: Execution, data: RowSource) -> Rows | None:
+def _open_rows(execution: Execution, data: RowSource) -> Rows | PieceRows | None:
     """Open the rows; an error about a column says which output needs it."""
     try:
-        return open_rows(execution, data, lambda n: n.prediction, to_predict=True)
+        return open_rows(execution, data, PREDICTION)
     except InputColumnError as error:
         names = [o.name for o in execution.plan.outputs if error.input in o.inputs]
         needing = " and ".join(f"'{name}'" for name in names)

@@ -104,19 +104,20 @@ def rows_of(plan: Plan, request: PredictionRequest) -> RowSource:
     if request.source is not None:
         data = structs.replace(data, source=request.source, split=None)
         assert plan.prediction is not None
-        same = data.parsed.kind == plan.prediction.parsed.kind
-        both = {data.parsed.kind, plan.prediction.parsed.kind}
-        if not same and both != {"csv", "parquet"}:
+        before, now = plan.prediction.parsed, data.parsed
+        has_lists = before.declaration.column_lists and now.declaration.column_lists
+        if before.kind != now.kind and not has_lists:
             columns = {}  # the names of another kind of source
+            data = structs.replace(data, features=None)
         data = _with_cells_for(data)
     return structs.replace(data, columns={**columns, **request.columns})
 
 
 def _with_cells_for(data: RowSource) -> RowSource:
-    """Return a source with the options of cells under the key of its own kind: csv and
-    parquet files have the same vocabularies and numbers for missing cells."""
-    form = data.csv or data.parquet
-    data = structs.replace(data, csv=None, parquet=None)
+    """Return a source with the options of cells under the key of its own kind: all kinds
+    have the same vocabularies and numbers for missing cells."""
+    form = data.csv or data.parquet or data.python
+    data = structs.replace(data, csv=None, parquet=None, python=None)
     kind = data.parsed.kind
     options = OPTIONS.get(kind)
     if form is None or options is None:

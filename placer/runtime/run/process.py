@@ -27,6 +27,7 @@ from placer.build.plan import BASE_PORT, Plan, neighbours, read_plan
 from placer.channel.keys import find_key
 from placer.channel.protocol import Aborted, Cause
 from placer.channel.session import Session
+from placer.channel.thread_channel import thread_channels
 from placer.errors import PlacerError
 from placer.memory.allocator import keep_memory
 from placer.memory.caches import trim_caches
@@ -47,8 +48,9 @@ from placer.runtime.run.options import Options
 from placer.runtime.run.output import report_output
 from placer.runtime.run.peer_policy import watch_peers
 from placer.runtime.run.prediction_request import PredictionRequest
-from placer.runtime.run.process_nodes import node_channels, run_nodes
+from placer.runtime.run.process_nodes import run_nodes
 from placer.runtime.run.result import Outcome
+from placer.runtime.run.shared_rows import SharedRows
 from placer.runtime.run.state import Execution
 
 STATE_INTERVAL = 0.5
@@ -116,8 +118,6 @@ def run(
     Example:
         placer.run("build", "worker:0", options=placer.Options(steps=100))
     """
-    from placer.channel.transport import open_channel
-
     folder = Path(build)
     plan = read_plan(folder)
     nodes = plan.process(node)
@@ -180,7 +180,7 @@ def run(
                 forced_exit.start()
 
     try:
-        channel = open_channel(
+        channel = Session(
             node,
             addresses,
             "placer" if key is None else key.derive("job").hex(),
@@ -190,14 +190,24 @@ def run(
             bind=bind,
             transport=options.transport,
             peers=neighbours(plan, node),
+            nodes=[each.name for each in plan.nodes],
             deadline=options.deadline,
             join_timeout=options.join_timeout,
             lost_after=options.lost_after,
         )
         channel.on_abort = lambda cause: end_in_time()
-        channels = node_channels(plan, channel)
+        channels = thread_channels(channel)
+        rows = SharedRows()
         executions = [
-            Execution(plan, folder, each, channels[each.name], options, report)
+            Execution(
+                plan,
+                folder,
+                each,
+                channels[each.name],
+                options,
+                report,
+                shared_rows=rows,
+            )
             for each in nodes
         ]
         execution = executions[0]
@@ -290,7 +300,8 @@ def _states_reported(executions: Sequence[Execution]) -> Iterator[None]:
 
 
 def main(file: str, *hooks: Hook) -> None:
-    """Run the node of a program file, with the options of `placer run`.
+    """Run the node of a program file, with the options of `placer run`; of a program that
+    is not that of one process, say how to run it.
 
     A node program calls this when it is run as a script. It runs the command `placer
     run` with the node and build folder of the file and the script's options; the
@@ -305,7 +316,13 @@ def main(file: str, *hooks: Hook) -> None:
             main(__file__, step, evaluate)
     """
     program = Path(file).resolve()
-    folder, node = str(program.parent.parent), NodeId.of_folder(program.parent.name)
+    folder, name = str(program.parent.parent), program.parent.name
+    if "-" not in name:  # the folder of a kind
+        sys.exit(
+            "several nodes share this program: run one of them by `placer run"
+            f" {folder} --node {name}:0`"
+        )
+    node = NodeId.of_folder(name)
     if node.process != node:
         sys.exit(
             f"{node} is a thread: run its process by `placer run {folder} --node"

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from placer.build.plan import Plan
-from placer.channel.protocol import Aborted, Channel
-from placer.channel.session import Session
-from placer.channel.thread_channel import Address, thread_channels
-from placer.node_kinds import NodeId
+from placer.channel.protocol import Aborted
 from placer.reentry import node_in_thread
 from placer.runtime.program.load import Hooks, load_program
 from placer.runtime.run.executor import execute
@@ -20,18 +16,6 @@ from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.result import Outcome
 from placer.runtime.run.state import Execution
 from placer.runtime.timeline.recording import timeline_kept
-
-
-def node_channels(plan: Plan, session: Session) -> Mapping[str, Channel]:
-    """Return the channels of the nodes of this process: its session, if every node of the
-    run has its process for itself."""
-    nodes = [NodeId(node.name) for node in plan.nodes]
-    if all(node.thread is None for node in nodes):
-        return {session.node: session}
-    addresses: dict[str, Address] = {
-        str(node): (node.process, node.thread or 0) for node in nodes
-    }
-    return thread_channels(session, addresses)
 
 
 def run_nodes(

@@ -152,6 +152,10 @@ def _compare_digests(stored: Digests, own: Digests, *, whole: bool) -> str:
     for name in sorted(stored.whole.keys() & own.whole.keys()) if whole else ():
         if stored.whole[name] != own.whole[name]:
             return f"some row of '{name}' has changed"
+    # Of a file that is read by pieces, the order depends on how it is divided.
+    files = stored.file, own.file
+    if None not in files and files[0] != files[1]:
+        return "the file has changed"
     return ""
 
 
@@ -160,11 +164,13 @@ def _is_compared_whole(stored: StoredData, own: StoredData) -> bool:
     before, now = stored.digests, own.digests
     if before is None or now is None:
         return False
+    if now.file is not None:
+        return False
     compared: set[str] = set()
     if len(now.rows) == own.rows and before.rows == now.rows:
         compared |= before.columns.keys() & now.columns.keys()
     # Digests of all rows are those of the source, before these options apply.
-    options = ("columns", "csv", "parquet")
+    options = ("columns", "features", "csv", "parquet", "python")
     is_read_alike = all(
         getattr(stored.settings, option) == getattr(own.settings, option)
         for option in options
@@ -209,7 +215,7 @@ def _batch(data: StoredData | None) -> int | None:
 def _changed(key: str, was: object, now: object) -> str:
     """Return which part of a fact about a machine has changed."""
     if not (isinstance(was, dict) and isinstance(now, dict)):
-        return f"{key} {now} instead of {was}"
+        return f"{key.replace('_', ' ')} {now} instead of {was}"
     names = sorted(name for name in was | now if was.get(name) != now.get(name))
     return ", ".join(
         f"{name} {now.get(name, 'none')} instead of {was.get(name, 'none')}"

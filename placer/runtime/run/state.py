@@ -18,6 +18,7 @@ from placer.runtime.run.checkpoint_settings import (
 from placer.runtime.run.common_step import CommonStep
 from placer.runtime.run.events import IMPORTING, READING, Report, State
 from placer.runtime.run.options import Options
+from placer.runtime.run.shared_rows import SharedRows
 
 if TYPE_CHECKING:
     from placer.runtime.timeline.recording import Recording
@@ -58,7 +59,7 @@ class Execution:
         on_settled: called once this node needs no other node any more.
         state: what the node does, for its launcher.
         step: the number of the last training step that was started.
-        rows_read: the number of rows that the current source has read.
+        shared_rows: the rows of the node's process.
         node: the node as its program sees it, once it exists.
         timing: the duration of the steps.
         recording: the node's part in the timeline of the run, if there is one.
@@ -82,7 +83,7 @@ class Execution:
     on_settled: Callable[[], None] = lambda: None
     state: str = IMPORTING
     step: int = 0
-    rows_read: int = 0
+    shared_rows: SharedRows = field(default_factory=SharedRows)
     node: Node | None = None
     timing: Timing = field(default_factory=Timing)
     recording: Recording | None = None
@@ -107,7 +108,12 @@ class Execution:
 
     def report_rows(self, rows: int) -> None:
         """Store how many rows have been read, for the next report of the state."""
-        self.rows_read = rows
+        self.shared_rows.rows_read = rows
+
+    @property
+    def rows_read(self) -> int:
+        """The number of rows that have been read, while the node reads."""
+        return self.shared_rows.rows_read if self.state == READING else 0
 
     def report_state(self, state: str | None = None) -> None:
         """Report a new state, or the current one again. May be called from any
@@ -122,7 +128,7 @@ class Execution:
                     self.step,
                     self.channel.waiting(),
                     self.channel.bytes_sent,
-                    self.rows_read if self.state == READING else 0,
+                    self.rows_read,
                 )
             )
 

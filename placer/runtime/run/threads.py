@@ -11,6 +11,7 @@ from pathlib import Path
 from placer.build.plan import NodePlan, read_plan
 from placer.channel.protocol import Aborted, Cause
 from placer.memory.cores import fix_threads
+from placer.node_kinds import NodeId
 from placer.reentry import node_in_thread
 from placer.runtime.program.devices import reserve_cpu_devices
 from placer.runtime.program.load import Hooks, load_program
@@ -24,6 +25,7 @@ from placer.runtime.run.options import Options
 from placer.runtime.run.prediction import predict
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.result import Outcome
+from placer.runtime.run.shared_rows import SharedRows
 from placer.runtime.run.start_choice import choose_start
 from placer.runtime.run.state import Execution
 from placer.runtime.timeline.recording import timeline_kept
@@ -86,8 +88,17 @@ def run_in_threads(
         # A run that stops has few steps left, and saving waits for them.
         calls.add(event, waits=interruption.stopping_since is None)
 
+    rows = {process: SharedRows() for process in plan.processes}
     executions = [
-        Execution(plan, folder, node, channels[node.name], options, report)
+        Execution(
+            plan,
+            folder,
+            node,
+            channels[node.name],
+            options,
+            report,
+            shared_rows=rows[NodeId(node.name).process],
+        )
         for node in plan.nodes
     ]
 

@@ -20,7 +20,7 @@ from placer.runtime.program.delta_exchange import DeltaExchange
 from placer.runtime.program.exchange import Exchange
 from placer.runtime.program.local_values import LocalValues, Part
 from placer.runtime.program.node import WorkerEnd
-from placer.runtime.program.order import Order
+from placer.runtime.program.order import Order, order_file
 from placer.runtime.program.peer_gradients import PeerGradients
 from placer.runtime.program.pulled_sums import PulledSums
 from placer.runtime.program.pulled_versions import PulledVersions
@@ -240,11 +240,10 @@ def open_order(
     )
     if not has_part and plan.worker_of(me.name) is None:
         return Order()
-    file = f"{me.name.replace(':', '-')}.jsonl"
     record, replay = options.record_order, options.replay_order
     order = Order(
-        None if record is None else record / file,
-        None if replay is None else replay / file,
+        None if record is None else order_file(record, me.name),
+        None if replay is None else order_file(replay, me.name),
         plan.digest,
     )
     contexts.callback(order.close)

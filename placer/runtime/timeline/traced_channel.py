@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any, Final, cast
 
-from placer.channel.mailbox import Wait
 from placer.channel.open_message import OpenMessage
 from placer.channel.protocol import Array, Channel, Key, Piece
 from placer.runtime.timeline.recorder import (
@@ -28,7 +28,7 @@ SHORTEST_WAIT: Final = 5_000
 def traced_channel(channel: Channel, recorder: Recorder) -> Channel:
     """Return a channel for the program of a node; waits of all threads are recorded."""
     arrival = _Arrival()
-    channel.wrap_wait(lambda wait: _traced_wait(wait, recorder, arrival))
+    channel.watch_waits(partial(_traced_wait, recorder, arrival))
     return cast(Channel, TracedChannel(channel, recorder, arrival))
 
 
@@ -120,31 +120,27 @@ class TracedChannel:
         self._recorder.add(RECEIVE, name, start, now(), message)
 
 
-def _traced_wait(wait: Wait, recorder: Recorder, arrival: _Arrival) -> Wait:
-    """Return a wait of a mailbox that is recorded.
+@contextmanager
+def _traced_wait(
+    recorder: Recorder,
+    arrival: _Arrival,
+    nodes: tuple[str, ...],
+    key: Key,
+    sending: bool,
+) -> Iterator[None]:
+    """Record a wait of a mailbox.
 
     Of threads that are not the program's, such as that of the metrics, those for messages
     of the plan are recorded.
     """
-
-    def traced(
-        peers: tuple[str, ...],
-        key: Key,
-        ready: Callable[[], bool],
-        is_stuck: Callable[[], bool],
-        *,
-        sending: bool = False,
-    ) -> None:
-        start = now()
-        try:
-            wait(peers, key, ready, is_stuck, sending=sending)
-        finally:
-            end = now()
-            if arrival.time is None:
-                arrival.time = end
-            if end - start >= SHORTEST_WAIT and (key.edge > 0 or recorder.is_program):
-                who = peers[0] if len(peers) == 1 else f"any of {len(peers)} nodes"
-                what = f"wait until {who} receives" if sending else f"wait for {who}"
-                recorder.add(WAIT, what, start, end)
-
-    return traced
+    start = now()
+    try:
+        yield
+    finally:
+        end = now()
+        if arrival.time is None:
+            arrival.time = end
+        if end - start >= SHORTEST_WAIT and (key.edge > 0 or recorder.is_program):
+            who = nodes[0] if len(nodes) == 1 else f"any of {len(nodes)} nodes"
+            what = f"wait until {who} receives" if sending else f"wait for {who}"
+            recorder.add(WAIT, what, start, end)

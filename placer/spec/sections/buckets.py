@@ -30,14 +30,6 @@ def check_buckets(
             span,
             f"leave {KEY} or microbatches out",
         )
-    threads = section.get("threads")
-    if threads is not None and threads.value != 1:
-        problems.add(
-            f"'{KEY}' is for workers of one thread: gradients of several are added up"
-            " when all are complete",
-            span,
-            f"leave {KEY} or threads out",
-        )
     if cluster is None:
         return
     has_servers = any(kind.name == SERVER for kind in cluster.kinds)

@@ -10,13 +10,16 @@ from placer.config import sources
 from placer.config.columns import Column, select_columns
 from placer.config.csv import OPTIONS, Csv
 from placer.config.data import Data, RowSource
+from placer.config.feature_columns import expand_features
 from placer.errors import DataError, nearest
 from placer.spec.context import Context
 from placer.spec.csv_options import read_options
 from placer.spec.decode import decode
+from placer.spec.features import check_dtype, read_features
 from placer.spec.module_imports import defined_names, modules_of
 from placer.spec.problems import Problems, inner_span
 from placer.spec.schema import DataSection
+from placer.spec.shuffle import read_shuffle
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode
 from placer.types import TensorType
 
@@ -71,17 +74,21 @@ def _read_rows(
             if train is None:
                 return None  # the options of train, which eval uses, are not known
             if train.source.startswith(f"{source.kind}:"):
-                own = good.get(source.kind)
-                good[source.kind] = own or getattr(train, source.kind)
-                good["columns"] = good.get("columns") or train.columns
+                for key in (source.kind, "features", "columns"):
+                    good[key] = good.get(key) or getattr(train, key)
         columns = reader.assign_columns(good.get("columns"))
         valid &= reader.read_options(good, f"data.{which}")
+        valid &= reader.read_features(good, f"data.{which}")
         if valid and source.declaration.column_lists and columns is not None:
-            valid = reader.check_columns(columns, good["csv"])
+            valid = reader.check_columns(columns, good)
     if "batch" in good and good["batch"] is None:
         if which == "train":
             context.problems.add("'batch' is missing in data.train", node.span)
         good["batch"] = train.batch if train else None
+    if isinstance(shuffle := good.get("shuffle"), SpecNode) and "source" in good:
+        batch, problems = good.get("batch"), context.problems
+        good["shuffle"] = read_shuffle(shuffle, node, source, batch, which, problems)
+        valid &= good["shuffle"] is not None
     if not valid or columns is None or good["batch"] is None:
         return None
     good["remainder"] = good["remainder"] or _REMAINDERS[which]
@@ -167,14 +174,41 @@ class _SourceReader:
             return good[kind] is not None
         return True
 
-    def check_columns(self, columns: sources.ColumnMap, csv: Csv | None) -> bool:
+    def read_features(self, good: dict[str, Any], where: str) -> bool:
+        """Read the features of the source into `good`; return False on errors."""
+        features = good.get("features")
+        if features is None:
+            return True
+        if not self.source.declaration.column_lists:
+            kinds = sources.WITH_COLUMN_LISTS
+            message = f"'features' is for {kinds} sources, not for {self.source.text}"
+            self.problems.add(message, self.node.keys["features"].span)
+            return False
+        if isinstance(features, SpecNode):
+            good["features"] = read_features(
+                features,
+                self.source.text,
+                _header(good),
+                f"{where}.features",
+                self.problems,
+            )
+        return good["features"] is not None
+
+    def check_columns(self, columns: sources.ColumnMap, good: dict[str, Any]) -> bool:
         """Check the columns of inputs that may read several; return False on errors.
 
         The file is not read: its columns are known only if the spec has its header.
         """
         section = self.node.get("columns")
         nodes = section.entries if isinstance(section, MappingNode) else {}
-        header = csv.header if csv else None
+        features, header = good["features"] or {}, _header(good)
+        if header is not None:
+            try:
+                computed = expand_features(self.source.text, features, header)
+            except DataError as error:  # of the features of train, which eval uses
+                self.problems.add_error(error, span=self.node.entries["source"].span)
+                return False
+            header = [*header, *computed]
         valid = True
         for name, type_ in self.inputs.items():
             assert type_ is not None
@@ -185,7 +219,20 @@ class _SourceReader:
                 span = nodes.get(name, self.node.entries["source"]).span
                 self.problems.add_error(error, span=span)
                 valid = False
+            if wrong := check_dtype(name, type_, columns[name], features):
+                message, hint = wrong
+                declared = self.node.get("features")
+                keys = declared.keys if isinstance(declared, MappingNode) else {}
+                node = nodes.get(name) or keys.get(name) or self.node.entries["source"]
+                self.problems.add(message, node.span, hint)
+                valid = False
         return valid
+
+
+def _header(good: Mapping[str, Any]) -> list[str] | None:
+    """Return the columns of a file, if the spec lists them."""
+    csv = good.get("csv")
+    return csv.header if isinstance(csv, Csv) else None
 
 
 _REMAINDERS = {"train": "drop", "eval": "keep"}

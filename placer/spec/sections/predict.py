@@ -24,8 +24,8 @@ def read_predict(section: SpecNode | None, context: Context) -> list[Op]:
     ops = []
     for node in as_list(section.entries["outputs"]):
         assert isinstance(node, ScalarNode)
-        if node.text in values.inputs:
-            values.lookup(node, "predict")
+        if node.text in values.inputs and values.lookup(node, "predict") is None:
+            continue  # the input has an error
         if not values.is_invalid(node.text) or node.text in values.types:
             ops.append(output_op(node.text, node.inner_span))
     return [*output_ops(ops, values.types, context.problems)]

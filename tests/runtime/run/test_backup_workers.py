@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
+from support.free_workers import new_folder
 from support.orders.exchange import RATE
 from support.orders.rules import adam, sgd
 from support.small_models import two_layers
@@ -186,7 +187,7 @@ def test_a_run_is_what_plain_jax_gives_on_the_rows_that_its_steps_have_taken(
         clip=f"  clip: {{global_norm: {clip}}}\n" if clip else "",
         extra=PENALIZED if penalized else "",
     )
-    order = folder / "order"
+    order = new_folder(folder)
     result = run(folder, build, record_order=order)
     plan, taken = read_plan(build), taken_in(order)
     assert list(taken) == [*range(1, STEPS + 1)]
@@ -260,13 +261,14 @@ def test_a_worker_that_is_late_joins_the_newest_step(folder, monkeypatch, method
             assert is_held.wait(60)
         return run_step(self, number)
 
+    late = new_folder(folder)
     with monkeypatch.context() as patch:
         patch.setattr(FirstWorkers, method, note)
         patch.setattr(Training, "_run_step", hold)
-        result = run(folder, build, "normalized", record_order=folder / "late")
+        result = run(folder, build, "normalized", record_order=late)
     assert started[0] == 1
     assert not {*range(2, last + 1)} & {*started}
-    taken = taken_in(folder / "late")
+    taken = taken_in(late)
     assert all("worker:0" not in taken[step] for step in range(1, last + 1))
     plan, x = read_plan(build), np.load(folder / "rows.npz")["x"]
     expected, _ = simulate(folder, plan, taken, "sgd", None, PENALTY)
@@ -276,7 +278,7 @@ def test_a_worker_that_is_late_joins_the_newest_step(folder, monkeypatch, method
             own = x[rows_of(plan, "worker:0", step)]
             mean = 0.9 * mean + 0.1 * own.mean(0)
     expected["normal.running_mean"] = mean
-    again = run(folder, build, "normalized", replay_order=folder / "late")
+    again = run(folder, build, "normalized", replay_order=late)
     for name, array in expected.items():
         np.testing.assert_allclose(result.params[name], array, rtol=1e-9, atol=1e-12)
     for name, array in result.params.items():

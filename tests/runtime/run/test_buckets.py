@@ -69,6 +69,14 @@ CASES = {
         ADAM,
         ("name: h2, op: fc,", "name: h2, op: fc, place: /node:heter/cpu,"),
     ),
+    "two threads of one worker": (
+        "worker: {count: 1}, ps: {count: 1}",
+        f"threads: 2\n  {SGD}",
+    ),
+    "two threads of each worker": (
+        "worker: {count: 2}, ps: {count: 2}",
+        f"threads: 2\n  {ADAM}\n  clip: {{global_norm: 0.1}}",
+    ),
     "two devices of a node": (
         "worker: {count: 2, devices: {cpu: 1, gpu: 2}}, ps: {count: 1}",
         ADAM,

@@ -22,8 +22,9 @@ from placer.resources import find_file
 from placer.runtime.program.exchange import Exchange
 from placer.runtime.run.barrier import GO, HANDSHAKE, READY, ROWS, barrier
 from placer.runtime.run.handshake import run_handshake
+from placer.runtime.run.opened_sources import TRAINING
 from placer.runtime.run.options import Options
-from placer.runtime.run.same_rows import TRAINING, compare_rows
+from placer.runtime.run.same_rows import compare_rows
 
 NODES = ("worker:0", "worker:1", "ps:0")
 KEY = Key(1, 1)

@@ -17,6 +17,7 @@ from support.free_workers import (
     PlainModel,
     compile_spec,
     make_folder,
+    new_folder,
     read_parameters,
     run,
 )
@@ -100,7 +101,7 @@ def test_a_run_is_what_a_simulation_of_its_order_gives(
         worker_device=worker_device,
         normalized=normalized,
     )
-    order = folder / "order"
+    order = new_folder(folder)
     start = "normalized" if normalized else "initial"
     result, params = run(folder, build, start, record_order=order)
     penalty = PENALTY if penalized else 0.0

@@ -47,17 +47,20 @@ MODES = {
     "workers": "place: /node:worker/cpu, update: {async: {max_staleness: 4}}",
     "heter": "place: /node:ps/cpu, update: async",
     "blocks": "place: /node:ps/cpu, update: async",
+    "losses": "place: /node:ps/cpu, update: async",
     "sync": "place: /node:ps/cpu",
 }
 """Where the optimizer is, and how the workers agree. With `heter` the second layer is on
-heter nodes, with `blocks` both layers are, and workers only pass on what is between them."""
-HETER = ("heter", "blocks")
+heter nodes, with `blocks` both layers are, and workers only pass on what is between them. With
+`losses` workers compute only the loss of these: they pull no parameters, and have metrics."""
+HETER = ("heter", "blocks", "losses")
 each_mode = pytest.mark.parametrize("mode", ["servers", "sums", "workers", *HETER])
 
 
 BETWEEN = """\
   - {name: same, op: scale, in: h, factor: 1.0, place: /node:worker}
   - {name: out, op: fc, in: same,"""
+LOSS = "{name: loss, op: mean_squared_error, in: [out, y]"
 
 
 def compile_spec(
@@ -69,7 +72,7 @@ def compile_spec(
     text = two_layers(
         nodes=f"{{{', '.join(nodes)}"
         + (f", heter: {{count: {workers}}}}}" if mode in HETER else "}"),
-        first="/node:heter" if mode == "blocks" else "/node:worker",
+        first="/node:heter" if mode in ("blocks", "losses") else "/node:worker",
         second="/node:heter" if mode in HETER else "/node:worker",
         optimizer=f"{{op: adam, learning_rate: {rate}, {MODES[mode]}}}",
         width=WIDTH,
@@ -80,6 +83,8 @@ def compile_spec(
     text = text.replace("epochs: 1", "epochs: 2")
     if mode == "blocks":
         text = text.replace("  - {name: out, op: fc, in: h,", BETWEEN)
+    if mode == "losses":
+        text = text.replace(LOSS, f"{LOSS}, place: /node:worker")
     text = text.replace(f"batch: {BATCH}", f"batch: {BATCH}, remainder: keep")
     if evaluates:
         rows = '  eval: {source: "npz:rows.npz"}'
@@ -164,7 +169,7 @@ def acting_unevenly(monkeypatch):
     return acting
 
 
-def uneven_checkpoint(folder):
+def uneven_checkpoint(folder, mode):
     """Return the checkpoint that was saved while workers were at different steps, and
     its position."""
     for path, manifest in list_checkpoints(folder):
@@ -177,7 +182,7 @@ def uneven_checkpoint(folder):
             if has_heter:  # companions end at the same step
                 assert progress.workers["heter:0"] == last
                 assert progress.workers["heter:1"] == BEHIND
-            node = "heter:0" if has_heter else "worker:0"
+            node = "heter:0" if mode in ("heter", "blocks") else "worker:0"
             steps = [(each.node, each.step) for each in progress.ahead]
             assert steps == [(node, step) for step in range(BEHIND + 1, last + 1)]
             return path, progress
@@ -193,7 +198,7 @@ def test_each_worker_stops_after_its_own_step_and_goes_on_from_there(
     start = {"init_params": folder / "initial.safetensors"}
     with acting_unevenly(Action.STOP):
         stopped = run(tmp_path, build, checkpoint=saved, **start)
-    _, progress = uneven_checkpoint(saved)
+    _, progress = uneven_checkpoint(saved, mode)
     assert stopped.steps == BEHIND
     assert list(lines(tmp_path)) == [*range(1, BEHIND + 1)]
     losses = initial_losses(folder)
@@ -226,7 +231,7 @@ def test_a_run_is_saved_while_workers_are_at_different_steps(
     with acting_unevenly(Action.SAVE):
         run(tmp_path, build, checkpoint=saved, **start)
     whole = lines(tmp_path)
-    path, _ = uneven_checkpoint(saved)
+    path, _ = uneven_checkpoint(saved, mode)
     # From there the same workers go on, each from its own step, and others from that of
     # the slowest one.
     for workers in (2, 3 if mode == "sums" else 1):
@@ -244,7 +249,7 @@ def test_a_replayed_run_drains_where_the_recorded_one_was_saved(
     parameters = tmp_path / "params.safetensors"
     with acting_unevenly(Action.SAVE):
         run(tmp_path, build, checkpoint=tmp_path / "saved", record_order=order, **start)
-    uneven_checkpoint(tmp_path / "saved")
+    uneven_checkpoint(tmp_path / "saved", mode)
     recorded = parameters.read_bytes()
     run(tmp_path, build, replay_order=order, **start)
     assert parameters.read_bytes() == recorded

@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 from safetensors.numpy import load_file
-from support.free_workers import PlainModel, compile_spec, make_folder, run
+from support.free_workers import PlainModel, compile_spec, make_folder, new_folder, run
 from support.orders.exchange import Group
 from support.orders.rules import adam, lamb, sgd
 from support.orders.simulation import Simulation
@@ -58,7 +58,7 @@ def test_a_run_without_a_server_is_what_a_simulation_of_its_order_gives(
         folder, text_of(mode), rule=rule, clip=clip, workers=workers,
         place=f"{AT}/{device}", microbatches=microbatches,
     )  # fmt: skip
-    order = folder / "order"
+    order = new_folder(folder)
     result, params = run(folder, build, record_order=order)
     model = PlainModel(folder, workers, clip, microbatches=microbatches)
     simulation = simulate(folder, build, order, model, rule, mode, result.steps)
@@ -97,7 +97,7 @@ def test_a_run_with_servers_that_sum_is_what_a_simulation_of_its_order_gives(
         servers=servers, place=f"{AT}/{device}", summed="/node:ps",
         microbatches=microbatches,
     )  # fmt: skip
-    order = folder / "order"
+    order = new_folder(folder)
     result, params = run(folder, build, record_order=order)
     model = PlainModel(folder, workers, clip, microbatches=microbatches)
     simulation = simulate(folder, build, order, model, rule, mode, result.steps)

@@ -16,6 +16,7 @@ from support.free_workers import (
     PlainModel,
     compile_spec,
     make_folder,
+    new_folder,
     read_parameters,
     run,
 )
@@ -29,7 +30,10 @@ from placer.checkpoint.folder import list_checkpoints
 from placer.config import optimizers
 from placer.config.update_modes import Async, Geo, HalfAsync
 from placer.errors import PlacerError, RunError
+from placer.launcher.checks import check_launch
 from placer.runtime.program.communicator import Communicator
+from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
 
 RULES = {"sgd": sgd, "adam": adam, "lamb": lamb, "lars": lars}
 
@@ -110,7 +114,7 @@ def test_a_run_is_what_a_simulation_of_its_order_gives(
     if optimizers.RULES[rule].is_two_phase:
         blocks = [b for n in plan.nodes for table in n.tables for b in table.blocks]
         assert all(block.name == block.parameter for block in blocks)
-    order = folder / "order"
+    order = new_folder(folder)
     start = "normalized" if normalized else "initial"
     result, params = run(folder, build, start, record_order=order)
     penalty = PENALTY if penalized else 0.0
@@ -217,6 +221,18 @@ def test_an_order_without_the_file_of_a_node_says_which_nodes_are_needed(folder)
     assert "nodes and threads of the run" in caught.value.hint
 
 
+def test_an_order_is_not_written_over_that_of_another_run(folder):
+    build = compile_spec(folder, "async")
+    run(folder, build, record_order=folder / "kept", steps=1)
+    kept = {path: path.read_text() for path in (folder / "kept").iterdir()}
+    again = Options(record_order=folder / "kept", steps=2)
+    for start in (check_launch, run_in_threads):  # before all nodes, and by a node
+        with pytest.raises(PlacerError, match="has the order of another run") as caught:
+            start(build, again)
+        assert "name another folder" in caught.value.hint
+    assert {path: path.read_text() for path in (folder / "kept").iterdir()} == kept
+
+
 def test_a_replay_that_is_longer_than_the_order_says_so(folder):
     build = compile_spec(folder, "async")
     run(folder, build, record_order=folder / "short", steps=3)
@@ -286,7 +302,7 @@ def test_one_model_has_groups_of_several_modes(folder):
 """
     )
     placer.compile(folder / "hybrid.yaml", folder / "hybrid")
-    order = folder / "order"
+    order = new_folder(folder)
     result, params = run(
         folder, folder / "hybrid", record_order=order, checkpoint=folder / "hybrids"
     )

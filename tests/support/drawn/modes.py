@@ -9,7 +9,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from support.drawn.graphs import DrawnModel, models
-from support.drawn.training import CLIPS, EXCHANGES
+from support.drawn.training import BUCKETS, CLIPS, EXCHANGES
 from support.plain.graph import flatten_ops
 
 Settings = dict[str, Any]
@@ -143,7 +143,6 @@ def models_without_lockstep(draw: Any, families: tuple[str, ...]) -> DrawnModel:
     servers = spec["nodes"].get("ps", {"count": draw(st.integers(1, 3))})
     spec["nodes"] = {"worker": workers, "ps": servers}
     train = spec["train"]
-    train.pop("bucket_cap_mb", None)  # of groups on servers in lockstep
     if family == "heter":
         count = draw(st.integers(1, workers["count"] * train.get("threads", 1)))
         spec["nodes"]["heter"] = {"count": count, "devices": {"cpu": 1}}
@@ -186,7 +185,10 @@ def _draw_modes(
     several = len(entries) > 1 or "heter" in nodes
     if several and beside and "global_norm" in train.get("clip", {}):
         train["clip"] = draw(st.sampled_from([c for c in CLIPS if "norm" in c]))
-    if not any(entry.get("update") == "sync" for entry in entries):
-        train.pop("bucket_cap_mb", None)  # it is for these
+    train.pop("bucket_cap_mb", None)  # it is for groups on servers in lockstep
+    in_lockstep = any(entry.get("update") == "sync" for entry in entries)
+    if in_lockstep and "microbatches" not in train:
+        cap = draw(st.sampled_from(BUCKETS))
+        train |= {} if cap is None else {"bucket_cap_mb": cap}
     if any(entry["op"] in ("lamb", "lars") for entry in entries):
         train["slicing"]["dispatch"] = "balanced"

@@ -116,8 +116,8 @@ def training(
     if clip == "group":
         for entry in entries[-draw(st.sampled_from((1, 2))) :]:
             entry["clip"] = draw(st.sampled_from(CLIPS))
-    whole = cluster.microbatches == cluster.threads == 1
-    if whole and any(_is_on_servers(cluster, e) for e in entries):
+    at_servers = any(_is_on_servers(cluster, entry) for entry in entries)
+    if cluster.microbatches == 1 and at_servers:
         cap = draw(st.sampled_from(BUCKETS))
         recipe |= {} if cap is None else {"bucket_cap_mb": cap}
     one = len(entries) == 1 and draw(st.booleans())

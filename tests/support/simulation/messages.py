@@ -15,6 +15,7 @@ from placer.channel import mailbox
 from placer.channel.message import MESSAGE_COST
 from placer.channel.protocol import Array, Key
 from placer.channel.session import Session
+from support.free_addresses import receive_any
 from support.simulation.world import INLINE, NEVER, PIECE, World, check_waits
 
 SIZES = (0, 5, 60, INLINE - 64, INLINE + 1, PIECE, 3 * PIECE, 13 * PIECE)
@@ -204,7 +205,7 @@ class Messages:
     def _hear(self, session: Session, edge: int, source: str) -> None:
         """Note a message that has arrived, and check the bound."""
         self._heard[edge, source] += 1
-        stored = session.mailbox._unacknowledged[source]
+        stored = session.mailbox.credits[source].stored
         cost = sum(message.copied_nbytes + MESSAGE_COST for message in stored)
         window = session.limits.window(len(session.mailbox.peers))
         assert cost <= window or len(stored) == 1, (session.node, source, cost, window)
@@ -251,7 +252,7 @@ class Messages:
         number = self._received[stream.edge, source]
         key = stream.key(number)
         if stream.way == "any":
-            source, arrays = session.receive_any(stream.sources, key)
+            source, arrays = receive_any(session, stream.sources, key)
             return arrays, source
         if stream.way == "first":
             addresses = [(each, key) for each in stream.sources]

@@ -361,9 +361,6 @@ class Socket(File):
 
     # Receiving.
 
-    def recv_into(self, view: memoryview[int]) -> int:
-        return self.recvmsg_into([view])[0]
-
     def recvmsg_into(
         self, views: Sequence[memoryview[int]], space: int = 0, flags: int = 0
     ) -> tuple[int, list[Any], int, Any]:

@@ -17,6 +17,7 @@ from placer.channel.frame_socket import FrameSocket
 from placer.channel.link import Link
 from placer.channel.mailbox import Mailbox
 from placer.channel.message import PiecedMessage
+from placer.channel.pool import ChunkPool
 from placer.channel.session import Session
 
 
@@ -114,7 +115,7 @@ def acknowledged_before_the_last_piece(link: Link) -> int:
     return link._last_received
 
 
-@replacing(Link, "reconnect")
+@replacing(Link, "connect")
 def one_message_is_not_sent_again(
     method: Any, link: Link, socket: Any, hello: Any
 ) -> None:
@@ -129,13 +130,15 @@ def a_piece_is_counted_before_it_is_whole(method: Any, link: Link) -> Any:
     return expected, [(n, count + (n == link._filling)) for n, count in incomplete]
 
 
-@replacing(Mailbox, "_claim_message")
-def the_newest_message_comes_first(method: Any, mailbox: Mailbox, wanted: Any) -> Any:
+@replacing(Mailbox, "claim")
+def the_newest_message_comes_first(
+    method: Any, mailbox: Mailbox, node: str, wanted: Any
+) -> Any:
     with mailbox._lock:
-        for address in wanted:
-            if address in mailbox._queues:
+        for source, key in wanted:
+            if (address := (node, source, key)) in mailbox._queues:
                 mailbox._queues[address] = deque(reversed(mailbox._queues[address]))
-    return method(mailbox, wanted)
+    return method(mailbox, node, wanted)
 
 
 @replacing(Mailbox, "read")
@@ -151,12 +154,15 @@ def chunks_are_returned_twice(method: Any, link: Link, **fields: Any) -> None:
     link._unreported |= unreported
 
 
-@replacing(PiecedMessage, "add_chunk", "unix")
+@replacing(PiecedMessage, "add", "unix")
 def chunks_are_returned_before_they_are_read(
-    method: Any, message: PiecedMessage, chunk: Any, release: Any
+    method: Any, message: PiecedMessage, held: Any = None
 ) -> None:
-    release()
-    method(message, chunk, lambda: None)
+    if held is not None:
+        chunk, release = held
+        release()
+        held = chunk, lambda: None
+    method(message, held)
 
 
 # Within the bound.
@@ -197,7 +203,7 @@ def nobody_reads_on(method: Any, mailbox: Mailbox) -> None:
 
 
 @replacing(Session, "need")
-def nobody_reads_for_a_sender(method: Any, session: Session, link: Link) -> None:
+def nobody_reads_for_a_sender(method: Any, session: Session, peer: str) -> None:
     pass
 
 
@@ -213,30 +219,22 @@ def nobody_connects_again(method: Any, session: Session) -> None:
     pass
 
 
-@replacing(Link, "advance", "unix")
-def a_thread_that_sends_does_not_look_again(method: Any, link: Link) -> None:
-    if link._advance_lock.acquire(blocking=False):
-        try:
-            while (message := link._next_message()) is not None:
-                link._put(*message.next_piece(link._pool))
-                if message.sent == len(message.contents.pieces):
-                    del link._outgoing[message.header.number]
-        finally:
-            link._advance_lock.release()
-
-
 @replacing(Mailbox, "reserve")
 def only_a_message_that_waits_asks_for_credit(
-    method: Any, mailbox: Mailbox, to: str, key: Any, nbytes: int, copied: int, ask: Any
+    method: Any, mailbox: Mailbox, node: str, to: str, *more: Any
 ) -> None:
-    waiting = mailbox.credits[to].waiting
+    waiting, ask = mailbox.credits[to].waiting, mailbox._carrier.ask
     before = len(waiting)
-    method(
-        mailbox, to, key, nbytes, copied, lambda: ask() if len(waiting) > before else 0
-    )
+
+    def ask_if_it_waits(peer: str) -> None:
+        if len(waiting) > before:
+            ask(peer)
+
+    with patch.object(mailbox._carrier, "ask", ask_if_it_waits):
+        method(mailbox, node, to, *more)
 
 
-@replacing(Link, "reconnect")
+@replacing(Link, "connect")
 def a_new_connection_says_nothing_of_credit(
     method: Any, link: Link, *arguments: Any
 ) -> None:
@@ -249,9 +247,9 @@ def waits_in_a_circle_are_not_found(method: Any, *arguments: Any) -> None:
     pass
 
 
-@replacing_property(Link, "_is_newly_starved", "unix")
-def nobody_asks_for_chunks(link: Link) -> bool:
-    return False
+@replacing(ChunkPool, "has_room", "unix")
+def a_piece_waits_for_chunks_of_others(method: Any, pool: ChunkPool, _: int) -> bool:
+    return bool(pool.free)
 
 
 # The end.

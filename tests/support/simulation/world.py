@@ -65,7 +65,7 @@ class World:
         endpoints = {name: f"127.0.0.1:{1000 + i}" for i, name in enumerate(nodes)}
         key = KEY if self.streams == "tcp" else None
         return Session(
-            node, endpoints, "job", key=key, encrypt=False, streams=(self.streams,),
+            node, endpoints, "job", key=key, encrypt=False, transport="tcp" if key else "shared",
             beat=NEVER, lost_after=16 * NEVER, **options,
         )  # fmt: skip
 
@@ -147,8 +147,10 @@ class _Secrets:
 def check_waits(sessions: Iterable[Session]) -> None:
     """Check that no thread waits for what has happened; called when all wait."""
     for node in sessions:
-        waits = node.mailbox._waits.values()
+        waits = node.mailbox._waits
         assert node.mailbox.is_read or not waits, f"{node.node} reads nothing"
-        for peers, is_stuck in waits:
-            is_rest = "_wait_for_rest" in is_stuck.__qualname__  # it may be
-            assert is_rest or is_stuck(), f"{node.node} waits for {peers} in vain"
+        for wait in waits:
+            is_rest = "_wait_for_rest" in wait.is_stuck.__qualname__  # it may be
+            assert is_rest or wait.is_stuck(), (
+                f"{node.node} waits for {wait.peers} in vain"
+            )

@@ -79,3 +79,7 @@ def predict(node: runtime.Node) -> None:
         image = node.read("image")
         probability = predict_forward(image, p)
         node.output(probability=probability)
+
+
+if __name__ == "__main__":
+    runtime.main(__file__, step, evaluate, predict)

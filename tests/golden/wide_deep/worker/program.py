@@ -119,3 +119,7 @@ def predict(node: runtime.Node) -> None:
         (deep,) = node.send_and_recv(16, both, back=17)
         chance = predict_forward_chance(wide, deep)
         node.output(chance=chance)
+
+
+if __name__ == "__main__":
+    runtime.main(__file__, step, evaluate, predict)

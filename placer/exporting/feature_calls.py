@@ -1,0 +1,134 @@
+"""The statements of prepare.py that compute features of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from placer.config.csv import Cells, first_match
+from placer.config.data import RowSource
+from placer.config.features import Feature, Features, boundaries_of
+from placer.emit.code import Call, Expression, literal
+from placer.exporting.definitions import Copies
+from placer.exporting.prepare_features import xxh64
+
+FEATURES = "placer.exporting.prepare_features"
+"""The module of the functions that they call."""
+
+
+def needed_features(names: Iterable[str], features: Features) -> dict[str, Feature]:
+    """Return the features that columns are or are computed from, in their order.
+
+    `features` are expanded.
+    """
+    needed: set[str] = set()
+    waiting = [*names]
+    while waiting:
+        name = waiting.pop()
+        if name in features and name not in needed:
+            needed.add(name)
+            waiting += features[name].operands
+    return {name: feature for name, feature in features.items() if name in needed}
+
+
+def feature_calls(features: Features, data: RowSource, copies: Copies) -> list[Call]:
+    """Return the statements that add features to the dict `columns`.
+
+    The dict `keys` gets the keys of features by name, and those of other parts of crosses
+    by name and seed.
+
+    Args:
+        features: the features that are needed, expanded.
+        data: the source, with the options of its columns.
+        copies: where the functions that they call are added.
+    """
+    writer = _Writer(features, data, copies)
+    for name, feature in features.items():
+        writer.add(name, feature)
+    return list(writer.calls.values())
+
+
+class _Writer:
+    """Writes the calls of the functions of prepare.py, by what they are assigned to."""
+
+    def __init__(self, features: Features, data: RowSource, copies: Copies) -> None:
+        self.calls: dict[str, Call] = {}
+        self._features, self._copies = features, copies
+        self._is_csv = data.parsed.kind == "csv"
+        self._form = data.csv or data.parquet or data.python or Cells()
+
+    def add(self, name: str, feature: Feature) -> None:
+        """Add the statements that compute a feature."""
+        column = f"columns[{literal(name)}]"
+        if feature.kind not in ("hash", "cross"):
+            self._assign(column, self._number_function(feature), self._number(feature))
+            return
+        key = f"keys[{literal(name)}]"
+        target = key if feature.bins is not None else f"{column} = {key}"
+        if feature.kind == "hash":
+            (source,) = feature.operands
+            field = feature.field or source
+            self._hash(target, source, field, feature.seed, feature.type)
+        else:
+            parts = [self._part(part, feature.seed) for part in feature.operands]
+            listed = Expression("", "", tuple(map(Expression, parts)), ("[", "]"))
+            self._assign(target, "cross_keys", [listed, literal(feature.seed)])
+        if feature.bins is not None:
+            self._assign(column, "in_bins", [key, literal(feature.bins)])
+
+    def _part(self, name: str, seed: int) -> str:
+        """Return the keys of a part of a cross, which are computed if they are not."""
+        feature = self._features.get(name)
+        if feature is not None and feature.kind in ("hash", "cross"):
+            return f"keys[{literal(name)}]"
+        key = f"keys[{literal(name)}, {literal(seed)}]"
+        if key not in self.calls and feature is None:
+            self._hash(key, name, name, seed, "text")
+        elif key not in self.calls:
+            numbers = f"columns[{literal(name)}]"
+            of_field = literal(_field_seed(name, seed))
+            self._assign(key, "hash_numbers", [numbers, of_field])
+        return key
+
+    def _hash(
+        self, target: str, column: str, field: str, seed: int, type_: str
+    ) -> None:
+        arguments = ["columns", literal(column), literal(_field_seed(field, seed))]
+        if type_ == "integer":
+            self._assign(target, "hash_integers", [*arguments, *self._missing(column)])
+        else:
+            option = ["empty_is_missing=True"] if self._is_csv else []
+            self._assign(target, "hash_texts", [*arguments, *option])
+
+    def _number_function(self, feature: Feature) -> str:
+        return {
+            "buckets": "bucket_numbers",
+            "log1p": "log1p_numbers",
+            "standardize": "standardize_numbers",
+        }[feature.kind]
+
+    def _number(self, feature: Feature) -> list[str | Expression]:
+        """Return the arguments from which a feature of numbers is computed."""
+        (operand,) = feature.operands
+        arguments: list[str | Expression] = ["columns", literal(operand)]
+        if feature.kind == "buckets":
+            numbers = tuple(
+                Expression(literal(each)) for each in boundaries_of(feature)
+            )
+            arguments.append(Expression("", "", numbers, ("[", "]")))
+        if feature.kind == "standardize":
+            arguments += [literal(feature.mean), literal(feature.std)]
+        return [*arguments, *self._missing(operand)]
+
+    def _missing(self, column: str) -> list[str]:
+        missing = first_match(self._form.missing, column)
+        return [] if missing is None else [f"missing={literal(missing)}"]
+
+    def _assign(
+        self, target: str, function: str, arguments: Sequence[str | Expression]
+    ) -> None:
+        copied = self._copies.add(FEATURES, function)
+        self.calls[target] = Call(copied, arguments, [target])
+
+
+def _field_seed(field: str, seed: int) -> int:
+    return xxh64(field.encode(), seed)

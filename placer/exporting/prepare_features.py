@@ -1,0 +1,246 @@
+"""Functions that prepare.py of an exported model contains: features of columns.
+
+They compute what `placer/readers/features` does, with the same bits, of rows as a service
+gets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from placer.exporting.prepare_functions import MISSING, cell_number, check_names, finite
+
+BITS = 2**64 - 1
+P1, P2, P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+P4, P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+"""The primes of XXH64."""
+
+
+def xxh64(data: bytes, seed: int) -> int:
+    """Return the XXH64 of bytes."""
+
+    def rotate(x: int, bits: int) -> int:
+        x &= BITS
+        return (x << bits | x >> (64 - bits)) & BITS
+
+    def mix(accumulator: int, word: int) -> int:
+        return rotate(accumulator + word * P2, 31) * P1 & BITS
+
+    def number(at: int, size: int) -> int:
+        return int.from_bytes(data[at : at + size], "little")
+
+    size, at = len(data), 0
+    key = seed + P5
+    if size >= 32:
+        lanes = [seed + P1 + P2, seed + P2, seed, seed - P1]
+        while at + 32 <= size:
+            lanes = [mix(lane, number(at + 8 * i, 8)) for i, lane in enumerate(lanes)]
+            at += 32
+        key = sum(map(rotate, lanes, (1, 7, 12, 18)))
+        for lane in lanes:
+            key = (key ^ mix(0, lane)) * P1 + P4 & BITS
+    key = key + size & BITS
+    while at + 8 <= size:
+        key, at = rotate(key ^ mix(0, number(at, 8)), 27) * P1 + P4 & BITS, at + 8
+    if at + 4 <= size:
+        key, at = rotate(key ^ (number(at, 4) * P1 & BITS), 23) * P2 + P3 & BITS, at + 4
+    for byte in data[at:]:
+        key = rotate(key ^ (byte * P5 & BITS), 11) * P1 & BITS
+    key = (key ^ key >> 33) * P2 & BITS
+    key = (key ^ key >> 29) * P3 & BITS
+    return key ^ key >> 32
+
+
+def hash_texts(
+    columns: Mapping[str, Any], name: str, seed: int, *, empty_is_missing: bool = False
+) -> np.ndarray:
+    """Return the keys of a column of texts, uint64[rows].
+
+    Args:
+        columns: the columns by name.
+        name: the column.
+        seed: the seed of its field, which is also the key of a missing text: None or NaN.
+        empty_is_missing: whether an empty text is missing too, as in a CSV file.
+
+    Raises:
+        ValueError: the column is missing, or has a value that is no text.
+    """
+    check_names(columns, [name])
+    keys = []
+    for row, cell in enumerate(columns[name]):
+        text = None if cell != cell else cell
+        if not isinstance(text, str | None):
+            raise ValueError(f"column '{name}', row {row}: {cell!r} is not a text")
+        data = b"" if text is None else text.encode().strip()
+        is_missing = text is None or (empty_is_missing and not data)
+        keys.append(seed if is_missing else xxh64(data, seed))
+    return np.array(keys, np.uint64)
+
+
+def hash_integers(
+    columns: Mapping[str, Any], name: str, seed: int, missing: float | None = None
+) -> np.ndarray:
+    """Return the keys of a column of whole numbers, uint64[rows].
+
+    Args:
+        columns: the columns by name.
+        name: the column.
+        seed: the seed of its field, which is also the key of a missing number.
+        missing: the number to use for a missing one, if there is one.
+
+    Raises:
+        ValueError: the column is missing, or has a value that is no whole number of 64
+            bits.
+    """
+    check_names(columns, [name])
+    keys = []
+    for row, cell in enumerate(columns[name]):
+        try:
+            number = whole_number(cell, missing)
+        except ValueError as error:
+            raise ValueError(f"column '{name}', row {row}: {error}") from None
+        keys.append(seed if number is None else xxh64(as_bytes([number]), seed))
+    return np.array(keys, np.uint64)
+
+
+def whole_number(cell: Any, missing: float | None) -> int | None:
+    """Return the whole number in a cell, a text or a number; None for a missing one."""
+    value: Any = cell.strip() if isinstance(cell, str) else cell
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or value != value or (isinstance(value, str) and value in MISSING):
+        value = missing
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if "_" in value or not value.isascii():
+            raise ValueError(f"{value!r} is not a number")
+        try:
+            value = int(value)
+        except ValueError:
+            number = finite(value)
+            value = int(number) if number.is_integer() else value
+    elif isinstance(value, float) and value.is_integer() and abs(value) <= 2**53:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{cell!r} is not a whole number")
+    if not -(2**63) <= value < 2**64:
+        raise ValueError(f"{value} does not fit in 64 bits")
+    return value
+
+
+def hash_numbers(numbers: np.ndarray, seed: int) -> np.ndarray:
+    """Return the keys of whole numbers, such as those of buckets, uint64[rows]."""
+    return np.array([xxh64(as_bytes([int(n)]), seed) for n in numbers], np.uint64)
+
+
+def cross_keys(parts: Sequence[np.ndarray], seed: int) -> np.ndarray:
+    """Return the keys of combinations, from the keys of their parts, uint64[rows]."""
+    if len({len(part) for part in parts}) > 1:
+        raise ValueError("the columns of a cross have different numbers of rows")
+    rows = zip(*(part.tolist() for part in parts), strict=True)
+    return np.array([xxh64(as_bytes(row), seed) for row in rows], np.uint64)
+
+
+def as_bytes(numbers: Sequence[int]) -> bytes:
+    """Return whole numbers as 8 little-endian bytes each."""
+    return b"".join((number & BITS).to_bytes(8, "little") for number in numbers)
+
+
+def in_bins(keys: np.ndarray, bins: int) -> np.ndarray:
+    """Return the remainders of keys, int64[rows]."""
+    return (keys % np.uint64(bins)).astype(np.int64)
+
+
+def with_keys(
+    columns: Mapping[str, Any], keys: Mapping[Any, np.ndarray], dtype: str
+) -> dict[str, Any]:
+    """Return the columns with all bits of those that are keys in another dtype, int64 or
+    uint64."""
+    views = {
+        name: key.view(dtype) for name, key in keys.items() if columns.get(name) is key
+    }
+    return {**columns, **views}
+
+
+def bucket_numbers(
+    columns: Mapping[str, Any],
+    name: str,
+    boundaries: Sequence[float],
+    missing: float | None = None,
+) -> np.ndarray:
+    """Return the buckets of a column of numbers, int64[rows]: how many boundaries are at
+    most the number, and of a missing number one more than there are boundaries."""
+    numbers = read_numbers(columns, name, missing)
+    buckets = np.searchsorted(np.array(boundaries), numbers, side="right")
+    return np.where(np.isnan(numbers), len(boundaries) + 1, buckets).astype(np.int64)
+
+
+def log1p_numbers(
+    columns: Mapping[str, Any], name: str, missing: float | None = None
+) -> np.ndarray:
+    """Return ln(1 + x) of a column of numbers, float64[rows]."""
+    numbers = present_numbers(columns, name, missing)
+    if (numbers <= -1).any():
+        row = int(np.argmax(numbers <= -1))
+        raise ValueError(f"column '{name}', row {row}: log1p of {numbers[row]:g}")
+    return np.asarray(np.log1p(numbers))
+
+
+def standardize_numbers(
+    columns: Mapping[str, Any],
+    name: str,
+    mean: float,
+    std: float,
+    missing: float | None = None,
+) -> np.ndarray:
+    """Return (x - mean) / std of a column of numbers, float64[rows]."""
+    numbers = present_numbers(columns, name, missing)
+    with np.errstate(over="ignore"):
+        values: np.ndarray = (numbers - mean) / std
+    if not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
+        raise ValueError(f"column '{name}', row {row}: {numbers[row]:g} is too large")
+    return values
+
+
+def present_numbers(
+    columns: Mapping[str, Any], name: str, missing: float | None
+) -> np.ndarray:
+    """Return a column of numbers, float64[rows]; ValueError if one is missing."""
+    numbers = read_numbers(columns, name, missing)
+    if np.isnan(numbers).any():
+        row = int(np.argmax(np.isnan(numbers)))
+        raise ValueError(f"column '{name}', row {row}: the value is missing")
+    return numbers
+
+
+def read_numbers(
+    columns: Mapping[str, Any], name: str, missing: float | None
+) -> np.ndarray:
+    """Return a column of finite numbers, float64[rows], NaN for a missing one.
+
+    Args:
+        columns: the columns by name.
+        name: the column.
+        missing: the number to use for a missing one, if there is one.
+
+    Raises:
+        ValueError: the column is missing, or a cell is no finite number.
+    """
+    check_names(columns, [name])
+    filled = float("nan") if missing is None else missing
+    numbers = []
+    for row, cell in enumerate(columns[name]):
+        try:
+            if isinstance(cell, bool | np.bool_):
+                raise ValueError(f"{cell!r} is not a number")
+            number = float(cell_number(cell, filled, "float64"))
+            if number in (float("inf"), float("-inf")):
+                raise ValueError(f"{number} is not a finite number")
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"column '{name}', row {row}: {error}") from None
+        numbers.append(number)
+    return np.array(numbers, np.float64)

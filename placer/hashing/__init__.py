@@ -1,0 +1,1 @@
+"""XXH64 of many byte strings at once, as machine code."""

@@ -1,0 +1,83 @@
+"""Functions as machine code, compiled by numba and kept in the user's cache.
+
+numba is imported here only; it takes half a second, so this module is imported when
+machine code is about to run. Machine code is kept in `kernels` of
+`placer.memory.caches.user_cache`, or in `NUMBA_CACHE_DIR`; numba tells processors and
+its own versions apart. Where nothing can be kept, everything is compiled each time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numba
+
+from placer.memory.caches import usable_folder, user_cache
+
+config: Any = numba.config
+COMPILING = threading.RLock()
+"""Held while numba compiles: in one process the nodes are threads."""
+
+
+def kernels_folder(name: str) -> Path | None:
+    """Return the folder `name` of the machine code that is kept, or None where nothing
+    can be kept."""
+    base = user_cache()
+    if config.CACHE_DIR:
+        parent: Path | None = Path(config.CACHE_DIR)
+    else:
+        parent = None if base is None else base / "kernels"
+    if parent is None or usable_folder(parent) is None:
+        return None
+    return usable_folder(parent / name)
+
+
+def compile_function(
+    function: Callable[..., Any],
+    signatures: Sequence[Any],
+    folder: Path | None,
+    *,
+    only: bool = True,
+) -> Callable[..., Any]:
+    """Return a function as machine code, which runs without the interpreter lock.
+
+    Args:
+        function: a function of arrays and numbers. numba compiles it again if its file
+            has changed, but not if one that it calls has.
+        signatures: the types of its arguments, for each way to call it.
+        folder: where the machine code is kept, if it is.
+        only: whether arguments of other types are converted to these, if that is
+            possible; else the function is compiled for them, too.
+    """
+    with COMPILING:
+        if folder is not None:
+            before = config.CACHE_DIR
+            config.CACHE_DIR = str(folder)  # read when a function is decorated
+            try:
+                return _jit(function, signatures, only, keep=True)
+            except Exception:  # a full disk, a broken file: the cache only saves time
+                pass
+            finally:
+                config.CACHE_DIR = before
+        return _jit(function, signatures, only, keep=False)
+
+
+def _jit(
+    function: Callable[..., Any], signatures: Sequence[Any], only: bool, *, keep: bool
+) -> Callable[..., Any]:
+    # With fastmath the bits would depend on where a slice starts.
+    compiled: Any = numba.njit(
+        list(signatures) if only else None,
+        fastmath=False,
+        error_model="numpy",
+        nogil=True,
+        cache=keep,
+    )(function)
+    if not only:
+        for signature in signatures:
+            compiled.compile(signature)
+    machine_code: Callable[..., Any] = compiled
+    return machine_code

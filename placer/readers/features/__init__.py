@@ -1,0 +1,1 @@
+"""Computes features, as `docs/features.md` defines them, for some rows at a time."""

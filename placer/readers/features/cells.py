@@ -1,0 +1,238 @@
+"""The columns of a source that features are computed from: text, whole numbers or
+floats, of some rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Never
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from placer.errors import DataError
+from placer.readers.csv_cells import MISSING_CELLS, cast_cells, parse_number
+
+Floats = npt.NDArray[np.float64]
+Bits = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Some rows of a column of a source.
+
+    Attributes:
+        name: the name of the column.
+        array: its values. Those of a `csv:` file are texts.
+        is_csv: whether they are cells of a `csv:` file: an empty one is a missing value,
+            and texts may be numbers.
+        missing: the number to use for a missing one, if there is one.
+        option: the key of the source's options that has such numbers, such as `csv`.
+        where: returns the position of a row in the source, for messages.
+    """
+
+    name: str
+    array: pa.Array
+    is_csv: bool
+    missing: float | None
+    option: str
+    where: Callable[[int], str]
+
+    def texts(self) -> pa.Array:
+        """Return the values as text: string, large_string, a dictionary of these, or
+        null. Blanks around a text are still there.
+
+        Raises DataError if the column does not hold text.
+        """
+        array, type_ = self.array, self.array.type
+        if pa.types.is_dictionary(type_):
+            type_ = type_.value_type
+        if pa.types.is_string_view(type_):
+            return array.cast(pa.large_string())
+        if is_text(type_) or pa.types.is_null(type_):
+            return array
+        hint = "a hash of whole numbers needs type: integer"
+        if not pa.types.is_integer(type_):
+            hint = "hash text or whole numbers; of other numbers, cross the buckets"
+        raise DataError(
+            f"{self.where(0)}: the column holds {type_}, not text", hint=hint
+        )
+
+    def integers(self) -> tuple[Bits, Mask | None]:
+        """Return the values as whole numbers of 64 bits, and which of them are missing.
+
+        Negative numbers are in two's complement; the number of a missing one is 0. The
+        mask is None if none is missing.
+
+        Raises DataError for a value that is no whole number from -2**63 to 2**64 - 1.
+        """
+        array, mask = self._present()
+        kind = array.type
+        if pa.types.is_integer(kind):
+            wide = pa.uint64() if pa.types.is_uint64(kind) else pa.int64()
+            return array.cast(wide).to_numpy().view(np.uint64), mask
+        if pa.types.is_floating(kind):
+            floats = array.to_numpy()
+            # Larger floats are whole, and which number was meant is not known.
+            is_whole = (np.abs(floats) <= 2**53) & (np.floor(floats) == floats)
+            if not is_whole.all():
+                at = int(np.argmin(is_whole))
+                self._refuse(at, f"{floats[at]} is not a whole number")
+            return floats.astype(np.int64).view(np.uint64), mask
+        numbers = cast_cells(array, "i") if self.is_csv else None
+        if numbers is None:
+            each = enumerate(array.to_pylist())
+            numbers = np.array([self._whole(i, value) for i, value in each], np.uint64)
+        return numbers.view(np.uint64), mask
+
+    def numbers(self) -> Floats:
+        """Return the values as float64, NaN for a missing one.
+
+        Raises DataError for a value that is not a finite number.
+        """
+        array, mask = self._present()
+        floats = cast_cells(array, "f") if self.is_csv else None
+        if floats is None and self.is_csv:
+            texts = enumerate(array.to_pylist())
+            floats = np.array([self._number(i, text) for i, text in texts])
+        elif floats is None:
+            floats = array.cast(pa.float64(), safe=False).to_numpy()
+        if not np.isfinite(floats).all():
+            at = int(np.argmin(np.isfinite(floats)))
+            self._refuse(at, f"{floats[at]} is not a finite number")
+        if mask is not None:
+            floats = np.where(mask, np.nan, floats)
+        return np.ascontiguousarray(floats)
+
+    def _present(self) -> tuple[pa.Array, Mask | None]:
+        """Return the values with a number in place of missing ones, and which are missing
+        for that reason; None if none is missing.
+
+        The values are integers, float64, decimals, or of a `csv:` file texts without
+        blanks. The number is 0 unless there is one for missing values.
+        """
+        array, kind = self.array, self.array.type
+        if pa.types.is_dictionary(kind):
+            array = array.cast(kind.value_type)
+            kind = array.type
+        if pa.types.is_null(kind):
+            array = array.cast(pa.int64())
+            kind = array.type
+        fill: Any = self.missing or 0
+        fill = int(fill) if fill == int(fill) else fill
+        if self.is_csv:
+            array = pc.ascii_trim_whitespace(array)
+            is_missing = pc.is_in(array, MISSING_CELLS)
+            fill = str(fill)
+        elif pa.types.is_floating(kind):
+            array = array.cast(pa.float64())
+            is_missing = pc.is_null(array, nan_is_null=True)
+        elif pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+            is_missing = pc.is_null(array) if array.null_count else None
+            if isinstance(fill, float):
+                array = array.cast(pa.float64())
+            elif pa.types.is_decimal(kind):
+                fill = Decimal(fill)
+        else:
+            raise DataError(f"{self.where(0)}: the column holds {kind}, not numbers")
+        if is_missing is None or not pc.any(is_missing, min_count=0).as_py():
+            return array, None
+        try:
+            number = pa.scalar(fill, array.type)
+        except (pa.ArrowException, ValueError, OverflowError):
+            raise DataError(
+                f"{self.where(0)}: the column holds {kind}, and a missing number is"
+                f" {fill}, which does not fit it",
+                hint=f"change {self.option}: {{missing: {{{self.name}: {fill}}}}}",
+            ) from None
+        array = pc.if_else(is_missing, number, array)
+        if self.missing is not None:
+            return array, None
+        return array, is_missing.to_numpy(zero_copy_only=False)
+
+    def _whole(self, i: int, value: str | Decimal) -> int:
+        number = value
+        if isinstance(number, str):
+            number = Decimal(self._number(i, number, is_float=False))
+        if number != int(number):
+            self._refuse(i, f"{value} is not a whole number")
+        if not -(2**63) <= number < 2**64:
+            self._refuse(i, f"{value} does not fit in 64 bits")
+        return int(number) % 2**64
+
+    def _number(self, i: int, text: str, *, is_float: bool = True) -> float | int:
+        try:
+            return parse_number(text, is_float)
+        except DataError as misfit:
+            self._refuse(i, misfit.message)
+
+    def _refuse(self, i: int, message: str) -> Never:
+        raise DataError(f"{self.where(i)}: {message}")
+
+    def missing_hint(self) -> str:
+        """Return what to write for a missing number."""
+        return f"write its value: {self.option}: {{missing: {{{self.name}: 0}}}}"
+
+
+def can_compute_from(type_: pa.DataType) -> bool:
+    """Return whether features can be computed from a column of some type."""
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    return bool(
+        is_text(type_)
+        or pa.types.is_integer(type_)
+        or pa.types.is_floating(type_)
+        or pa.types.is_decimal(type_)
+        or pa.types.is_null(type_)
+    )
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Return whether a column of some type has texts, also as a dictionary."""
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    return bool(
+        pa.types.is_string(type_)
+        or pa.types.is_large_string(type_)
+        or pa.types.is_string_view(type_)
+    )
+
+
+def from_python(
+    name: str, values: list[Any], missing: float | None, where: Callable[[int], str]
+) -> Cells:
+    """Return values of Python as a column; None and NaN are missing.
+
+    Raises DataError for values that are not all texts or all numbers.
+    """
+    try:
+        try:
+            array = pa.array(values, from_pandas=True)
+        except OverflowError:  # there is one from 2**63 on
+            whole = [value if is_missing(value) else Decimal(value) for value in values]
+            array = pa.array(whole, pa.decimal128(38, 0), from_pandas=True)
+    except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
+        kinds = dict.fromkeys(
+            type(value).__name__ for value in values if not is_missing(value)
+        )
+        raise DataError(
+            f"{where(0)} and following: no column of {', '.join(kinds)}: {error}",
+            hint="all values of a column are texts, or all are numbers",
+        ) from error
+    if not can_compute_from(array.type):
+        raise DataError(
+            f"{where(0)}: no feature is computed from {array.type}",
+            hint="features are computed from texts and numbers",
+        )
+    return Cells(name, array, False, missing, "python", where)
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value of Python means a missing one: None or NaN."""
+    if value is None:
+        return True
+    return isinstance(value, float | np.floating) and value != value

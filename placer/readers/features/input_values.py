@@ -1,0 +1,50 @@
+"""The values of features in the dtypes of the inputs that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from placer.config.columns import Column
+from placer.errors import DataError
+from placer.readers.column import check_limits, convert
+from placer.readers.features.computation import Values
+
+
+def input_values(
+    values: Values,
+    column: Column,
+    name: str,
+    source: str,
+    first: int,
+    where: Callable[[int], str],
+) -> Values:
+    """Return the values of a feature as an input has them, [rows].
+
+    Keys keep all their 64 bits: in an int64 input, those from 2**63 on are negative.
+
+    Args:
+        values: the values, as `Computation.values` returns them.
+        column: the input.
+        name: the feature.
+        source: the text of the source.
+        first: the number of the first row in the source.
+        where: returns the position of a row in the source, for messages.
+
+    Raises:
+        DataError: a value does not fit the input.
+    """
+    if values.dtype != np.uint64:
+        values = convert(values, column, source, name, first)
+    elif column.dtype in ("int64", "uint64"):
+        values = values.view(column.dtype)
+    else:
+        raise DataError(
+            f"{source}: '{name}' has keys of 64 bits, and input '{column.name}' is"
+            f" {column}",
+            hint="declare it int64, and name the feature in columns; or write bins: N in"
+            " the feature for numbers below N",
+        )
+    check_limits(values, column, where)
+    return values

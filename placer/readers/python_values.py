@@ -1,0 +1,255 @@
+"""Rows of a `python:` source as values of inputs: checks, and conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from placer.config.columns import Column, is_glob
+from placer.config.csv import Cells, first_match
+from placer.config.sources import missing_column_error
+from placer.errors import DataError, nearest
+from placer.readers.arguments import ReadRequest
+from placer.readers.column import check_limits, check_shape, convert, row_positions
+from placer.readers.features.cells import Cells as FeatureCells
+from placer.readers.features.cells import from_python, is_missing
+from placer.readers.features.computation import Computation
+from placer.readers.features.input_values import input_values
+from placer.readers.feeds import Feeds, find_feeds, wanted_columns
+
+Row = Mapping[str, Any]
+Arrays = dict[str, np.ndarray]
+
+
+def needs_columns(request: ReadRequest) -> bool:
+    """Return whether the columns of the rows decide which of them feed the inputs."""
+    wanted = [each for c in request.used for each in wanted_columns(request, c.name)]
+    return bool(request.data.features) or any(map(is_glob, wanted))
+
+
+def python_values(request: ReadRequest, first: Row | None) -> PythonValues:
+    """Return what converts the rows of a source, of which `first` is one.
+
+    It may be None unless `needs_columns`. Raises DataError if the columns do not fit the
+    inputs.
+    """
+    form = request.data.python or Cells()
+    if first is not None and needs_columns(request):
+        return PythonValues(request, find_feeds(request, [*map(str, first)]), form)
+    inputs = {each.name: wanted_columns(request, each.name) for each in request.used}
+    return PythonValues(request, Feeds(inputs, {}), form)
+
+
+@dataclass(frozen=True, slots=True)
+class PythonValues:
+    """Converts rows to the values of inputs.
+
+    Attributes:
+        request: the inputs.
+        feeds: the columns and the features that feed them.
+        form: the options of the columns.
+    """
+
+    request: ReadRequest
+    feeds: Feeds
+    form: Cells
+
+    def is_computed(self, column: Column) -> bool:
+        """Return whether an input reads features, which `compute` computes."""
+        return any(
+            name in self.feeds.features for name in self.feeds.inputs[column.name]
+        )
+
+    def read(self, row: Row, columns: Sequence[Column], number: int) -> Arrays:
+        """Return the values in one row of those inputs that read no feature.
+
+        They are of shape [1, *shape] and of the input's dtype, and may be views of arrays
+        in the row. Raises DataError with the column for a value that is missing or does
+        not fit.
+        """
+        source, inputs = self.request.source.text, self.feeds.inputs
+        plain = [column for column in columns if not self.is_computed(column)]
+        single = [column for column in plain if len(inputs[column.name]) == 1]
+        values: Arrays = {}
+        for column in single:
+            values[column.name] = self._array(
+                row, column, inputs[column.name][0], number
+            )
+        for column in single:
+            value, name = values[column.name], inputs[column.name][0]
+            if value.shape != column.shape:
+                _check_no_batch(source, single, values, number)
+                check_shape(value.shape, column, source, name, number)
+        converted: Arrays = {}
+        for column in plain:
+            names = inputs[column.name]
+            if len(names) == 1:
+                value = values[column.name][np.newaxis]
+                result = convert(value, column, source, names[0], number)
+            else:
+                parts = [self._scalar(row, column, name, number) for name in names]
+                result = np.concatenate(parts).reshape(1, *column.shape)
+            converted[column.name] = result
+        return converted
+
+    def operands(
+        self, row: Row, columns: Sequence[Column], number: int
+    ) -> dict[str, Any]:
+        """Return the values in one row from which those inputs are computed that read
+        features."""
+        values: dict[str, Any] = {}
+        for column in filter(self.is_computed, columns):
+            for name in self.feeds.sources[column.name]:
+                value = self._value(row, column, name)
+                if isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
+                    value = value.item()  # the source may reuse the array
+                if isinstance(value, np.ndarray | list | tuple | Mapping):
+                    raise DataError(
+                        f"{self._where(name, [number], 0)}: {type(value).__name__} is not"
+                        " one value",
+                        hint="a feature is computed from a text or a number",
+                    )
+                values[name] = value
+        return values
+
+    def compute(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        columns: Sequence[Column],
+        numbers: Sequence[int],
+    ) -> Arrays:
+        """Return the values of those inputs that read features, [rows, *shape].
+
+        Args:
+            rows: what `operands` returns of each row.
+            columns: the inputs.
+            numbers: the numbers of the rows.
+
+        Raises:
+            DataError: a value does not fit.
+        """
+        if not rows:
+            return {}
+        source = self.request.source.text
+
+        def cells(name: str) -> FeatureCells:
+            values = [row[name] for row in rows]
+            missing = first_match(self.form.missing, name)
+            return from_python(
+                name, values, missing, partial(self._where, name, numbers)
+            )
+
+        computed = Computation(self.feeds.features, cells)
+        arrays: Arrays = {}
+        for column in filter(self.is_computed, columns):
+            parts = []
+            for name in self.feeds.inputs[column.name]:
+                where = partial(self._where, name, numbers)
+                if name in self.feeds.features:
+                    values = computed.values(name)
+                    part = input_values(values, column, name, source, numbers[0], where)
+                else:
+                    scalars = [
+                        self._scalar(row, column, name, number)
+                        for row, number in zip(rows, numbers, strict=True)
+                    ]
+                    part = np.concatenate(scalars)
+                parts.append(part)
+            joined = np.stack(parts, axis=1)
+            arrays[column.name] = joined.reshape(len(rows), *column.shape)
+        return arrays
+
+    def check_ranges(
+        self, arrays: Mapping[str, np.ndarray], numbers: Sequence[int]
+    ) -> None:
+        """Raise DataError for a value outside the limits of its input.
+
+        `arrays` has the rows of each input, `numbers` are the numbers of these rows.
+        """
+        for column in self.request.columns:
+            if column.name in self.feeds.inputs:
+                name = ", ".join(self.feeds.inputs[column.name])
+                where = row_positions(self.request.source.text, name, numbers)
+                check_limits(arrays[column.name], column, where)
+
+    def _where(self, name: str, numbers: Sequence[int], i: int) -> str:
+        return row_positions(self.request.source.text, name, numbers)(i)
+
+    def _scalar(self, row: Row, column: Column, name: str, number: int) -> np.ndarray:
+        """Return one value in the dtype of an input that reads several, [1]."""
+        source = self.request.source.text
+        value = self._array(row, column, name, number)
+        if value.shape:
+            raise DataError(
+                f"{source}: input '{column.name}' reads several columns, and column"
+                f" '{name}', row {number}, has the shape {list(value.shape)}",
+                hint="only columns with one number in each row can be read together",
+            )
+        return convert(value[np.newaxis], column, source, name, number)
+
+    def _array(self, row: Row, column: Column, name: str, number: int) -> np.ndarray:
+        value, words = self._value(row, column, name), self.form.words(name)
+        if words is not None:
+            value = self._word(value, name, words, number)
+        elif (missing := first_match(self.form.missing, name)) is not None:
+            value = missing if is_missing(value) else value
+        try:
+            return np.asarray(value)
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"{self._where(name, [number], 0)}: {error}",
+                hint=f"input '{column.name}' is {column}",
+            ) from error
+
+    def _value(self, row: Row, column: Column, name: str) -> Any:
+        if name not in row:
+            raise missing_column_error(
+                self.request.source.text,
+                name,
+                column.name,
+                tuple(sorted(map(str, row))),
+            )
+        return row[name]
+
+    def _word(
+        self, value: Any, name: str, words: Mapping[str, int], number: int
+    ) -> int:
+        """Return the number of a word; that of a whole number or a boolean is its text, as
+        of a column of a file."""
+        text = "" if is_missing(value) else str(value).strip()
+        if isinstance(value, bool | np.bool_):
+            text = text.lower()
+        found = words.get(text, first_match(self.form.unknown, name))
+        if found is None:
+            near = nearest(text, words)
+            hint = f"add it, or write python: {{unknown: {{{name}: N}}}}"
+            raise DataError(
+                f"{self._where(name, [number], 0)}: {text!r} is not in the vocabulary",
+                hint=hint + (f"; did you mean '{near}'?" if near else ""),
+            )
+        return found
+
+
+def _check_no_batch(
+    source: str,
+    columns: Sequence[Column],
+    values: Mapping[str, np.ndarray],
+    number: int,
+) -> None:
+    """Raise DataError if every value of a row has one more leading dimension, of the
+    same size for all. A single scalar input is not checked: it may be declared with the
+    wrong shape instead."""
+    shapes = [(values[column.name].shape, column.shape) for column in columns]
+    sizes = {shape[:1] for shape, _ in shapes}
+    are_batches = all(shape and shape[1:] == declared for shape, declared in shapes)
+    if len(sizes) == 1 and are_batches and (len(columns) > 1 or columns[0].shape):
+        ((size,),) = sizes
+        raise DataError(
+            f"{source}: row {number} is a batch of {size} rows",
+            hint="yield one row at a time; 'batch' in the spec is the number of rows of"
+            " a batch",
+        )
