@@ -203,7 +203,7 @@ class Session(Channel, Carrier):
             self.joining = Joining(
                 self,
                 job,
-                {name: self._endpoints[name] for name in (node, *self.mailbox.peers)},
+                self._endpoints,
                 self._endpoints[node] if bind is None else parse_endpoint(node, bind),
                 streams,
                 key,
@@ -263,7 +263,7 @@ class Session(Channel, Carrier):
         if absent:
             own = show_endpoint(self._endpoints[self.node])
             raise RunError(
-                "; ".join(self._absence(peer) for peer in absent),
+                "; ".join(map(self._absence, absent)),
                 hint=f"start the node with the same build and key; {self.node} is at {own}",
             )
         self._joined = True
@@ -271,9 +271,8 @@ class Session(Channel, Carrier):
     def _absence(self, peer: str) -> str:
         """Return that a peer did not join, and why as far as it is known."""
         where = show_endpoint(self._endpoints[peer])
-        why = self.joining.reasons.get(peer)
         text = f"{peer} did not join within {self._join_timeout:g} s ({where})"
-        return f"{text}: {why}" if why else text
+        return ": ".join(filter(None, (text, self.links[peer].reason)))
 
     def abort(self, cause: Cause) -> None:
         if self.mailbox.abort(cause) and not self._closed:
