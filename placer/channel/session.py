@@ -66,20 +66,6 @@ MAX_EVENTS: Final = 64
 _ENDED: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
 
 
-class _Streamed(OpenMessage):
-    """A message whose pieces leave over a connection as they are written; `begin` sends
-    its header, with the first one."""
-
-    def __init__(self, link: Link, begin: Callable[[], Outgoing]) -> None:
-        self._link, self._begin = link, cache(begin)
-
-    def written(self, array: int, stop: int) -> None:
-        self._link.add_written(self._begin(), array, stop)
-
-    def end(self) -> None:
-        self.written(len(self._begin().arrays), 0)
-
-
 class Session(Channel, Carrier):
     """The channel of a node that is a process of its own; the nodes of a process that has
     several share it (`thread_channel`).
@@ -340,12 +326,16 @@ class Session(Channel, Carrier):
         if contents.is_inline:
             return None
 
+        @cache
         def begin() -> Outgoing:
             nbytes, copied_nbytes = contents.nbytes, contents.copied_nbytes
             self.mailbox.reserve(node, to, key, nbytes, copied_nbytes)
             return link.send(node, to, key, contents, arrays, written=False)
 
-        return _Streamed(link, begin)
+        def written(array: int, stop: int) -> None:
+            link.add_written(begin(), array, stop)
+
+        return OpenMessage(lambda: written(len(arrays), 0), written)
 
     def tell(self, peer: str, frame: frames.Probe | frames.Demand) -> None:
         self.links[peer].tell(frame)
