@@ -88,3 +88,5 @@ def test_after_a_broken_connection_only_what_is_written_is_sent_again(
         message.end()
         for array, value in zip(got.result(30), values, strict=True):
             assert np.array_equal(array, value)
+        # Before the proxy ends, over which the acknowledgement comes.
+        eventually(lambda: ends["b:0"].links["a:0"].is_delivered, 30)
