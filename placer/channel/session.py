@@ -32,7 +32,7 @@ from placer.channel.message import Message
 from placer.channel.open_message import OpenMessage
 from placer.channel.outgoing import Outgoing
 from placer.channel.payload import read_only_views
-from placer.channel.peers import OwnStatus, PeerEvent, Peers, PeerState
+from placer.channel.peers import PeerEvent, Peers, PeerState, own_status
 from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS
 from placer.channel.protocol import Channel
@@ -152,7 +152,7 @@ class Session(Channel, Carrier):
         self._lost_after = lost_after
         self._tick = min(self.limits.beat / 2, lost_after / 16, TICK)
         self._peers = Peers(lost_after, self.limits.beat)
-        self._own_statuses = {each: OwnStatus(each) for each in self.own_nodes}
+        self._told_at = 0.0  # when the last statuses were sent
         self.on_peer: Callable[[PeerEvent], object] = self.end_if_lost
         self._unreported: list[Cause] = []  # failures to report to the peers
         self._joined = False
@@ -553,12 +553,12 @@ class Session(Channel, Carrier):
 
     def _status(self, now: float) -> bytes:
         """Return frames that say what the nodes of this process do, and note it here."""
-        mailbox, encoded = self.mailbox, b""
+        encoded, statuses = b"", self.mailbox.statuses
+        elapsed, self._told_at = now - self._told_at, now
         for channel in self.channels:
-            own, node = self._own_statuses[channel.node], channel.node
-            waits_for = mailbox.waiting(node)
-            status = own.status(channel.describe(), waits_for, mailbox.statuses, now)
-            mailbox.statuses[node] = status
+            what, waits_for = channel.describe(), channel.waiting()
+            status = own_status(channel.node, what, waits_for, statuses, elapsed)
+            statuses[channel.node] = status
             encoded += frames.encode(frames.Status(status))
         return encoded
 
