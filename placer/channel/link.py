@@ -415,9 +415,7 @@ class Link:
             )
         else:
             message = PiecedMessage(
-                header.source,
-                header.to,
-                header.key,
+                header,
                 contents,
                 views,
                 self.session.eager,
