@@ -2,11 +2,6 @@
 
 Messages are delivered here, and every call of the program blocks here. One lock guards
 all of it. The carrier is called without the lock, because it may enter another mailbox.
-
-There need be no thread between the connections and the program: if the carrier has
-connections, the first thread that waits for anything reads all of them itself, and threads
-that wait meanwhile sleep until it has read what they wait for. This saves the switch from
-one thread to another, which takes longer than a small message does.
 """
 
 from __future__ import annotations
@@ -481,20 +476,10 @@ class Mailbox:
     def _block(
         self, wait: _Wait, key: Key, take: Callable[[], Result | None], sending: bool
     ) -> Result:
-        # The bound could turn the order of receives into a deadlock: what a sender waits
-        # for may be, through nodes that wait for each other, behind the message that it
-        # cannot send. So a sender that waits sends a probe to its receiver, and every node
-        # that waits passes it on to those that it waits for. If it comes back, all of them
-        # wait in a circle, and the receiver has to acknowledge what it stores, though its
-        # program has not received it (edge chasing: Chandy, Misra and Haas, 1983). A probe
-        # that comes to a node that does not wait is dropped; it may wait later, so another
-        # one follows after `FIRST_PAUSE`, then after twice that, and so on.
-        #
-        # The first thread that waits reads the connections; everything that can make
-        # `take` succeed for other threads passes through it, and `deliver`,
-        # `update_credit` and so on wake them. When it has what it waits for, it wakes
-        # the others, and the first of them reads on. The thread that reads is not woken
-        # by `_changed`: its `read` ends with what arrives, at an abort, or a close.
+        # A sender that waits sends probes, after pauses that double, as the node that they
+        # come to may not wait yet; and the first thread that waits reads the connections:
+        # see docs/channel.md, "Flow control" and "Who reads". That thread is not woken by
+        # `_changed`: its `read` ends with what arrives, at an abort, or a close.
         peers, deadline = wait.peers, self._limits.deadline
         start = -1.0  # the clock is read only if this has to wait
         pause = 0.0
