@@ -138,7 +138,8 @@ class Link:
         return message
 
     def _advance_or_need(self) -> None:
-        self.advance()
+        if self._outgoing:
+            self.advance()
         if self.has_pending:
             self.session.need(self.peer)
 

@@ -54,8 +54,9 @@ class Message:
     def collect(self, out: Sequence[Array | None] | None, wait: Wait) -> list[Array]:
         """Return the arrays, written into those of `out`; `wait` blocks for data that is
         still to come. Raises RunError if they do not fit."""
-        what = f"{self.key} from {self.source} to {self.to}"
-        return payload.fill_out(out, self.arrays, what)
+        return payload.fill_out(
+            out, self.arrays, lambda: f"{self.key} from {self.source} to {self.to}"
+        )
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
         """Return the arrays piece by piece; see `protocol.Channel.pieces`."""
