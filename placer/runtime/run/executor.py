@@ -247,6 +247,8 @@ def _make_node(
     evaluating = None
     if (data := plan.evaluation) is not None:
         evaluating = open_batches(execution, data, EVALUATION)
+    for each in filter(None, (training, evaluating)):
+        contexts.callback(each.close)
     channel = execution.channel
     kind: Callable[..., Node] = Node
     if (recording := execution.recording) is not None:
