@@ -312,6 +312,14 @@ def test_a_file_that_is_replaced_is_not_read(source):
     np.testing.assert_array_equal(np.sort(np.concatenate(ids)), np.arange(2000))
 
 
+def test_the_rows_that_a_scan_has_found_are_reported(tmp_path):
+    found = []
+    options = ReadOptions(report=found.append)
+    rows = open_ids(write_csv(tmp_path, 4000), tmp_path, options)
+    assert found == np.cumsum(rows.counts).tolist()
+    assert len(found) > 3
+
+
 def test_advice_for_large_pieces(source):
     _, rows, _ = source
     window = Window(80, 4)

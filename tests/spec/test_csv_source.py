@@ -14,6 +14,7 @@ from placer.build.plan import read_plan
 from placer.config.csv import Cells, Csv
 from placer.errors import SpecError
 from placer.runtime.run.opened_sources import TRAINING, open_batches
+from placer.runtime.run.options import Options
 from placer.runtime.run.shared_rows import SharedRows
 from placer.spec import json_schema, load_text
 
@@ -143,6 +144,7 @@ def test_the_plan_has_the_options_and_the_run_uses_them(tmp_path):
         report_rows=print,
         shared_rows=SharedRows(),
         keeps_digests=False,
+        options=Options(),
     )
     batches = open_batches(execution, plan.train, TRAINING)
     assert batches.source_rows == 32
