@@ -5,7 +5,9 @@ A round runs each way once, in an order that changes. Prints rows per second of 
 the median and the range of all rounds, and the ratios to pyarrow in the same round. The
 ways:
 
-- `placer`: `open_source`, keys as int64[rows, 26] and numbers as float32[rows, 13];
+- `placer`: `open_source`, keys as int64[rows, 26] and numbers as float32[rows, 13], all of
+  which are in memory at the end;
+- `placer, window`: the batches of an epoch that is shuffled in a window of 131,072 rows;
 - `pyarrow, to numpy`: batches of all columns, each as an array of numpy: texts are objects
   of Python, and integers are not hashed;
 - `pyarrow, as it is`: batches as pyarrow has them, whose texts numpy does not get.
@@ -13,7 +15,7 @@ ways:
     python bench/reading.py
     python bench/reading.py --rows 2000000 --rounds 7
     python bench/reading.py --integers   # the hashed columns are of integers
-    python bench/reading.py --memory     # how much memory reading takes besides the rows
+    python bench/reading.py --memory     # the peak of memory, besides what is imported
 """
 
 from __future__ import annotations
@@ -35,13 +37,16 @@ import pyarrow.parquet as pq
 
 from placer.config.data import Data
 from placer.config.features import Feature
-from placer.readers import Column, open_source
+from placer.config.window import Window
+from placer.readers import Column, Order, open_pieces, open_source
+from placer.readers.windows import WindowReader
 
 HASHED, NUMERIC = 26, 13
 SIZES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 """How many different values a hashed column has, in turn."""
 ROWS_PER_GROUP = 100_000
 ROWS_PER_BATCH = 16384
+WINDOW, BATCH = Window(131_072, lanes=8), 4096
 
 
 def write_file(path: Path, rows: int, integers: bool) -> None:
@@ -73,20 +78,37 @@ def write_file(path: Path, rows: int, integers: bool) -> None:
             writer.write_table(pa.table(columns, schema=schema), row_group_size=count)
 
 
-def by_placer(path: Path, integers: bool) -> tuple[int, int]:
-    """Read the file with placer; return the rows, and the bytes that they take."""
+INPUTS = [
+    Column("keys", "int64", (HASHED,)),
+    Column("dense", "float32", (NUMERIC,)),
+]
+ROW_NBYTES = 8 * HASHED + 4 * NUMERIC
+
+
+def _data(path: Path, integers: bool) -> Data:
     feature = Feature(hash="C*", type="integer" if integers else "text")
-    data = Data(
+    return Data(
         f"parquet:{path.name}",
         features={"*.key": feature},
         columns={"keys": "*.key", "dense": "I*"},
     )
-    inputs = [
-        Column("keys", "int64", (HASHED,)),
-        Column("dense", "float32", (NUMERIC,)),
-    ]
-    rows = open_source(data, inputs, path.parent)
-    return rows.rows, rows.rows * (8 * HASHED + 4 * NUMERIC)
+
+
+def by_placer(path: Path, integers: bool) -> tuple[int, int]:
+    """Read the file with placer; return the rows, and the bytes that they take."""
+    rows = open_source(_data(path, integers), INPUTS, path.parent)
+    return rows.rows, rows.rows * ROW_NBYTES
+
+
+def by_window(path: Path, integers: bool) -> tuple[int, int]:
+    """Read the batches of an epoch with placer, in a window; return the rows, and the
+    bytes of the window and a batch."""
+    rows = open_pieces(_data(path, integers), INPUTS, path.parent)
+    order = Order(rows.rows, BATCH, WINDOW, 0, "drop")
+    reader = WindowReader(order, rows)
+    for step in range(order.steps_per_epoch):
+        reader.take(1, step, [(0, BATCH)])
+    return order.steps_per_epoch * BATCH, (WINDOW.window + BATCH) * ROW_NBYTES
 
 
 def by_pyarrow(path: Path, to_numpy: bool) -> tuple[int, int]:
@@ -114,10 +136,9 @@ def measure(ways: dict[str, Callable[[], tuple[int, int]]], rounds: int) -> None
             rates[name].append(rows / (time.process_time() - start))
     for name, each in rates.items():
         line = f"{name:20} {_range(each, 1e6)} million rows per second"
-        for other in names[1:]:
-            ratios = [a / b for a, b in zip(rates[names[0]], rates[other], strict=True)]
-            if name == names[0]:
-                line += f", {_range(ratios)} of {other}"
+        for other in names[2:] if name in names[:2] else ():
+            ratios = [a / b for a, b in zip(each, rates[other], strict=True)]
+            line += f"\n    {_range(ratios)} of {other}"
         print(line)
 
 
@@ -126,18 +147,22 @@ def _range(values: list[float], unit: float = 1) -> str:
     return f"{statistics.median(values) / unit:.2f} ({low:.2f} to {high:.2f})"
 
 
-def report_memory(path: Path, integers: bool) -> None:
-    """Print how much the peak of this process is over the memory of the rows."""
+def report_memory(path: Path, integers: bool, window: bool) -> None:
+    """Print the peak of the memory of this process, and how much of it is for rows."""
     small = path.with_name("small.parquet")
     write_file(small, ROWS_PER_BATCH, integers)
     by_placer(small, integers)  # imports, and compiles
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    _, nbytes = by_placer(path, integers)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    before = _peak()
+    _, nbytes = (by_window if window else by_placer)(path, integers)
+    size, over = path.stat().st_size / 2**20, (_peak() - before) / 2**20
     print(
-        f"rows {nbytes / 2**20:.0f} MiB, file {path.stat().st_size / 2**20:.0f} MiB,"
-        f" peak {(peak - before) / 2**20:.0f} MiB over that of a file with one batch"
+        f"{'in a window' if window else 'whole'}: a file of {size:.0f} MiB,"
+        f" {nbytes / 2**20:.0f} MiB of rows, a peak of {over:.0f} MiB"
     )
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def main() -> None:
@@ -147,9 +172,10 @@ def main() -> None:
     parser.add_argument("--integers", action="store_true")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--window", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.file is not None:
-        report_memory(options.file, options.integers)
+        report_memory(options.file, options.integers, options.window)
         return
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     pa.set_cpu_count(1)
@@ -158,11 +184,14 @@ def main() -> None:
         write_file(path, options.rows, options.integers)
         if options.memory:
             command = [sys.executable, __file__, "--file", str(path)]
-            subprocess.run([*command, *["--integers"] * options.integers], check=True)
+            command += ["--integers"] * options.integers
+            for window in (["--window"], []):
+                subprocess.run([*command, *window], check=True)
             return
         measure(
             {
                 "placer": lambda: by_placer(path, options.integers),
+                "placer, window": lambda: by_window(path, options.integers),
                 "pyarrow, to numpy": lambda: by_pyarrow(path, True),
                 "pyarrow, as it is": lambda: by_pyarrow(path, False),
             },
