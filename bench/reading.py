@@ -5,9 +5,7 @@ A round runs each way once, in an order that changes. Prints rows per second of 
 the median and the range of all rounds, and the ratios to pyarrow in the same round. The
 ways:
 
-- `placer`: `open_source`, keys as int64[rows, 26] and numbers as float32[rows, 13], all of
-  which are in memory at the end;
-- `placer, window`: the batches of an epoch that is shuffled in a window of 131,072 rows;
+- `placer`: `open_source`, keys as int64[rows, 26] and numbers as float32[rows, 13];
 - `pyarrow, to numpy`: batches of all columns, each as an array of numpy: texts are objects
   of Python, and integers are not hashed;
 - `pyarrow, as it is`: batches as pyarrow has them, whose texts numpy does not get.
@@ -15,7 +13,9 @@ ways:
     python bench/reading.py
     python bench/reading.py --rows 2000000 --rounds 7
     python bench/reading.py --integers   # the hashed columns are of integers
-    python bench/reading.py --memory     # the peak of memory, besides what is imported
+    python bench/reading.py --memory     # the peak of memory instead
+    python bench/reading.py --window 262144 --lanes 8   # placer reads an epoch of batches
+                                                        # of 4096 rows through a window
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SIZES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 """How many different values a hashed column has, in turn."""
 ROWS_PER_GROUP = 100_000
 ROWS_PER_BATCH = 16384
-WINDOW, BATCH = Window(131_072, lanes=8), 4096
+BATCH = 4096
 
 
 def write_file(path: Path, rows: int, integers: bool) -> None:
@@ -78,41 +78,38 @@ def write_file(path: Path, rows: int, integers: bool) -> None:
             writer.write_table(pa.table(columns, schema=schema), row_group_size=count)
 
 
-INPUTS = [
-    Column("keys", "int64", (HASHED,)),
-    Column("dense", "float32", (NUMERIC,)),
-]
-ROW_NBYTES = 8 * HASHED + 4 * NUMERIC
-
-
-def _data(path: Path, integers: bool) -> Data:
+def settings(path: Path, integers: bool) -> tuple[Data, list[Column]]:
+    """Return the source and the inputs that placer reads."""
     feature = Feature(hash="C*", type="integer" if integers else "text")
-    return Data(
+    data = Data(
         f"parquet:{path.name}",
         features={"*.key": feature},
         columns={"keys": "*.key", "dense": "I*"},
     )
+    inputs = [
+        Column("keys", "int64", (HASHED,)),
+        Column("dense", "float32", (NUMERIC,)),
+    ]
+    return data, inputs
 
 
-def by_placer(path: Path, integers: bool) -> tuple[int, int]:
-    """Read the file with placer; return the rows, and the bytes that they take."""
-    rows = open_source(_data(path, integers), INPUTS, path.parent)
-    return rows.rows, rows.rows * ROW_NBYTES
-
-
-def by_window(path: Path, integers: bool) -> tuple[int, int]:
-    """Read the batches of an epoch with placer, in a window; return the rows, and the
-    bytes of the window and a batch."""
-    rows = open_pieces(_data(path, integers), INPUTS, path.parent)
-    order = Order(rows.rows, BATCH, WINDOW, 0, "drop")
+def by_window(path: Path, integers: bool, window: Window) -> int:
+    """Read an epoch of whole batches through a window; return the rows."""
+    rows = open_pieces(*settings(path, integers), path.parent)
+    order = Order(rows.rows, BATCH, window, 0, "drop")
     reader = WindowReader(order, rows)
     for step in range(order.steps_per_epoch):
         reader.take(1, step, [(0, BATCH)])
-    return order.steps_per_epoch * BATCH, (WINDOW.window + BATCH) * ROW_NBYTES
+    return order.steps_per_epoch * BATCH
 
 
-def by_pyarrow(path: Path, to_numpy: bool) -> tuple[int, int]:
-    """Read the file with pyarrow, batch by batch."""
+def by_placer(path: Path, integers: bool) -> int:
+    """Read the file with placer; return the rows."""
+    return open_source(*settings(path, integers), path.parent).rows
+
+
+def by_pyarrow(path: Path, to_numpy: bool) -> int:
+    """Read the file with pyarrow, batch by batch; return the rows."""
     count = 0
     with pq.ParquetFile(path, pre_buffer=False) as file:
         for batch in file.iter_batches(ROWS_PER_BATCH, use_threads=False):
@@ -120,10 +117,10 @@ def by_pyarrow(path: Path, to_numpy: bool) -> tuple[int, int]:
                 for column in batch.columns:
                     column.to_numpy(zero_copy_only=False)
             count += batch.num_rows
-    return count, 0
+    return count
 
 
-def measure(ways: dict[str, Callable[[], tuple[int, int]]], rounds: int) -> None:
+def measure(ways: dict[str, Callable[[], int]], rounds: int) -> None:
     """Print the rates of all ways."""
     for way in ways.values():
         way()  # compiles, and reads the file into the page cache
@@ -132,13 +129,14 @@ def measure(ways: dict[str, Callable[[], tuple[int, int]]], rounds: int) -> None
     for turn in range(rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             start = time.process_time()
-            rows, _ = ways[name]()
+            rows = ways[name]()
             rates[name].append(rows / (time.process_time() - start))
     for name, each in rates.items():
         line = f"{name:20} {_range(each, 1e6)} million rows per second"
-        for other in names[2:] if name in names[:2] else ():
-            ratios = [a / b for a, b in zip(each, rates[other], strict=True)]
-            line += f"\n    {_range(ratios)} of {other}"
+        for other in names[1:]:
+            ratios = [a / b for a, b in zip(rates[names[0]], rates[other], strict=True)]
+            if name == names[0]:
+                line += f", {_range(ratios)} of {other}"
         print(line)
 
 
@@ -147,17 +145,21 @@ def _range(values: list[float], unit: float = 1) -> str:
     return f"{statistics.median(values) / unit:.2f} ({low:.2f} to {high:.2f})"
 
 
-def report_memory(path: Path, integers: bool, window: bool) -> None:
+def report_memory(path: Path, integers: bool, window: Window | None) -> None:
     """Print the peak of the memory of this process, and how much of it is for rows."""
     small = path.with_name("small.parquet")
     write_file(small, ROWS_PER_BATCH, integers)
     by_placer(small, integers)  # imports, and compiles
     before = _peak()
-    _, nbytes = (by_window if window else by_placer)(path, integers)
-    size, over = path.stat().st_size / 2**20, (_peak() - before) / 2**20
+    if window is not None:
+        by_window(path, integers, window)
+        rows = window.window
+    else:
+        rows = by_placer(path, integers)
+    nbytes = rows * (8 * HASHED + 4 * NUMERIC) / 2**20
     print(
-        f"{'in a window' if window else 'whole'}: a file of {size:.0f} MiB,"
-        f" {nbytes / 2**20:.0f} MiB of rows, a peak of {over:.0f} MiB"
+        f"a file of {path.stat().st_size / 2**20:.0f} MiB, {nbytes:.0f} MiB of rows in"
+        f" memory, a peak of {(_peak() - before) / 2**20:.0f} MiB besides what is imported"
     )
 
 
@@ -171,11 +173,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--integers", action="store_true")
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--window", type=int, help="rows of a window")
+    parser.add_argument("--lanes", type=int, default=8)
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--window", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    window = options.window and Window(options.window, options.lanes)
     if options.file is not None:
-        report_memory(options.file, options.integers, options.window)
+        report_memory(options.file, options.integers, window)
         return
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     pa.set_cpu_count(1)
@@ -183,15 +187,15 @@ def main() -> None:
         path = Path(folder) / "rows.parquet"
         write_file(path, options.rows, options.integers)
         if options.memory:
-            command = [sys.executable, __file__, "--file", str(path)]
-            command += ["--integers"] * options.integers
-            for window in (["--window"], []):
-                subprocess.run([*command, *window], check=True)
+            command = [sys.executable, __file__, *sys.argv[1:], "--file", str(path)]
+            subprocess.run(command, check=True)
             return
+        ways = {"placer": lambda: by_placer(path, options.integers)}
+        if window is not None:
+            ways = {"a window": lambda: by_window(path, options.integers, window)}
         measure(
             {
-                "placer": lambda: by_placer(path, options.integers),
-                "placer, window": lambda: by_window(path, options.integers),
+                **ways,
                 "pyarrow, to numpy": lambda: by_pyarrow(path, True),
                 "pyarrow, as it is": lambda: by_pyarrow(path, False),
             },

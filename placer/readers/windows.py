@@ -15,7 +15,7 @@ from placer.readers.order import Order
 from placer.readers.pieces import Batch, PieceRows
 
 _MAX_ROWS = 16384
-_MIN_ROWS = 1024
+_MIN_ROWS = 4096
 
 
 def rows_at_a_time(window: int) -> int:
