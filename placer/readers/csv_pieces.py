@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from io import BytesIO
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +60,10 @@ def open_pieces(request: ReadRequest) -> PieceRows:
         tuple(pieces.ends),
         tuple(accumulate(pieces.counts, initial=0)),
     )
-    return PieceRows(tuple(pieces.counts), Columns(own, feeds, shape), reader, digest)
+    largest = max((b - a for a, b in pairwise(pieces.ends)), default=0)
+    columns = Columns(own, feeds, shape)
+    # The text, its cells, and what pyarrow allocates to find them.
+    return PieceRows(tuple(pieces.counts), columns, reader, digest, 3 * largest)
 
 
 def _first_byte(path: Path, header_lines: int) -> int:
