@@ -15,6 +15,7 @@ from placer.config.csv import Cells, Csv
 from placer.config.features import Feature
 from placer.config.fields import Count, Name, Seed, doc
 from placer.config.sources import KINDS, WITH_COLUMN_LISTS, WITH_SPLITS, Source
+from placer.config.window import Window
 
 
 class Data(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -37,7 +38,8 @@ class Data(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
         ),
     ] = None
     shuffle: Annotated[
-        bool, doc("whether rows have a new global order in each epoch")
+        bool | Window,
+        doc("whether rows have a new order in each epoch: of all rows, or in a window"),
     ] = False
     seed: Annotated[Seed, doc("seed of the shuffle")] = 0
     remainder: Annotated[

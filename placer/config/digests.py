@@ -15,6 +15,8 @@ class Digests:
         columns: for each input, the digest of each of these rows in the input's dtype.
         whole: for each input, a digest of all rows. It can only be compared between
             nodes that read the same kind of source.
+        file: of a file that is read by pieces, the digest of its size, of how it is
+            divided into pieces, and of some of its bytes.
 
     An input may be in `columns`, in `whole`, in both or in none.
     """
@@ -22,3 +24,4 @@ class Digests:
     rows: tuple[int, ...]
     columns: Mapping[str, tuple[int, ...]]
     whole: Mapping[str, int] = field(default_factory=dict)
+    file: int | None = None

@@ -80,8 +80,7 @@ class Feature(
     @property
     def kind(self) -> str:
         """The key that says what is computed. A valid feature has exactly one."""
-        (kind,) = self.kinds
-        return kind
+        return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
     @property
     def kinds(self) -> tuple[str, ...]:

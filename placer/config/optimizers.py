@@ -55,6 +55,10 @@ class Rule:
     A two-phase rule first computes the update direction from the gradient. Its second
     phase applies the direction, multiplied by the parameter's trust ratio, which needs
     the norms of the whole parameter and the whole direction.
+
+    A row-wise rule keeps one of its slots, `row_slot`, once for each row, not for each
+    element: the sum over updates of the mean square of the row's gradient, or its running
+    mean with `b2` if the rule has that.
     """
 
     doc: str
@@ -64,6 +68,7 @@ class Rule:
     initial_values: Mapping[str, str] = field(default_factory=dict)
     conditions: Mapping[str, str] = field(default_factory=dict)
     is_two_phase: bool = False
+    row_slot: str = ""
 
 
 _MOMENTUM = Hyperparameter(0.9, "decay of the trace", below=1.0)
@@ -205,6 +210,43 @@ RULES = {
 }
 """The update rules by name."""
 
+_ADAGRAD_EPS = Hyperparameter(1e-7, "added to the sum of squares")
+ROW_RULES = {
+    "rowwise_adagrad": Rule(
+        "adagrad with one sum of squares for each row: that of the mean squares of its"
+        " gradients",
+        ("sum_of_squares",),
+        {
+            "initial_accumulator_value": Hyperparameter(
+                0.1, "initial value of the sum of squares"
+            ),
+            "eps": _ADAGRAD_EPS,
+        },
+        flops=7,
+        initial_values={"sum_of_squares": "initial_accumulator_value"},
+        row_slot="sum_of_squares",
+    ),
+    "shared_adagrad": Rule(
+        "PaddlePaddle's adagrad with one sum of squares G for each row: value - lr *"
+        " gradient * sqrt(initial_g2sum / (initial_g2sum + G)), then G grows by the"
+        " mean square of the gradient",
+        ("g2sum",),
+        {"initial_g2sum": Hyperparameter(3.0, "added to the sum of squares")},
+        flops=7,
+        row_slot="g2sum",
+    ),
+    "rowwise_adam": Rule(
+        "adam with one second moment for each row: that of the mean squares of its"
+        " gradients",
+        ("mu", "nu"),
+        _ADAM,
+        flops=14,
+        row_slot="nu",
+    ),
+}
+"""The row-wise rules, which only sparse tables have."""
+_ALL_RULES = {**RULES, **ROW_RULES}
+
 
 def check(name: object, hyper: Mapping[str, object]) -> str | None:
     """Return what is wrong with a rule's name or its hyperparameters, or None."""
@@ -225,7 +267,7 @@ def complete(name: str, hyper: Mapping[str, Any]) -> dict[str, float]:
     """Return all hyperparameters of a rule: `hyper`, and the defaults of the others."""
     return {
         key: declared.type(hyper.get(key, declared.default))
-        for key, declared in RULES[name].hyper.items()
+        for key, declared in _ALL_RULES[name].hyper.items()
     }
 
 
@@ -237,7 +279,7 @@ def slots(name: str, hyper: Mapping[str, Any]) -> dict[str, float]:
     >>> slots("rmsprop", {"momentum": 0.9})
     {'nu': 0.0, 'trace': 0.0}
     """
-    rule, values = RULES[name], complete(name, hyper)
+    rule, values = _ALL_RULES[name], complete(name, hyper)
     return {
         slot: values[rule.initial_values[slot]] if slot in rule.initial_values else 0.0
         for slot in rule.slots
@@ -256,3 +298,8 @@ def trust_ratio_constants(name: str, hyper: Mapping[str, Any]) -> tuple[float, f
         return values["trust_coefficient"], values["eps"]
     assert name == "lamb", name
     return 1.0, 0.0  # the eps of lamb is that of its adam direction
+
+
+def row_slot(name: str) -> str:
+    """Return the slot that a rule keeps once for each row, or "" if it has none."""
+    return _ALL_RULES[name].row_slot

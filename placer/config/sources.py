@@ -35,6 +35,7 @@ class Kind:
         column_lists: whether several columns may feed an input, by a list or a glob;
             then it has features and options of its columns, too.
         row_columns: whether a single column may have a whole row of an input.
+        pieces: whether it can be read by pieces, so that `shuffle` may have a window.
     """
 
     form: str
@@ -43,6 +44,7 @@ class Kind:
     splits: bool = False
     column_lists: bool = False
     row_columns: bool = True
+    pieces: bool = False
 
 
 def _check_file(text: str, path: str) -> None:
@@ -76,10 +78,16 @@ KINDS = {
         splits=True,
         column_lists=True,
         row_columns=False,
+        pieces=True,
     ),
     "npz": Kind("npz:PATH", "npz", _check_file),
     "parquet": Kind(
-        "parquet:PATH", "parquet", _check_file, splits=True, column_lists=True
+        "parquet:PATH",
+        "parquet",
+        _check_file,
+        splits=True,
+        column_lists=True,
+        pieces=True,
     ),
     "python": Kind(
         "python:MODULE:FUNCTION", "python_rows", _check_function, column_lists=True
@@ -98,6 +106,8 @@ WITH_SPLITS = _list_kinds(lambda kind: kind.splits)
 """The kinds that have splits, as text for messages."""
 WITH_COLUMN_LISTS = _list_kinds(lambda kind: kind.column_lists)
 """The kinds whose inputs may read several columns, as text for messages."""
+WITH_PIECES = _list_kinds(lambda kind: kind.pieces)
+"""The kinds that can be read by pieces, as text for messages."""
 
 POSITION = "batch.position"
 """The input that the runtime provides: uint32[batch, 2], the step and the number of the

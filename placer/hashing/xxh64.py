@@ -6,7 +6,7 @@ imported with this module, so it is imported when something is hashed.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numba
@@ -55,6 +55,22 @@ def hash_ranges(
     return keys
 
 
+def hash_rows(rows: Keys, seed: int) -> Keys:
+    """Return the XXH64 of each row of numbers, as 8 little-endian bytes each.
+
+    Args:
+        rows: uint64[n, m].
+        seed: the seed, from 0 to 2**64 - 1.
+
+    Returns:
+        uint64[n].
+    """
+    keys = np.empty(len(rows), np.uint64)
+    compiled_rows()(np.ascontiguousarray(rows), np.uint64(seed), keys)
+    return keys
+
+
+@lru_cache
 def hash_bytes(data: bytes, seed: int) -> int:
     """Return the XXH64 of bytes. `seed` is from 0 to 2**64 - 1."""
     offsets = np.array([0, len(data)], np.int64)
@@ -77,6 +93,17 @@ def compiled() -> Any:
         for offset in (types.int32, types.int64)
     ]
     return compile_function(_hash_all, signatures, kernels_folder("xxh64"))
+
+
+@cache
+def compiled_rows() -> Any:
+    """Return the loop of `hash_rows` as machine code."""
+    signature = types.void(
+        types.Array(types.uint64, 2, "C", readonly=True),
+        types.uint64,
+        types.Array(types.uint64, 1, "C"),
+    )
+    return compile_function(_hash_all_rows, [signature], kernels_folder("xxh64"))
 
 
 # Numbers are uint64 throughout: numba would convert a uint64 and an int64 to float64.
@@ -124,24 +151,37 @@ def _finish(key: Any) -> Any:
 
 
 @register_jitable
+def _lanes(seed: Any) -> Any:
+    return seed + _P1 + _P2, seed + _P2, seed, seed - _P1
+
+
+@register_jitable
+def _join(a: Any, b: Any, c: Any, d: Any) -> Any:
+    key = _rotate(a, 1) + _rotate(b, 7) + _rotate(c, 12) + _rotate(d, 18)
+    return _merge(_merge(_merge(_merge(key, a), b), c), d)
+
+
+@register_jitable
+def _add_word(key: Any, word: Any) -> Any:
+    return _rotate(key ^ _round(np.uint64(0), word), 27) * _P1 + _P4
+
+
+@register_jitable
 def _hash(data: Any, at: Any, end: Any, seed: Any) -> Any:
     """The hash of the bytes from `at` to `end`."""
-    size = np.uint64(end - at)
+    key, size = seed + _P5, np.uint64(end - at)
     if end - at >= 32:
-        a, b, c, d = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
+        a, b, c, d = _lanes(seed)
         while at + 32 <= end:
             a = _round(a, _word(data, at))
             b = _round(b, _word(data, at + 8))
             c = _round(c, _word(data, at + 16))
             d = _round(d, _word(data, at + 24))
             at += 32
-        key = _rotate(a, 1) + _rotate(b, 7) + _rotate(c, 12) + _rotate(d, 18)
-        key = _merge(_merge(_merge(_merge(key, a), b), c), d)
-    else:
-        key = seed + _P5
+        key = _join(a, b, c, d)
     key += size
     while at + 8 <= end:
-        key = _rotate(key ^ _round(np.uint64(0), _word(data, at)), 27) * _P1 + _P4
+        key = _add_word(key, _word(data, at))
         at += 8
     if at + 4 <= end:
         key = _rotate(key ^ (_half_word(data, at) * _P1), 23) * _P2 + _P3
@@ -150,6 +190,26 @@ def _hash(data: Any, at: Any, end: Any, seed: Any) -> Any:
         key = _rotate(key ^ (np.uint64(data[at]) * _P5), 11) * _P1
         at += 1
     return _finish(key)
+
+
+def _hash_all_rows(rows: Any, seed: Any, keys: Any) -> None:
+    count = rows.shape[1]
+    for i in range(keys.size):
+        key, at = seed + _P5, 0
+        if count >= 4:
+            a, b, c, d = _lanes(seed)
+            while at + 4 <= count:
+                a = _round(a, rows[i, at])
+                b = _round(b, rows[i, at + 1])
+                c = _round(c, rows[i, at + 2])
+                d = _round(d, rows[i, at + 3])
+                at += 4
+            key = _join(a, b, c, d)
+        key += np.uint64(8 * count)
+        while at < count:
+            key = _add_word(key, rows[i, at])
+            at += 1
+        keys[i] = _finish(key)
 
 
 @register_jitable

@@ -36,7 +36,11 @@ def kernels_folder(name: str) -> Path | None:
 
 
 def compile_function(
-    function: Callable[..., Any], signatures: Sequence[Any], folder: Path | None
+    function: Callable[..., Any],
+    signatures: Sequence[Any],
+    folder: Path | None,
+    *,
+    only: bool = True,
 ) -> Callable[..., Any]:
     """Return a function as machine code, which runs without the interpreter lock.
 
@@ -45,25 +49,35 @@ def compile_function(
             has changed, but not if one that it calls has.
         signatures: the types of its arguments, for each way to call it.
         folder: where the machine code is kept, if it is.
+        only: whether arguments of other types are converted to these, if that is
+            possible; else the function is compiled for them, too.
     """
     with COMPILING:
         if folder is not None:
             before = config.CACHE_DIR
             config.CACHE_DIR = str(folder)  # read when a function is decorated
             try:
-                return _jit(function, signatures, keep=True)
+                return _jit(function, signatures, only, keep=True)
             except Exception:  # a full disk, a broken file: the cache only saves time
                 pass
             finally:
                 config.CACHE_DIR = before
-        return _jit(function, signatures, keep=False)
+        return _jit(function, signatures, only, keep=False)
 
 
 def _jit(
-    function: Callable[..., Any], signatures: Sequence[Any], *, keep: bool
+    function: Callable[..., Any], signatures: Sequence[Any], only: bool, *, keep: bool
 ) -> Callable[..., Any]:
     # With fastmath the bits would depend on where a slice starts.
-    compiled: Callable[..., Any] = numba.njit(
-        list(signatures), fastmath=False, error_model="numpy", nogil=True, cache=keep
+    compiled: Any = numba.njit(
+        list(signatures) if only else None,
+        fastmath=False,
+        error_model="numpy",
+        nogil=True,
+        cache=keep,
     )(function)
-    return compiled
+    if not only:
+        for signature in signatures:
+            compiled.compile(signature)
+    machine_code: Callable[..., Any] = compiled
+    return machine_code

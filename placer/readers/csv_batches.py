@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,8 @@ Batch = Mapping[str, pa.StringArray]
 
 _ROWS_PER_BATCH = 4096
 _BLOCK_NBYTES = 1 << 20
+SCANNED_NBYTES = 256 << 10
+"""The least bytes that are scanned at a time, besides the rest of a line."""
 _LONE_RETURN = re.compile(rb"\r[^\n]")
 """A line that ends with a carriage return only."""
 
@@ -51,13 +54,15 @@ def read_batches(
         UnicodeDecodeError, OSError, EOFError, zlib.error: for a damaged file.
     """
     rows, indices = table.rows, [table.names.index(name) for name in wanted]
-    if _is_plain(path, table.header_lines, form):
+    if scan_plain(path, table.header_lines, form):
         count = 0
         try:
-            for record_batch in _arrow_batches(table, path, form, indices):
-                if record_batch.num_rows:
-                    yield dict(zip(wanted, record_batch.columns, strict=True))
-                count += record_batch.num_rows
+            with open_body(path, table.header_lines) as file:
+                width = len(table.names)
+                for record_batch in parse_cells(file, width, form, indices):
+                    if record_batch.num_rows:
+                        yield dict(zip(wanted, record_batch.columns, strict=True))
+                    count += record_batch.num_rows
             return
         except pa.ArrowInvalid:
             # A row without one cell per column, or longer than a block: the csv module
@@ -71,14 +76,19 @@ def read_batches(
         }
 
 
-def _arrow_batches(
-    table: Table, path: Path, form: Csv, indices: Sequence[int]
+def parse_cells(
+    file: BinaryIO, width: int, form: Csv, indices: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the cells of some of the `width` columns of plain text, in batches of rows.
+
+    Raises pa.ArrowInvalid for a row without one cell per column.
+    """
+
     def skip_blank(row: InvalidRow) -> str:
         return "error" if row.text.strip() else "skip"
 
     # Names of columns may be repeated, so they are numbered instead.
-    names = [str(index) for index in range(len(table.names))]
+    names = [str(index) for index in range(width)]
     reading = ReadOptions(
         column_names=names, use_threads=False, block_size=_BLOCK_NBYTES
     )
@@ -91,18 +101,23 @@ def _arrow_batches(
     converting = ConvertOptions(
         column_types=dict.fromkeys(included, pa.string()),
         include_columns=included,
-        check_utf8=False,  # `_is_plain` has decoded the file
+        check_utf8=False,  # `scan_plain` has decoded the file
     )
-    with (
-        open_body(path, table.header_lines) as file,
-        open_csv(file, reading, parsing, converting) as batches,
-    ):
+    with open_csv(file, reading, parsing, converting) as batches:
         reader: CSVStreamingReader = batches
         yield from reader
 
 
-def _is_plain(path: Path, header_lines: int, form: Csv) -> bool:
+def scan_plain(
+    path: Path,
+    header_lines: int,
+    form: Csv,
+    visit: Callable[[bytes, bool], None] = lambda text, inside: None,
+) -> bool:
     """Return whether pyarrow reads the same cells as Python's csv module.
+
+    `visit` is called with the text of each part of the rows, which are whole lines, and
+    with whether a quoted cell goes on from the part before.
 
     They differ on comments and on quotes that do not enclose a cell, and pyarrow
     accepts a cell of any length. Lines that end with a carriage return only are left to
@@ -116,7 +131,7 @@ def _is_plain(path: Path, header_lines: int, form: Csv) -> bool:
         header = [file.readline() for _ in range(header_lines)]
         if any(map(_LONE_RETURN.search, header)):
             return False
-        while lines := file.readlines(_BLOCK_NBYTES):
+        while lines := file.readlines(SCANNED_NBYTES):
             text = b"".join([b"\n", *lines, b"\n"])
             text.decode()
             quotes = _is_inside_after(text, form.delimiter, inside)
@@ -127,6 +142,7 @@ def _is_plain(path: Path, header_lines: int, form: Csv) -> bool:
                 or max(map(len, lines)) > csv.field_size_limit()
             ):
                 return False
+            visit(text[1:-1], inside)
             inside = quotes
     return not inside
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -12,13 +13,13 @@ from placer.config.columns import Column
 from placer.config.csv import Csv, check, check_pattern, first_match
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
-from placer.readers.chunks import collect_batches
+from placer.readers.chunks import FileFormat, collect_batches
 from placer.readers.column import dtype_of
 from placer.readers.csv_batches import read_batches
 from placer.readers.csv_cells import CellParser, add_cells
 from placer.readers.csv_text import find_line, open_table
 from placer.readers.features.cells import Cells
-from placer.readers.feeds import find_feeds
+from placer.readers.feeds import Feeds, find_feeds
 from placer.readers.rows import LoadedRows
 
 
@@ -31,18 +32,32 @@ def read(request: ReadRequest) -> LoadedRows:
     Raises:
         DataError: with the file and, if known, the line, the column and the text.
     """
-    source, form = request.source.text, request.data.csv or Csv()
+    path, form = request.folder / request.source.path, csv_form(request)
+    with open_table(request.source.text, path, form) as table:
+        feeds, shape = find_columns(request, table.names)
+        batches = read_batches(table, path, form, feeds.read)
+        return collect_batches(request, feeds, batches, shape)
+
+
+def csv_form(request: ReadRequest) -> Csv:
+    """Return the options of the source; DataError if they are not valid."""
+    form = request.data.csv or Csv()
     if problem := check(form):
         _, message, hint = problem
-        raise DataError(f"{source}: {message}", hint=hint)
-    path = request.folder / request.source.path
-    with open_table(source, path, form) as table:
-        if not request.options.to_predict:
-            for pattern in (*form.vocabulary, *form.unknown, *form.missing):
-                check_pattern(source, pattern, table.names)
-        feeds = find_feeds(request, table.names)
-        batches = read_batches(table, path, form, feeds.read)
-        return collect_batches(request, feeds, batches, _CsvFormat(request, form))
+        raise DataError(f"{request.source.text}: {message}", hint=hint)
+    return form
+
+
+def find_columns(
+    request: ReadRequest, names: Sequence[str]
+) -> tuple[Feeds, FileFormat]:
+    """Return the columns of a file that feed the inputs, and what they mean; DataError
+    if they do not fit the inputs. `names` are the columns of the file."""
+    form = csv_form(request)
+    if not request.options.to_predict:
+        for pattern in (*form.vocabulary, *form.unknown, *form.missing):
+            check_pattern(request.source.text, pattern, names)
+    return find_feeds(request, names), _CsvFormat(request, form)
 
 
 @dataclass(frozen=True)

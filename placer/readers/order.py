@@ -1,4 +1,4 @@
-"""The order of rows: global batches of an epoch that is shuffled as a whole."""
+"""The order of rows: global batches of an epoch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from placer.config.window import Window
 from placer.errors import DataError
 
 
@@ -19,7 +20,8 @@ class Order:
     Attributes:
         rows: the number of rows of the source.
         batch: the number of rows of a global batch.
-        shuffle: whether every epoch has its own random order.
+        shuffle: whether every epoch has its own random order; a `Window` if the rows are
+            read by pieces, whose order `placer.readers.deal` gives.
         seed: the seed of that order.
         remainder: whether rows that do not fill the last batch of an epoch are dropped
             or become a shorter batch.
@@ -30,7 +32,7 @@ class Order:
 
     rows: int
     batch: int
-    shuffle: bool
+    shuffle: bool | Window
     seed: int
     remainder: Literal["drop", "keep"]
 
@@ -47,12 +49,17 @@ class Order:
         whole, tail = divmod(self.rows, self.batch)
         return whole + (tail > 0 and self.remainder == "keep")
 
+    def batch_size(self, step: int) -> int:
+        """Return the number of rows of batch `step` (from 0) of an epoch."""
+        return min(self.batch, self.rows - step * self.batch)
+
     def indices(self, epoch: int, step: int) -> NDArray[np.int64]:
         """Return the row numbers of a global batch: int64[batch], or fewer in the last
         batch of an epoch.
 
         `epoch` counts from 1, `step` counts from 0 within the epoch.
         """
+        assert isinstance(self.shuffle, bool)
         assert epoch >= 1, epoch
         assert 0 <= step < self.steps_per_epoch, (step, self.steps_per_epoch)
         low = step * self.batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -18,7 +19,7 @@ from placer.config.csv import Cells, check_pattern, first_match
 from placer.errors import DataError
 from placer.files.regular import open_regular
 from placer.readers.arguments import ReadRequest
-from placer.readers.chunks import collect_batches
+from placer.readers.chunks import FileFormat, collect_batches
 from placer.readers.column import (
     check_limits,
     check_shape,
@@ -45,25 +46,36 @@ def read(request: ReadRequest) -> LoadedRows:
     Raises:
         DataError: with the file and, if known, the column and the row, from 0.
     """
-    hint = "a parquet: source is a file in the Apache Parquet format"
-    # For a damaged file, pyarrow also raises UnicodeDecodeError, which is a ValueError.
-    kinds = OSError, ValueError, pa.ArrowException
     with (
-        file_errors(request.source.text, hint, *kinds),
+        parquet_errors(request.source.text),
         open_regular(request.folder / request.source.path) as file,
         ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as table,
     ):
-        schema, form = table.schema_arrow, request.data.parquet or Cells()
-        if not request.options.to_predict:
-            for pattern in (*form.vocabulary, *form.unknown, *form.missing):
-                check_pattern(request.source.text, pattern, schema.names)
-        feeds = find_feeds(request, schema.names)
-        shape = _ParquetFormat(request, form)
-        for column in request.used:
-            shape.check(column, feeds, schema)
+        feeds, shape = find_columns(request, table.schema_arrow)
         batches = _read_batches(table, feeds.read)
         rows = table.metadata.num_rows
         return collect_batches(request, feeds, batches, shape, rows)
+
+
+def parquet_errors(source: str) -> AbstractContextManager[None]:
+    """Return a context in which the errors of a damaged file become DataErrors."""
+    hint = "a parquet: source is a file in the Apache Parquet format"
+    # For a damaged file, pyarrow also raises UnicodeDecodeError, which is a ValueError.
+    return file_errors(source, hint, OSError, ValueError, pa.ArrowException)
+
+
+def find_columns(request: ReadRequest, schema: pa.Schema) -> tuple[Feeds, FileFormat]:
+    """Return the columns of a file that feed the inputs, and what they mean; DataError
+    if they do not fit the inputs."""
+    form = request.data.parquet or Cells()
+    if not request.options.to_predict:
+        for pattern in (*form.vocabulary, *form.unknown, *form.missing):
+            check_pattern(request.source.text, pattern, schema.names)
+    feeds = find_feeds(request, schema.names)
+    shape = _ParquetFormat(request, form)
+    for column in request.used:
+        shape.check(column, feeds, schema)
+    return feeds, shape
 
 
 def _read_batches(

@@ -10,6 +10,7 @@ from placer.config.columns import Column
 from placer.config.data import Data
 from placer.config.sources import assign_columns, check_split
 from placer.readers.arguments import ReadOptions, ReadRequest
+from placer.readers.pieces import PieceRows
 from placer.readers.rows import Rows
 
 _DEFAULT_OPTIONS = ReadOptions()
@@ -23,7 +24,7 @@ def open_source(
 ) -> Rows:
     """Open a source of any kind in `placer.config.sources.KINDS`.
 
-    All its rows are read, unless they are a sequence of a `python:` source.
+    All its rows are read now, unless they are a sequence of a `python:` source.
 
     Args:
         data: the settings of the source. Inputs that `data.columns` leaves out have a
@@ -36,10 +37,37 @@ def open_source(
         DataError: if the source cannot be read or does not fit the inputs.
         RunError: if the code of a `python:` source raises.
     """
+    request = _request(data, columns, folder, options)
+    reader = import_module(f"placer.readers.{request.source.declaration.reader}")
+    rows: Rows = reader.read(request)
+    return rows
+
+
+def open_pieces(
+    data: Data,
+    columns: Sequence[Column],
+    folder: Path,
+    options: ReadOptions = _DEFAULT_OPTIONS,
+) -> PieceRows:
+    """Open a source of a kind with `pieces`, as `open_source` does; its rows are read
+    later.
+
+    Raises:
+        DataError: if the source cannot be read by pieces, or does not fit the inputs.
+    """
+    request = _request(data, columns, folder, options)
+    kind = request.source.kind
+    opened: PieceRows = import_module(f"placer.readers.{kind}_pieces").open_pieces(
+        request
+    )
+    return opened
+
+
+def _request(
+    data: Data, columns: Sequence[Column], folder: Path, options: ReadOptions
+) -> ReadRequest:
     source = data.parsed
     check_split(source, data.split)
     used = (*columns, *options.other_columns)
     feeds = assign_columns(source, {c.name: c.dtype for c in used}, data.columns)
-    reader = import_module(f"placer.readers.{source.declaration.reader}")
-    rows: Rows = reader.read(ReadRequest(data, source, columns, feeds, folder, options))
-    return rows
+    return ReadRequest(data, source, columns, feeds, folder, options)

@@ -17,6 +17,7 @@ from placer.checkpoint.manifest import (
     StoredParameter,
     Watched,
 )
+from placer.config.window import Window
 from placer.place.ids import format_nodes
 from placer.report.checkpoints import (
     Listed,
@@ -102,6 +103,8 @@ def _data(data: StoredData | None) -> str:
     settings = data.settings
     split = f" {settings.split}" if settings.split else ""
     order = f"; shuffle seed {settings.seed}" if settings.shuffle else ""
+    if isinstance(settings.shuffle, Window):
+        order += f", window {settings.shuffle.window}, {settings.shuffle.lanes} lanes"
     batch = f", batch {settings.batch}" if settings.batch else ""
     return f"{settings.source}{split}, {plural(data.rows, 'row')}{batch}{order}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -13,6 +13,7 @@ from rich.text import Text
 from placer import ops
 from placer.build.plan import NodePlan, Plan, device_peaks
 from placer.config.sources import POSITION
+from placer.config.window import Window
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_conversion, is_optimizer_part
 from placer.node_kinds import NodeId
@@ -235,14 +236,32 @@ def _layer_table(layers: Sequence[Layer]) -> Grid:
 
 def _data(plan: Plan) -> str:
     """Return the sources of the rows, and the nodes that read them."""
-    phases = [(plan.train, [node for node in plan.nodes if node.step.reads])]
+    phases = [(plan.train, {node.name: node.step.reads for node in plan.nodes})]
     if plan.evaluation is not None:
-        reading = [n for n in plan.nodes if n.evaluation and n.evaluation.reads]
-        phases.append((plan.evaluation, reading))
+        reads = {n.name: n.evaluation.reads for n in plan.nodes if n.evaluation}
+        phases.append((plan.evaluation, reads))
     sources: dict[str, dict[str, None]] = {}
-    for data, who in phases:
-        sources.setdefault(format_nodes(n.name for n in who), {})[data.source] = None
+    for data, reads in phases:
+        text = data.source
+        if isinstance(data.shuffle, Window):
+            inputs = {read.input for each in reads.values() for read in each}
+            nbytes = data.shuffle.window * _row_bytes(plan, inputs)
+            rows = plural(data.shuffle.window, "row")
+            text += (
+                f" (a window of {rows}, {format_size(nbytes)} on all nodes together)"
+            )
+        who = format_nodes(name for name, each in reads.items() if each)
+        sources.setdefault(who, {})[text] = None
     return "; ".join(f"{', '.join(of)}, read by {who}" for who, of in sources.items())
+
+
+def _row_bytes(plan: Plan, inputs: Container[str]) -> int:
+    """Return the bytes of a row of inputs."""
+    return sum(
+        prod(column.shape) * ITEM_BYTES[column.dtype]
+        for column in plan.columns
+        if column.name in inputs
+    )
 
 
 def _totals(plan: Plan, step: Graph) -> Grid:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -18,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload, register_jitable
 
-from placer.memory.machine_code import COMPILING, compile_function, kernels_folder
-from placer.tables import elementary, rules
+from placer.memory.machine_code import COMPILING, compile_function
+from placer.tables import elementary
+from placer.tables.machine_code import cache_folder
 from placer.tables.rules import Kernel, arrays_of, record_of_numbers
 
 Array = npt.NDArray[Any]
@@ -55,24 +54,24 @@ def _gradient(update: Update, i: int) -> Any:
 # numba compiles these two for each number of arrays, one array after the other.
 
 
-def _elements(arrays: Arrays, i: int) -> Any:
+def elements(arrays: Arrays, i: int) -> Any:
     """Element i of each array."""
 
 
-overload(_elements)(
+overload(elements)(
     lambda arrays, i: (
-        (lambda arrays, i: (arrays[0][i], *_elements(arrays[1:], i)))
+        (lambda arrays, i: (arrays[0][i], *elements(arrays[1:], i)))
         if len(arrays)
         else (lambda arrays, i: ())
     )
 )
 
 
-def _store(arrays: Arrays, i: int, results: Any) -> None:
+def store_elements(arrays: Arrays, i: int, results: Any) -> None:
     """Replace element i of each array."""
 
 
-@overload(_store)
+@overload(store_elements)
 def _compile_store(arrays: Any, i: Any, results: Any) -> Callable[..., None]:
     more = len(arrays) > 1
 
@@ -80,7 +79,7 @@ def _compile_store(arrays: Any, i: Any, results: Any) -> Callable[..., None]:
     def store(arrays: Any, i: Any, results: Any) -> None:
         arrays[0][i] = results[0]
         if more:
-            _store(arrays[1:], i, results[1:])
+            store_elements(arrays[1:], i, results[1:])
 
     return store
 
@@ -94,8 +93,8 @@ def _loop(rule: Kernel, first_written: int) -> Loop:
         # Slices within the loop would keep it from using vector instructions.
         read, written = arrays[:1] + arrays[next_written:], arrays[first_written:]
         for i in range(arrays[0].size):
-            results = rule(*_elements(read, i), _gradient(update, i), update[2][0])
-            _store(written, i, results)
+            results = rule(*elements(read, i), _gradient(update, i), update[2][0])
+            store_elements(written, i, results)
 
     return loop
 
@@ -125,15 +124,3 @@ def _compiled(kernel: Kernel, in_place: bool, sources: int, dtype: str) -> Loop:
     loop = _loop(register_jitable(kernel), first_written)
     compiled: Loop = compile_function(loop, [signature], cache_folder())
     return compiled
-
-
-def cache_folder() -> Path | None:
-    """The folder that machine code is kept in, or None where nothing can be kept."""
-    return kernels_folder(_digest())
-
-
-@cache
-def _digest() -> str:
-    """Changes whenever a rule does: numba looks only at the file of the loops."""
-    sources = b"".join(Path(str(m.__file__)).read_bytes() for m in (rules, elementary))
-    return sha256(sources).hexdigest()[:16]

@@ -65,6 +65,7 @@ class StepNumbers(NamedTuple):
     b2: Number
     one_minus_b2: Number
     correction_b2: Number
+    initial_g2sum: Number
 
 
 def record_of_numbers(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -192,6 +193,38 @@ def lars_direction(value: Number, gradient: Number, n: StepNumbers) -> Results:
 def lars(value: Number, trace: Number, gradient: Number, n: StepNumbers) -> Results:
     trace = n.momentum * trace - n.rate * gradient
     return value + trace, trace
+
+
+# Row-wise rules: in place of their slot for the row they take its values before and after
+# this update.
+
+
+def rowwise_adagrad(
+    value: Number, before: Number, after: Number, gradient: Number, n: StepNumbers
+) -> Results:
+    scaled = gradient / sqrt(after + n.eps)
+    change = where(after > n.zero, scaled, n.zero * gradient)
+    return (value - n.rate * change,)
+
+
+def shared_adagrad(
+    value: Number, before: Number, after: Number, gradient: Number, n: StepNumbers
+) -> Results:
+    scale = sqrt(n.initial_g2sum / (n.initial_g2sum + before))
+    return (value - n.rate * gradient * scale,)
+
+
+def rowwise_adam(
+    value: Number,
+    mu: Number,
+    before: Number,
+    after: Number,
+    gradient: Number,
+    n: StepNumbers,
+) -> Results:
+    mu = n.one_minus_b1 * gradient + n.b1 * mu
+    change = mu / n.correction_b1 / (sqrt(after / n.correction_b2) + n.eps)
+    return value - n.rate * change, mu
 
 
 @cache

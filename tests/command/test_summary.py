@@ -59,6 +59,18 @@ ps:1              5.7 kB  11.3 kB      10.3 kB   24.1 k  cpu:0 27.3 kB"""
     )
 
 
+def test_a_window_is_told_with_its_memory(tmp_path: Path) -> None:
+    spec = Path(find_file("specs/digits.yaml")).read_text()
+    source = 'source: "sklearn:digits", split: train'
+    assert source in spec
+    spec = spec.replace(source, 'source: "parquet:rows.parquet"')
+    spec = spec.replace("shuffle: true", "shuffle: {window: 1000}")
+    (tmp_path / "model.yaml").write_text(spec)
+    lines = text(load_build(tmp_path / "model.yaml"), 120)
+    (line,) = (line for line in lines if line.startswith("data "))
+    assert "parquet:rows.parquet (a window of 1,000 rows, 260.0 kB on all" in line
+
+
 def test_a_composite_is_one_layer_with_its_state() -> None:
     build = load("cnn_gpus")
     of = layers(build)

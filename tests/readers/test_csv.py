@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from placer.config.csv import Csv
 from placer.config.data import Data
 from placer.errors import DataError
-from placer.readers import Column, ReadOptions, csv_batches, csv_text, open_source
+from placer.readers import (
+    Column,
+    ReadOptions,
+    csv_batches,
+    csv_text,
+    open_pieces,
+    open_source,
+)
 from placer.readers.csv_cells import CellParser
 
 X, LABEL = Column("x", "float32", (2,)), Column("label", "int32", ())
@@ -167,8 +174,32 @@ def test_any_text_is_read_as_the_csv_module_reads_it(
     folder = tmp_path_factory.getbasetemp()
     fast = outcome(folder, text, columns, **form)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_batches, "_is_plain", lambda *_: False)
+        patch.setattr(csv_batches, "scan_plain", lambda *_: False)
         assert fast == outcome(folder, text, columns, **form)
+    if isinstance(fast, dict):
+        by_pieces = read_by_pieces(folder, columns, form)
+        assert by_pieces is None or by_pieces == fast
+
+
+def read_by_pieces(folder, columns, form):
+    """Return the values of each column of the file that was written last, read in small
+    pieces; None if it has no pieces."""
+    data = Data("csv:t.csv", csv=Csv(**form))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_batches, "SCANNED_NBYTES", 1)
+        try:
+            rows = open_pieces(data, columns, folder)
+            batches = [
+                b for i in range(len(rows.counts)) for b in rows.reader.read(i, 1)
+            ]
+        except DataError:
+            return None
+    assert rows.rows == sum(map(len, batches))
+    values = rows.columns.empty(rows.rows)
+    for batch in batches:
+        part = slice(batch.first, batch.first + len(batch))
+        rows.columns.convert(batch, {name: all[part] for name, all in values.items()})
+    return {name: array.tolist() for name, array in values.items()}
 
 
 @pytest.mark.parametrize(
@@ -191,7 +222,7 @@ def test_pyarrow_reads_only_what_the_csv_module_reads_likewise(text, plain, tmp_
     path, form = tmp_path / "t.csv", Csv(comment="#")
     path.write_bytes(text.encode())
     with csv_text.open_table("csv:t.csv", path, form) as table:
-        assert csv_batches._is_plain(path, table.header_lines, form) is plain
+        assert csv_batches.scan_plain(path, table.header_lines, form) is plain
 
 
 def test_a_mistake_far_below_is_reported_with_its_line(tmp_path):

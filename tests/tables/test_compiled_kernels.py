@@ -1,6 +1,7 @@
 """The cache of machine code, and that only updates import numba."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from numba import config
 
-from placer.tables import compiled_kernels, rules
+from placer.tables import compiled_kernels, machine_code, rules
 
 UPDATE = """
 import numpy as np
@@ -92,20 +93,20 @@ def test_a_folder_that_others_can_write_is_not_used(caches):
     folder = caches / "placer" / "kernels"
     folder.mkdir(parents=True)
     folder.chmod(0o770)
-    assert compiled_kernels.cache_folder() is None
+    assert machine_code.cache_folder() is None
     folder.chmod(0o700)
-    assert compiled_kernels.cache_folder().parent == folder
+    assert machine_code.cache_folder().parent == folder
 
 
 def test_placer_cache_is_used(caches, monkeypatch):
     monkeypatch.setenv("PLACER_CACHE", str(caches / "all"))
-    assert compiled_kernels.cache_folder().parent == caches / "all" / "kernels"
+    assert machine_code.cache_folder().parent == caches / "all" / "kernels"
 
 
 def test_a_folder_of_another_user_is_not_used(caches, monkeypatch):
-    assert compiled_kernels.cache_folder().parent == caches / "placer" / "kernels"
+    assert machine_code.cache_folder().parent == caches / "placer" / "kernels"
     monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
-    assert compiled_kernels.cache_folder() is None
+    assert machine_code.cache_folder() is None
 
 
 def test_numbas_cache_dir_is_restored(caches):
@@ -115,13 +116,14 @@ def test_numbas_cache_dir_is_restored(caches):
 
 
 def test_machine_code_of_a_changed_rule_is_not_used(caches, monkeypatch):
-    before = compiled_kernels.cache_folder()
-    changed = caches / "rules.py"
-    changed.write_bytes(Path(rules.__file__).read_bytes() + b"# changed")
-    monkeypatch.setattr(rules, "__file__", str(changed))
-    compiled_kernels._digest.cache_clear()
-    assert compiled_kernels.cache_folder() not in (before, None)
-    compiled_kernels._digest.cache_clear()
+    before = machine_code.cache_folder()
+    package = shutil.copytree(Path(rules.__file__).parent, caches / "tables")
+    with (package / "rules.py").open("a") as file:
+        file.write("# changed")
+    monkeypatch.setattr(machine_code, "__file__", str(package / "machine_code.py"))
+    machine_code._digest.cache_clear()
+    assert machine_code.cache_folder() not in (before, None)
+    machine_code._digest.cache_clear()
 
 
 @pytest.mark.parametrize(

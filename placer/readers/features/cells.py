@@ -132,14 +132,14 @@ class Cells:
             array = array.cast(pa.float64())
             is_missing = pc.is_null(array, nan_is_null=True)
         elif pa.types.is_integer(kind) or pa.types.is_decimal(kind):
-            is_missing = pc.is_null(array)
+            is_missing = pc.is_null(array) if array.null_count else None
             if isinstance(fill, float):
                 array = array.cast(pa.float64())
             elif pa.types.is_decimal(kind):
                 fill = Decimal(fill)
         else:
             raise DataError(f"{self.where(0)}: the column holds {kind}, not numbers")
-        if not pc.any(is_missing, min_count=0).as_py():
+        if is_missing is None or not pc.any(is_missing, min_count=0).as_py():
             return array, None
         try:
             number = pa.scalar(fill, array.type)

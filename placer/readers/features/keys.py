@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from placer.hashing.xxh64 import hash_bytes, hash_ranges
+from placer.hashing.xxh64 import hash_bytes, hash_ranges, hash_rows
 from placer.readers.features.cells import Bits, Cells, Mask
 
 
@@ -67,7 +67,7 @@ def integer_keys(numbers: Bits, missing: Mask | None, seed: int) -> Bits:
         missing: which of them are missing, if any.
         seed: that of `field_seed`.
     """
-    keys = _keys_of_rows(numbers.reshape(-1, 1), seed)
+    keys = hash_rows(numbers.reshape(-1, 1), seed)
     if missing is not None:
         keys[missing] = seed
     return keys
@@ -76,11 +76,4 @@ def integer_keys(numbers: Bits, missing: Mask | None, seed: int) -> Bits:
 def crossed_keys(parts: Sequence[Bits], seed: int) -> Bits:
     """Return the keys of combinations, from the keys of their parts: the hash of these, 8
     little-endian bytes each, in the order of the parts."""
-    return _keys_of_rows(np.stack(parts, axis=1), seed)
-
-
-def _keys_of_rows(rows: Bits, seed: int) -> Bits:
-    """Return the hash of each row of numbers."""
-    little_endian = np.ascontiguousarray(rows, "<u8")
-    offsets = np.arange(len(rows) + 1, dtype=np.int64) * (8 * rows.shape[1])
-    return hash_ranges(little_endian.reshape(-1).view(np.uint8), offsets, seed)
+    return hash_rows(np.stack(parts, axis=1), seed)

@@ -12,6 +12,7 @@ import numpy as np
 
 from placer.layouts.partition import RowRange, RowShard, part_range
 from placer.runtime.program.tree import leaves, like_tree
+from placer.runtime.run.batches import own_ranges
 from placer.tables.half_sums import add_in_float32, round_to
 from placer.types import is_half_float
 
@@ -89,8 +90,7 @@ class Microbatches:
         Returns:
             Ranges (start, stop) of rows of the global batch.
         """
-        start, stop = self.row_range
-        return [(start + low, start + high) for low, high in shard.ranges(stop - start)]
+        return own_ranges(shard, self.count, self.microbatch, self.parts)
 
     def microbatches(self) -> Iterator[str]:
         """Run the tasks of a step in the order of the schedule.

@@ -165,21 +165,20 @@ class Node(Microbatches):
         """
         batches, phase = self._batches, self.phases[self._evaluation]
         assert phase is not None
-        indices = batches.order.indices(*self._position)
-        rows_by_shard: dict[RowShard, dict[str, Array]] = {}
+        rows_by_shard: dict[RowShard, Mapping[str, Array]] = {}
         arrays = []
         reads = {read.value: read for read in phase.reads}
         for value in values:
             read = reads[value]
-            ranges = self.own_ranges(read.shard)
             if read.input == POSITION:
+                ranges = self.own_ranges(read.shard)
                 rows = [np.arange(low, high) for low, high in ranges]
                 arrays.append(_positions(self._step, _concatenate(rows)))
                 continue
             if read.shard not in rows_by_shard:
-                assert batches.rows is not None
-                rows = [indices[low:high] for low, high in ranges]
-                rows_by_shard[read.shard] = batches.rows.take(_concatenate(rows))
+                rows_by_shard[read.shard] = batches.take(
+                    self._position, read.shard, self.microbatch, self.parts
+                )
             arrays.append(rows_by_shard[read.shard][read.input])
         return arrays[0] if len(arrays) == 1 else tuple(arrays)
 

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from placer.readers import Order, Rows
+import numpy as np
+
+from placer.layouts.partition import RowRange, RowShard, part_range
+from placer.readers import Order, PieceRows, Rows
+from placer.readers.windows import WindowReader
+from placer.runtime.run.read_ahead import Position, ReadAhead
+
+Columns = Mapping[str, np.ndarray]
+"""Rows by input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,14 +23,20 @@ class Batches:
     Attributes:
         order: the order of the rows.
         rows: the opened source; None on a node that reads nothing.
+        last_step: the number of the last step that is read, over all epochs, from 1; rows
+            of a source that is read by pieces are not read ahead of it.
     """
 
     order: Order
-    rows: Rows | None
+    rows: Rows | PieceRows | None
+    last_step: int = 0
+    _ahead: dict[tuple[RowShard, int], ReadAhead[list[Columns]]] = field(
+        default_factory=dict, repr=False
+    )
 
     def batch_size(self, index: int) -> int:
         """Return the number of rows of batch `index` (from 0) of an epoch."""
-        return min(self.order.batch, self.order.rows - index * self.order.batch)
+        return self.order.batch_size(index)
 
     @property
     def epoch_rows(self) -> int:
@@ -45,3 +60,89 @@ class Batches:
         if rows is None:
             return self
         return replace(self, order=replace(self.order, rows=rows))
+
+    def begin(self, done: int, shards: Iterable[RowShard], parts: int) -> None:
+        """Begin to read ahead, after the step `done` of a run.
+
+        Args:
+            done: the number of the last step that is done, from 1; 0 before the first.
+            shards: what the node reads of a batch, or of each microbatch.
+            parts: the number of microbatches.
+        """
+        if isinstance(self.rows, PieceRows) and done < self.last_step:
+            epoch, step = divmod(done, self.order.steps_per_epoch)
+            for shard in dict.fromkeys(shards):
+                self._read_ahead(self.rows, shard, parts).begin((epoch + 1, step))
+
+    def take(
+        self, position: Position, shard: RowShard, part: int | None, parts: int
+    ) -> Columns:
+        """Return a node's rows of a batch, or of a microbatch of it, by input.
+
+        Args:
+            position: the epoch, and the step in it.
+            shard: the node's part of a batch, or of each microbatch.
+            part: the microbatch; None for the whole batch.
+            parts: the number of microbatches.
+
+        Returns:
+            Arrays [rows, *shape], as `Rows.take` returns them.
+
+        Raises:
+            DataError, RunError: as the source does.
+        """
+        rows, count = self.rows, self.batch_size(position[1])
+        assert rows is not None
+        if isinstance(rows, PieceRows):
+            return self._read_ahead(rows, shard, 1 if part is None else parts).take(
+                position
+            )[part or 0]
+        indices = self.order.indices(*position)
+        own = [indices[a:b] for a, b in own_ranges(shard, count, part, parts)]
+        return rows.take(np.concatenate(own) if own else np.empty(0, np.int64))
+
+    def close(self) -> None:
+        """End the threads that read ahead."""
+        for each in self._ahead.values():
+            each.close()
+
+    def _read_ahead(
+        self, rows: PieceRows, shard: RowShard, parts: int
+    ) -> ReadAhead[list[Columns]]:
+        """Return the batches of a shard, each by its microbatches."""
+        key = shard, parts
+        if key not in self._ahead:
+            read = _reading(self.order, rows, shard, parts)
+            self._ahead[key] = ReadAhead(read, self._following)
+        return self._ahead[key]
+
+    def _following(self, position: Position) -> Position | None:
+        """Return the next position of those that are read."""
+        steps = self.order.steps_per_epoch
+        done = (position[0] - 1) * steps + position[1] + 1
+        return (done // steps + 1, done % steps) if done < self.last_step else None
+
+
+def own_ranges(
+    shard: RowShard, count: int, part: int | None, parts: int
+) -> Sequence[RowRange]:
+    """Return which rows of a batch of `count` rows are a node's: of one of its `parts`
+    microbatches, or of all if `part` is None."""
+    start, stop = (0, count) if part is None else part_range(count, part, parts)
+    return [(start + low, start + high) for low, high in shard.ranges(stop - start)]
+
+
+def _reading(
+    order: Order, rows: PieceRows, shard: RowShard, parts: int
+) -> Callable[[Position], list[Columns]]:
+    """Return a function that reads the rows of a shard, of each microbatch of a step."""
+    reader = WindowReader(order, rows)
+
+    def read(position: Position) -> list[Columns]:
+        count = order.batch_size(position[1])
+        return [
+            reader.take(*position, own_ranges(shard, count, part, parts))
+            for part in range(parts)
+        ]
+
+    return read

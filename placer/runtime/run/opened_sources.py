@@ -9,10 +9,20 @@ from msgspec import structs
 from placer.build.plan import NodePlan, Plan, data_root
 from placer.config.data import RowSource
 from placer.config.sources import POSITION
+from placer.config.window import Window
 from placer.memory.limit import available_nbytes
 from placer.node_kinds import NodeId
-from placer.readers import Order, ReadOptions, Rows, open_source
+from placer.readers import (
+    Order,
+    PieceRows,
+    ReadOptions,
+    Rows,
+    open_pieces,
+    open_source,
+)
+from placer.readers.window_advice import advise
 from placer.runtime.run.batches import Batches
+from placer.runtime.run.events import NodeWarning
 from placer.runtime.run.state import Execution
 
 TRAINING: Final = "training"
@@ -53,22 +63,27 @@ def open_batches(execution: Execution, data: RowSource, phase: str) -> Batches:
     rows = open_rows(execution, data, phase)
     count = rows.rows if rows is not None else data.batch
     order = Order(count, data.batch, data.shuffle, data.seed, data.remainder)
-    return Batches(order, rows)
+    last = order.steps_per_epoch
+    if phase == TRAINING:
+        last = execution.options.steps or execution.plan.epochs * last
+    return Batches(order, rows, last)
 
 
-def open_rows(execution: Execution, data: RowSource, phase: str) -> Rows | None:
+def open_rows(
+    execution: Execution, data: RowSource, phase: str
+) -> Rows | PieceRows | None:
     """Open a source for a phase; return None on a node that reads nothing. All nodes of a
     process share its rows."""
     if not inputs_of(execution.me, phase):
         return None
 
-    def read() -> Rows:
+    def read() -> Rows | PieceRows:
         return _read(execution, data, phase)
 
     return execution.shared_rows.of_phase(phase, execution.me.name, read)
 
 
-def _read(execution: Execution, data: RowSource, phase: str) -> Rows:
+def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows:
     """Open a source with all inputs that the nodes of this process read in a phase."""
     plan, build = execution.plan, execution.folder
     execution.report_rows(0)
@@ -88,7 +103,7 @@ def _read(execution: Execution, data: RowSource, phase: str) -> Rows:
     others = tuple(column for column in used_columns if column.name not in own)
     # The build has the spec's modules, the folder of the spec has its files.
     spec_folder = data_root(build)
-    return open_source(
+    arguments = (
         structs.replace(data, columns=feeds or None),
         columns,
         build if data.parsed.kind == "python" else spec_folder,
@@ -103,3 +118,10 @@ def _read(execution: Execution, data: RowSource, phase: str) -> Rows:
             to_predict=phase == PREDICTION,
         ),
     )
+    if not isinstance(data.shuffle, Window):
+        return open_source(*arguments)
+    rows = open_pieces(*arguments)
+    is_first = NodeId(execution.me.name).process == next(iter(inputs))
+    if is_first and (advice := advise(rows, data.shuffle, available_nbytes())):
+        execution.report(NodeWarning(advice))
+    return rows

@@ -13,7 +13,7 @@ from placer.build.plan import NodePlan, data_root
 from placer.config.data import RowSource
 from placer.config.sources import InputColumnError
 from placer.errors import DataError
-from placer.readers import Order, Rows
+from placer.readers import Order, PieceRows, Rows
 from placer.runtime.program.devices import in_precision, open_devices
 from placer.runtime.program.exchange import Exchange
 from placer.runtime.program.load import Hooks
@@ -142,7 +142,7 @@ def predict(
     return result
 
 
-def _open_rows(execution: Execution, data: RowSource) -> Rows | None:
+def _open_rows(execution: Execution, data: RowSource) -> Rows | PieceRows | None:
     """Open the rows; an error about a column says which output needs it."""
     try:
         return open_rows(execution, data, PREDICTION)

@@ -9,7 +9,7 @@ from placer.build.plan import Plan
 from placer.channel.protocol import Channel, Key
 from placer.config.data import Data
 from placer.errors import RunError
-from placer.readers import Digests, Rows
+from placer.readers import Digests, PieceRows, Rows
 from placer.runtime.run.barrier import ROWS, receive_json, send_json
 from placer.runtime.run.opened_sources import (
     EVALUATION,
@@ -22,13 +22,16 @@ _HINT = (
     "a source must return the same rows in every process: sort the items of a set or a"
     " folder, and seed random numbers with the row's number"
 )
+_FILE_HINT = (
+    "with a window, all processes read the same file, byte for byte: copy it again"
+)
 
 
 def compare_rows(
     plan: Plan,
     channel: Channel,
     phase: str,
-    rows: Rows | None,
+    rows: Rows | PieceRows | None,
     data: Data | None = None,
     *,
     keep: bool = False,
@@ -82,18 +85,20 @@ def merge_digests(digests: Iterable[Digests]) -> Digests:
     columns: dict[str, tuple[int, ...]] = {}
     whole: dict[str, int] = {}
     rows: tuple[int, ...] = ()
+    file: int | None = None
     for each in digests:
         rows = rows or each.rows
         columns |= each.columns
         whole |= each.whole
-    return Digests(rows, columns, whole)
+        file = each.file if file is None else file
+    return Digests(rows, columns, whole, file)
 
 
 def check_same_rows(data: Data, phase: str, digests: Mapping[str, Digests]) -> None:
     """Raise RunError if digests differ between nodes.
 
     The message names the first row and its column if a row that is compared on its own
-    differs, and otherwise the column.
+    differs, otherwise the column, or the file that is read by pieces.
 
     Args:
         data: the source.
@@ -101,20 +106,28 @@ def check_same_rows(data: Data, phase: str, digests: Mapping[str, Digests]) -> N
         digests: the digests of each process.
     """
     for where, column, values in _comparisons(digests):
-        nodes: dict[int, list[str]] = {}
-        for node, value in values.items():
-            nodes.setdefault(value, []).append(node)
-        if len(nodes) > 1:
-            source_column = (data.columns or {}).get(column, column)
-            if not isinstance(source_column, str):
-                source_column = ", ".join(source_column)
-            first_group, *other_groups = (_list_some(group) for group in nodes.values())
-            raise RunError(
-                f"the nodes do not read the same {phase} data: {data.source}: {where}"
-                f" column '{source_column}' on {' and on '.join(other_groups)} differs"
-                f" from that on {first_group}",
-                hint=_HINT,
-            )
+        source_column = (data.columns or {}).get(column, column)
+        if not isinstance(source_column, str):
+            source_column = ", ".join(source_column)
+        _check_same(data, phase, f"{where} column '{source_column}'", values, _HINT)
+    files = {n: d.file for n, d in digests.items() if d.file is not None}
+    _check_same(data, phase, "the file", files, _FILE_HINT)
+
+
+def _check_same(
+    data: Data, phase: str, what: str, values: Mapping[str, int], hint: str
+) -> None:
+    """Raise RunError if a digest, of `what`, differs between nodes."""
+    nodes: dict[int, list[str]] = {}
+    for node, value in values.items():
+        nodes.setdefault(value, []).append(node)
+    if len(nodes) > 1:
+        first_group, *other_groups = (_list_some(group) for group in nodes.values())
+        raise RunError(
+            f"the nodes do not read the same {phase} data: {data.source}: {what} on"
+            f" {' and on '.join(other_groups)} differs from that on {first_group}",
+            hint=hint,
+        )
 
 
 def _comparisons(

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from threading import Lock
 
 from placer.channel.cause import Aborted, Cause
-from placer.readers import Rows
+from placer.readers import PieceRows, Rows
 
 
 class SharedRows:
@@ -21,9 +21,11 @@ class SharedRows:
     def __init__(self) -> None:
         self.rows_read = 0
         self._lock = Lock()
-        self._of_phase: dict[str, Future[Rows]] = {}
+        self._of_phase: dict[str, Future[Rows | PieceRows]] = {}
 
-    def of_phase(self, phase: str, node: str, read: Callable[[], Rows]) -> Rows:
+    def of_phase(
+        self, phase: str, node: str, read: Callable[[], Rows | PieceRows]
+    ) -> Rows | PieceRows:
         """Return the rows of a phase, the same object for all nodes.
 
         Args:

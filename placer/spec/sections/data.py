@@ -19,6 +19,7 @@ from placer.spec.features import check_dtype, read_features
 from placer.spec.module_imports import defined_names, modules_of
 from placer.spec.problems import Problems, inner_span
 from placer.spec.schema import DataSection
+from placer.spec.shuffle import read_shuffle
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode
 from placer.types import TensorType
 
@@ -84,6 +85,10 @@ def _read_rows(
         if which == "train":
             context.problems.add("'batch' is missing in data.train", node.span)
         good["batch"] = train.batch if train else None
+    if isinstance(shuffle := good.get("shuffle"), SpecNode) and "source" in good:
+        batch, problems = good.get("batch"), context.problems
+        good["shuffle"] = read_shuffle(shuffle, node, source, batch, which, problems)
+        valid &= good["shuffle"] is not None
     if not valid or columns is None or good["batch"] is None:
         return None
     good["remainder"] = good["remainder"] or _REMAINDERS[which]

@@ -70,6 +70,33 @@ def fill_random(out: np.ndarray, draw: Draw, key: Key, start: int, row: int) -> 
         out[low - start : high - start] = flat[low - chunk_start : high - chunk_start]
 
 
+def draw_rows(draw: Draw, key: Key, indices: NDArray[np.uint64], row: int) -> Floats:
+    """Return rows of random elements by their leading indices.
+
+    Args:
+        draw: makes elements of two arrays of random words.
+        key: the key of the parameter.
+        indices: the leading index of each row, of shape [n].
+        row: the number of elements in a row.
+
+    Returns:
+        An array of shape [n, row], with the same bits as `fill_random` gives.
+    """
+    in_row = (row + 1) // 2
+    k0, k1 = threefry2x32((np.asarray(key[0]), np.asarray(key[1])), _halves(indices))
+    zero = np.zeros(1, np.uint32)
+    pairs = np.arange(in_row, dtype=np.uint32)
+    words = threefry2x32((k0[:, None], k1[:, None]), (zero, pairs))
+    elements = np.stack(draw(*words), axis=-1)
+    return elements.reshape(indices.size, 2 * in_row)[:, :row]
+
+
+def _halves(indices: NDArray[np.uint64]) -> tuple[Words, Words]:
+    """Return the upper and the lower words of 64-bit indices."""
+    low = (indices & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    return (indices >> np.uint64(32)).astype(np.uint32), low
+
+
 def _words(
     key: Key, rows: NDArray[np.int64], offsets: NDArray[np.int64]
 ) -> tuple[Words, Words]:
@@ -78,9 +105,7 @@ def _words(
     first = int(rows[0])
     distinct = np.arange(first, int(rows[-1]) + 1, dtype=np.uint64)
     base = (np.asarray(key[0]), np.asarray(key[1]))
-    low = (distinct & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-    high = (distinct >> np.uint64(32)).astype(np.uint32)
-    k0, k1 = threefry2x32(base, (high, low))
+    k0, k1 = threefry2x32(base, _halves(distinct))
     if distinct.size > 1:
         index = rows - first
         k0, k1 = k0[index], k1[index]

@@ -29,11 +29,13 @@ from placer.compiler import lower_model
 from placer.config.csv import Cells, Csv
 from placer.config.data import Data
 from placer.config.slicing import Block
+from placer.config.window import Window
 from placer.errors import PlacerError
 from placer.graph.text import parse_graphs, print_graph
 from placer.passes.verify import GraphForm, verify
 from placer.place import Cluster, Place
-from placer.readers import Column, open_source
+from placer.readers import Column, Order, open_pieces, open_source
+from placer.readers.windows import WindowReader
 from placer.report.console import console
 from placer.report.explain import BuildInfo, explain, list_choices
 from placer.report.server_tables import table_views
@@ -336,6 +338,17 @@ def read_rows(
     assert batch["x"].dtype == np.float32
 
 
+def read_pieces(source: str, work: Path, csv: Csv | None = None) -> None:
+    """Read an epoch through a window."""
+    mapping = {"x": ["x0", "x1", "x2"]} if csv is not None else None
+    rows = open_pieces(Data(source, columns=mapping, csv=csv), ROWS, work)
+    order = Order(rows.rows, 3, Window(4, 2), 0, "keep")
+    reader = WindowReader(order, rows)
+    for step in range(order.steps_per_epoch):
+        batch = reader.take(1, step, [(0, order.batch_size(step))])
+        assert batch["x"].dtype == np.float32
+
+
 @cache
 def parquet_files() -> list[bytes]:
     columns = {
@@ -361,6 +374,11 @@ def read_parquet(content: bytes, work: Path) -> None:
     form = Cells(vocabulary={"b": ["false", "true"]}, missing={"n": -1})
     for parquet in (None, form):
         read_rows("parquet:rows.parquet", work, parquet=parquet)
+
+
+def read_parquet_pieces(content: bytes, work: Path) -> None:
+    (work / "rows.parquet").write_bytes(content)
+    read_pieces("parquet:rows.parquet", work)
 
 
 TABLES = [
@@ -391,6 +409,12 @@ def read_csv(drawn: tuple[str, int, bytes], work: Path) -> None:
     name, form, content = drawn
     (work / name).write_bytes(content)
     read_rows(f"csv:{name}", work, FORMS[form])
+
+
+def read_csv_pieces(drawn: tuple[str, int, bytes], work: Path) -> None:
+    name, form, content = drawn
+    (work / name).write_bytes(content)
+    read_pieces(f"csv:{name}", work, FORMS[form])
 
 
 def draw_table(random: Random, work: Path) -> tuple[str, bytes]:
@@ -495,6 +519,8 @@ FORMATS = [
     Format("npz", draw_npz, read_npz),
     Format("csv", draw_csv, read_csv),
     Format("parquet", draw_parquet, read_parquet),
+    Format("pieces of csv", draw_csv, read_csv_pieces),
+    Format("pieces of parquet", draw_parquet, read_parquet_pieces),
     Format("table", draw_table, read_first_rows),
     Format("place", draw_place, read_place),
     Format("module", draw_module, read_module),

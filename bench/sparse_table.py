@@ -1,0 +1,192 @@
+"""Measures a sparse table beside numpy and torch, on one core.
+
+Rows of 10 M keys, dimension 16, Adagrad, float32, in batches of 65,536 keys, uniform and
+Zipf with exponent 1.05. `np.take` and torch are given the numbers of the rows: they need
+no index. Times are CPU times of the thread per key of a batch; medians over the batches.
+
+    python bench/sparse_table.py
+    python bench/sparse_table.py --rows 1000000 --peers FOLDER    # as of modes.py --setup
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placer.config.sparse import Forgetting
+from placer.config.sparse import SparseTable as Settings
+from placer.tables.sparse.merging import number_keys, sum_rows
+from placer.tables.sparse.table import SparseTable
+
+BATCH, DIM, SEED = 65536, 16, 1
+ROUNDS = 15
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--peers", type=Path, help="an environment with torch")
+    options = parser.parse_args()
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    keys = _keys(options.rows)
+    table = SparseTable(
+        Settings(
+            name="table",
+            dim=DIM,
+            rule="adagrad",
+            init=("uniform", (-0.01, 0.01)),
+            forget=Forgetting(unseen_steps=1_000_000),
+        ),
+        SEED,
+    )
+    table.warm_up()
+    # Memory that the machine has given out before takes less time to get.
+    np.ones(options.rows * 200 // 8)
+    seconds = _insert(table, keys)
+    print(f"{options.rows:,} rows inserted, {seconds / options.rows * 1e9:.0f} ns each")
+    print(f"longest push of {BATCH:,} new keys {_longest * 1e3:.0f} ms")
+    per_row = table.nbytes / table.rows
+    print(f"{per_row:.1f} bytes a row, of which 128 are the row and its slot")
+    plain = np.ones((options.rows, DIM), np.float32)
+    random = np.random.default_rng(0)
+    gradients = random.standard_normal((BATCH, DIM), np.float32)
+    for name, draw in _DRAWS.items():
+        batches = [draw(random, options.rows) for _ in range(ROUNDS + 1)]
+        _show(name, table, keys, plain, batches, gradients)
+    _show_new(table, keys, random)
+    _show_forgetting(table)
+    if options.peers:
+        _show_torch(options.peers, options.rows)
+
+
+def _keys(rows: int) -> np.ndarray:
+    random = np.random.default_rng(7)
+    keys = np.unique(random.integers(0, 2**63, rows + rows // 20, np.uint64))[:rows]
+    random.shuffle(keys)
+    return keys
+
+
+_longest = 0.0
+
+
+def _insert(table: SparseTable, keys: np.ndarray) -> float:
+    global _longest
+    zeros = np.zeros((BATCH, DIM), np.float32)
+    begin = time.thread_time()
+    for low in range(0, keys.size, BATCH):
+        part = keys[low : low + BATCH]
+        start = time.thread_time()
+        table.push(part, zeros[: part.size], learning_rate=0.0, step=0)
+        if low:
+            _longest = max(_longest, time.thread_time() - start)
+    return time.thread_time() - begin
+
+
+def _uniform(random: np.random.Generator, rows: int) -> np.ndarray:
+    return random.integers(0, rows, BATCH)
+
+
+def _zipf(random: np.random.Generator, rows: int) -> np.ndarray:
+    """Ranks of a Zipf distribution with exponent 1.05, by the inverse of its integral."""
+    a, u = 1.05, random.random(BATCH)
+    ranks = (u * ((rows + 1) ** (1 - a) - 1) + 1) ** (1 / (1 - a)) - 1
+    return np.minimum(ranks.astype(np.int64), rows - 1)
+
+
+_DRAWS = {"uniform": _uniform, "zipf 1.05": _zipf}
+
+
+def _per_key(run: Callable[[Any], object], batches: Sequence[Any]) -> float:
+    """Return the nanoseconds per key, without the first batch."""
+    times = []
+    for batch in batches:
+        start = time.thread_time()
+        run(batch)
+        times.append(time.thread_time() - start)
+    return float(np.median(times[1:])) / BATCH * 1e9
+
+
+def _show(
+    name: str,
+    table: SparseTable,
+    keys: np.ndarray,
+    plain: np.ndarray,
+    batches: list[np.ndarray],
+    gradients: np.ndarray,
+) -> None:
+    out = np.empty((BATCH, DIM), np.float32)
+    asked = [keys[rows] for rows in batches]
+    pull = _per_key(lambda batch: table.pull(batch, out), asked)
+
+    def take(rows: np.ndarray) -> None:
+        np.take(plain, rows, axis=0, out=out, mode="clip")
+
+    taken = _per_key(take, batches)
+    step = 0
+
+    def push(batch: np.ndarray) -> None:
+        nonlocal step
+        step += 1
+        distinct, numbers = number_keys(batch)
+        sums = sum_rows(gradients, numbers, distinct.size)
+        counts = np.bincount(numbers, minlength=distinct.size).astype(np.uint32)
+        table.push(distinct, sums, learning_rate=0.1, step=step, occurrences=counts)
+
+    pushed = _per_key(push, asked)
+    print(
+        f"{name}: pull {pull:.0f} ns, {1e3 / pull:.1f} M keys/s, {pull / taken:.2f}x of"
+        f" np.take (<= 1.9); push {pushed:.0f} ns, {1e3 / pushed:.1f} M keys/s;"
+        f" both {pull + pushed:.0f} ns"
+    )
+
+
+def _show_new(
+    table: SparseTable, keys: np.ndarray, random: np.random.Generator
+) -> None:
+    """One key of ten is a new one."""
+    zeros = np.zeros((BATCH, DIM), np.float32)
+    batches = []
+    for _ in range(ROUNDS + 1):
+        known = keys[random.choice(keys.size, BATCH, replace=False)]
+        known[: BATCH // 10] = random.integers(2**63, 2**64, BATCH // 10, np.uint64)
+        batches.append(np.unique(known))
+    taken = _per_key(
+        lambda batch: table.push(
+            batch, zeros[: batch.size], learning_rate=0.0, step=100
+        ),
+        batches,
+    )
+    print(f"push with 10 % new keys: {taken:.0f} ns")
+
+
+def _show_forgetting(table: SparseTable) -> None:
+    slices = []
+    for step in range(256):
+        start = time.thread_time()
+        table.forget(200 + step)
+        slices.append(time.thread_time() - start)
+    print(f"longest slice of forgetting {max(slices) * 1e3:.1f} ms (<= 10)")
+
+
+def _show_torch(env: Path, rows: int) -> None:
+    script = Path(__file__).parent / "peers" / "torch_embedding.py"
+    command = [env / "bin" / "python", script, str(rows), str(BATCH), str(DIM)]
+    found = json.loads(subprocess.check_output(list(map(str, command))))
+    for name, (forward, both) in found.items():
+        print(
+            f"torch EmbeddingBag with sparse Adagrad, {name}: forward {forward:.0f} ns,"
+            f" forward, backward and update {both:.0f} ns"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

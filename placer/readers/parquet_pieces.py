@@ -1,0 +1,99 @@
+"""Read a `parquet:` file by pieces, which are its row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from pyarrow.parquet import FileMetaData, ParquetFile, RowGroupMetaData
+
+from placer.readers.arguments import ReadRequest
+from placer.readers.parquet import find_columns, parquet_errors
+from placer.readers.pieces import Batch, Columns, OpenFile, PieceRows
+
+_BUFFER_NBYTES = 32 << 10
+"""The bytes of a column that are read from the file at a time."""
+_PAGE_NBYTES = 1 << 20
+"""The size of pages and dictionaries that writers do not exceed by much."""
+_TAIL_NBYTES = 8
+"""The end of a file: the length of the footer, and a mark."""
+
+
+def open_pieces(request: ReadRequest) -> PieceRows:
+    """Open a file, of which only the footer is read.
+
+    Raises DataError if the file cannot be read or does not fit the inputs.
+    """
+    source, options = request.source.text, request.options
+    with parquet_errors(source):
+        file = OpenFile(source, request.folder / request.source.path)
+        with _open(file, None) as table:
+            metadata, schema = table.metadata, table.schema_arrow
+        find_columns(request, schema)  # checks the inputs of other processes too
+        own = replace(request, options=replace(options, other_columns=()))
+        feeds, form = find_columns(own, schema)
+        groups = range(metadata.num_row_groups)
+        counts = tuple(metadata.row_group(i).num_rows for i in groups)
+        digest = None
+        if options.with_digests:
+            mark = file.read(file.size - _TAIL_NBYTES, file.size)
+            tail = _TAIL_NBYTES + int.from_bytes(mark[:4], "little")
+            digest = file.digest(tail, options.seed)
+    starts = tuple(accumulate(counts, initial=0))
+    reader = _RowGroups(source, file, metadata, starts, tuple(feeds.read))
+    columns = Columns(own, feeds, form)
+    sizes = (_open_nbytes(metadata.row_group(i), feeds.read) for i in groups)
+    return PieceRows(counts, columns, reader, digest, max(sizes, default=0))
+
+
+def _open_nbytes(group: RowGroupMetaData, names: Container[str]) -> int:
+    """Return about how many bytes reading a row group takes: of each column a page and a
+    dictionary, as they are in the file and as values, and the buffer of the file."""
+    chunks = map(group.column, range(group.num_columns))
+    return sum(
+        _BUFFER_NBYTES + 2 * min(chunk.total_uncompressed_size, 2 * _PAGE_NBYTES)
+        for chunk in chunks
+        if chunk.path_in_schema.split(".")[0] in names
+    )
+
+
+def _open(file: OpenFile, metadata: FileMetaData | None) -> ParquetFile:
+    return ParquetFile(
+        file.stream(),
+        metadata=metadata,
+        buffer_size=_BUFFER_NBYTES,
+        pre_buffer=False,
+        page_checksum_verification=True,
+    )
+
+
+@dataclass(frozen=True)
+class _RowGroups:
+    """Reads row groups.
+
+    Attributes:
+        source: the text of the source, for messages.
+        file: the file.
+        metadata: its footer.
+        starts: the number of rows before each group.
+        names: the columns that are read.
+    """
+
+    source: str
+    file: OpenFile
+    metadata: FileMetaData
+    starts: tuple[int, ...]
+    names: tuple[str, ...]
+
+    def read(self, piece: int, rows: int) -> Iterator[Batch]:
+        """Yield the rows of a group, `rows` at a time: only the pages that they are in are
+        in memory."""
+        self.file.check_unchanged()
+        first = self.starts[piece]
+        with parquet_errors(self.source), _open(self.file, self.metadata) as table:
+            for batch in table.iter_batches(
+                rows, row_groups=[piece], columns=[*self.names], use_threads=False
+            ):
+                yield Batch(first, {name: batch.column(name) for name in self.names})
+                first += batch.num_rows

@@ -1,0 +1,204 @@
+"""A source that is read by pieces, such as the row groups of a Parquet file."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from io import RawIOBase
+from pathlib import Path
+from typing import Protocol
+from weakref import finalize
+
+import numpy as np
+import pyarrow as pa
+
+from placer.config.digests import Digests
+from placer.errors import DataError
+from placer.files.regular import open_regular
+from placer.readers.arguments import ReadRequest
+from placer.readers.chunks import FileFormat, convert_batch
+from placer.readers.column import dtype_of
+from placer.readers.feeds import Feeds
+
+DRAWN_BLOCKS = 64
+"""The number of blocks of a file that processes compare besides its ends."""
+BLOCK_NBYTES = 4096
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some consecutive rows of a piece, as the file has them.
+
+    Attributes:
+        first: the number of the first row in the file.
+        columns: the columns by name, of equal lengths.
+    """
+
+    first: int
+    columns: Mapping[str, pa.Array]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def slice(self, start: int, stop: int) -> Batch:
+        """Return the rows [start, stop) of these."""
+        if (start, stop) == (0, len(self)):
+            return self
+        parts = {n: a.slice(start, stop - start) for n, a in self.columns.items()}
+        return Batch(self.first + start, parts)
+
+
+class Reader(Protocol):
+    """Reads the pieces of a file. Several threads may use it at once."""
+
+    def read(self, piece: int, rows: int) -> Iterator[Batch]:
+        """Yield all rows of a piece, `rows` at a time or as many as the format suggests.
+
+        Raises DataError if the piece cannot be read.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a file that feed the inputs of a process.
+
+    Attributes:
+        request: the inputs.
+        feeds: the columns that feed them.
+        form: what the columns mean.
+    """
+
+    request: ReadRequest
+    feeds: Feeds
+    form: FileFormat
+
+    def empty(self, rows: int) -> dict[str, np.ndarray]:
+        """Return an array for each input, [rows, *shape], of its dtype."""
+        source = self.request.source.text
+        return {
+            c.name: np.empty((rows, *c.shape), dtype_of(c, source))
+            for c in self.request.columns
+        }
+
+    def convert(self, batch: Batch, out: Mapping[str, np.ndarray]) -> None:
+        """Write the values of the inputs in some rows to arrays, [rows, *shape]; DataError
+        if a value does not fit."""
+        convert_batch(
+            self.request, self.feeds, batch.columns, self.form, batch.first, out
+        )
+
+
+@dataclass(frozen=True)
+class PieceRows:
+    """The rows of an opened source that is read by pieces.
+
+    Attributes:
+        counts: the number of rows of each piece.
+        columns: the columns that feed the inputs.
+        reader: reads a piece.
+        file_digest: the digest to compare with those of other processes, if there is one.
+        open_nbytes: the most memory that reading a piece takes besides the rows, in bytes.
+    """
+
+    counts: tuple[int, ...]
+    columns: Columns
+    reader: Reader
+    file_digest: int | None
+    open_nbytes: int
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(self.counts)
+
+    def digests(self) -> Digests:
+        """Return the digest of the file."""
+        return Digests((), {}, file=self.file_digest)
+
+
+class OpenFile:
+    """A file that stays open while its pieces are read, each by the threads that need it.
+    A file that replaces it is not read.
+
+    Attributes:
+        path: the file.
+        size: its size in bytes.
+    """
+
+    def __init__(self, source: str, path: Path) -> None:
+        """Open a file; `source` is the text of the source, for messages."""
+        self.path, self._source = path, source
+        file = open_regular(path)
+        finalize(self, file.close)
+        self._descriptor = file.fileno()
+        self.size, self._modified = self._facts()
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return bytes [start, stop), fewer at the end of the file."""
+        parts = []
+        while start < stop and (part := self._read(start, stop)):
+            parts.append(part)
+            start += len(part)
+        return b"".join(parts) if len(parts) != 1 else parts[0]
+
+    def _read(self, start: int, stop: int) -> bytes:
+        return os.pread(self._descriptor, stop - start, start)
+
+    def stream(self) -> RawIOBase:
+        """Return the file with a position of its own."""
+        return _Stream(self)
+
+    def check_unchanged(self) -> None:
+        """Raise DataError if the file was written to since it was opened."""
+        if self._facts() != (self.size, self._modified):
+            raise DataError(
+                f"{self._source} has changed while it was read",
+                hint="write new rows to a new file; a window reads the file during the run",
+            )
+
+    def digest(self, tail: int, seed: int) -> int:
+        """Return a digest of the size of the file, of its last `tail` bytes, and of blocks
+        that are drawn by `seed`."""
+        digest = zlib.crc32(self.read(self.size - tail, self.size))
+        digest = zlib.crc32(self.size.to_bytes(8, "little"), digest)
+        key = np.array([seed % 2**64, 0], np.uint64)
+        blocks = -(-self.size // BLOCK_NBYTES)
+        generator = np.random.Generator(np.random.Philox(key=key))
+        for block in np.sort(generator.integers(0, max(1, blocks), DRAWN_BLOCKS)):
+            start = int(block) * BLOCK_NBYTES
+            digest = zlib.crc32(self.read(start, start + BLOCK_NBYTES), digest)
+        return digest
+
+    def _facts(self) -> tuple[int, int]:
+        facts = os.fstat(self._descriptor)
+        return facts.st_size, facts.st_mtime_ns
+
+
+class _Stream(RawIOBase):
+    """A file that several threads read, with a position of its own."""
+
+    def __init__(self, file: OpenFile) -> None:
+        self._file, self._position = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        before = {os.SEEK_SET: 0, os.SEEK_CUR: self._position}
+        self._position = before.get(whence, self._file.size) + offset
+        return self._position
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        stop = self._file.size if size is None or size < 0 else self._position + size
+        content = self._file.read(self._position, stop)
+        self._position += len(content)
+        return content

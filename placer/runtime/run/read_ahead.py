@@ -1,0 +1,147 @@
+"""Reads the rows of the next steps in a thread, so that a step finds them in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+Position = tuple[int, int]
+"""An epoch, from 1, and a step in it, from 0."""
+
+T = TypeVar("T")
+
+AHEAD: Final = 4
+"""The most batches that wait for their step."""
+END_TIMEOUT: Final = 5.0
+"""How long the end of a run waits for a thread that reads, in seconds."""
+
+
+class ReadAhead(Generic[T]):
+    """Values of consecutive positions, which a thread computes ahead of their use.
+
+    Positions may be left out. An earlier one starts again from there.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Position], T],
+        following: Callable[[Position], Position | None],
+    ) -> None:
+        """Compute values by `read`; `following` returns the next position, None after the
+        last one."""
+        self._read, self._following = read, following
+        self._reading: _Reading[T] | None = None
+        self._current: tuple[Position, T] | None = None
+
+    def begin(self, position: Position) -> None:
+        """Begin to compute the values from a position on."""
+        self.close()
+        self._reading = _Reading(self._read, self._following, position)
+
+    def take(self, position: Position) -> T:
+        """Return the value of a position; wait until it is there. The value of the last
+        position can be taken again.
+
+        Raises what computing the value raises.
+        """
+        if self._current is None or self._current[0] != position:
+            self._current = None  # its memory is free before the next one is there
+            self._current = position, self._next(position)
+        return self._current[1]
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._reading is not None:
+            self._reading.stop()
+            self._reading = None
+
+    def _next(self, position: Position) -> T:
+        if self._reading is not None:
+            found = self._reading.skip_to(position)
+            if found is not None:
+                return found.value()
+        self.begin(position)
+        assert self._reading is not None
+        found = self._reading.skip_to(position)
+        assert found is not None
+        return found.value()
+
+
+class _Computed(Generic[T]):
+    """The value of a position, or the error that computing it has raised."""
+
+    def __init__(self, position: Position, compute: Callable[[Position], T]) -> None:
+        self.position = position
+        self.error: BaseException | None = None
+        try:
+            self._value = compute(position)
+        except BaseException as error:
+            self.error = error
+
+    def value(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return self._value
+
+
+class _Reading(Generic[T]):
+    """A thread that computes the values from a position on."""
+
+    def __init__(
+        self,
+        read: Callable[[Position], T],
+        following: Callable[[Position], Position | None],
+        position: Position,
+    ) -> None:
+        self._read, self._following = read, following
+        self._waiting: deque[_Computed[T]] = deque()
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._next: Position | None = position
+        self._thread = threading.Thread(
+            target=self._run, name="read ahead", daemon=True
+        )
+        self._thread.start()
+
+    def skip_to(self, position: Position) -> _Computed[T] | None:
+        """Return what was computed for a position, without those before it; None if it is
+        not among those that follow. Those before it are computed all the same."""
+        with self._changed:
+            while True:
+                while self._waiting and self._waiting[0].position < position:
+                    if self._waiting[0].error is not None:
+                        return None
+                    self._waiting.popleft()
+                    self._changed.notify_all()
+                if self._waiting:
+                    if self._waiting[0].position != position:
+                        return None
+                    self._changed.notify_all()
+                    return self._waiting.popleft()
+                if self._next is None or self._next > position:
+                    return None
+                self._changed.wait()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._thread.join(END_TIMEOUT)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._stopped or len(self._waiting) < AHEAD
+                )
+                position = self._next
+            if self._stopped or position is None:
+                return
+            computed = _Computed(position, self._read)
+            with self._changed:
+                self._waiting.append(computed)
+                failed = computed.error is not None
+                self._next = None if failed else self._following(position)
+                self._changed.notify_all()

@@ -1,0 +1,16 @@
+"""Sparse tables: rows of an embedding by 64-bit key, created as keys earn them.
+
+`table` has the table of one server. In the order in which a batch passes the modules:
+
+1. `merging` sums what a batch has of each key.
+2. `index` finds the row of a key, in the partition that `hashing` gives; partitions grow
+   one by one.
+3. `admission` decides which new keys get a row. `store` has the rows, `initial_rows` their
+   first values.
+4. `row_updates` applies the optimizer's rule to each row once.
+5. `forgetting` drops rows that were not seen, or that have little effect; `eviction`
+   those over the capacity.
+
+All of them are loops over a batch, compiled by numba without the interpreter lock, and
+work on the arrays of `State`. Nothing here imports JAX.
+"""

@@ -1,0 +1,144 @@
+"""Which keys without a row get one: what each way of admission counts, and where.
+
+A key that is refused has an entry of the index in which it is counted, or counters of a
+Bloom filter, or nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numba.extending import register_jitable
+
+from placer.tables.machine_code import compiled
+from placer.tables.sparse.hashing import U64, mix, partition_of
+from placer.tables.sparse.index import slot_of
+from placer.tables.sparse.state import (
+    Array,
+    State,
+    count_of,
+    score_of,
+    word_of_count,
+    word_of_score,
+)
+
+BLOCK: Final = 64
+"""Counters of a block of a Bloom filter: a cache line."""
+MAX_COUNT: Final = 255
+_MAX_UINT32: Final = 2**32 - 1
+
+
+@compiled
+def admit_counted(
+    state: State,
+    bits: Any,
+    keys: Array,
+    rows: Array,
+    occurrences: Array,
+    least: Any,
+    seen: Array,
+    words: Array,
+    admitted: Array,
+) -> None:
+    """Count keys without a row, and admit those that have occurred `least` times.
+
+    `admitted` (bool) says which; `occurrences` of these become all that they had. `words`
+    becomes the entries of the others, and 0 for all that have no need of one.
+    """
+    for i in range(keys.size):
+        words[i] = U64(0)
+        if rows[i] < 0:
+            before = count_of(state.slots[slot_of(state, bits, keys[i]), 1])
+            count = min(np.int64(before) + np.int64(occurrences[i]), _MAX_UINT32)
+            admitted[i] = count >= least
+            if admitted[i]:
+                occurrences[i] = count
+            else:
+                words[i] = word_of_count(count, seen[i])
+
+
+@compiled
+def admit_scored(
+    state: State,
+    bits: Any,
+    keys: Array,
+    rows: Array,
+    scores: Array,
+    least: Any,
+    seen: Array,
+    words: Array,
+    admitted: Array,
+) -> None:
+    """Add to the scores of keys without a row, and admit those that reach `least`; the
+    rest as in `admit_counted`."""
+    for i in range(keys.size):
+        words[i] = U64(0)
+        if rows[i] < 0:
+            before = score_of(state.slots[slot_of(state, bits, keys[i]), 1])
+            score = np.float32(before + scores[i])
+            admitted[i] = score >= least
+            if admitted[i]:
+                scores[i] = score
+            else:
+                words[i] = word_of_score(score, seen[i])
+
+
+@compiled
+def admit_by_chance(
+    keys: Array, rows: Array, occurrences: Array, p: Any, salt: Any, admitted: Array
+) -> None:
+    """Admit keys without a row with probability `p` at each occurrence; `salt` is a hash
+    of the seed, the table and the step."""
+    for i in range(keys.size):
+        if rows[i] < 0:
+            drawn = (mix(mix(keys[i]) ^ salt) >> U64(11)) * 2.0**-53
+            admitted[i] = drawn < 1.0 - (1.0 - p) ** np.float64(occurrences[i])
+
+
+@register_jitable
+def _counter(hashed: Any, bits: Any, blocks: Any, probe: int) -> Any:
+    """Return the index of one of the four counters of a key in the filter of its
+    partition."""
+    block = (((hashed << bits) >> U64(32)) * U64(blocks)) >> U64(32)
+    within = (mix(hashed) >> U64(6 * probe)) & U64(BLOCK - 1)
+    return block * U64(BLOCK) + within
+
+
+@compiled
+def admit_filtered(
+    bits: Any,
+    keys: Array,
+    rows: Array,
+    occurrences: Array,
+    least: Any,
+    filters: Array,
+    admitted: Array,
+) -> None:
+    """Count keys without a row in Bloom filters, uint8 of shape [partitions, counters],
+    and admit those that have occurred `least` times by these.
+
+    All are judged by the filter as it was before; then it counts those that are refused:
+    only the smallest of a key's counters grow (conservative update: Estan and Varghese
+    2002).
+    """
+    blocks = filters.shape[1] // BLOCK
+    estimates = np.zeros(keys.size, np.int64)
+    for i in range(keys.size):
+        if rows[i] < 0:
+            hashed = mix(keys[i])
+            own = filters[partition_of(hashed, bits)]
+            estimate = np.int64(MAX_COUNT)
+            for probe in range(4):
+                counter = np.int64(own[_counter(hashed, bits, blocks, probe)])
+                estimate = min(estimate, counter)
+            estimates[i] = estimate + np.int64(occurrences[i])
+            admitted[i] = estimates[i] >= least
+    for i in range(keys.size):
+        if rows[i] < 0 and not admitted[i]:
+            hashed = mix(keys[i])
+            own = filters[partition_of(hashed, bits)]
+            count = np.uint8(min(estimates[i], MAX_COUNT))
+            for probe in range(4):
+                at = _counter(hashed, bits, blocks, probe)
+                own[at] = max(own[at], count)

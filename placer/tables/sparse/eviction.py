@@ -1,0 +1,156 @@
+"""Which rows a partition loses that has more than its share of the capacity.
+
+They are those that were seen least recently, or least often, and of several the one with
+the smallest key. So that a step does not look at every row, a partition keeps the first
+CANDIDATES of that order; its `bound` is the last of them. Each row before the bound is
+among them, with a rank that may be outdated, but is never too high: ranks only grow. If
+none is left, all rows of the partition are looked at again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numba.extending import register_jitable
+
+from placer.tables.machine_code import compiled
+from placer.tables.sparse.hashing import U64, mix, partition_of
+from placer.tables.sparse.index import delete_entry, slot_of
+from placer.tables.sparse.state import CHUNK, NONE, Array, State, row_of
+from placer.tables.sparse.store import free_row
+
+CANDIDATES: Final = 256
+
+
+class Candidates(NamedTuple):
+    """The candidates of all partitions.
+
+    `ranks`, uint64 of shape [partitions, CANDIDATES, 2], has the rank (when a row was last
+    seen, or how often) and the key of each, in ascending order; those of a partition are
+    in `first` to `stop`, int64 of shape [partitions]. `bounds`, uint64 of shape
+    [partitions, 2], are a rank and a key that no other row comes before.
+    """
+
+    ranks: Array
+    first: Array
+    stop: Array
+    bounds: Array
+
+    @classmethod
+    def none(cls, partitions: int) -> Candidates:
+        """Return no candidates, and bounds that every row is behind."""
+        return cls(
+            np.zeros((partitions, CANDIDATES, 2), np.uint64),
+            np.zeros(partitions, np.int64),
+            np.zeros(partitions, np.int64),
+            np.zeros((partitions, 2), np.uint64),
+        )
+
+
+@register_jitable
+def _is_before(rank: Any, key: Any, other_rank: Any, other_key: Any) -> Any:
+    return rank < other_rank or (rank == other_rank and key < other_key)
+
+
+@register_jitable
+def _rank_of(state: State, row: Any, by_count: bool) -> Any:
+    word = state.meta[row, 1]
+    return word >> U64(32) if by_count else word & U64(0xFFFFFFFF)
+
+
+@register_jitable
+def _insert(candidates: Candidates, partition: Any, rank: Any, key: Any) -> None:
+    """Insert a row in order. If there is no room, the last one is dropped, and the bound
+    is what is last then."""
+    ranks = candidates.ranks[partition]
+    first, stop = candidates.first[partition], candidates.stop[partition]
+    if stop == CANDIDATES and first > 0:
+        for at in range(first, stop):
+            ranks[at - first, 0] = ranks[at, 0]
+            ranks[at - first, 1] = ranks[at, 1]
+        first, stop = 0, stop - first
+    if stop == CANDIDATES:
+        stop -= 1
+        candidates.bounds[partition, 0] = ranks[stop, 0]
+        candidates.bounds[partition, 1] = ranks[stop, 1]
+        if not _is_before(rank, key, ranks[stop, 0], ranks[stop, 1]):
+            candidates.bounds[partition, 0] = rank
+            candidates.bounds[partition, 1] = key
+            rank, key = ranks[stop, 0], ranks[stop, 1]
+    at = stop
+    while at > first and _is_before(rank, key, ranks[at - 1, 0], ranks[at - 1, 1]):
+        ranks[at, 0] = ranks[at - 1, 0]
+        ranks[at, 1] = ranks[at - 1, 1]
+        at -= 1
+    ranks[at, 0] = rank
+    ranks[at, 1] = key
+    candidates.first[partition] = first
+    candidates.stop[partition] = stop + 1
+
+
+@register_jitable
+def _look_at_all(
+    state: State, candidates: Candidates, partition: Any, by_count: bool
+) -> None:
+    candidates.first[partition] = candidates.stop[partition] = 0
+    candidates.bounds[partition, 0] = candidates.bounds[partition, 1] = ~U64(0)
+    chunk = state.partitions[partition].chunk
+    while chunk != NONE:
+        for row in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+            if state.meta[row, 1] != U64(0):
+                rank, key = _rank_of(state, row, by_count), state.meta[row, 0]
+                bound = candidates.bounds[partition]
+                if _is_before(rank, key, bound[0], bound[1]):
+                    _insert(candidates, partition, rank, key)
+        chunk = state.chunk_before[chunk]
+
+
+@compiled
+def note_new_rows(
+    state: State,
+    bits: Any,
+    candidates: Candidates,
+    keys: Array,
+    rows: Array,
+    new: Array,
+    by_count: Any,
+) -> None:
+    """Make candidates of new rows (`new`, bool of shape [n]) that come before a bound."""
+    for i in range(keys.size):
+        if new[i]:
+            partition = partition_of(mix(keys[i]), bits)
+            rank = _rank_of(state, rows[i], by_count)
+            bound = candidates.bounds[partition]
+            if _is_before(rank, keys[i], bound[0], bound[1]):
+                _insert(candidates, partition, rank, keys[i])
+
+
+@compiled
+def evict_rows(
+    state: State, bits: Any, candidates: Candidates, shares: Array, by_count: Any
+) -> Any:
+    """Drop rows until each partition has its share (int64, of shape [partitions]) or
+    less; return how many."""
+    evicted = 0
+    for partition in range(shares.size):
+        while state.partitions[partition].rows > shares[partition]:
+            first = candidates.first[partition]
+            if first == candidates.stop[partition]:
+                _look_at_all(state, candidates, partition, by_count)
+                continue
+            rank, key = candidates.ranks[partition, first]
+            candidates.first[partition] = first + 1
+            row = row_of(state.slots[slot_of(state, bits, key), 1])
+            if row < 0:
+                continue  # it was forgotten
+            now = _rank_of(state, row, by_count)
+            if now == rank:
+                delete_entry(state, bits, key)
+                free_row(state, partition, row)
+                evicted += 1
+            else:
+                bound = candidates.bounds[partition]
+                if _is_before(now, key, bound[0], bound[1]):
+                    _insert(candidates, partition, now, key)
+    return evicted

@@ -1,0 +1,151 @@
+"""Which keys a table forgets: a sweep over whole partitions, some in each step."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import register_jitable
+
+from placer.config.sparse import Forgetting, Scoring
+from placer.tables.machine_code import compiled
+from placer.tables.sparse.hashing import U64
+from placer.tables.sparse.index import delete_entry
+from placer.tables.sparse.state import (
+    CHUNK,
+    NONE,
+    SEEN_MASK,
+    State,
+    row_of,
+    score_of,
+    seen_of,
+    word_of_score,
+)
+from placer.tables.sparse.store import free_row
+
+
+class Limits(NamedTuple):
+    """What a sweep looks for, as numbers; a limit that does not exist is one that nothing
+    passes.
+
+    `steps` and `seconds` are unseen ones, and -1 for none; `norm` is squared; `decay` is
+    that of a sweep.
+    `has_scores` says whether entries of keys without a row have a score, and `by_steps`
+    whether they have the step in which they were seen, else the second.
+    """
+
+    steps: int
+    seconds: int
+    score: float
+    norm: float
+    decay: float
+    has_scores: bool
+    by_steps: bool
+
+    @classmethod
+    def of(cls, forget: Forgetting, score: Scoring | None, *, scored: bool) -> Limits:
+        """Return the limits of a table; `scored` says whether it admits keys by score."""
+        unseen = forget.unseen_seconds
+        return cls(
+            steps=-1 if forget.unseen_steps is None else forget.unseen_steps,
+            seconds=-1 if unseen is None else int(unseen),
+            score=-np.inf if forget.score_below is None else forget.score_below,
+            norm=0.0 if forget.norm_below is None else forget.norm_below**2,
+            decay=1.0 if score is None else score.decay,
+            has_scores=scored,
+            by_steps=unseen is None or forget.unseen_steps is not None,
+        )
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a sweep has anything to do."""
+        return (
+            self.steps >= 0
+            or self.seconds >= 0
+            or self.score > -np.inf
+            or self.norm > 0
+            or self.decay != 1
+        )
+
+
+def partitions_of_step(step: int, every: int, partitions: int) -> range:
+    """Return the partitions that a sweep looks at in a step."""
+    turn = step % every
+    return range(partitions * turn // every, partitions * (turn + 1) // every)
+
+
+@register_jitable
+def _passed(now: Any, seen: Any, mask: Any) -> Any:
+    """How much later `now` is than `seen`, which is kept modulo a power of two."""
+    return np.int64((U64(now) - U64(seen)) & U64(mask))
+
+
+@compiled
+def forget_partition(
+    state: State,
+    bits: Any,
+    partition: Any,
+    step: Any,
+    now: Any,
+    limits: Limits,
+    dim: Any,
+) -> Any:
+    """Forget keys of a partition; `now` is the time in seconds.
+
+    Returns the number of rows that were forgotten, and that of other entries.
+    """
+    rows = entries = 0
+    chunk = state.partitions[partition].chunk
+    while chunk != NONE:
+        for row in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+            if state.meta[row, 1] == U64(0):
+                continue
+            gone = False
+            if state.scores.size:
+                state.scores[row] *= limits.decay
+                gone = state.scores[row] < limits.score
+            if limits.steps >= 0:
+                seen = state.meta[row, 1] & U64(0xFFFFFFFF)
+                gone = gone or _passed(step, seen, 0xFFFFFFFF) > limits.steps
+            if limits.seconds >= 0:
+                passed = _passed(now, state.times[row], 0xFFFFFFFF)
+                gone = gone or passed > limits.seconds
+            if limits.norm > 0:
+                total = 0.0
+                for j in range(dim):
+                    total += np.float64(state.values[row, j]) ** 2
+                gone = gone or total < limits.norm
+            if gone:
+                delete_entry(state, bits, state.meta[row, 0])
+                free_row(state, partition, row)
+                rows += 1
+        chunk = state.chunk_before[chunk]
+    own = state.partitions[partition]
+    if limits.has_scores:
+        for slot in range(own.start, own.start + own.capacity):
+            word = state.slots[slot, 1]
+            if word and row_of(word) < 0:
+                score = np.float32(score_of(word) * limits.decay)
+                state.slots[slot, 1] = word_of_score(score, seen_of(word))
+    at = U64(0)
+    while at < own.capacity:
+        slot = own.start + at
+        word = state.slots[slot, 1]
+        gone = False
+        if word and row_of(word) < 0:
+            if limits.has_scores:
+                gone = score_of(word) < limits.score
+            if limits.by_steps:
+                if limits.steps >= 0:
+                    passed = _passed(step, seen_of(word), SEEN_MASK)
+                    gone = gone or passed > limits.steps
+            elif limits.seconds >= 0:
+                passed = _passed(now, seen_of(word), SEEN_MASK)
+                gone = gone or passed > limits.seconds
+        if gone:
+            # The entry behind it may move here: look again.
+            delete_entry(state, bits, state.slots[slot, 0])
+            entries += 1
+        else:
+            at += U64(1)
+    return rows, entries

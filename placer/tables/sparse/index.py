@@ -1,0 +1,159 @@
+"""The index of a table: from a key to its entry, by open addressing with linear probing.
+
+An entry is 16 bytes, so that a search touches one cache line in most cases. Entries are
+deleted by moving those behind them forward, without tombstones. At most MAX_LOAD of a
+partition's slots are used; then it alone gets GROWTH times as many.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numba.extending import register_jitable
+
+from placer.tables.machine_code import compiled
+from placer.tables.sparse.hashing import U64, home_of, mix, partition_of
+from placer.tables.sparse.intrinsics import AHEAD, prefetch
+from placer.tables.sparse.state import Array, State, row_of
+from placer.tables.sparse.store import give_back
+
+MAX_LOAD: Final = 0.7
+GROWTH: Final = 1.5
+MIN_SLOTS: Final = 16
+"""Slots of a partition at least; a multiple of those in a cache line."""
+
+
+@register_jitable
+def prefetch_entry(state: State, bits: Any, key: Any) -> None:
+    hashed = mix(key)
+    own = state.partitions[partition_of(hashed, bits)]
+    slot = own.start + home_of(hashed, bits, own.capacity)
+    prefetch(U64(state.slots.ctypes.data) + U64(16) * slot)
+
+
+@register_jitable
+def slot_of(state: State, bits: Any, key: Any) -> Any:
+    """Return the slot of a key's entry, or the free one where it belongs."""
+    hashed = mix(key)
+    own = state.partitions[partition_of(hashed, bits)]
+    start, capacity = own.start, own.capacity
+    at = home_of(hashed, bits, capacity)
+    while True:
+        slot = start + at
+        if state.slots[slot, 1] == U64(0) or state.slots[slot, 0] == key:
+            return slot
+        at += U64(1)
+        if at == capacity:
+            at = U64(0)
+
+
+@compiled
+def find_rows(state: State, bits: Any, keys: Array, rows: Array) -> None:
+    """Write the row of each key to `rows` (int64), or ABSENT or COUNTED."""
+    for i in range(min(AHEAD, keys.size)):
+        prefetch_entry(state, bits, keys[i])
+    for i in range(keys.size):
+        if i + AHEAD < keys.size:
+            prefetch_entry(state, bits, keys[i + AHEAD])
+        rows[i] = row_of(state.slots[slot_of(state, bits, keys[i]), 1])
+
+
+@compiled
+def set_words(state: State, bits: Any, keys: Array, words: Array) -> None:
+    """Write the words of entries, where they are not 0; there is room for new ones."""
+    for i in range(keys.size):
+        if words[i]:
+            slot = slot_of(state, bits, keys[i])
+            if state.slots[slot, 1] == U64(0):
+                state.partitions[partition_of(mix(keys[i]), bits)].entries += 1
+                state.slots[slot, 0] = keys[i]
+            state.slots[slot, 1] = words[i]
+
+
+@register_jitable
+def delete_entry(state: State, bits: Any, key: Any) -> None:
+    """Delete the entry of a key, which has one."""
+    own = state.partitions[partition_of(mix(key), bits)]
+    start, capacity = own.start, own.capacity
+    hole = slot_of(state, bits, key) - start
+    at = hole
+    while True:
+        at += U64(1)
+        if at == capacity:
+            at = U64(0)
+        if state.slots[start + at, 1] == U64(0):
+            break
+        home = home_of(mix(state.slots[start + at, 0]), bits, capacity)
+        # How far the entry is behind its home, and how far behind the hole.
+        behind_home = at - home if at >= home else at + capacity - home
+        behind_hole = at - hole if at >= hole else at + capacity - hole
+        if behind_home >= behind_hole:
+            state.slots[start + hole, 0] = state.slots[start + at, 0]
+            state.slots[start + hole, 1] = state.slots[start + at, 1]
+            hole = at
+    state.slots[start + hole, 0] = U64(0)
+    state.slots[start + hole, 1] = U64(0)
+    own.entries -= 1
+
+
+@compiled
+def count_absent(bits: Any, keys: Array, rows: Array, counts: Array) -> None:
+    """Count the keys without an entry in each partition, in `counts` (int64)."""
+    for i in range(keys.size):
+        if rows[i] == -1:
+            counts[partition_of(mix(keys[i]), bits)] += 1
+
+
+@compiled
+def _move_entries(
+    state: State, bits: Any, start: Any, capacity: Any, new_start: Any, new: Any
+) -> None:
+    # In the order of the slots, and so of the hashes: the writes are nearly in order, too.
+    for slot in range(start, start + capacity):
+        word = state.slots[slot, 1]
+        if word:
+            key = state.slots[slot, 0]
+            at = home_of(mix(key), bits, new)
+            while state.slots[new_start + at, 1] != U64(0):
+                at += U64(1)
+                if at == new:
+                    at = U64(0)
+            state.slots[new_start + at, 0] = key
+            state.slots[new_start + at, 1] = word
+
+
+class SlotSpace:
+    """Where the slots of partitions are: each time that one grows it gets new ones."""
+
+    def __init__(self, state: State, bits: int) -> None:
+        self._state, self._bits = state, np.uint64(bits)
+        self._used = 0
+        for partition in range(state.partitions.size):
+            self._grow(partition, 0)
+
+    def make_room(self, more: Array) -> None:
+        """Let partitions grow until they have room for so many more entries each."""
+        partitions = self._state.partitions
+        wanted = partitions["entries"] + more
+        full = wanted > MAX_LOAD * partitions["capacity"]
+        for partition in np.flatnonzero(full & (more > 0)):
+            self._grow(int(partition), int(wanted[partition]))
+
+    def _grow(self, partition: int, entries: int) -> None:
+        own = self._state.partitions[partition]
+        start, capacity = int(own["start"]), int(own["capacity"])
+        least = max(int(entries / MAX_LOAD) + 1, int(capacity * GROWTH), MIN_SLOTS)
+        new = -(-least // MIN_SLOTS) * MIN_SLOTS
+        new_start = self._used
+        self._used += new
+        assert self._used <= len(self._state.slots)
+        args = (U64(each) for each in (start, capacity, new_start, new))
+        _move_entries(self._state, self._bits, *args)
+        own["start"], own["capacity"] = new_start, new
+        give_back(self._state.slots, start, start + capacity)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all slots."""
+        return 16 * int(self._state.partitions["capacity"].sum())

@@ -1,0 +1,94 @@
+"""What a batch has of each key, summed: a key is looked up and updated once.
+
+Keys are numbered in the order in which they first appear, and sums are over their
+occurrences in order, so the bits do not depend on how the work is divided.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba.extending import register_jitable
+
+from placer.tables.machine_code import compiled
+from placer.tables.sparse.hashing import U64, mix
+from placer.tables.sparse.state import Array
+
+
+@register_jitable
+def _number_of(key: Any, slots: Array, shift: Any, distinct: Array, count: Any) -> Any:
+    """Return the number of a key, which is `count` if it is a new one."""
+    mask = U64(slots.size - 1)
+    at = mix(key) >> shift
+    while True:
+        number = slots[at]
+        if number == 0:
+            slots[at] = count + 1
+            distinct[count] = key
+            return count
+        if distinct[number - 1] == key:
+            return number - 1
+        at = (at + U64(1)) & mask
+
+
+@compiled
+def _number(keys: Array, slots: Array, shift: Any, distinct: Array, of: Array) -> Any:
+    count = 0
+    for i in range(keys.size):
+        number = _number_of(keys[i], slots, shift, distinct, count)
+        count = max(count, number + 1)
+        of[i] = number
+    return count
+
+
+@compiled
+def _sum_rows(rows: Array, numbers: Array, scales: Array, sums: Array) -> None:
+    for i in range(numbers.size):
+        number = numbers[i]
+        if scales.size:
+            for j in range(rows.shape[1]):
+                sums[number, j] += scales[i] * rows[i, j]
+        else:
+            for j in range(rows.shape[1]):
+                sums[number, j] += rows[i, j]
+
+
+def number_keys(keys: Array) -> tuple[Array, Array]:
+    """Number the distinct keys of a batch in the order in which they first appear.
+
+    Args:
+        keys: uint64 keys, of shape [n].
+
+    Returns:
+        The distinct keys, of shape [m], and the number of each key, int32 of shape [n].
+    """
+    bits = max(4, (2 * max(1, keys.size) - 1).bit_length())
+    slots = np.zeros(1 << bits, np.int32)
+    distinct = np.empty(keys.size, np.uint64)
+    numbers = np.empty(keys.size, np.int32)
+    count = _number(keys, slots, U64(64 - bits), distinct, numbers)
+    return distinct[:count], numbers
+
+
+_UNSCALED = np.empty(0)
+
+
+def sum_rows(
+    rows: Array, numbers: Array, count: int, scales: Array | None = None
+) -> Array:
+    """Sum the rows with the same number, in order.
+
+    Args:
+        rows: of shape [n, width].
+        numbers: int32 of shape [n], below `count`.
+        scales: a factor of each row, of shape [n] and the dtype of the rows.
+
+    Returns:
+        The sums, of shape [count, width].
+    """
+    sums = np.zeros((count, rows.shape[1]), rows.dtype)
+    if scales is None:
+        scales = _UNSCALED.astype(rows.dtype)
+    _sum_rows(rows, numbers, scales, sums)
+    return sums

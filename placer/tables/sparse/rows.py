@@ -1,0 +1,101 @@
+"""Rows that a batch reads or begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from placer.tables.machine_code import Compiled, compiled
+from placer.tables.sparse.hashing import U64, mix, partition_of
+from placer.tables.sparse.intrinsics import AHEAD, prefetch
+from placer.tables.sparse.state import Array, State, word_of_row
+from placer.tables.sparse.store import take_row
+
+_MAX_UINT32 = 2**32 - 1
+
+
+@cache
+def compile_gather(dim: int, dtype: str) -> Callable[..., None]:
+    """Return a function that writes the first `dim` columns of rows to `out`.
+
+    Its arguments are `values`, the rows (int64, of shape [n]), the value of all columns of
+    those below 0, and `out`, of shape [n, dim] and the dtype.
+    """
+    itemsize = np.dtype(dtype).itemsize
+    lines = -(-dim * itemsize // 64)
+
+    def gather(values: Array, rows: Array, default: Any, out: Array) -> None:
+        base = U64(values.ctypes.data)
+        nbytes = U64(values.shape[1] * itemsize)
+        for i in range(rows.size):
+            if i + AHEAD < rows.size and rows[i + AHEAD] >= 0:
+                first = base + U64(rows[i + AHEAD]) * nbytes
+                for line in range(lines):
+                    prefetch(first + U64(64 * line))
+            row = rows[i]
+            if row >= 0:
+                for j in range(dim):
+                    out[i, j] = values[row, j]
+            else:
+                for j in range(dim):
+                    out[i, j] = default
+
+    return Compiled(gather)
+
+
+@compiled
+def begin_rows(
+    state: State, bits: Any, keys: Array, new: Array, rows: Array, words: Array
+) -> None:
+    """Take a row for each key that is `new` (bool, of shape [n]): write it to `rows`, its
+    key to `meta`, and its entry to `words`."""
+    for i in range(keys.size):
+        if new[i]:
+            row = take_row(state, partition_of(mix(keys[i]), bits))
+            state.meta[row, 0] = keys[i]
+            state.meta[row, 1] = U64(0)
+            rows[i] = row
+            words[i] = word_of_row(row)
+
+
+@compiled
+def fill_slots(
+    state: State, rows: Array, begin: Any, first: Array, scalar: Any
+) -> None:
+    """Write what new rows have besides their value: `first` into the columns from `begin`
+    on, the rule's number for a row, no score and no updates."""
+    for i in range(rows.size):
+        row = rows[i]
+        for j in range(first.size):
+            state.values[row, begin + j] = first[j]
+        if state.scalars.size:
+            state.scalars[row] = scalar
+        if state.updates.size:
+            state.updates[row] = np.uint32(0)
+        if state.scores.size:
+            state.scores[row] = np.float32(0)
+
+
+@compiled
+def note_seen(
+    state: State,
+    rows: Array,
+    occurrences: Array,
+    scores: Array,
+    times: Array,
+    step: Any,
+) -> None:
+    """Note that rows, where they are not below 0, have occurred in a step."""
+    for i in range(rows.size):
+        row = rows[i]
+        if row >= 0:
+            before = np.int64(state.meta[row, 1] >> U64(32))
+            count: Any = min(before + np.int64(occurrences[i]), _MAX_UINT32)
+            state.meta[row, 1] = (U64(count) << U64(32)) | U64(step & 0xFFFFFFFF)
+            if state.scores.size:
+                state.scores[row] += scores[i]
+            if state.times.size:
+                state.times[row] = times[i]

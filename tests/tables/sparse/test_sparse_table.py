@@ -1,0 +1,274 @@
+"""A sparse table: rows by key, that begin as those of a dense parameter and are updated by
+the same rules."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from placer.build.plan import Parameter, Table
+from placer.config import optimizers
+from placer.config.slicing import Block
+from placer.config.sparse import Bloom, Count, Forgetting, Probability
+from placer.config.sparse import SparseTable as Settings
+from placer.errors import RunError
+from placer.tables.dense import DenseTable
+from placer.tables.initial.initial_values import compute_values
+from placer.tables.sparse.merging import number_keys, sum_rows
+from placer.tables.sparse.table import SparseTable
+
+SEED, DIM = 3, 5
+
+
+def make(memory=1 << 24, dtype="float32", **settings):
+    named = {"name": "emb.table", "dim": DIM, "partitions": 4} | settings
+    return SparseTable(Settings(**named), SEED, dtype, memory)
+
+
+def push(table, keys, step=1, gradient=1.0, **more):
+    keys = np.array(keys, np.uint64)
+    gradients = np.full((keys.size, table.settings.dim), gradient, "float32")
+    return table.push(keys, gradients, learning_rate=0.1, step=step, **more)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "init",
+    [("uniform", (-0.5, 0.25)), ("normal", (0.0, 0.1)), ("truncated_normal", (0.0, 1))],
+)
+@pytest.mark.parametrize("dim", [1, 4, 5])
+def test_a_row_begins_with_the_bits_of_the_dense_parameter(init, dim, dtype):
+    table = make(init=init, dim=dim, dtype=dtype)
+    form, arguments = init
+    names = ("mean", "std") if form != "uniform" else ()
+    argument = dict(zip(names, arguments, strict=True)) if names else list(arguments)
+    shape = (50, dim)
+    parameter = Parameter(
+        name="emb.table",
+        dtype=dtype,
+        shape=shape,
+        init={form: argument},
+        trainable=True,
+        holders=(),
+    )
+    block = Block("emb.table", "", 0, 50 * dim, shape)
+    dense = compute_values(parameter, block, SEED, None).reshape(shape)
+    keys = np.arange(50, dtype=np.uint64)
+    assert_array_equal(table.pull(keys), dense)
+    push(table, keys, gradient=0.0)
+    assert_array_equal(table.pull(keys), dense)
+
+
+def test_keys_are_all_patterns_of_64_bits():
+    keys = [0, 1, 2**32, 2**40 + 5, 5, 2**63, 2**64 - 1]
+    table = make(init=("uniform", (-1.0, 1.0)))
+    assert len(np.unique(table.pull(np.array(keys, np.uint64))[:, 0])) == len(keys)
+    push(table, keys)
+    assert table.rows == len(keys)
+    signed = np.array(keys, np.uint64).view(np.int64)
+    assert_array_equal(table.pull(signed), table.pull(np.array(keys, np.uint64)))
+
+
+@pytest.mark.parametrize("rule", ["sgd", "momentum", "adagrad", "adam", "nadam"])
+def test_rows_in_every_step_are_updated_as_those_of_a_dense_table(rule):
+    random = np.random.default_rng(0)
+    shape = (30, DIM)
+    table = make(rule=rule, init=("uniform", (-1.0, 1.0)))
+    keys = np.arange(30, dtype=np.uint64)
+    planned = Table(
+        name="dense",
+        rule=rule,
+        learning_rate=0.1,
+        blocks=(Block("w", "w", 0, 30 * DIM, shape),),
+        devices="cpu:0",
+    )
+    dense = DenseTable(planned, "float32", [table.pull(keys)])
+    for step in range(1, 6):
+        gradient = random.standard_normal(shape, np.float32)
+        dense.update([gradient], learning_rate=0.1, scale=0.5)
+        table.push(keys, gradient, learning_rate=0.1, step=step, scale=0.5)
+        assert_array_equal(table.pull(keys), dense.values()[0])
+
+
+def test_the_updates_of_a_row_count_for_its_bias_correction_alone():
+    table = make(rule="adam")
+    for step in range(1, 4):
+        push(table, [1], step)
+    push(table, [2], step=4)
+    once = make(rule="adam")
+    push(once, [2], step=1)
+    key = np.array([2], np.uint64)
+    assert_array_equal(table.pull(key), once.pull(key))
+
+
+def test_shared_adagrad_is_that_of_paddlepaddle():
+    table = make(dim=10, rule="shared_adagrad", hyper={"initial_g2sum": 0.2})
+    key = np.array([7], np.uint64)
+    gradient = np.arange(1, 11, dtype="float32")[None]
+    table.push(key, gradient, learning_rate=0.1, step=1)
+    np.testing.assert_allclose(table.pull(key), -gradient / 10, rtol=1e-6)
+    (partition,) = (p for p in range(4) if table.save_partition(p)["keys"].size)
+    assert table.save_partition(partition)["scalars"] == pytest.approx(38.5)
+
+
+def test_row_wise_rules_are_their_formulas():
+    random = np.random.default_rng(1)
+    gradients = random.standard_normal((6, DIM))
+    key = np.array([9], np.uint64)
+    adagrad = make(rule="rowwise_adagrad", dtype="float64")
+    adam = make(rule="rowwise_adam", dtype="float64")
+    value = np.zeros(DIM)
+    total, other, mu, nu = 0.1, np.zeros(DIM), np.zeros(DIM), 0.0
+    for step, gradient in enumerate(gradients, 1):
+        for table in (adagrad, adam):
+            table.push(key, gradient[None], learning_rate=0.1, step=step)
+        mean = np.mean(gradient**2)
+        total += mean
+        value -= 0.1 * gradient / np.sqrt(total + 1e-7)
+        mu = 0.9 * mu + 0.1 * gradient
+        nu = 0.999 * nu + 0.001 * mean
+        corrected = mu / (1 - 0.9**step)
+        other -= 0.1 * corrected / (np.sqrt(nu / (1 - 0.999**step)) + 1e-8)
+    np.testing.assert_allclose(adagrad.pull(key)[0], value, rtol=1e-12)
+    np.testing.assert_allclose(adam.pull(key)[0], other, rtol=1e-12)
+
+
+def test_a_pull_changes_nothing():
+    table = make(admit=Count(2))
+    push(table, [1, 2])
+    before = [table.save_partition(p) for p in range(4)]
+    table.pull(np.arange(100, dtype=np.uint64))
+    for partition, saved in enumerate(before):
+        for name, array in table.save_partition(partition).items():
+            assert_array_equal(array, saved[name])
+
+
+def test_the_push_that_admits_a_key_drops_its_gradient():
+    table = make(admit=Count(3), default=0.5, init=("constant", (2.0,)))
+    key = np.array([4], np.uint64)
+    assert push(table, [4], step=1).refused == 1
+    assert_array_equal(table.pull(key), np.full((1, DIM), 0.5))
+    pushed = push(table, [4], step=2, occurrences=np.array([2], np.uint32))
+    assert (pushed.admitted, pushed.updated) == (1, 0)
+    assert_array_equal(table.pull(key), np.full((1, DIM), 2.0))
+    assert push(table, [4], step=3).updated == 1
+    np.testing.assert_allclose(table.pull(key), 1.9, rtol=1e-6)
+
+
+def test_a_bloom_filter_admits_few_keys_too_early():
+    table = make(partitions=256, admit=Bloom(2, 7 << 16))
+    random = np.random.default_rng(0)
+    keys = random.integers(0, 2**64, 1 << 16, np.uint64)
+    early = sum(
+        push(table, keys[low : low + 4096]).admitted
+        for low in range(0, keys.size, 4096)
+    )
+    assert early < 0.03 * keys.size, "7 bytes for each key"
+    assert push(table, keys[:5000]).admitted + early >= 5000
+
+
+def test_keys_are_admitted_by_chance_once_in_so_many_occurrences():
+    keys = np.arange(20_000, dtype=np.uint64)
+    table = make(admit=Probability(0.1))
+    assert push(table, keys).admitted == pytest.approx(2000, rel=0.1)
+    other = make(admit=Probability(0.1))
+    push(other, keys[::-1].copy())
+    assert other.rows == table.rows, "the order of keys does not matter"
+    thrice = make(admit=Probability(0.1))
+    occurrences = np.full(keys.size, 3, np.uint32)
+    admitted = push(thrice, keys, occurrences=occurrences).admitted
+    assert admitted == pytest.approx(20_000 * (1 - 0.9**3), rel=0.1)
+
+
+def test_a_row_and_its_entry_take_at_most_51_bytes_beside_its_values():
+    table = make(memory=1 << 28, dim=16, rule="adagrad", partitions=256)
+    random = np.random.default_rng(0)
+    rows = 0
+    while rows < 400_000:
+        keys = np.unique(random.integers(0, 2**64, 50_000, np.uint64))
+        rows += push(table, keys).admitted
+        if rows > 200_000:
+            # Half a chunk of each partition is not used yet.
+            spare = 256 * 128 * (128 + 16)
+            assert (table.nbytes - spare) / table.rows <= 128 + 51
+    assert table.rows == rows
+
+
+def test_rows_that_are_forgotten_are_used_again():
+    table = make(forget=Forgetting(unseen_steps=3))
+    push(table, range(5000), step=1)
+    full = table.nbytes
+    for step in range(10, 100, 10):
+        assert table.shrink(step) == 5000
+        push(table, range(5000 * step, 5000 * step + 5000), step)
+    assert table.nbytes <= 1.3 * full
+
+
+def test_a_row_that_was_forgotten_begins_again_as_it_was():
+    table = make(
+        init=("uniform", (-1.0, 1.0)),
+        rule="momentum",
+        forget=Forgetting(unseen_steps=0),
+    )
+    keys = np.arange(10, dtype=np.uint64)
+    first = table.pull(keys)
+    push(table, keys, step=1)
+    assert table.shrink(step=5) == 10
+    assert_array_equal(table.pull(keys), first)
+    push(table, keys, step=6)
+    np.testing.assert_allclose(table.pull(keys), first - 0.1, rtol=1e-5)
+
+
+def test_each_partition_is_looked_at_once_in_a_sweep():
+    table = make(partitions=16, forget=Forgetting(every=5, unseen_steps=0))
+    push(table, range(500), step=0)
+    forgotten = [table.forget(step) for step in range(10, 15)]
+    assert sum(forgotten) == 500
+    assert all(forgotten)
+
+
+def test_a_table_that_needs_more_than_its_memory_says_so():
+    table = make(memory=1 << 20)
+
+    def push_all():
+        for step in range(100):
+            push(table, range(1000 * step, 1000 * step + 1000), step)
+
+    with pytest.raises(RunError, match="rows and 1,000 new ones need") as failure:
+        push_all()
+    assert failure.value.hint is not None
+    assert "capacity" in failure.value.hint
+
+
+def test_arrays_of_another_table_are_not_loaded():
+    wide, narrow = make(dim=40), make(dim=3)
+    push(wide, range(20))
+    with pytest.raises(RunError, match="saved values are float32"):
+        narrow.load_partition(0, wide.save_partition(0))
+    with pytest.raises(RunError, match="those of the table"):
+        make(rule="adam", dim=40).load_partition(0, wide.save_partition(0))
+    with pytest.raises(RunError, match="has entries already"):
+        wide.load_partition(0, wide.save_partition(0))
+
+
+def test_keys_are_numbered_as_they_appear_and_summed_in_order():
+    random = np.random.default_rng(2)
+    keys = random.integers(0, 300, 5000).astype(np.uint64)
+    distinct, numbers = number_keys(keys)
+    assert distinct.tolist() == list(dict.fromkeys(keys.tolist()))
+    assert_array_equal(distinct[numbers], keys)
+    rows = random.standard_normal((5000, 3), np.float32)
+    scales = random.standard_normal(5000, np.float32)
+    expected = np.zeros((distinct.size, 3), np.float32)
+    np.add.at(expected, numbers, rows)
+    assert_array_equal(sum_rows(rows, numbers, distinct.size), expected)
+    expected = np.zeros((distinct.size, 3), np.float32)
+    np.add.at(expected, numbers, scales[:, None] * rows)
+    assert_array_equal(sum_rows(rows, numbers, distinct.size, scales), expected)
+    empty, none = number_keys(keys[:0])
+    assert empty.size == none.size == 0
+
+
+def test_every_row_rule_has_a_slot_that_it_declares():
+    for name, rule in optimizers.ROW_RULES.items():
+        assert rule.row_slot in rule.slots
+        assert optimizers.row_slot(name) == rule.row_slot
