@@ -376,9 +376,8 @@ class Link:
             case frames.Memory():
                 self._on_memory(frame)
             case frames.Status(doing):
-                if doing:
-                    self._check_node(doing[0].node)
-                    self.session.mailbox.statuses[doing[0].node] = doing
+                self._check_node(doing[0].node)
+                self.session.mailbox.statuses[doing[0].node] = doing
             case frames.Goodbye():
                 self.session.mailbox.mark_departed(self.peer)
                 self.tell(frames.Farewell())

@@ -28,8 +28,6 @@ from placer.node_kinds import NodeId
 FIRST_PAUSE: Final = 0.005
 """Seconds after which a sender that waits looks for a deadlock again; the pause then
 doubles."""
-MAX_HOPS: Final = 64
-"""Nodes that a probe passes at most."""
 
 Result = TypeVar("Result")
 WatchWait = Callable[[tuple[str, ...], Key, bool], AbstractContextManager[None]]
@@ -347,7 +345,7 @@ class Mailbox:
 
     def on_probe(self, source: str, probe: Probe) -> None:
         """Handle a probe that has come from `source`: see `_wait`."""
-        initiator, hops = probe.initiator, min(probe.hops, MAX_HOPS)
+        initiator = probe.initiator
         with self._lock:
             stuck = (wait.peers for wait in self._waits if wait.is_stuck())
             peers = {self.nodes[peer].peer for peers in stuck for peer in peers}
@@ -363,9 +361,9 @@ class Mailbox:
                 self._carrier.tell(self.nodes[probed.peers[0]].peer, Demand())
         elif initiator == source and source in peers:
             self.acknowledge_all(source)
-        elif hops > 0 and is_new:
+        elif is_new:
             for peer in sorted(peers):
-                self._carrier.tell(peer, Probe(initiator, probe.number, hops - 1))
+                self._carrier.tell(peer, probe)
 
     def acknowledge_all(self, peer: str) -> None:
         """Acknowledge all messages of a peer, also those that the program has not received
@@ -523,7 +521,7 @@ class Mailbox:
                             self._sleep(timeout)
                 # Without the lock: this may enter another mailbox, and reading `deliver`.
                 if is_probe:
-                    probe = Probe(self.node, wait.probe, MAX_HOPS)
+                    probe = Probe(self.node, wait.probe)
                     self._carrier.tell(self.nodes[peers[0]].peer, probe)
                 elif is_reader:
                     self._carrier.read(timeout)
