@@ -13,7 +13,7 @@ ways:
     python bench/reading.py
     python bench/reading.py --rows 2000000 --rounds 7
     python bench/reading.py --integers   # the hashed columns are of integers
-    python bench/reading.py --memory     # how much memory reading takes besides the rows
+    python bench/reading.py --memory     # the peak of memory instead
     python bench/reading.py --window 262144 --lanes 8   # placer reads an epoch of batches
                                                         # of 4096 rows through a window
 """
@@ -93,24 +93,23 @@ def settings(path: Path, integers: bool) -> tuple[Data, list[Column]]:
     return data, inputs
 
 
-def by_window(path: Path, integers: bool, window: Window) -> tuple[int, int]:
+def by_window(path: Path, integers: bool, window: Window) -> int:
     """Read an epoch of whole batches through a window; return the rows."""
     rows = open_pieces(*settings(path, integers), path.parent)
     order = Order(rows.rows, BATCH, window, 0, "drop")
     reader = WindowReader(order, rows)
     for step in range(order.steps_per_epoch):
         reader.take(1, step, [(0, BATCH)])
-    return order.steps_per_epoch * BATCH, 0
+    return order.steps_per_epoch * BATCH
 
 
-def by_placer(path: Path, integers: bool) -> tuple[int, int]:
-    """Read the file with placer; return the rows, and the bytes that they take."""
-    rows = open_source(*settings(path, integers), path.parent)
-    return rows.rows, rows.rows * (8 * HASHED + 4 * NUMERIC)
+def by_placer(path: Path, integers: bool) -> int:
+    """Read the file with placer; return the rows."""
+    return open_source(*settings(path, integers), path.parent).rows
 
 
-def by_pyarrow(path: Path, to_numpy: bool) -> tuple[int, int]:
-    """Read the file with pyarrow, batch by batch."""
+def by_pyarrow(path: Path, to_numpy: bool) -> int:
+    """Read the file with pyarrow, batch by batch; return the rows."""
     count = 0
     with pq.ParquetFile(path, pre_buffer=False) as file:
         for batch in file.iter_batches(ROWS_PER_BATCH, use_threads=False):
@@ -118,10 +117,10 @@ def by_pyarrow(path: Path, to_numpy: bool) -> tuple[int, int]:
                 for column in batch.columns:
                     column.to_numpy(zero_copy_only=False)
             count += batch.num_rows
-    return count, 0
+    return count
 
 
-def measure(ways: dict[str, Callable[[], tuple[int, int]]], rounds: int) -> None:
+def measure(ways: dict[str, Callable[[], int]], rounds: int) -> None:
     """Print the rates of all ways."""
     for way in ways.values():
         way()  # compiles, and reads the file into the page cache
@@ -130,7 +129,7 @@ def measure(ways: dict[str, Callable[[], tuple[int, int]]], rounds: int) -> None
     for turn in range(rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             start = time.process_time()
-            rows, _ = ways[name]()
+            rows = ways[name]()
             rates[name].append(rows / (time.process_time() - start))
     for name, each in rates.items():
         line = f"{name:20} {_range(each, 1e6)} million rows per second"
@@ -146,18 +145,26 @@ def _range(values: list[float], unit: float = 1) -> str:
     return f"{statistics.median(values) / unit:.2f} ({low:.2f} to {high:.2f})"
 
 
-def report_memory(path: Path, integers: bool) -> None:
-    """Print how much the peak of this process is over the memory of the rows."""
+def report_memory(path: Path, integers: bool, window: Window | None) -> None:
+    """Print the peak of the memory of this process, and how much of it is for rows."""
     small = path.with_name("small.parquet")
     write_file(small, ROWS_PER_BATCH, integers)
     by_placer(small, integers)  # imports, and compiles
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    _, nbytes = by_placer(path, integers)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    before = _peak()
+    if window is not None:
+        by_window(path, integers, window)
+        rows = window.window
+    else:
+        rows = by_placer(path, integers)
+    nbytes = rows * (8 * HASHED + 4 * NUMERIC) / 2**20
     print(
-        f"rows {nbytes / 2**20:.0f} MiB, file {path.stat().st_size / 2**20:.0f} MiB,"
-        f" peak {(peak - before) / 2**20:.0f} MiB over that of a file with one batch"
+        f"a file of {path.stat().st_size / 2**20:.0f} MiB, {nbytes:.0f} MiB of rows in"
+        f" memory, a peak of {(_peak() - before) / 2**20:.0f} MiB besides what is imported"
     )
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def main() -> None:
@@ -170,8 +177,9 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=8)
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    window = options.window and Window(options.window, options.lanes)
     if options.file is not None:
-        report_memory(options.file, options.integers)
+        report_memory(options.file, options.integers, window)
         return
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     pa.set_cpu_count(1)
@@ -179,12 +187,11 @@ def main() -> None:
         path = Path(folder) / "rows.parquet"
         write_file(path, options.rows, options.integers)
         if options.memory:
-            command = [sys.executable, __file__, "--file", str(path)]
-            subprocess.run([*command, *["--integers"] * options.integers], check=True)
+            command = [sys.executable, __file__, *sys.argv[1:], "--file", str(path)]
+            subprocess.run(command, check=True)
             return
         ways = {"placer": lambda: by_placer(path, options.integers)}
-        if options.window is not None:
-            window = Window(options.window, options.lanes)
+        if window is not None:
             ways = {"a window": lambda: by_window(path, options.integers, window)}
         measure(
             {

@@ -2,8 +2,9 @@
 
 `protocol` has the interface, `Channel`. `memory` connects nodes that are threads of one
 process; `session` connects processes, over unix sockets and shared memory on one machine
-and over TCP between machines, mixed in one run. `transport` opens a channel. In the
-order in which a message passes the modules:
+and over TCP between machines, mixed in one run; `transport` chooses which. The threads of
+such a process have a `thread_channel` each. In the order in which a message passes the
+modules:
 
 1. `payload` checks the arrays of a `send`; `region` finds those in memory of `share`.
 2. `mailbox` waits until the credit of the peer covers the message; `credits` counts.

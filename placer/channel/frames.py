@@ -192,11 +192,10 @@ class Demand(Frame, frozen=True):
 
 
 class Probe(Frame, frozen=True):
-    """Looks for such circles: see `mailbox`."""
+    """Looks for such circles: see docs/channel.md. A node passes one of a number once."""
 
     initiator: Text
     number: _Number
-    hops: _Number
 
 
 class Memory(Frame, frozen=True):
@@ -210,7 +209,9 @@ class Memory(Frame, frozen=True):
 class Status(Frame, frozen=True):
     """What the sender does, see `peers`."""
 
-    doing: Annotated[tuple[Doing, ...], msgspec.Meta(max_length=MAX_CHAIN)]
+    doing: Annotated[
+        tuple[Doing, ...], msgspec.Meta(min_length=1, max_length=MAX_CHAIN)
+    ]
 
 
 def as_text(text: str) -> str:

@@ -48,6 +48,7 @@ from placer.channel.keys import RunKey
 from placer.channel.resolver import Resolver
 
 if TYPE_CHECKING:  # the package cryptography takes long to import
+    from placer.channel.link import Link
     from placer.channel.session import Session
     from placer.channel.tls import Identities, TlsStream
 
@@ -102,14 +103,13 @@ class Joining:
 
     Attributes:
         session: serves the peers, and knows what was received of them.
-        endpoints: the addresses of the node and of its peers.
+        endpoints: the addresses of the nodes.
         bind: where the node listens.
         streams: the streams to use, of "unix" and "tcp".
         key: the key of the run, if it has one.
         identities: the certificates for TLS, None to do without.
         epoll: watches the sockets until they are established.
         refused: counts the connections that were refused.
-        reasons: why a peer has not joined, by its name, as far as it is known.
 
     Raises RunError if the node cannot listen at its address.
     """
@@ -123,11 +123,8 @@ class Joining:
     identities: Identities | None
     epoll: select.epoll
     refused: int = 0
-    reasons: dict[str, str] = field(default_factory=dict)
     _listeners: dict[int, socket.socket] = field(default_factory=dict)
     _pending: dict[int, _Pending] = field(default_factory=dict)
-    _attempts: dict[str, int] = field(default_factory=dict)
-    _retry_at: dict[str, float] = field(default_factory=dict)
     _resolver: Resolver = field(default_factory=Resolver)
 
     def __post_init__(self) -> None:
@@ -152,54 +149,50 @@ class Joining:
         """Connect to peers where this node is the one that connects, first to those that
         it has tried least recently."""
         known = {pending.peer for pending in self._pending.values()}
-        due = [
-            (self._retry_at.get(peer, 0.0), peer)
-            for peer in self.endpoints
-            if self._tries(peer) and peer not in known
-        ]
-        for retry_at, peer in sorted(due):
+        links = self.session.links.values()
+        due = [link for link in links if self._tries(link) and link.peer not in known]
+        for link in sorted(due, key=lambda link: (link.retry_at, link.peer)):
             connecting = sum(pending.connects for pending in self._pending.values())
-            if retry_at > now or connecting >= MAX_CONNECTING:
+            if link.retry_at > now or connecting >= MAX_CONNECTING:
                 return
-            attempts = self._attempts[peer] = self._attempts.get(peer, 0) + 1
-            pause = min(MAX_RETRY, 0.01 * 1.2 ** min(attempts, 30))
-            self._retry_at[peer] = now + pause * random.uniform(0.5, 1.5)
-            if not self._connect_unix(peer):
-                self._connect_tcp(peer, self.endpoints[peer], attempts)
+            link.attempts += 1
+            pause = min(MAX_RETRY, 0.01 * 1.2 ** min(link.attempts, 30))
+            link.retry_at = now + pause * random.uniform(0.5, 1.5)
+            if not self._connect_unix(link) and "tcp" in self.streams:
+                self._connect_tcp(link, self.endpoints[link.peer])
 
-    def _tries(self, peer: str) -> bool:
+    def _tries(self, link: Link) -> bool:
         """Whether this node connects to a peer now."""
-        node, is_closing = self.session.node, self.session.is_closing
-        is_ours = peer < node or (peer != node and is_closing)
-        return is_ours and self.session.links[peer].needs_connection
+        session = self.session
+        return link.needs_connection and (
+            link.peer < session.node or session.is_closing
+        )
 
-    def _connect_unix(self, peer: str) -> bool:
+    def _connect_unix(self, link: Link) -> bool:
         """Connect over a unix socket, unless that was over TCP before; return whether the
         peer is on this machine."""
-        if "unix" not in self.streams or self.session.links[peer].is_joined:
+        if "unix" not in self.streams or link.is_joined:
             return False
-        where = self.endpoints[peer]
-        connection, is_busy = sockets.connect_unix(self.job, peer, where)
+        where = self.endpoints[link.peer]
+        connection, is_busy = sockets.connect_unix(self.job, link.peer, where)
         if connection is not None:
-            self._begin(connection, peer)
+            self._begin(connection, link.peer)
         elif "tcp" not in self.streams:
-            self.reasons.setdefault(peer, "it does not listen")
+            link.reason = link.reason or "it does not listen"
         return is_busy or connection is not None
 
-    def _connect_tcp(self, peer: str, where: Endpoint, attempt: int) -> None:
-        if "tcp" not in self.streams:
-            return
+    def _connect_tcp(self, link: Link, where: Endpoint) -> None:
         addresses = self._resolver.addresses(*where)
         if isinstance(addresses, str):
-            self.reasons[peer] = addresses
-            self._retry_at[peer] = 0.0  # it is only looked up again from time to time
+            link.reason = addresses
+            link.retry_at = 0.0  # it is only looked up again from time to time
             return
-        connection = sockets.connect_tcp(addresses[attempt % len(addresses)])
+        connection = sockets.connect_tcp(addresses[link.attempts % len(addresses)])
         if isinstance(connection, str):
-            self.reasons[peer] = connection
+            link.reason = connection
             return
-        self.reasons.setdefault(peer, "no answer from its machine")
-        self._begin(connection, peer, is_open=False)
+        link.reason = link.reason or "no answer from its machine"
+        self._begin(connection, link.peer, is_open=False)
 
     # New connections.
 
@@ -207,7 +200,7 @@ class Joining:
     def is_waiting(self) -> bool:
         """Whether something is to be done at the next tick."""
         waiting = (not pending.event for pending in self._pending.values())
-        return any(waiting) or any(map(self._tries, self.endpoints))
+        return any(waiting) or any(map(self._tries, self.session.links.values()))
 
     def on_event(self, fd: int) -> None:
         """Handle a ready socket."""
@@ -274,8 +267,6 @@ class Joining:
             assert pending.framed is not None
             del self._pending[pending.fd]
             self.epoll.unregister(pending.fd)
-            self.reasons.pop(pending.peer, None)
-            self._attempts.pop(pending.peer, None)
             self.session.connected(pending.peer, pending.framed, done.value)
             self.connect(time.monotonic())  # to another one
         except Refused as why:
@@ -297,7 +288,7 @@ class Joining:
         errors of this node."""
         self.refused += pending.is_open
         if pending.peer is not None and why:
-            self.reasons[pending.peer] = why
+            self.session.links[pending.peer].reason = why
         del self._pending[pending.fd]
         pending.close()
 
@@ -352,7 +343,9 @@ class Joining:
             raise JoinError(os.strerror(error).lower())
         if pending.peer > self.session.node:
             raise JoinError("it listens, but does not connect")
-        if self._connect_unix(pending.peer):  # it listens on this machine since then
+        if self._connect_unix(
+            self.session.links[pending.peer]
+        ):  # it listens on this machine since then
             raise JoinError
         pending.is_open, pending.until = True, time.monotonic() + HELLO_TIMEOUT
 
@@ -386,7 +379,7 @@ class Joining:
         if not hmac.compare_digest(self._sign(hello, nonces).mac, hello.mac):
             raise Refused("it has another key")
         may_connect = not pending.connects and node > self.session.node
-        if not (may_connect or node == pending.peer) or node not in self.endpoints:
+        if not (may_connect or node == pending.peer) or node not in self.session.links:
             raise Refused("it is no neighbour")
         if certified not in (None, node):
             raise Refused("it has the certificate of another node")

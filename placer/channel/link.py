@@ -1,15 +1,9 @@
 """The session of a node with one peer: the messages in both directions, and credit.
 
-**Sending.** `send` numbers a message and sends its header at once. Its pieces follow as
-far as the receiver has allowed and the connection has room, and a message whose pieces
-may not be sent does not hold up the others. What cannot be sent is sent later by
-whichever thread reads that it can.
-
-Over TCP a message is stored until the peer has acknowledged it. After its connection has
-broken, what the peer has not received is sent again over a new one. A unix socket does
-not break: its end is the end of the other process.
-
-**Receiving.** One thread at a time reads, which the mailbox ensures.
+`send` numbers a message and sends its header at once. Its pieces follow as far as the
+receiver has allowed and the connection has room, and a message whose pieces may not be
+sent does not hold up the others. What cannot be sent is sent later by whichever thread
+reads that it can. docs/channel.md says what happens when a connection breaks.
 """
 
 from __future__ import annotations
@@ -50,6 +44,9 @@ MAX_REGIONS: Final = 4096
 class Link:
     """A peer; see the module.
 
+    While it is not connected, `attempts` have been made, the next one is due at `retry_at`,
+    and `reason` says why it is not, as far as that is known.
+
     `eager` are the pieces of a message that are sent before the peer asks for it. `heard`
     is true if bytes have arrived since the session's thread reset it, `ended` while nothing
     can arrive. `is_joined` says that the peer has been connected, `is_invalid` that the peer has broken the
@@ -63,6 +60,9 @@ class Link:
     is_unix: bool = False
     eager: int = 0
     incarnation: int | None = None
+    attempts: int = 0
+    retry_at: float = 0.0
+    reason: str = ""
     heard: bool = False
     is_joined: bool = False
     ended: bool = True
@@ -138,7 +138,8 @@ class Link:
         return message
 
     def _advance_or_need(self) -> None:
-        self.advance()
+        if self._outgoing:
+            self.advance()
         if self.has_pending:
             self.session.need(self.peer)
 
@@ -275,7 +276,7 @@ class Link:
             if self.is_joined:
                 self.socket.close()
             self.socket, self.is_unix, self._filling = socket, socket.is_unix, 0
-            self.incarnation = hello.incarnation
+            self.incarnation, self.reason, self.attempts = hello.incarnation, "", 0
             self.session.mailbox.credits[self.peer].bound = hello.window
             self.eager = min(MAX_EAGER, hello.window // PIECE)
             self._outgoing.clear()
@@ -375,9 +376,8 @@ class Link:
             case frames.Memory():
                 self._on_memory(frame)
             case frames.Status(doing):
-                if doing:
-                    self._check_node(doing[0].node)
-                    self.session.mailbox.statuses[doing[0].node] = doing
+                self._check_node(doing[0].node)
+                self.session.mailbox.statuses[doing[0].node] = doing
             case frames.Goodbye():
                 self.session.mailbox.mark_departed(self.peer)
                 self.tell(frames.Farewell())
@@ -415,9 +415,7 @@ class Link:
             )
         else:
             message = PiecedMessage(
-                header.source,
-                header.to,
-                header.key,
+                header,
                 contents,
                 views,
                 self.session.eager,

@@ -2,11 +2,6 @@
 
 Messages are delivered here, and every call of the program blocks here. One lock guards
 all of it. The carrier is called without the lock, because it may enter another mailbox.
-
-There need be no thread between the connections and the program: if the carrier has
-connections, the first thread that waits for anything reads all of them itself, and threads
-that wait meanwhile sleep until it has read what they wait for. This saves the switch from
-one thread to another, which takes longer than a small message does.
 """
 
 from __future__ import annotations
@@ -33,8 +28,6 @@ from placer.node_kinds import NodeId
 FIRST_PAUSE: Final = 0.005
 """Seconds after which a sender that waits looks for a deadlock again; the pause then
 doubles."""
-MAX_HOPS: Final = 64
-"""Nodes that a probe passes at most."""
 
 Result = TypeVar("Result")
 WatchWait = Callable[[tuple[str, ...], Key, bool], AbstractContextManager[None]]
@@ -200,7 +193,8 @@ class Mailbox:
             has_room = credit.peer not in self.departed and take()
             if not has_room:
                 credit.waiting.append(cost)
-        self._ask(credit)
+        if credit.waiting:
+            self._ask(credit)
         if has_room:
             return
         wait = _Wait(node, (to,), lambda: not credit.has_room(cost))
@@ -237,11 +231,11 @@ class Mailbox:
     def claim(self, node: str, addresses: Sequence[tuple[str, Key]]) -> Message:
         """Wait for a message to a node of any source and key, and remove it from its
         queue, without acknowledging it."""
-        wanted = {(node, *address): None for address in addresses}
-        sources = tuple(dict.fromkeys(source for source, _ in addresses))
+        wanted = {(node, source, key) for source, key in addresses}
+        sources = tuple([source for source, _ in addresses])
         for source in sources:
             self.credit(node, source)
-        only = next(iter(wanted)) if len(wanted) == 1 else None
+        only = (node, *addresses[0]) if len(addresses) == 1 else None
 
         def take() -> Message | None:
             # The queues are in the order of their first message.
@@ -351,7 +345,7 @@ class Mailbox:
 
     def on_probe(self, source: str, probe: Probe) -> None:
         """Handle a probe that has come from `source`: see `_wait`."""
-        initiator, hops = probe.initiator, min(probe.hops, MAX_HOPS)
+        initiator = probe.initiator
         with self._lock:
             stuck = (wait.peers for wait in self._waits if wait.is_stuck())
             peers = {self.nodes[peer].peer for peers in stuck for peer in peers}
@@ -367,9 +361,9 @@ class Mailbox:
                 self._carrier.tell(self.nodes[probed.peers[0]].peer, Demand())
         elif initiator == source and source in peers:
             self.acknowledge_all(source)
-        elif hops > 0 and is_new:
+        elif is_new:
             for peer in sorted(peers):
-                self._carrier.tell(peer, Probe(initiator, probe.number, hops - 1))
+                self._carrier.tell(peer, probe)
 
     def acknowledge_all(self, peer: str) -> None:
         """Acknowledge all messages of a peer, also those that the program has not received
@@ -464,6 +458,7 @@ class Mailbox:
         take: Callable[[], Result | None],
         *,
         sending: bool = False,
+        is_watched: bool = False,
     ) -> Result:
         """Block until `take` returns something, which is called with the lock held; return
         that. `wait.is_stuck`, also called with it, says whether the peers have to do
@@ -472,29 +467,13 @@ class Mailbox:
         `key` is the address of the message that is waited for, from any of the peers, or
         with `sending` of the message that is to be sent to the only one.
         """
-        watch = self._watches.get(wait.node)
-        if watch is None:
-            return self._block(wait, key, take, sending)
-        with watch(wait.peers, key, sending):
-            return self._block(wait, key, take, sending)
-
-    def _block(
-        self, wait: _Wait, key: Key, take: Callable[[], Result | None], sending: bool
-    ) -> Result:
-        # The bound could turn the order of receives into a deadlock: what a sender waits
-        # for may be, through nodes that wait for each other, behind the message that it
-        # cannot send. So a sender that waits sends a probe to its receiver, and every node
-        # that waits passes it on to those that it waits for. If it comes back, all of them
-        # wait in a circle, and the receiver has to acknowledge what it stores, though its
-        # program has not received it (edge chasing: Chandy, Misra and Haas, 1983). A probe
-        # that comes to a node that does not wait is dropped; it may wait later, so another
-        # one follows after `FIRST_PAUSE`, then after twice that, and so on.
-        #
-        # The first thread that waits reads the connections; everything that can make
-        # `take` succeed for other threads passes through it, and `deliver`,
-        # `update_credit` and so on wake them. When it has what it waits for, it wakes
-        # the others, and the first of them reads on. The thread that reads is not woken
-        # by `_changed`: its `read` ends with what arrives, at an abort, or a close.
+        if not is_watched and (watch := self._watches.get(wait.node)) is not None:
+            with watch(wait.peers, key, sending):
+                return self._wait(wait, key, take, sending=sending, is_watched=True)
+        # A sender that waits sends probes, after pauses that double, as the node that they
+        # come to may not wait yet; and the first thread that waits reads the connections:
+        # see docs/channel.md, "Flow control" and "Who reads". That thread is not woken by
+        # `_changed`: its `read` ends with what arrives, at an abort, or a close.
         peers, deadline = wait.peers, self._limits.deadline
         start = -1.0  # the clock is read only if this has to wait
         pause = 0.0
@@ -507,7 +486,7 @@ class Mailbox:
                     # Nothing can be sent to a peer that has departed.
                     if self.aborted is not None or self._closed:
                         self._check_run()
-                    is_gone = bool(self.departed) and all(
+                    is_gone = self.departed and all(
                         self.nodes[peer].peer in self.departed for peer in peers
                     )
                     if not (is_gone and sending) and (result := take()):
@@ -542,7 +521,7 @@ class Mailbox:
                             self._sleep(timeout)
                 # Without the lock: this may enter another mailbox, and reading `deliver`.
                 if is_probe:
-                    probe = Probe(self.node, wait.probe, MAX_HOPS)
+                    probe = Probe(self.node, wait.probe)
                     self._carrier.tell(self.nodes[peers[0]].peer, probe)
                 elif is_reader:
                     self._carrier.read(timeout)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from placer.channel import payload
+from placer.channel import frames, payload
 from placer.channel.contents import Contents
 from placer.channel.pieces import (
     PIECE,
@@ -54,8 +54,9 @@ class Message:
     def collect(self, out: Sequence[Array | None] | None, wait: Wait) -> list[Array]:
         """Return the arrays, written into those of `out`; `wait` blocks for data that is
         still to come. Raises RunError if they do not fit."""
-        what = f"{self.key} from {self.source} to {self.to}"
-        return payload.fill_out(out, self.arrays, what)
+        return payload.fill_out(
+            out, self.arrays, lambda: f"{self.key} from {self.source} to {self.to}"
+        )
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
         """Return the arrays piece by piece; see `protocol.Channel.pieces`."""
@@ -87,16 +88,17 @@ class PiecedMessage(Message):
 
     def __init__(
         self,
-        source: str,
-        to: str,
-        key: Key,
+        header: frames.Message,
         contents: Contents,
         views: Mapping[int, Array],
         allowed: int,
         allow: Callable[[int], None],
         arena: Arena,
     ) -> None:
-        super().__init__(source, to, key, contents.nbytes, contents.copied_nbytes, [])
+        nbytes, copied_nbytes = contents.nbytes, contents.copied_nbytes
+        super().__init__(
+            header.source, header.to, header.key, nbytes, copied_nbytes, []
+        )
         self._types = contents.types
         self._views = views  # the arrays in shared memory, by index
         self._layout = contents.pieces

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 
+def _send_later(array: int, stop: int) -> None:
+    """Leave all of a message to its end."""
+
+
+@dataclass(frozen=True, slots=True)
 class OpenMessage:
     """A message whose arrays are written in order, each from its first element on.
 
-    Args:
-        send: sends the whole message; called by `end`.
+    Attributes:
+        end: notes that nothing changes any more, and sends what has not been sent.
+        written: notes that all arrays before the one of a number, and its elements before
+            another number, do not change any more; they may be sent now.
     """
 
-    def __init__(self, send: Callable[[], object]) -> None:
-        self._send = send
-
-    def written(self, array: int, stop: int) -> None:
-        """Note that all arrays before one, and its elements before `stop`, do not change
-        any more. They may be sent now."""
-
-    def end(self) -> None:
-        """Note that nothing changes any more, and send what has not been sent."""
-        self._send()
+    end: Callable[[], object]
+    written: Callable[[int, int], object] = _send_later

@@ -74,7 +74,7 @@ def read_only_views(arrays: Sequence[Array]) -> list[Array]:
 
 
 def fill_out(
-    out: Sequence[Array | None] | None, arrays: list[Array], what: str
+    out: Sequence[Array | None] | None, arrays: list[Array], what: Callable[[], str]
 ) -> list[Array]:
     """Return the received arrays, each copied into its `out` unless it is that array.
 
@@ -85,7 +85,7 @@ def fill_out(
         return arrays
     if len(out) != len(arrays):
         raise RunError(
-            f"{what}: {len(arrays)} arrays arrived, {len(out)} were expected"
+            f"{what()}: {len(arrays)} arrays arrived, {len(out)} were expected"
         )
     result = []
     for i, (array, target) in enumerate(zip(arrays, out, strict=True)):
@@ -94,7 +94,7 @@ def fill_out(
             continue
         if not fits(target, array.dtype, array.shape):
             raise RunError(
-                f"{what}: array {i} is {array.dtype}{list(array.shape)}, the buffer for "
+                f"{what()}: array {i} is {array.dtype}{list(array.shape)}, the buffer for "
                 f"it is {target.dtype}{list(target.shape)} or cannot be written to"
             )
         np.copyto(target, array)

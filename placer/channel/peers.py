@@ -115,27 +115,24 @@ class Peers:
         return events
 
 
-class OwnStatus:
-    """The status of this node: what `describe` says, and whom it waits for."""
+def own_status(
+    node: str,
+    what: str,
+    waits_for: Sequence[str],
+    statuses: Mapping[str, Status],
+    elapsed: float,
+) -> Status:
+    """Return the status of a node that does something, and waits for others.
 
-    def __init__(self, node: str) -> None:
-        self._node = node
-        self._what = ""
-        self._since = -inf
-
-    def status(
-        self,
-        what: str,
-        waits_for: Sequence[str],
-        of_peers: Mapping[str, Status],
-        now: float,
-    ) -> Status:
-        """Return the status; `of_peers` are those of others, as far as they are known."""
-        if what != self._what or self._since == -inf:
-            self._what, self._since = what, now
-        own = Doing(self._node, make_printable(what[:MAX_TEXT]), now - self._since)
-        for peer in waits_for:
-            rest = of_peers.get(peer)
-            if rest and all(each.node != self._node for each in rest):
-                return (own, *rest)[:MAX_CHAIN]
-        return (own,)
+    `statuses` are those of all nodes as far as they are known, its own of `elapsed` seconds
+    ago.
+    """
+    what = make_printable(what[:MAX_TEXT])
+    before = statuses.get(node)
+    is_same = before is not None and before[0].what == what
+    own = Doing(node, what, before[0].seconds + elapsed if before and is_same else 0.0)
+    for peer in waits_for:
+        rest = statuses.get(peer)
+        if rest and all(each.node != node for each in rest):
+            return (own, *rest)[:MAX_CHAIN]
+    return (own,)

@@ -30,7 +30,6 @@ import numpy.typing as npt
 from placer.channel import payload
 from placer.channel.cause import Aborted, Cause
 from placer.channel.mailbox import Carrier, Mailbox, WatchWait
-from placer.channel.message import Message
 from placer.channel.open_message import OpenMessage
 from placer.channel.types import Array, Key, Piece
 from placer.errors import RunError
@@ -158,7 +157,7 @@ class Channel(ABC):
             Aborted: the run has failed.
         """
         self.check_open()
-        return self.mailbox.arrays(self._claim((source, key)), out)
+        return self.mailbox.arrays(self.mailbox.claim(self.node, [(source, key)]), out)
 
     def expect(self, source: str, key: Key, out: Sequence[Array | None]) -> None:
         """Let a message arrive as it is sent, before the program receives it.
@@ -197,7 +196,9 @@ class Channel(ABC):
             RunError, Aborted: as `receive`, from the iterator.
         """
         self.check_open()
-        return self.mailbox.pieces(lambda: self._claim((source, key)))
+        return self.mailbox.pieces(
+            lambda: self.mailbox.claim(self.node, [(source, key)])
+        )
 
     def pieces_of_first(
         self, addresses: Sequence[tuple[str, Key]]
@@ -220,7 +221,7 @@ class Channel(ABC):
             Aborted: the run has failed.
         """
         self.check_open()
-        message = self._claim(*addresses)
+        message = self.mailbox.claim(self.node, addresses)
         return message.source, message.key, self.mailbox.pieces(lambda: message)
 
     def listen(self, edge: int, call: Callable[[str], None]) -> None:
@@ -279,9 +280,6 @@ class Channel(ABC):
         nothing for a run that fails meanwhile: `aborted` has the cause. May be called
         more than once.
         """
-
-    def _claim(self, *addresses: tuple[str, Key]) -> Message:
-        return self.mailbox.claim(self.node, addresses)
 
     def _allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Return the memory for `share`."""

@@ -32,7 +32,7 @@ from placer.channel.message import Message
 from placer.channel.open_message import OpenMessage
 from placer.channel.outgoing import Outgoing
 from placer.channel.payload import read_only_views
-from placer.channel.peers import OwnStatus, PeerEvent, Peers, PeerState
+from placer.channel.peers import PeerEvent, Peers, PeerState, own_status
 from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS
 from placer.channel.protocol import Channel
@@ -64,20 +64,6 @@ DRAIN_LIMIT: Final = 64
 MAX_EVENTS: Final = 64
 """Sockets that are looked at before `epoll` is asked again."""
 _ENDED: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
-
-
-class _Streamed(OpenMessage):
-    """A message whose pieces leave over a connection as they are written; `begin` sends
-    its header, with the first one."""
-
-    def __init__(self, link: Link, begin: Callable[[], Outgoing]) -> None:
-        self._link, self._begin = link, cache(begin)
-
-    def written(self, array: int, stop: int) -> None:
-        self._link.add_written(self._begin(), array, stop)
-
-    def end(self) -> None:
-        self.written(len(self._begin().arrays), 0)
 
 
 class Session(Channel, Carrier):
@@ -166,7 +152,7 @@ class Session(Channel, Carrier):
         self._lost_after = lost_after
         self._tick = min(self.limits.beat / 2, lost_after / 16, TICK)
         self._peers = Peers(lost_after, self.limits.beat)
-        self._own_statuses = {each: OwnStatus(each) for each in self.own_nodes}
+        self._told_at = 0.0  # when the last statuses were sent
         self.on_peer: Callable[[PeerEvent], object] = self.end_if_lost
         self._unreported: list[Cause] = []  # failures to report to the peers
         self._joined = False
@@ -203,7 +189,7 @@ class Session(Channel, Carrier):
             self.joining = Joining(
                 self,
                 job,
-                {name: self._endpoints[name] for name in (node, *self.mailbox.peers)},
+                self._endpoints,
                 self._endpoints[node] if bind is None else parse_endpoint(node, bind),
                 streams,
                 key,
@@ -263,7 +249,7 @@ class Session(Channel, Carrier):
         if absent:
             own = show_endpoint(self._endpoints[self.node])
             raise RunError(
-                "; ".join(self._absence(peer) for peer in absent),
+                "; ".join(map(self._absence, absent)),
                 hint=f"start the node with the same build and key; {self.node} is at {own}",
             )
         self._joined = True
@@ -271,9 +257,8 @@ class Session(Channel, Carrier):
     def _absence(self, peer: str) -> str:
         """Return that a peer did not join, and why as far as it is known."""
         where = show_endpoint(self._endpoints[peer])
-        why = self.joining.reasons.get(peer)
         text = f"{peer} did not join within {self._join_timeout:g} s ({where})"
-        return f"{text}: {why}" if why else text
+        return ": ".join(filter(None, (text, self.links[peer].reason)))
 
     def abort(self, cause: Cause) -> None:
         if self.mailbox.abort(cause) and not self._closed:
@@ -341,12 +326,16 @@ class Session(Channel, Carrier):
         if contents.is_inline:
             return None
 
+        @cache
         def begin() -> Outgoing:
             nbytes, copied_nbytes = contents.nbytes, contents.copied_nbytes
             self.mailbox.reserve(node, to, key, nbytes, copied_nbytes)
             return link.send(node, to, key, contents, arrays, written=False)
 
-        return _Streamed(link, begin)
+        def written(array: int, stop: int) -> None:
+            link.add_written(begin(), array, stop)
+
+        return OpenMessage(lambda: written(len(arrays), 0), written)
 
     def tell(self, peer: str, frame: frames.Probe | frames.Demand) -> None:
         self.links[peer].tell(frame)
@@ -564,12 +553,12 @@ class Session(Channel, Carrier):
 
     def _status(self, now: float) -> bytes:
         """Return frames that say what the nodes of this process do, and note it here."""
-        mailbox, encoded = self.mailbox, b""
+        encoded, statuses = b"", self.mailbox.statuses
+        elapsed, self._told_at = now - self._told_at, now
         for channel in self.channels:
-            own, node = self._own_statuses[channel.node], channel.node
-            waits_for = mailbox.waiting(node)
-            status = own.status(channel.describe(), waits_for, mailbox.statuses, now)
-            mailbox.statuses[node] = status
+            what, waits_for = channel.describe(), channel.waiting()
+            status = own_status(channel.node, what, waits_for, statuses, elapsed)
+            statuses[channel.node] = status
             encoded += frames.encode(frames.Status(status))
         return encoded
 

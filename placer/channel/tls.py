@@ -58,8 +58,7 @@ class Identities:
     def node_of(self, stream: TlsStream) -> str | None:
         """Return the node at the other end of a connection whose handshake is done; None
         if it is no peer."""
-        certificate = stream.certificate()
-        return None if certificate is None else self._nodes.get(certificate)
+        return self._nodes.get(stream.certificate() or b"")
 
 
 class TlsStream:

@@ -80,7 +80,10 @@ class Feature(
     @property
     def kind(self) -> str:
         """The key that says what is computed. A valid feature has exactly one."""
-        return next(kind for kind in KINDS if getattr(self, kind) is not None)
+        for kind in KINDS:
+            if getattr(self, kind) is not None:
+                return kind
+        raise AssertionError(self)
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from pyarrow.parquet import FileMetaData, ParquetFile
+from pyarrow.parquet import FileMetaData, ParquetFile, RowGroupMetaData
 
 from placer.readers.arguments import ReadRequest
 from placer.readers.parquet import find_columns, parquet_errors
@@ -14,6 +14,8 @@ from placer.readers.pieces import Batch, Columns, OpenFile, PieceRows
 
 _BUFFER_NBYTES = 32 << 10
 """The bytes of a column that are read from the file at a time."""
+_PAGE_NBYTES = 1 << 20
+"""The size of pages and dictionaries that writers do not exceed by much."""
 _TAIL_NBYTES = 8
 """The end of a file: the length of the footer, and a mark."""
 
@@ -40,7 +42,20 @@ def open_pieces(request: ReadRequest) -> PieceRows:
             digest = file.digest(tail, options.seed)
     starts = tuple(accumulate(counts, initial=0))
     reader = _RowGroups(source, file, metadata, starts, tuple(feeds.read))
-    return PieceRows(counts, Columns(own, feeds, form), reader, digest)
+    columns = Columns(own, feeds, form)
+    sizes = (_open_nbytes(metadata.row_group(i), feeds.read) for i in groups)
+    return PieceRows(counts, columns, reader, digest, max(sizes, default=0))
+
+
+def _open_nbytes(group: RowGroupMetaData, names: Container[str]) -> int:
+    """Return about how many bytes reading a row group takes: of each column a page and a
+    dictionary, as they are in the file and as values, and the buffer of the file."""
+    chunks = map(group.column, range(group.num_columns))
+    return sum(
+        _BUFFER_NBYTES + 2 * min(chunk.total_uncompressed_size, 2 * _PAGE_NBYTES)
+        for chunk in chunks
+        if chunk.path_in_schema.split(".")[0] in names
+    )
 
 
 def _open(file: OpenFile, metadata: FileMetaData | None) -> ParquetFile:
@@ -82,3 +97,4 @@ class _RowGroups:
             ):
                 yield Batch(first, {name: batch.column(name) for name in self.names})
                 first += batch.num_rows
+            self.file.check_unchanged()

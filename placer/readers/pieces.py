@@ -100,12 +100,14 @@ class PieceRows:
         columns: the columns that feed the inputs.
         reader: reads a piece.
         file_digest: the digest to compare with those of other processes, if there is one.
+        open_nbytes: the most memory that reading a piece takes besides the rows, in bytes.
     """
 
     counts: tuple[int, ...]
     columns: Columns
     reader: Reader
     file_digest: int | None
+    open_nbytes: int
 
     @property
     def rows(self) -> int:

@@ -15,7 +15,7 @@ from support.raw_node import RawNode
 from placer.channel import link
 from placer.channel.cause import Cause
 from placer.channel.frames import Beat, Probe
-from placer.channel.mailbox import MAX_HOPS, Carrier, Mailbox
+from placer.channel.mailbox import Carrier, Mailbox
 from placer.channel.protocol import Aborted, Key
 from placer.channel.resolver import Resolver
 from placer.channel.types import Limits
@@ -123,9 +123,9 @@ def test_a_probe_passes_a_node_once():
     while mailbox.waiting("b:0") != ("c:0", "d:0"):
         time.sleep(0.001)
     for source in ("a:0", "c:0", "d:0"):
-        mailbox.on_probe(source, Probe("a:0", 1, MAX_HOPS))
+        mailbox.on_probe(source, Probe("a:0", 1))
     assert sorted(peer for peer, _ in passed) == ["c:0", "d:0"]
-    mailbox.on_probe("a:0", Probe("a:0", 2, MAX_HOPS))
+    mailbox.on_probe("a:0", Probe("a:0", 2))
     assert len(passed) == 4
     mailbox.abort(Cause("b:0", "", "the end of the test"))
     waiting.join()

@@ -56,7 +56,7 @@ FRAMES = [
     Piece(1, 2, chunk=7),
     Beat(2**64 - 1, 1, 2, 3, 4, 5),
     Demand(),
-    Probe("a:0", 1, 2),
+    Probe("a:0", 1),
     Memory(0, 2**64 - 1),
     Status((Doing("a:0", "step 1", 1.5),)),
     Abort("a:0", "step 1", "é" * MAX_TEXT),

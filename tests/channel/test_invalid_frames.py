@@ -60,7 +60,15 @@ CASES: dict[str, Callable[[], Sent]] = {
     "an invalid status": lambda: [packed("Status", [["b:0", ""]])],
     "an endless status": lambda: [raw(b"\x92\xa6Status\xdd\xff\xff\xff\xff")],
     "a status of too many nodes": lambda: [packed("Status", [["b:0", "", 1.0]] * 17)],
-    "an invalid probe": lambda: [packed("Probe", 5, 1, 1)],
+    "a status of no node": lambda: [packed("Status", [])],
+    "a status of another node": lambda: [encode(Status((Doing("c:0", "", 1.0),)))],
+    "a message of another node": lambda: [
+        packed("Message", 1, "c:0", "a:0", [1, 1, 0], b"\x90", []),
+    ],
+    "a message to another node": lambda: [
+        packed("Message", 1, "b:0", "c:0", [1, 1, 0], b"\x90", []),
+    ],
+    "an invalid probe": lambda: [packed("Probe", 5, 1)],
     "a negative number": lambda: [packed("Beat", -1)],
     "no msgpack": lambda: [raw(b"\xc1")],
     "a missing number": lambda: [message(2, 5)],

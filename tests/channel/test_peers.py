@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from placer.channel.peers import Doing, OwnStatus, Peers
+from placer.channel.peers import Doing, Peers, own_status
 from placer.errors import RunError
 
 
@@ -67,15 +67,17 @@ def test_lost_after_must_exceed_two_beats():
 def test_the_status_ends_with_the_node_that_all_others_wait_for():
     slow = Doing("worker:1", "step 5, reading rows", 30.0)
     known = {"ps:0": (Doing("ps:0", "step 6", 29.0), slow)}
-    own = OwnStatus("worker:0")
-    status = own.status("step 6", ["ps:0"], known, 100.0)
+    status = own_status("worker:0", "step 6", ["ps:0"], known, 1.0)
     assert status == (Doing("worker:0", "step 6", 0.0), *known["ps:0"])
-    later = own.status("step 6", ["ps:1"], known, 107.0)
+    known["worker:0"] = status
+    later = own_status("worker:0", "step 6", ["ps:1"], known, 7.0)
     assert later == (Doing("worker:0", "step 6", 7.0),)
+    known["worker:0"] = later
+    next_one = own_status("worker:0", "step 7", ["ps:1"], known, 1.0)
+    assert next_one == (Doing("worker:0", "step 7", 0.0),)
 
 
 def test_nodes_that_wait_for_each_other_have_a_status_that_ends():
     circle = {"ps:0": (Doing("ps:0", "step 6", 2.0), Doing("worker:0", "step 6", 1.0))}
-    own = OwnStatus("worker:0")
-    status = own.status("step 6", ["ps:0"], circle, 1.0)
+    status = own_status("worker:0", "step 6", ["ps:0"], circle, 1.0)
     assert status == (Doing("worker:0", "step 6", 0.0),)

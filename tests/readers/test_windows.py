@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +22,13 @@ from placer.layouts.partition import RowShard
 from placer.readers import (
     Column,
     Order,
-    PieceRows,
     ReadOptions,
     Rows,
     open_pieces,
     open_source,
 )
 from placer.readers.deal import Deal
+from placer.readers.window_advice import advise
 from placer.readers.windows import WindowReader
 from placer.runtime.run.batches import Batches
 
@@ -146,7 +147,7 @@ class Counting:
 
 def counted(rows):
     counting = Counting(rows.reader)
-    return PieceRows(rows.counts, rows.columns, counting, None), counting
+    return replace(rows, reader=counting), counting
 
 
 def test_a_run_continues_at_any_step(source):
@@ -309,6 +310,29 @@ def test_a_file_that_is_replaced_is_not_read(source):
     order = order_of(2000)
     ids = [b["id"] for *_, (b,) in batches_of(order, rows, epochs=1)]
     np.testing.assert_array_equal(np.sort(np.concatenate(ids)), np.arange(2000))
+
+
+def test_the_rows_that_a_scan_has_found_are_reported(tmp_path):
+    found = []
+    options = ReadOptions(report=found.append)
+    rows = open_ids(write_csv(tmp_path, 4000), tmp_path, options)
+    assert found == np.cumsum(rows.counts).tolist()
+    assert len(found) > 3
+
+
+def test_advice_for_large_pieces(source):
+    _, rows, _ = source
+    window = Window(80, 4)
+    assert rows.open_nbytes > 0
+    assert advise(rows, window, 4 * rows.open_nbytes) is None
+    large = replace(rows, open_nbytes=10**9)
+    assert "4 lanes, each of which reads a piece, may need 4.0 GB" in advise(
+        large, window, 2 * 10**9
+    )
+    few = replace(rows, counts=(2_000_000, 2_000_000))
+    assert "has 2 pieces for 4 lanes" in advise(few, window, 10**9)
+    assert "about 4,000,000 rows are read again" in advise(few, window, 10**9)
+    assert advise(replace(rows, counts=(200_000,) * 20), window, 10**9) is None
 
 
 def test_digests_tell_files_apart(tmp_path):

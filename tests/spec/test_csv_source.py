@@ -13,7 +13,7 @@ from placer import compile
 from placer.build.plan import read_plan
 from placer.config.csv import Cells, Csv
 from placer.errors import SpecError
-from placer.runtime.run.opened_sources import TRAINING, open_batches
+from placer.runtime.run.opened_sources import TRAINING, open_rows
 from placer.runtime.run.shared_rows import SharedRows
 from placer.spec import json_schema, load_text
 
@@ -144,10 +144,9 @@ def test_the_plan_has_the_options_and_the_run_uses_them(tmp_path):
         shared_rows=SharedRows(),
         keeps_digests=False,
     )
-    batches = open_batches(execution, plan.train, TRAINING)
-    assert batches.source_rows == 32
-    assert batches.rows is not None
-    read = batches.rows.take(np.arange(32))
+    rows = open_rows(execution, plan.train, TRAINING)
+    assert rows.rows == 32
+    read = rows.take(np.arange(32))
     np.testing.assert_array_equal(read["x"][:, 1], read["x"][:, 0] % 3)
     np.testing.assert_array_equal(read["label"], 1 - read["x"][:, 0] % 2)
 

@@ -74,7 +74,8 @@ class Cells:
         kind = array.type
         if pa.types.is_integer(kind):
             wide = pa.uint64() if pa.types.is_uint64(kind) else pa.int64()
-            return array.cast(wide).to_numpy().view(np.uint64), mask
+            whole = array if kind == wide else array.cast(wide)
+            return whole.to_numpy().view(np.uint64), mask
         if pa.types.is_floating(kind):
             floats = array.to_numpy()
             # Larger floats are whole, and which number was meant is not known.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -60,6 +60,19 @@ class Batches:
         if rows is None:
             return self
         return replace(self, order=replace(self.order, rows=rows))
+
+    def begin(self, done: int, shards: Iterable[RowShard], parts: int) -> None:
+        """Begin to read ahead, after the step `done` of a run.
+
+        Args:
+            done: the number of the last step that is done, from 1; 0 before the first.
+            shards: what the node reads of a batch, or of each microbatch.
+            parts: the number of microbatches.
+        """
+        if isinstance(self.rows, PieceRows) and done < self.last_step:
+            epoch, step = divmod(done, self.order.steps_per_epoch)
+            for shard in dict.fromkeys(shards):
+                self._read_ahead(self.rows, shard, parts).begin((epoch + 1, step))
 
     def take(
         self, position: Position, shard: RowShard, part: int | None, parts: int

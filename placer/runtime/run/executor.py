@@ -9,6 +9,7 @@ from functools import partial
 
 from placer.build.plan import NodePlan, Plan, edges_ahead
 from placer.checkpoint.manifest import Progress
+from placer.config.sources import POSITION
 from placer.errors import RunError
 from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.stream import MetricsStream
@@ -123,6 +124,9 @@ def _start(
                 Checkpoints(execution, tables, local, facts, history.sync)
             )
     history.open(progress)
+    done = progress.step if progress is not None else 0
+    shards = [r.shard for r in execution.me.step.reads if r.input != POSITION]
+    node.training.begin(done, shards, plan.microbatches)
     step, evaluate = hooks.step, hooks.evaluate
     execution.report_state(COMPILING)
     node.where = "compiling"

@@ -20,7 +20,9 @@ from placer.readers import (
     open_pieces,
     open_source,
 )
+from placer.readers.window_advice import advise
 from placer.runtime.run.batches import Batches
+from placer.runtime.run.events import NodeWarning
 from placer.runtime.run.state import Execution
 
 TRAINING: Final = "training"
@@ -101,8 +103,7 @@ def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows
     others = tuple(column for column in used_columns if column.name not in own)
     # The build has the spec's modules, the folder of the spec has its files.
     spec_folder = data_root(build)
-    opens = open_pieces if isinstance(data.shuffle, Window) else open_source
-    return opens(
+    arguments = (
         structs.replace(data, columns=feeds or None),
         columns,
         build if data.parsed.kind == "python" else spec_folder,
@@ -117,3 +118,10 @@ def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows
             to_predict=phase == PREDICTION,
         ),
     )
+    if not isinstance(data.shuffle, Window):
+        return open_source(*arguments)
+    rows = open_pieces(*arguments)
+    is_first = NodeId(execution.me.name).process == next(iter(inputs))
+    if is_first and (advice := advise(rows, data.shuffle, available_nbytes())):
+        execution.report(NodeWarning(advice))
+    return rows

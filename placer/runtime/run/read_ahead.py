@@ -35,6 +35,11 @@ class ReadAhead(Generic[T]):
         self._reading: _Reading[T] | None = None
         self._current: tuple[Position, T] | None = None
 
+    def begin(self, position: Position) -> None:
+        """Begin to compute the values from a position on."""
+        self.close()
+        self._reading = _Reading(self._read, self._following, position)
+
     def take(self, position: Position) -> T:
         """Return the value of a position; wait until it is there. The value of the last
         position can be taken again.
@@ -57,8 +62,8 @@ class ReadAhead(Generic[T]):
             found = self._reading.skip_to(position)
             if found is not None:
                 return found.value()
-            self.close()
-        self._reading = _Reading(self._read, self._following, position)
+        self.begin(position)
+        assert self._reading is not None
         found = self._reading.skip_to(position)
         assert found is not None
         return found.value()

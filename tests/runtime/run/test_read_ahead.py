@@ -60,6 +60,16 @@ def test_values_are_computed_in_order_in_another_thread(opened):
     assert len(source.threads) == 1
 
 
+def test_values_can_be_computed_before_the_first_is_needed(opened):
+    source = Source()
+    values = opened(source)
+    values.begin((1, 5))
+    source.wait_for(AHEAD)
+    assert [values.take((1, step)) for step in (5, 6)] == [5, 6]
+    assert source.steps.count(5) == 1
+    assert len(source.threads) == 1
+
+
 def test_at_most_so_many_values_wait(opened):
     source = Source()
     values = opened(source)

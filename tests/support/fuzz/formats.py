@@ -28,6 +28,7 @@ from placer.build.plan import Plan, read_plan, read_sources, sha256
 from placer.compiler import lower_model
 from placer.config.csv import Cells, Csv
 from placer.config.data import Data
+from placer.config.features import Feature
 from placer.config.slicing import Block
 from placer.config.window import Window
 from placer.errors import PlacerError
@@ -284,6 +285,7 @@ ROWS = [
     Column("n", "int32", ()),
     Column("b", "bool", ()),
 ]
+FEATURES = [Column("keys", "uint64", ()), Column("scaled", "float32", ())]
 
 
 @cache
@@ -329,13 +331,29 @@ def read_npz(content: bytes, work: Path) -> None:
 
 
 def read_rows(
-    source: str, work: Path, csv: Csv | None = None, parquet: Cells | None = None
+    source: str,
+    work: Path,
+    csv: Csv | None = None,
+    parquet: Cells | None = None,
+    words: str = "",
 ) -> None:
+    """Read the rows of a source, and features of its numbers and of a column of words."""
     mapping = {"x": ["x0", "x1", "x2"]} if csv is not None else None
     data = Data(source, columns=mapping, csv=csv, parquet=parquet)
     rows = open_source(data, ROWS, work)
     batch = rows.take(np.arange(min(rows.rows, 8)))
     assert batch["x"].dtype == np.float32
+    if words:
+        features = {
+            "n.key": Feature(hash="n", type="integer"),
+            "n.bucket": Feature(buckets="n", boundaries=[0, 5]),
+            "keys": Feature(cross=[words, "n.key", "n.bucket"]),
+            "scaled": Feature(standardize="n", mean=1, std=2),
+        }
+        data = msgspec.structs.replace(data, columns=None, features=features)
+        rows = open_source(data, FEATURES, work)
+        batch = rows.take(np.arange(min(rows.rows, 8)))
+        assert batch["keys"].dtype == np.uint64
 
 
 def read_pieces(source: str, work: Path, csv: Csv | None = None) -> None:
@@ -373,7 +391,7 @@ def read_parquet(content: bytes, work: Path) -> None:
     (work / "rows.parquet").write_bytes(content)
     form = Cells(vocabulary={"b": ["false", "true"]}, missing={"n": -1})
     for parquet in (None, form):
-        read_rows("parquet:rows.parquet", work, parquet=parquet)
+        read_rows("parquet:rows.parquet", work, parquet=parquet, words="words")
 
 
 def read_parquet_pieces(content: bytes, work: Path) -> None:
@@ -408,7 +426,7 @@ def draw_csv(random: Random, work: Path) -> tuple[str, int, bytes]:
 def read_csv(drawn: tuple[str, int, bytes], work: Path) -> None:
     name, form, content = drawn
     (work / name).write_bytes(content)
-    read_rows(f"csv:{name}", work, FORMS[form])
+    read_rows(f"csv:{name}", work, FORMS[form], words="b")
 
 
 def read_csv_pieces(drawn: tuple[str, int, bytes], work: Path) -> None:
