@@ -2,7 +2,7 @@
 
 `table` has the table of one server. In the order in which a batch passes the modules:
 
-1. `merging` sums what a batch has of each key.
+1. `merging` sums what a batch has of each key; `batch_keys` orders its keys by server.
 2. `index` finds the row of a key, in the partition that `hashing` gives; partitions grow
    one by one.
 3. `admission` decides which new keys get a row. `store` has the rows, `initial_rows` their

@@ -88,7 +88,14 @@ def sum_rows(
         The sums, of shape [count, width].
     """
     sums = np.zeros((count, rows.shape[1]), rows.dtype)
+    add_rows(rows, numbers, sums, scales)
+    return sums
+
+
+def add_rows(
+    rows: Array, numbers: Array, sums: Array, scales: Array | None = None
+) -> None:
+    """Add rows to the sums with their numbers, in order; see `sum_rows`."""
     if scales is None:
         scales = _UNSCALED.astype(rows.dtype)
     _sum_rows(rows, numbers, scales, sums)
-    return sums

@@ -98,6 +98,7 @@ class SparseTable:
 
     Attributes:
         settings: the settings of the table.
+        dtype: the dtype of values, slots and gradients.
         forgotten: the number of rows that were forgotten so far.
     """
 
@@ -110,15 +111,15 @@ class SparseTable:
     ) -> None:
         self.settings = settings
         self.forgotten = 0
-        self._dtype = np.dtype(dtype)
+        self.dtype = np.dtype(dtype)
         rule = settings.rule
         hyper = self._hyper = optimizers.complete(rule, settings.hyper)
         (kernel,) = kernels_of(rule, hyper)
         slots = optimizers.slots(rule, hyper)
         row_slot = optimizers.row_slot(rule)
-        self._first_scalar = self._dtype.type(slots.pop(row_slot, 0.0))
+        self._first_scalar = self.dtype.type(slots.pop(row_slot, 0.0))
         self._first_slots = np.repeat(
-            np.array([*slots.values()], self._dtype), settings.dim
+            np.array([*slots.values()], self.dtype), settings.dim
         )
         counts_updates = "b1" in hyper
         self._gather = compile_gather(settings.dim, dtype)
@@ -135,13 +136,13 @@ class SparseTable:
         self._corrections = (
             bias_corrections(hyper, dtype)
             if counts_updates
-            else np.empty((0, 3), self._dtype)
+            else np.empty((0, 3), self.dtype)
         )
         self._memory = available_nbytes() if memory is None else memory
         self._bits = U64(settings.partitions.bit_length() - 1)
         self._state = _reserve_state(
             settings,
-            self._dtype,
+            self.dtype,
             settings.dim * (1 + len(slots)),
             has_scalar=bool(row_slot),
             counts_updates=counts_updates,
@@ -178,13 +179,13 @@ class SparseTable:
 
     def warm_up(self) -> None:
         """Compile what the methods need, so that the first calls are as fast as others."""
-        empty, step = SparseTable(self.settings, 0, self._dtype.name, _SMALL), 0
+        empty, step = SparseTable(self.settings, 0, self.dtype.name, _SMALL), 0
         key = np.zeros(1, np.uint64)
         for _ in range(2):
             empty.pull(key)
             empty.push(
                 key,
-                np.zeros((1, self.settings.dim), self._dtype),
+                np.zeros((1, self.settings.dim), self.dtype),
                 learning_rate=0.0,
                 step=step,
             )
@@ -205,9 +206,9 @@ class SparseTable:
         """
         keys = _as_keys(keys)
         if out is None:
-            out = np.empty((keys.size, self.settings.dim), self._dtype)
+            out = np.empty((keys.size, self.settings.dim), self.dtype)
         rows = self._find(keys)
-        default = self._dtype.type(self.settings.default)
+        default = self.dtype.type(self.settings.default)
         self._gather(self._state.values, rows, default, out)
         if isinstance(self.settings.admit, Always):
             absent = np.flatnonzero(rows < 0)
@@ -441,15 +442,15 @@ class SparseTable:
     def _update_rows(
         self, rows: Array, gradients: Array, rate: float, scale: float
     ) -> None:
-        real, low_high = self._dtype.type, self.settings.bounds or (0.0, 0.0)
+        real, low_high = self.dtype.type, self.settings.bounds or (0.0, 0.0)
         constants = constant_numbers(self._hyper, decays=True)
-        changing = changing_numbers(self._hyper, 1, rate, self._dtype)
-        numbers = np.array(constants._replace(**changing), self._dtype)
+        changing = changing_numbers(self._hyper, 1, rate, self.dtype)
+        numbers = np.array(constants._replace(**changing), self.dtype)
         self._update(
             rows,
-            np.ascontiguousarray(gradients, self._dtype),
+            np.ascontiguousarray(gradients, self.dtype),
             real(scale),
-            numbers.view(record_of_numbers(self._dtype)),
+            numbers.view(record_of_numbers(self.dtype)),
             self._corrections,
             real(low_high[0]),
             real(low_high[1]),
