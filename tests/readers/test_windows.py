@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import replace
+from inspect import isgenerator
 
 import numpy as np
 import pyarrow as pa
@@ -188,6 +189,19 @@ def test_the_rows_in_memory_are_those_of_the_windows(tmp_path):
         held = [len(lane._values.get("id", ())) for lane in reader._lanes.values()]
         assert len(held) == 4
         assert max(held) <= 20
+
+
+def test_nothing_is_held_after_an_epoch(source):
+    """An evaluation may be followed by many steps."""
+    _, rows, _ = source
+    order = order_of(2000)
+    reader = WindowReader(order, rows)
+    for step in range(order.steps_per_epoch):
+        reader.take(1, step, [(0, order.batch_size(step))])
+    for lane in reader._lanes.values():
+        assert not lane._values
+        assert lane._rest is None
+        assert not isgenerator(lane._batches)  # which has a piece open
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
