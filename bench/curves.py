@@ -42,7 +42,8 @@ class Mode:
     With `at_workers` the optimizer is at the workers, and without `servers` nothing else is
     there; `settings` are others of the optimizer. Unless an update takes the gradients of all
     workers, each push is an update of its own (`by_push`), and Adam makes it as large as one by
-    the gradients of all: the rate is divided by the number of workers.
+    the gradients of all: the rate is divided by the number of workers, or of all their
+    `threads`.
     """
 
     title: str
@@ -51,6 +52,7 @@ class Mode:
     servers: bool = True
     by_push: bool = False
     workers: int = WORKERS
+    threads: int = 0
     settings: Overrides = field(default_factory=dict)
 
     def overrides(self, servers: int, rate: Callable[[float], object]) -> Overrides:
@@ -58,12 +60,14 @@ class Mode:
         if self.servers:
             nodes["ps"] = {"count": servers}
         place = "/node:worker/cpu" if self.at_workers else "/node:ps/cpu"
+        pushing = self.threads or self.workers
         others = {f"{OPTIMIZER}.{key}": value for key, value in self.settings.items()}
         return {
             "nodes": nodes,
             f"{OPTIMIZER}.place": place,
             f"{OPTIMIZER}.update": self.update,
-            f"{OPTIMIZER}.learning_rate": rate(1 / self.workers if self.by_push else 1),
+            f"{OPTIMIZER}.learning_rate": rate(1 / pushing if self.by_push else 1),
+            **({"train.threads": self.threads} if self.threads else {}),
             **others,
         }
 
@@ -94,6 +98,10 @@ MODES = {
         {"async": {"max_staleness": 4}},
         at_workers=True,
         servers=False,
+    ),
+    "threads": Mode("sync, two threads each", threads=2 * WORKERS),
+    "threads_async": Mode(
+        "async, two threads each", "async", by_push=True, threads=2 * WORKERS
     ),
     "geo": Mode("geo, every 10", {"geo": {"every": 10}}),
     "diloco": Mode("geo, every 10, outer", {"geo": {"every": 10, "outer": OUTER}}),

@@ -139,6 +139,34 @@ class AdamW(Optimizer):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ftrl(Optimizer):
+    """Follow the regularized leader, with a learning rate for each element: weights
+    that gradients do not move by more than l1 are 0 (McMahan et al. 2013).
+
+    Args:
+        learning_rate: a number, or a schedule as in docs/spec.md.
+        l1: weight of the absolute values.
+        l2: weight of half of the squares.
+        beta: added to the root of the sum of squares.
+        initial_accumulator_value: initial value of the sum of squares.
+        match: a glob pattern for the names of the parameters to train; by default all
+            that no other optimizer has.
+        clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
+        update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
+    """
+
+    l1: float = 0.0
+    l2: float = 0.0
+    beta: float = 0.0
+    initial_accumulator_value: float = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
 class Lamb(Optimizer):
     """Adam, with the update of each parameter scaled by its trust ratio (You et al.
     2020).

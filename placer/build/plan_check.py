@@ -19,6 +19,7 @@ from placer.config.feature_columns import check_features
 from placer.config.features import check_feature
 from placer.config.slicing import Block
 from placer.config.sources import POSITION, check_split
+from placer.config.window import Window
 from placer.errors import BuildError, DataError
 from placer.layouts.partition import RowShard
 from placer.layouts.ranges import Flat
@@ -130,6 +131,10 @@ def _check_data(plan: Plan, data: RowSource, which: str) -> Problems:
         return
     if source.kind == "python" and source.path.split(":")[0] not in plan.modules:
         yield f"{which}: the module of '{data.source}' is not in the build"
+    if isinstance(data.shuffle, Window) and (
+        mistaken := data.shuffle.check(source, data.split, data.batch)
+    ):
+        yield f"{which}: {mistaken[1]}"
     if data.csv is not None and (problem := csv.check(data.csv)):
         yield f"{which}: {problem[1]}"
     for name, feature in (data.features or {}).items():

@@ -56,6 +56,9 @@ class Rule:
     phase applies the direction, multiplied by the parameter's trust ratio, which needs
     the norms of the whole parameter and the whole direction.
 
+    With `begins_at_zero`, the value follows from the slots alone, so that the initial value
+    of a parameter must be 0.
+
     A row-wise rule keeps one of its slots, `row_slot`, once for each row, not for each
     element: the sum over updates of the mean square of the row's gradient, or its running
     mean with `b2` if the rule has that.
@@ -69,6 +72,7 @@ class Rule:
     conditions: Mapping[str, str] = field(default_factory=dict)
     is_two_phase: bool = False
     row_slot: str = ""
+    begins_at_zero: bool = False
 
 
 _MOMENTUM = Hyperparameter(0.9, "decay of the trace", below=1.0)
@@ -207,6 +211,22 @@ RULES = {
         flops=7,
         is_two_phase=True,
     ),
+    "ftrl": Rule(
+        "follow the regularized leader, with a learning rate for each element: weights"
+        " that gradients do not move by more than l1 are 0 (McMahan et al. 2013)",
+        ("linear", "sum_of_squares"),
+        {
+            "l1": Hyperparameter(0.0, "weight of the absolute values"),
+            "l2": Hyperparameter(0.0, "weight of half of the squares"),
+            "beta": Hyperparameter(0.0, "added to the root of the sum of squares"),
+            "initial_accumulator_value": Hyperparameter(
+                0.1, "initial value of the sum of squares"
+            ),
+        },
+        flops=16,
+        initial_values={"sum_of_squares": "initial_accumulator_value"},
+        begins_at_zero=True,
+    ),
 }
 """The update rules by name."""
 
@@ -303,3 +323,14 @@ def trust_ratio_constants(name: str, hyper: Mapping[str, Any]) -> tuple[float, f
 def row_slot(name: str) -> str:
     """Return the slot that a rule keeps once for each row, or "" if it has none."""
     return _ALL_RULES[name].row_slot
+
+
+def check_init(rule: str, init: Any) -> str | None:
+    """Return what is wrong with the initializer of a parameter for its rule, or None."""
+    if not _ALL_RULES[rule].begins_at_zero:
+        return None
+    if init == "zeros" or (isinstance(init, Mapping) and init.get("constant") == 0):
+        return None
+    return (
+        f"'{rule}' computes a value from its slots, so that it begins at 0, not {init}"
+    )

@@ -106,6 +106,12 @@ def _update(
     than that of the parameter."""
     name, value_type = parameter.name, parameter.result.type
     rule = optimizer.attrs["rule"]
+    if problem := optimizers.check_init(rule, parameter.attrs["init"]):
+        raise GraphError(
+            f"parameter '{name}': {problem}",
+            span=parameter.source,
+            hint=f"write - {{match: \"{name}\", init: zeros}} in 'parameters'",
+        )
     gradient = gradient or f"{name}.grad"
     if "value" in clip:
         clipped = Value(f"{gradient}.clipped", value_type)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import accumulate, pairwise
@@ -42,7 +42,8 @@ def open_pieces(request: ReadRequest) -> PieceRows:
         find_columns(request, names)  # checks the inputs of other processes too
         own = replace(request, options=replace(options, other_columns=()))
         feeds, shape = find_columns(own, names)
-        pieces = _Pieces(len(names), _first_byte(path, header_lines))
+        start = _first_byte(path, header_lines)
+        pieces = _Pieces(len(names), start, options.report)
         if not scan_plain(path, header_lines, form, pieces.add) or pieces.is_inside:
             raise DataError(
                 f"{source} cannot be read by pieces: it has comments, lines that end with"
@@ -79,6 +80,7 @@ class _Pieces:
     Attributes:
         width: the number of columns.
         start: the offset of the first byte of the rows.
+        report: called with the number of rows that have been found.
         ends: the offsets of the start, and of the ends of the pieces.
         counts: the number of rows of each piece.
         is_inside: whether the last part ended within a quoted cell.
@@ -86,9 +88,11 @@ class _Pieces:
 
     width: int
     start: int
+    report: Callable[[int], None]
     ends: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     is_inside: bool = False
+    _rows: int = 0
     _scanned: int = 0  # the offset of the end of the last part
 
     def __post_init__(self) -> None:
@@ -121,6 +125,8 @@ class _Pieces:
         if rows := int(is_end.sum()):
             self.counts.append(rows)
             self.ends.append(end)
+            self._rows += rows
+            self.report(self._rows)
         else:
             self.ends[-1] = end
 
@@ -150,9 +156,9 @@ class _Ranges:
     def read(self, piece: int, rows: int) -> Iterator[Batch]:
         """Yield the rows of a piece, whose text is in memory."""
         del rows
-        self.file.check_unchanged()
         text = self.file.read(self.ends[piece], self.ends[piece + 1])
         indices = [self.names.index(name) for name in self.wanted]
+        self.file.check_unchanged()
         width, first = len(self.names), self.starts[piece]
         try:
             batches = [*parse_cells(BytesIO(text), width, self.form, indices)]

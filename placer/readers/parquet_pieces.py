@@ -97,3 +97,4 @@ class _RowGroups:
             ):
                 yield Batch(first, {name: batch.column(name) for name in self.names})
                 first += batch.num_rows
+            self.file.check_unchanged()

@@ -99,6 +99,8 @@ class _Lane:
             first = end
             if first == high:
                 self._values = {}  # so that the next window needs no other memory
+                if high == self._deal.lane_rows(self._lane):
+                    self._batches, self._rest = iter(()), None  # closes the last piece
 
     def _load(self, index: int, low: int, high: int) -> None:
         """Read the rows of a window."""

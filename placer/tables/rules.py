@@ -66,6 +66,9 @@ class StepNumbers(NamedTuple):
     one_minus_b2: Number
     correction_b2: Number
     initial_g2sum: Number
+    l1: Number
+    l2: Number
+    beta: Number
 
 
 def record_of_numbers(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -130,6 +133,28 @@ def rmsprop_centered_with_momentum(
     mu = n.one_minus_decay * gradient + n.decay * mu
     trace = n.momentum * trace - n.rate * (gradient / sqrt(nu - mu * mu + n.eps))
     return value + trace, nu, mu, trace
+
+
+def ftrl(
+    value: Number,
+    linear: Number,
+    sum_of_squares: Number,
+    gradient: Number,
+    n: StepNumbers,
+) -> Results:
+    total = gradient * gradient + sum_of_squares
+    moved = (sqrt(total) - sqrt(sum_of_squares)) / n.rate * value
+    changed = linear + gradient - moved
+    shrunk = sign(changed) * n.l1 - changed
+    weight = shrunk / ((n.beta + sqrt(total)) / n.rate + n.l2)
+    new = where(absolute(changed) > n.l1, weight, n.zero * changed)
+    # A learning rate of 0 changes nothing.
+    learns = n.rate > n.zero
+    return (
+        where(learns, new, value),
+        where(learns, changed, linear),
+        where(learns, total, sum_of_squares),
+    )
 
 
 def adadelta(

@@ -343,6 +343,10 @@ TABLE = ("nodes", 2, "tables", 0)
             put("train", "source", value="python:other:train"),
             "train: the module of 'python:other:train' is not in the build",
         ),
+        (
+            put("train", "shuffle", value={"window": 64, "lanes": 2}),
+            "train: a window is for csv: and parquet: sources, not for python:rows:train",
+        ),
     ],
 )  # fmt: skip
 def test_an_inconsistent_plan_is_refused(change, message, build):

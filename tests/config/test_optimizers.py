@@ -17,6 +17,7 @@ def test_rules_and_their_slots():
         "adam": ("mu", "nu"),
         "adamax": ("mu", "nu"),
         "adamw": ("mu", "nu"),
+        "ftrl": ("linear", "sum_of_squares"),
         "lamb": ("mu", "nu"),
         "lars": ("trace",),
         "lion": ("mu",),

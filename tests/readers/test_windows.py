@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import replace
+from inspect import isgenerator
 
 import numpy as np
 import pyarrow as pa
@@ -190,6 +191,19 @@ def test_the_rows_in_memory_are_those_of_the_windows(tmp_path):
         assert max(held) <= 20
 
 
+def test_nothing_is_held_after_an_epoch(source):
+    """An evaluation may be followed by many steps."""
+    _, rows, _ = source
+    order = order_of(2000)
+    reader = WindowReader(order, rows)
+    for step in range(order.steps_per_epoch):
+        reader.take(1, step, [(0, order.batch_size(step))])
+    for lane in reader._lanes.values():
+        assert not lane._values
+        assert lane._rest is None
+        assert not isgenerator(lane._batches)  # which has a piece open
+
+
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 def test_reading_by_pieces_has_the_rows_of_reading_all(form, tmp_path):
     if form == "csv":
@@ -310,6 +324,14 @@ def test_a_file_that_is_replaced_is_not_read(source):
     order = order_of(2000)
     ids = [b["id"] for *_, (b,) in batches_of(order, rows, epochs=1)]
     np.testing.assert_array_equal(np.sort(np.concatenate(ids)), np.arange(2000))
+
+
+def test_the_rows_that_a_scan_has_found_are_reported(tmp_path):
+    found = []
+    options = ReadOptions(report=found.append)
+    rows = open_ids(write_csv(tmp_path, 4000), tmp_path, options)
+    assert found == np.cumsum(rows.counts).tolist()
+    assert len(found) > 3
 
 
 def test_advice_for_large_pieces(source):

@@ -15,6 +15,7 @@ from placer.build.plan import MEMORY, Table
 from placer.config import optimizers
 from placer.config.slicing import Block
 from placer.tables.dense import DenseTable
+from support.ftrl import ftrl
 from support.initial import compute_values
 
 SHAPES = {"h1.w": (13, 7), "h1.b": (7,), "out.w": (7, 300), "gain": ()}
@@ -34,6 +35,7 @@ OPTAX_RULES = {
     "lion": optax.lion,
     "lamb": optax.lamb,
     "lars": optax.lars,
+    "ftrl": ftrl,
 }
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((rule, {}) for rule in sorted(OPTAX_RULES)),
@@ -51,6 +53,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("nadam", {"b1": 0.8, "b2": 0.99, "eps": 1e-3}),
     ("lion", {"b1": 0.8, "b2": 0.9, "weight_decay": 0.3}),
     ("lamb", {"b1": 0.8, "weight_decay": 0.3, "eps": 1e-3}),
+    ("ftrl", {"l1": 0.3, "l2": 0.1, "beta": 1.0}),
     ("lars", {"weight_decay": 0.3, "trust_coefficient": 0.1, "eps": 1e-2}),
 ]
 ONE_PHASE = [case for case in VARIANTS if not optimizers.RULES[case[0]].is_two_phase]

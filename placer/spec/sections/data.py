@@ -86,8 +86,15 @@ def _read_rows(
             context.problems.add("'batch' is missing in data.train", node.span)
         good["batch"] = train.batch if train else None
     if isinstance(shuffle := good.get("shuffle"), SpecNode) and "source" in good:
-        batch, problems = good.get("batch"), context.problems
-        good["shuffle"] = read_shuffle(shuffle, node, source, batch, which, problems)
+        good["shuffle"] = read_shuffle(
+            shuffle,
+            node,
+            source,
+            good.get("split"),
+            good.get("batch"),
+            which,
+            context.problems,
+        )
         valid &= good["shuffle"] is not None
     if not valid or columns is None or good["batch"] is None:
         return None

@@ -140,6 +140,9 @@ def compile_row_update(form: RowUpdate) -> Callable[..., None]:
                 step.one_minus_b2,
                 correction_b2,
                 step.initial_g2sum,
+                step.l1,
+                step.l2,
+                step.beta,
             )
             parts = parts_of(values[row], dim)
             if row_slot:

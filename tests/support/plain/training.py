@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from support.ftrl import ftrl
+
 Arrays = Mapping[str, Any]
 Transform = optax.GradientTransformation
 
@@ -127,6 +129,7 @@ OPTIMIZERS: dict[str, Callable[..., Transform]] = {
     "lion": optax.lion,
     "lamb": optax.lamb,
     "lars": optax.lars,
+    "ftrl": ftrl,
 }
 
 

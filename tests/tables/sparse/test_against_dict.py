@@ -31,6 +31,7 @@ RULES = [
     ("adam", {}, 3),
     ("adamw", {"weight_decay": 0.1}, 8),
     ("rmsprop", {"centered": True, "momentum": 0.5}, 5),
+    ("ftrl", {"l1": 0.1, "l2": 0.1, "beta": 1.0}, 1),
     ("rowwise_adagrad", {}, 17),
     ("shared_adagrad", {}, 3),
     ("rowwise_adam", {}, 8),
