@@ -21,10 +21,19 @@ from support.feature_formulas import (
 from placer.config.csv import Cells, Csv
 from placer.config.data import Data
 from placer.config.features import Feature
+from placer.config.window import Window
 from placer.errors import DataError
-from placer.readers import Column, Range, ReadOptions, open_source
+from placer.readers import (
+    Column,
+    Order,
+    Range,
+    ReadOptions,
+    open_pieces,
+    open_source,
+)
 from placer.readers.features.cells import from_python
 from placer.readers.features.computation import Computation
+from placer.readers.windows import WindowReader
 
 KEY = Column("key", "int64", ())
 NUMBER = Column("x", "float64", ())
@@ -524,6 +533,36 @@ def test_a_number_for_missing_ones_has_to_fit_the_column(tmp_path):
     options = {"n": 0.5}
     rows = read(tmp_path, "parquet", columns, features, inputs, missing=options)
     assert rows["b"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_rows_of_a_window_have_the_features_of_rows_in_memory(kind, tmp_path):
+    count = 2000
+    columns = {
+        "row": [*range(count)],
+        "word": [None if i % 9 == 0 else f"w{i % 40}" for i in range(count)],
+        "x": [i / 7 for i in range(count)],
+    }
+    features = {
+        "word.key": {"hash": "word"},
+        "bucket": {"buckets": "x", "boundaries": [50, 200]},
+        "pair": {"cross": ["word", "bucket"]},
+    }
+    row = Column("row", "int32", ())
+    inputs = [Column("keys", "int64", (2,)), Column("bucket", "int32", ()), row]
+    mapping = {"keys": ["word.key", "pair"]}
+    loaded = read(tmp_path, kind, columns, features, inputs, mapping=mapping)
+    declared = {name: Feature(**feature) for name, feature in features.items()}
+    data = Data(f"{kind}:t.{kind}", columns=mapping, features=declared)
+    pieces = open_pieces(data, inputs, tmp_path)
+    order = Order(count, 500, Window(256, lanes=4), 3, "drop")
+    reader = WindowReader(order, pieces)
+    batches = [reader.take(1, step, [(0, 500)]) for step in range(4)]
+    numbers = np.concatenate([batch["row"] for batch in batches])
+    assert sorted(numbers) == columns["row"]
+    for name in ("keys", "bucket"):
+        values = np.concatenate([batch[name] for batch in batches])
+        np.testing.assert_array_equal(values, loaded[name][numbers])
 
 
 # Python
