@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from placer.config.columns import Column
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
 from placer.readers.column import dtype_of
 from placer.readers.digests import join_digests
-from placer.readers.features.cells import Cells
 from placer.readers.features.computation import Computation, Values
 from placer.readers.features.input_values import input_values
 from placer.readers.feeds import Feeds
 from placer.readers.rows import LoadedRows, make_loaded_rows
 from placer.readers.split import split_rows
+
+if TYPE_CHECKING:  # every run imports this module, and pyarrow starts threads
+    import pyarrow as pa
+
+    from placer.readers.features.cells import Cells
 
 
 class FileFormat(Protocol):

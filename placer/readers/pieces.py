@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import RawIOBase
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import finalize
 
 import numpy as np
-import pyarrow as pa
 
 from placer.config.digests import Digests
 from placer.errors import DataError
@@ -21,6 +20,9 @@ from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import FileFormat, convert_batch
 from placer.readers.column import dtype_of
 from placer.readers.feeds import Feeds
+
+if TYPE_CHECKING:  # every run imports this module, and pyarrow starts threads
+    import pyarrow as pa
 
 DRAWN_BLOCKS = 64
 """The number of blocks of a file that processes compare besides its ends."""

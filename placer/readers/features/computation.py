@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from placer.config.features import Feature, Features, boundaries_of
 from placer.errors import DataError
-from placer.readers.features.cells import Bits, Cells, Floats
+
+if TYPE_CHECKING:  # it imports pyarrow, which starts threads
+    from placer.readers.features.cells import Bits, Cells, Floats
 
 Values = npt.NDArray[Any]
 
