@@ -160,6 +160,7 @@ class Progress(Struct, frozen=True):
         stopping: the best evaluation for `train.early_stopping`.
         workers: the last step of each worker, without lockstep.
         ahead: the metrics of later steps, which not all workers have done.
+        is_end: whether it was the last step of its run.
     """
 
     step: Count
@@ -173,6 +174,7 @@ class Progress(Struct, frozen=True):
     stopping: Watched | None = None
     workers: dict[str, Count] = {}
     ahead: tuple[StepStatistics, ...] = ()
+    is_end: bool = False
 
 
 class StoredData(Struct, frozen=True):

@@ -856,6 +856,8 @@ class Node(Microbatches):
         if self.replicas is not None:
             self.replicas.agree()
         if self.service is not None:
+            # After the drain before, workers may drain again without a step.
+            self._serve()
             self.service.drain()
         if self.newest is not None:
             self.newest.drain(step)
@@ -947,8 +949,7 @@ class Node(Microbatches):
         """Start training step `step` (from 1), which is batch `index` (from 0) of an
         epoch."""
         if self.service is not None:
-            assert self.serve is not None
-            self.service.start(partial(self.serve, self))
+            self._serve()
         self.where = f"step {step}"
         self._step, self._position, self._evaluation = step, (epoch, index), False
         self._trained = step
@@ -958,6 +959,12 @@ class Node(Microbatches):
         if self.first_workers is not None:
             self.first_workers.begin(step, self.count)
         self._apply([end.take(step) for end in self.updates])
+
+    def _serve(self) -> None:
+        """Handle the messages of workers, until these drain, in a thread."""
+        assert self.service is not None
+        assert self.serve is not None
+        self.service.start(partial(self.serve, self))
 
     def enter_evaluation(self, step: int) -> None:
         """Start the evaluation after a training step."""

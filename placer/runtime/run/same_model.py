@@ -186,9 +186,18 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
     if manifest.placement != facts.placement:
         return [OTHER_PLACEMENT]
     found = []
-    modes = (table.mode for node in plan.nodes for table in node.tables)
-    if any(mode is not None and not mode.in_rounds for mode in modes):
+    modes = [table.mode for node in plan.nodes for table in node.tables if table.mode]
+    if any(not mode.in_rounds for mode in modes):
         found.append("workers do not go in lockstep")
+    if any(edge.exchange == "sum_of_first" for edge in plan.step_edges):
+        found.append("each step takes the gradients of the workers that are first")
+    last = manifest.progress
+    if last.is_end and any(
+        mode.in_rounds and last.step % mode.every
+        for mode in modes
+        if isinstance(mode, Geo)
+    ):
+        found.append("the end of that run closed a round of 'geo'")
     if manifest.computation != facts.computation:
         found.append("another program, module or optimizer")
     if not _is_compared_whole(manifest.train, facts.train):

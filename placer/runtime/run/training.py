@@ -469,6 +469,7 @@ class Training:
                     self.watches.store(self.history.progress(batches)),
                     workers=drained.steps,
                     ahead=ahead,
+                    is_end=step == self.total_steps,
                 )
         checkpoints.save(step, progress)
         checkpoints.seconds += time.perf_counter() - start

@@ -48,6 +48,11 @@ MODES = {
     "heter": "place: /node:ps/cpu, update: async",
     "blocks": "place: /node:ps/cpu, update: async",
     "losses": "place: /node:ps/cpu, update: async",
+    "half": "place: /node:ps/cpu, update: half_async",
+    "geo": "place: /node:ps/cpu, update: {geo: {every: 3}}",
+    "outer": "place: /node:ps/cpu, update: {geo: {every: 3, outer: {op: sgd,"
+    " learning_rate: 1.0}}}",
+    "backup": "place: /node:ps/cpu, update: {sync: {backup: 1}}",
     "sync": "place: /node:ps/cpu",
 }
 """Where the optimizer is, and how the workers agree. With `heter` the second layer is on
@@ -324,3 +329,84 @@ def test_a_run_is_saved_after_the_evaluation_of_the_step_that_all_workers_have_d
     else:
         run(tmp_path, build, resume=saved, checkpoint=saved)
         assert evaluated_steps(tmp_path) == [EPOCH, 2 * EPOCH]
+
+
+@pytest.fixture
+def acting_at_the_end_of_an_epoch(monkeypatch):
+    """Return a context in which all nodes of a run act after the last step of the first
+    epoch, after which they have drained already."""
+
+    @contextmanager
+    def acting(action, nodes):
+        asked, are_asked = set(), Event()
+        agree, answer = Training._agree, CommonStep._answer
+
+        def hold(self, done):
+            if done == EPOCH:
+                if self.execution.is_control:
+                    self.execution.common_step.request(action)
+                assert are_asked.wait(60)
+            return agree(self, done)
+
+        def answer_of_node(self, control, key):
+            answer(self, control, key)
+            asked.add(self._channel.node)
+            if len(asked) == nodes - 1:
+                are_asked.set()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Training, "_agree", hold)
+            patch.setattr(CommonStep, "_answer", answer_of_node)
+            yield
+
+    return acting
+
+
+@pytest.mark.parametrize("mode", ["half", "geo", "outer", "servers", "sums", "workers"])
+@pytest.mark.parametrize("action", [Action.SAVE, Action.STOP])
+def test_nodes_drain_twice_after_a_step(
+    folder, tmp_path, acting_at_the_end_of_an_epoch, action, mode
+):
+    build, saved = compile_spec(folder, 0.1, mode=mode), tmp_path / "saved"
+    order, start = tmp_path / "order", {"init_params": folder / "initial.safetensors"}
+    with acting_at_the_end_of_an_epoch(action, nodes=4):
+        result = run(
+            tmp_path, build, checkpoint=saved, record_order=order, deadline=30, **start
+        )
+    assert result.steps == (EPOCH if action is Action.STOP else 2 * EPOCH)
+    assert EPOCH in [manifest.progress.step for _, manifest in list_checkpoints(saved)]
+    if action is Action.SAVE:
+        recorded = (tmp_path / "params.safetensors").read_bytes()
+        run(tmp_path, build, replay_order=order, **start)
+        assert (tmp_path / "params.safetensors").read_bytes() == recorded
+
+
+WHY_NOT = {
+    "backup": "each step takes the gradients of the workers that are first",
+    "outer": "the end of that run closed a round of 'geo'",
+    "servers": "workers do not go in lockstep",
+}
+
+
+@pytest.mark.parametrize("mode", WHY_NOT)
+def test_a_resumed_run_says_why_its_bits_may_differ(folder, tmp_path, capsys, mode):
+    build, saved = compile_spec(folder, 0.1, mode=mode), tmp_path / "saved"
+    run(tmp_path, build, checkpoint=saved, checkpoint_every=1, steps=4)
+    capsys.readouterr()
+    run(tmp_path, build, resume=saved, steps=5)
+    assert f"interruption: {WHY_NOT[mode]}" in capsys.readouterr().err
+
+
+def test_a_round_that_the_end_of_a_run_has_not_closed_goes_on_with_the_same_bits(
+    folder, tmp_path, capsys
+):
+    build, saved = compile_spec(folder, 0.1, mode="outer"), tmp_path / "saved"
+    start = {"init_params": folder / "initial.safetensors"}
+    options = {"checkpoint_every": 1, "checkpoint_keep": 9}
+    run(tmp_path, build, checkpoint=saved, **options, **start)
+    parameters = tmp_path / "params.safetensors"
+    whole = parameters.read_bytes()
+    path = next(p for p, m in list_checkpoints(saved) if m.progress.step == 10)
+    run(tmp_path, build, resume=path)
+    assert "with the same bits as without an interruption" in capsys.readouterr().err
+    assert parameters.read_bytes() == whole
