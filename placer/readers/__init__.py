@@ -7,6 +7,7 @@ from placer.config.digests import Digests as Digests
 from placer.readers.arguments import ReadOptions as ReadOptions
 from placer.readers.order import Order as Order
 from placer.readers.pieces import PieceRows as PieceRows
+from placer.readers.rows import LateRows as LateRows
 from placer.readers.rows import Rows as Rows
 from placer.readers.source import open_pieces as open_pieces
 from placer.readers.source import open_source as open_source

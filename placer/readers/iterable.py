@@ -64,8 +64,8 @@ def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
             raise DataError(
                 f"{source} yields more than {max_rows:,} rows{limit}",
                 hint="end an endless source with itertools.islice, or return an object"
-                " with __len__ and __getitem__, whose rows are read in the step that"
-                " needs them",
+                " with __len__ and __getitem__, whose rows are read as steps need"
+                " them",
             )
         row = check_is_mapping(request, item, count)
         if keys is None:

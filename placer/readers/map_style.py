@@ -20,13 +20,12 @@ from placer.readers.python_row import (
     reader_errors,
 )
 from placer.readers.python_values import PythonValues, Row
-from placer.readers.rows import NO_DIGESTS
+from placer.readers.rows import NO_DIGESTS, LateRows
 
 
 @dataclass(frozen=True, slots=True)
-class MapStyleRows:
-    """Rows of a sequence, read from it in the step that needs them, in the batch's
-    order."""
+class MapStyleRows(LateRows):
+    """Rows of a sequence, read from it when they are taken, in the batch's order."""
 
     request: ReadRequest
     modules: Modules

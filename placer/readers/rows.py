@@ -50,6 +50,12 @@ class Rows(Protocol):
         ...
 
 
+class LateRows:
+    """The base of rows that are not in memory: a run takes them ahead of its steps."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class LoadedRows:
     """Rows in memory, one array per column."""

@@ -1,4 +1,4 @@
-"""Rows of a sequence are read when a step needs them."""
+"""Rows of a sequence are read when they are taken."""
 
 import sys
 from pathlib import Path

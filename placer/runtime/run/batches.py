@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from placer.layouts.partition import RowRange, RowShard, part_range
-from placer.readers import Order, PieceRows, Rows
+from placer.readers import LateRows, Order, PieceRows, Rows
 from placer.readers.windows import WindowReader
 from placer.runtime.run.read_ahead import Position, ReadAhead
 
@@ -24,7 +24,7 @@ class Batches:
         order: the order of the rows.
         rows: the opened source; None on a node that reads nothing.
         last_step: the number of the last step that is read, over all epochs, from 1; rows
-            of a source that is read by pieces are not read ahead of it.
+            that are not in memory are not read ahead of it.
     """
 
     order: Order
@@ -69,10 +69,10 @@ class Batches:
             shards: what the node reads of a batch, or of each microbatch.
             parts: the number of microbatches.
         """
-        if isinstance(self.rows, PieceRows) and done < self.last_step:
+        if self._reads_ahead and done < self.last_step:
             epoch, step = divmod(done, self.order.steps_per_epoch)
             for shard in dict.fromkeys(shards):
-                self._read_ahead(self.rows, shard, parts).begin((epoch + 1, step))
+                self._read_ahead(shard, parts).begin((epoch + 1, step))
 
     def take(
         self, position: Position, shard: RowShard, part: int | None, parts: int
@@ -91,30 +91,42 @@ class Batches:
         Raises:
             DataError, RunError: as the source does.
         """
-        rows, count = self.rows, self.batch_size(position[1])
-        assert rows is not None
-        if isinstance(rows, PieceRows):
-            return self._read_ahead(rows, shard, 1 if part is None else parts).take(
-                position
-            )[part or 0]
-        indices = self.order.indices(*position)
-        own = [indices[a:b] for a, b in own_ranges(shard, count, part, parts)]
-        return rows.take(np.concatenate(own) if own else np.empty(0, np.int64))
+        if self._reads_ahead:
+            ahead = self._read_ahead(shard, 1 if part is None else parts)
+            return ahead.take(position)[part or 0]
+        count = self.batch_size(position[1])
+        return self._take(*position, own_ranges(shard, count, part, parts))
 
     def close(self) -> None:
         """End the threads that read ahead."""
         for each in self._ahead.values():
             each.close()
 
-    def _read_ahead(
-        self, rows: PieceRows, shard: RowShard, parts: int
-    ) -> ReadAhead[list[Columns]]:
+    @property
+    def _reads_ahead(self) -> bool:
+        """Whether the rows are not in memory: those of a file that is read by pieces, and
+        those of a sequence, if it is known how many steps there are."""
+        is_late = isinstance(self.rows, LateRows) and self.last_step > 0
+        return is_late or isinstance(self.rows, PieceRows)
+
+    def _read_ahead(self, shard: RowShard, parts: int) -> ReadAhead[list[Columns]]:
         """Return the batches of a shard, each by its microbatches."""
         key = shard, parts
         if key not in self._ahead:
-            read = _reading(self.order, rows, shard, parts)
+            take = self._take
+            if isinstance(self.rows, PieceRows):
+                take = WindowReader(self.order, self.rows).take
+            read = _reading(self.order, take, shard, parts)
             self._ahead[key] = ReadAhead(read, self._following)
         return self._ahead[key]
+
+    def _take(self, epoch: int, step: int, ranges: Sequence[RowRange]) -> Columns:
+        """Return rows [low, high) of a batch, of a source whose rows have numbers."""
+        assert self.rows is not None
+        assert not isinstance(self.rows, PieceRows)
+        indices = self.order.indices(epoch, step)
+        own = [indices[low:high] for low, high in ranges]
+        return self.rows.take(np.concatenate(own) if own else np.empty(0, np.int64))
 
     def _following(self, position: Position) -> Position | None:
         """Return the next position of those that are read."""
@@ -133,15 +145,17 @@ def own_ranges(
 
 
 def _reading(
-    order: Order, rows: PieceRows, shard: RowShard, parts: int
+    order: Order,
+    take: Callable[[int, int, Sequence[RowRange]], Columns],
+    shard: RowShard,
+    parts: int,
 ) -> Callable[[Position], list[Columns]]:
     """Return a function that reads the rows of a shard, of each microbatch of a step."""
-    reader = WindowReader(order, rows)
 
     def read(position: Position) -> list[Columns]:
         count = order.batch_size(position[1])
         return [
-            reader.take(*position, own_ranges(shard, count, part, parts))
+            take(*position, own_ranges(shard, count, part, parts))
             for part in range(parts)
         ]
 
