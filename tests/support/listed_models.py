@@ -168,6 +168,7 @@ metrics: [loss, activity, mae, half]
 clip: {value: 0.05}
 optimizer:
   - {op: lion, learning_rate: 0.02, weight_decay: 0.1, match: "h.w"}
+  - {op: ftrl, learning_rate: 0.1, l1: 0.001, l2: 0.1, beta: 1.0, match: "w"}
   - op: adagrad
     learning_rate: {polynomial: {init: 0.1, end: 0.01, steps: 2, power: 2, cycle: true}}
     match: "g.*"
