@@ -85,7 +85,7 @@ ACTIONS = ["push"] * 8 + ["forget"] * 2 + ["shrink", "reload", "split"]
 
 
 @given(tables(), st.integers(0, 2**32), st.lists(st.sampled_from(ACTIONS), max_size=30))
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(derandomize=True, deadline=None, max_examples=60)
 def test_a_table_does_what_a_dict_does(chosen, seed, actions):
     random = np.random.default_rng(seed)
     table = SparseTable(chosen, SEED, "float64", MEMORY)
