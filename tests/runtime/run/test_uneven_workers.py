@@ -362,7 +362,9 @@ def acting_at_the_end_of_an_epoch(monkeypatch):
     return acting
 
 
-@pytest.mark.parametrize("mode", ["half", "geo", "outer", "servers", "sums", "workers"])
+@pytest.mark.parametrize(
+    "mode", ["half", "geo", "outer", "servers", "sums", "workers", "backup"]
+)
 @pytest.mark.parametrize("action", [Action.SAVE, Action.STOP])
 def test_nodes_drain_twice_after_a_step(
     folder, tmp_path, acting_at_the_end_of_an_epoch, action, mode
