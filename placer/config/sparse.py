@@ -60,7 +60,7 @@ class Forgetting(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     every: int = PARTITIONS
     unseen_steps: int | None = None
-    unseen_seconds: float | None = None
+    unseen_seconds: int | None = None
     score_below: float | None = None
     norm_below: float | None = None
 

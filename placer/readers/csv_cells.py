@@ -181,7 +181,7 @@ def cast_cells(cells: pa.StringArray, kind: str) -> np.ndarray | None:
 
 
 def parse_number(text: str, is_float: bool) -> float | int:
-    """Return the finite number in a cell; DataError if it is none."""
+    """Return the finite number in a cell; raises DataError for anything else."""
     # `int` and `float` accept 1_000 and digits of other scripts, which are not numbers
     # in a file.
     if "_" not in text and text.isascii():

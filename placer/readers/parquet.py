@@ -223,11 +223,7 @@ def can_be_words(type_: pa.DataType) -> bool:
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
     return bool(
-        pa.types.is_string(type_)
-        or pa.types.is_large_string(type_)
-        or pa.types.is_string_view(type_)
-        or pa.types.is_boolean(type_)
-        or pa.types.is_integer(type_)
+        is_text(type_) or pa.types.is_boolean(type_) or pa.types.is_integer(type_)
     )
 
 

@@ -9,7 +9,6 @@ what they have of each key, in their order, and updates each key once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +21,9 @@ from placer.tables.sparse.batch_keys import (
     collect_keys,
     padded_size,
     padded_sizes,
+    server_partitions,
 )
+from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.merging import add_rows, number_keys
 from placer.tables.sparse.table import Pushed, SparseTable
 
@@ -135,10 +136,15 @@ class SparseService:
     _asked: dict[tuple[int, str], tuple[Array, Array]] = field(default_factory=dict)
 
     def answer(self, step: int) -> None:
-        """Send each worker the rows of the keys that it asks for."""
+        """Send each worker the rows of the keys that it asks for.
+
+        Raises:
+            RunError: a message is not keys of this server, and how often each occurs.
+        """
         for worker in self.edges.workers:
             source = Key(self.edges.keys, step)
             keys, occurrences = self.channel.receive(worker, source)
+            self._check_keys(worker, keys, occurrences)
             self._asked[step, worker] = keys, occurrences
             rows = self.table.pull(keys)
             self.channel.send(worker, Key(self.edges.rows, step), [rows])
@@ -169,6 +175,31 @@ class SparseService:
             scale=scale,
         )
 
+    def _check_keys(self, worker: str, keys: Array, occurrences: Array) -> None:
+        partitions = self.table.settings.partitions
+        servers = self.edges.servers
+        own = server_partitions(
+            servers.index(self.channel.node), len(servers), partitions
+        )
+        if (
+            keys.ndim != 1
+            or keys.dtype != np.uint64
+            or occurrences.dtype != np.uint32
+            or occurrences.shape != keys.shape
+            or not occurrences.all()
+        ):
+            problem = "do not fit"
+        else:
+            bits = U64(partitions.bit_length() - 1)
+            held = partition_of(mix(keys), bits)
+            if not np.any((held < own.start) | (held >= own.stop)):
+                return
+            problem = "are not all of this server"
+        raise RunError(
+            f"table {self.table.settings.name}: keys from {worker}, and how often they"
+            f" occur, {problem}"
+        )
+
     def _gradients(self, worker: str, step: int, rows: int) -> Array:
         (gradients,) = self.channel.receive(worker, Key(self.edges.gradients, step))
         expected = (rows, self.table.settings.dim)
@@ -179,10 +210,3 @@ class SparseService:
                 f" {self.table.dtype}{list(expected)}"
             )
         return gradients
-
-
-def table_edges(
-    first: int, workers: Sequence[str], servers: Sequence[str]
-) -> SparseEdges:
-    """Return the messages of a table whose edges have numbers from `first` on."""
-    return SparseEdges(first, first + 1, first + 2, tuple(workers), tuple(servers))

@@ -48,7 +48,7 @@ class Limits(NamedTuple):
         unseen = forget.unseen_seconds
         return cls(
             steps=-1 if forget.unseen_steps is None else forget.unseen_steps,
-            seconds=-1 if unseen is None else int(unseen),
+            seconds=-1 if unseen is None else unseen,
             score=-np.inf if forget.score_below is None else forget.score_below,
             norm=0.0 if forget.norm_below is None else forget.norm_below**2,
             decay=1.0 if score is None else score.decay,

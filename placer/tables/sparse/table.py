@@ -40,7 +40,7 @@ from placer.tables.sparse.forgetting import (
     forget_partition,
     partitions_of_step,
 )
-from placer.tables.sparse.hashing import U64
+from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.index import (
     SlotSpace,
     count_absent,
@@ -179,17 +179,19 @@ class SparseTable:
 
     def warm_up(self) -> None:
         """Compile what the methods need, so that the first calls are as fast as others."""
-        empty, step = SparseTable(self.settings, 0, self.dtype.name, _SMALL), 0
+        empty = SparseTable(self.settings, 0, self.dtype.name, _SMALL)
         key = np.zeros(1, np.uint64)
-        for _ in range(2):
+        for step in range(2):  # the first one admits the key
             empty.pull(key)
             empty.push(
                 key,
                 np.zeros((1, self.settings.dim), self.dtype),
                 learning_rate=0.0,
                 step=step,
+                occurrences=np.full(1, 2**32 - 1, np.uint32),
+                scores=np.full(1, np.inf, np.float32),
             )
-            empty.shrink(step)
+        empty.shrink(step)
 
     def pull(self, keys: Array, out: Array | None = None) -> Array:
         """Return the values of keys.
@@ -203,10 +205,14 @@ class SparseTable:
 
         Returns:
             `out`, or a new array.
+
+        Raises:
+            RunError: the keys are not 64-bit integers, or `out` does not fit.
         """
-        keys = _as_keys(keys)
+        keys = self._check_keys(keys)
         if out is None:
             out = np.empty((keys.size, self.settings.dim), self.dtype)
+        self._check("the result", out, (keys.size, self.settings.dim), self.dtype)
         rows = self._find(keys)
         default = self.dtype.type(self.settings.default)
         self._gather(self._state.values, rows, default, out)
@@ -245,14 +251,21 @@ class SparseTable:
             scale: a factor of the gradients.
 
         Raises:
-            RunError: the table would take more than its memory.
+            RunError: the arrays do not fit, or the table would take more than its
+                memory; then nothing has changed.
         """
-        keys, count = _as_keys(keys), keys.size
+        keys, count = self._check_keys(keys), keys.size
         if occurrences is None:
             occurrences = np.ones(count, np.uint32)
         if scores is None:
             scores = np.zeros(count, np.float32)
+        self._check("gradients", gradients, (count, self.settings.dim), self.dtype)
+        self._check("occurrences", occurrences, (count,), np.dtype(np.uint32))
+        self._check("scores", scores, (count,), np.dtype(np.float32))
+        if not occurrences.all():
+            raise RunError(f"table {self.settings.name}: a key occurs 0 times")
         seconds = np.zeros(count) if times is None else np.asarray(times)
+        self._check("times", seconds, (count,), seconds.dtype)
         seconds = np.floor(seconds).astype(np.int64).astype(np.uint32)
         counts, sums = occurrences.astype(np.int64), scores.astype(np.float32)
         rows = self._find(keys)
@@ -330,8 +343,8 @@ class SparseTable:
                 table's settings or of this partition.
         """
         state = self._state
-        keys, entry_keys = _as_keys(saved["keys"]), _as_keys(saved["entry_keys"])
         self._check_saved(partition, saved)
+        keys, entry_keys = saved["keys"], saved["entry_keys"]
         both = np.concatenate([keys, entry_keys])
         rows = np.full(both.size, ABSENT, np.int64)
         words = np.concatenate([np.zeros_like(keys), saved["entry_words"]])
@@ -512,23 +525,41 @@ class SparseTable:
                 f"{name}: the saved arrays are {', '.join(sorted(saved))}, and those of"
                 f" the table {', '.join(sorted(own))}"
             )
+        entries = "entry_keys", "entry_words"
         for each, array in own.items():
-            if (
-                saved[each].dtype != array.dtype
-                or saved[each].shape[1:] != array.shape[1:]
-            ):
-                raise RunError(
-                    f"{name}: saved {each} are {saved[each].dtype}"
-                    f"{list(saved[each].shape)}, not {array.dtype}[n,"
-                    f" {', '.join(map(str, array.shape[1:]))}]"
-                )
+            count = saved["entry_keys" if each in entries else "keys"].shape[:1]
+            shape = array.shape if each == "filter" else (*count, *array.shape[1:])
+            self._check(f"saved {each} of {partition}", saved[each], shape, array.dtype)
+        keys = np.concatenate([saved["keys"], saved["entry_keys"]])
+        if np.any(partition_of(mix(keys), self._bits) != partition):
+            raise RunError(f"{name}: some of the saved keys are of another partition")
+        is_entry = saved["entry_words"] & U64(3) == 2
+        if (
+            np.unique(keys).size < keys.size
+            or not saved["count"].all() & is_entry.all()
+        ):
+            raise RunError(f"{name}: the saved arrays are damaged")
 
+    def _check_keys(self, keys: Array) -> Array:
+        """Return keys as uint64, of the same bits, in memory that may be written to: so
+        that the loops are compiled once. RunError for others."""
+        if keys.ndim != 1 or keys.dtype not in (np.uint64, np.int64):
+            raise RunError(
+                f"table {self.settings.name}: keys are {keys.dtype}{list(keys.shape)},"
+                " not int64[n] or uint64[n]"
+            )
+        return np.require(keys, None, ["C", "W"]).view(np.uint64)
 
-def _as_keys(keys: Array) -> Array:
-    """Return keys as uint64, of the same bits."""
-    keys = np.ascontiguousarray(keys)
-    assert keys.dtype in (np.uint64, np.int64), keys.dtype
-    return keys.view(np.uint64)
+    def _check(
+        self, what: str, array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> None:
+        """Raise RunError for an array of another shape or dtype: the loops, which check
+        no bounds, would read or write what is not theirs."""
+        if array.shape != shape or array.dtype != dtype:
+            raise RunError(
+                f"table {self.settings.name}: {what} are {array.dtype}"
+                f"{list(array.shape)}, not {dtype}{list(shape)}"
+            )
 
 
 def _initial_rows(settings: Settings, seed: int) -> Fill:

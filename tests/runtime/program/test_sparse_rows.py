@@ -13,9 +13,9 @@ from placer.config.sparse import Count
 from placer.config.sparse import SparseTable as Settings
 from placer.errors import RunError
 from placer.runtime.program.sparse_rows import (
+    SparseEdges,
     SparseLookup,
     SparseService,
-    table_edges,
 )
 from placer.tables.sparse.batch_keys import (
     collect_keys,
@@ -56,7 +56,7 @@ def run(workers, servers, **more):
     names = [f"worker:{i}" for i in range(workers)]
     others = [f"ps:{i}" for i in range(servers)]
     channels = memory_channels([*names, *others], deadline=30)
-    edges = table_edges(5, names, others)
+    edges = SparseEdges(5, 6, 7, tuple(names), tuple(others))
     tables = [table(**more) for _ in others]
     seen, failures = [[None] * workers for _ in range(STEPS)], []
 
@@ -186,7 +186,7 @@ def test_a_step_has_one_of_few_sizes(keys):
 
 def test_gradients_of_other_rows_are_refused():
     channels = memory_channels(["worker:0", "ps:0"], deadline=10)
-    edges = table_edges(1, ["worker:0"], ["ps:0"])
+    edges = SparseEdges(1, 2, 3, ("worker:0",), ("ps:0",))
     service = SparseService(channels["ps:0"], edges, table())
     lookup = SparseLookup(
         channels["worker:0"], edges, DIM, "float64", PARTITIONS, BATCH
@@ -198,3 +198,23 @@ def test_gradients_of_other_rows_are_refused():
     channels["worker:0"].send("ps:0", Key(edges.gradients, 0), wrong)
     with pytest.raises(RunError, match=r"gradients from worker:0 are float64\[3, 3\]"):
         service.update(0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        ([np.arange(4.0), np.ones(4, np.uint32)], "do not fit"),
+        ([np.arange(4, dtype=np.uint64), np.ones(3, np.uint32)], "do not fit"),
+        ([np.arange(4, dtype=np.uint64), np.zeros(4, np.uint32)], "do not fit"),
+        ([np.arange(99, dtype=np.uint64), np.ones(99, np.uint32)], "are not all of"),
+    ],
+)
+def test_keys_that_are_not_those_of_the_server_are_refused(message, problem):
+    nodes = ["worker:0", "ps:0", "ps:1"]
+    channels = memory_channels(nodes, deadline=10)
+    edges = SparseEdges(1, 2, 3, ("worker:0",), ("ps:0", "ps:1"))
+    service = SparseService(channels["ps:1"], edges, table())
+    channels["worker:0"].send("ps:1", Key(edges.keys, 0), message)
+    with pytest.raises(RunError, match=f"keys from worker:0, .* {problem}"):
+        service.answer(0)
+    assert service.table.rows == 0

@@ -26,7 +26,7 @@ def make(memory=1 << 24, dtype="float32", **settings):
 
 def push(table, keys, step=1, gradient=1.0, **more):
     keys = np.array(keys, np.uint64)
-    gradients = np.full((keys.size, table.settings.dim), gradient, "float32")
+    gradients = np.full((keys.size, table.settings.dim), gradient, table.dtype)
     return table.push(keys, gradients, learning_rate=0.1, step=step, **more)
 
 
@@ -242,12 +242,69 @@ def test_a_table_that_needs_more_than_its_memory_says_so():
 def test_arrays_of_another_table_are_not_loaded():
     wide, narrow = make(dim=40), make(dim=3)
     push(wide, range(20))
-    with pytest.raises(RunError, match="saved values are float32"):
+    with pytest.raises(RunError, match="saved values of 0 are float32"):
         narrow.load_partition(0, wide.save_partition(0))
     with pytest.raises(RunError, match="those of the table"):
         make(rule="adam", dim=40).load_partition(0, wide.save_partition(0))
     with pytest.raises(RunError, match="has entries already"):
         wide.load_partition(0, wide.save_partition(0))
+    with pytest.raises(RunError, match="keys are of another partition"):
+        make(dim=40).load_partition(1, wide.save_partition(0))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda saved: {"keys": np.repeat(saved["keys"][:1], saved["keys"].size)},
+        lambda saved: {"count": np.zeros_like(saved["count"])},
+        lambda saved: {"entry_words": saved["entry_words"] | np.uint64(1)},
+        lambda saved: {"entry_words": saved["entry_words"][1:]},
+        lambda saved: {"values": saved["values"][1:]},
+    ],
+)
+def test_a_damaged_partition_is_not_loaded(damage):
+    table, other = make(admit=Count(2)), make(admit=Count(2))
+    push(table, range(20), occurrences=np.arange(1, 21, dtype=np.uint32))
+    push(table, range(100, 120), step=2)
+    saved = table.save_partition(0)
+    assert saved["keys"].size > 1
+    assert saved["entry_keys"].size > 1
+    with pytest.raises(RunError, match="saved"):
+        other.load_partition(0, {**saved, **damage(saved)})
+    assert other.rows == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"keys": np.arange(3.0)}, "keys are float64"),
+        ({"gradients": np.zeros((2, DIM), "float32")}, "gradients are float32"),
+        ({"gradients": np.zeros((3, DIM + 1), "float32")}, "gradients are float32"),
+        ({"gradients": np.zeros((3, DIM))}, "gradients are float64"),
+        ({"occurrences": np.ones(2, np.uint32)}, "occurrences are uint32"),
+        ({"occurrences": np.zeros(3, np.uint32)}, "a key occurs 0 times"),
+        ({"scores": np.zeros(4, np.float32)}, "scores are float32"),
+        ({"times": np.zeros(2)}, "times are float64"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(arguments, problem):
+    table = make()
+    fitting = {
+        "keys": np.arange(3, dtype=np.uint64),
+        "gradients": np.zeros((3, DIM), "float32"),
+    }
+    with pytest.raises(RunError, match=problem):
+        table.push(**(fitting | arguments), learning_rate=0.1, step=1)
+    assert table.rows == 0
+    with pytest.raises(RunError, match="the result"):
+        table.pull(fitting["keys"], np.empty((2, DIM), "float32"))
+
+
+def test_an_empty_batch_changes_nothing():
+    table = make()
+    assert push(table, []).updated == 0
+    assert table.pull(np.empty(0, np.uint64)).shape == (0, DIM)
+    assert table.rows == 0
 
 
 def test_keys_are_numbered_as_they_appear_and_summed_in_order():
