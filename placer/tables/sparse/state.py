@@ -32,11 +32,19 @@ PARTITION: Final = np.dtype(
         ("rows", np.int64),
         ("free", np.int64),  # the first of its free rows, which are a list
         ("next", np.int64),  # the first row that was never used of its last chunk
-        ("stop", np.int64),  # the end of that chunk
         ("chunk", np.int64),  # that chunk, whose list leads to its other ones
+        ("chunks", np.int64),  # their number
     ]
 )
 """A partition of the keys, 64 bytes."""
+
+
+def without_rows(partitions: int) -> Array:
+    """Return partitions, of shape [partitions], that have no slots and no rows."""
+    found = np.zeros(partitions, PARTITION)
+    for name in ("free", "chunk"):
+        found[name] = NONE
+    return found
 
 
 class State(NamedTuple):
@@ -51,7 +59,8 @@ class State(NamedTuple):
     number of its updates, `times` (uint32) when it was last seen, in seconds, and
     `scores` (float32) its score; they are empty where a table does not need them.
     `chunk_before` is the chunk that the partition of each chunk had before it.
-    `chunks` has one element, the number of chunks in use.
+    `chunks`, int64 of shape [3], is the number of chunks that were ever used, the first of
+    those that are free again, which are a list, and their number.
     """
 
     partitions: Array

@@ -15,7 +15,13 @@ from numba.extending import register_jitable
 
 from placer.errors import RunError
 from placer.memory import aligned
-from placer.tables.sparse.state import CHUNK, NONE, Array, State
+from placer.tables.sparse.state import (
+    CHUNK,
+    NONE,
+    Array,
+    State,
+    without_rows,
+)
 
 _NORESERVE = 0x4000
 """MAP_NORESERVE of Linux, which Python's module does not name."""
@@ -73,32 +79,67 @@ def row_length(count: int, itemsize: int) -> int:
 
 
 @register_jitable
-def take_row(state: State, partition: Any) -> Any:
-    """Return a free row for a partition. The caller fills it, and has made sure that the
-    store has another chunk."""
-    own = state.partitions[partition]
+def take_row(state: State, own: Any) -> Any:
+    """Return a free row for a partition (`own`, of dtype PARTITION). The caller fills it,
+    and has made sure that the store has another chunk."""
     own.rows += 1
     row = own.free
     if row != NONE:
         own.free = np.int64(state.meta[row, 0]) - 1
         return row
-    if own.next == own.stop:
-        chunk = state.chunks[0]
-        state.chunks[0] = chunk + 1
+    if own.next == (own.chunk + 1) * CHUNK:
+        chunk = state.chunks[1]
+        if chunk == NONE:
+            chunk = state.chunks[0]
+            state.chunks[0] = chunk + 1
+        else:
+            state.chunks[1] = state.chunk_before[chunk]
+            state.chunks[2] -= 1
         state.chunk_before[chunk] = own.chunk
         own.chunk = chunk
+        own.chunks += 1
         own.next = chunk * CHUNK
-        own.stop = own.next + CHUNK
     row = own.next
     own.next = row + 1
     return row
 
 
 @register_jitable
-def free_row(state: State, partition: Any, row: Any) -> None:
+def free_row(state: State, own: Any, row: Any) -> None:
     """Give a row back to its partition."""
-    own = state.partitions[partition]
     own.rows -= 1
     state.meta[row, 0] = np.uint64(own.free + 1)
     state.meta[row, 1] = np.uint64(0)
     own.free = row
+
+
+def give_chunks(state: State, own: Array) -> None:
+    """Give the chunks of partitions without rows (of dtype PARTITION) back to the store."""
+    for each in own:
+        assert each["rows"] == 0
+        chunk = int(each["chunk"])
+        while chunk != NONE:
+            before = int(state.chunk_before[chunk])
+            state.chunk_before[chunk] = state.chunks[1]
+            state.chunks[1] = chunk
+            state.chunks[2] += 1
+            chunk = before
+    own[:] = without_rows(own.size)
+
+
+def chunks_for(own: Array, rows: Array) -> int:
+    """Return the chunks that partitions need for so many more rows each."""
+    free = own["chunks"] * CHUNK - own["rows"]
+    return int(np.maximum(-(-(rows - free) // CHUNK), 0).sum())
+
+
+def chunks_left(state: State) -> int:
+    """Return the number of chunks that the address space has room for."""
+    return state.chunk_before.size - int(state.chunks[0]) + int(state.chunks[2])
+
+
+def chunk_nbytes(state: State) -> int:
+    """Return the bytes of a chunk."""
+    by_row = (state.values, state.meta, state.scalars, state.updates)
+    arrays = [each for each in (*by_row, state.times, state.scores) if each.size]
+    return CHUNK * sum(int(each[0].nbytes) for each in arrays)
