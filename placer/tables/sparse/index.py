@@ -15,7 +15,6 @@ from numba.extending import register_jitable
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, home_of, mix, partition_of
 from placer.tables.sparse.intrinsics import AHEAD, prefetch
-from placer.tables.sparse.kept import Kept, keep_word
 from placer.tables.sparse.state import Array, State, row_of
 from placer.tables.sparse.store import give_back
 
@@ -61,17 +60,26 @@ def find_rows(state: State, bits: Any, keys: Array, rows: Array) -> None:
 
 
 @compiled
-def set_words(state: State, kept: Kept, bits: Any, keys: Array, words: Array) -> None:
+def set_words(state: State, bits: Any, keys: Array, words: Array) -> None:
     """Write the words of entries, where they are not 0; there is room for new ones."""
+    for i in range(min(AHEAD, keys.size)):
+        prefetch_entry(state, bits, keys[i])
     for i in range(keys.size):
+        if i + AHEAD < keys.size:
+            prefetch_entry(state, bits, keys[i + AHEAD])
         if words[i]:
-            partition = partition_of(mix(keys[i]), bits)
             slot = slot_of(state, bits, keys[i])
-            keep_word(kept, partition, keys[i], state.slots[slot, 1])
-            if state.slots[slot, 1] == U64(0):
-                state.partitions[partition].entries += 1
-                state.slots[slot, 0] = keys[i]
+            is_new = state.slots[slot, 1] == U64(0)
+            state.partitions[partition_of(mix(keys[i]), bits)].entries += is_new
+            state.slots[slot, 0] = keys[i]
             state.slots[slot, 1] = words[i]
+
+
+@compiled
+def read_words(state: State, bits: Any, keys: Array, words: Array) -> None:
+    """Write the word of the entry of each key to `words` (uint64), and 0 for none."""
+    for i in range(keys.size):
+        words[i] = state.slots[slot_of(state, bits, keys[i]), 1]
 
 
 @register_jitable

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numba.types
 from llvmlite import ir
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
 AHEAD: Final = 24
 """How many keys a loop looks ahead: a line from memory takes longer than the work on a
@@ -52,3 +52,7 @@ float32_of: Any = intrinsic(_float32_of)
 """`float32_of(bits)` is the float32 with these 32 bits (a uint32)."""
 bits_of: Any = intrinsic(_bits_of)
 """`bits_of(number)` are the 32 bits of a float32."""
+
+inlined: Any = register_jitable(inline="always")
+"""Decorates a function that becomes part of the loops that call it: a call with the arrays
+of a table counts a reference to each of them, which takes longer than most functions do."""

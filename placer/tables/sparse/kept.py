@@ -15,7 +15,7 @@ from numba.extending import register_jitable
 
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
-from placer.tables.sparse.intrinsics import AHEAD, prefetch
+from placer.tables.sparse.intrinsics import AHEAD, inlined, prefetch
 from placer.tables.sparse.state import (
     CHUNK,
     NONE,
@@ -119,22 +119,24 @@ def _needs_copy(kept: Kept, partition: Any, row: Any) -> Any:
 
 
 @register_jitable
+def _copy_element(array: Array, row: Any, to: Any) -> None:
+    if array.size:
+        array[to] = array[row]
+
+
+@inlined
 def _copy_row(state: State, row: Any, to: Any) -> None:
     for j in range(state.values.shape[1]):
         state.values[to, j] = state.values[row, j]
     state.meta[to, 0] = state.meta[row, 0]
     state.meta[to, 1] = state.meta[row, 1]
-    if state.scalars.size:
-        state.scalars[to] = state.scalars[row]
-    if state.updates.size:
-        state.updates[to] = state.updates[row]
-    if state.times.size:
-        state.times[to] = state.times[row]
-    if state.scores.size:
-        state.scores[to] = state.scores[row]
+    _copy_element(state.scalars, row, to)
+    _copy_element(state.updates, row, to)
+    _copy_element(state.times, row, to)
+    _copy_element(state.scores, row, to)
 
 
-@register_jitable
+@inlined
 def keep_row(state: State, kept: Kept, partition: Any, row: Any) -> None:
     """Copy a row that is about to change, if a save needs it. There is room for a copy."""
     if _needs_copy(kept, partition, row):
@@ -143,7 +145,7 @@ def keep_row(state: State, kept: Kept, partition: Any, row: Any) -> None:
         kept.copy_of[row] = np.uint32(to + 1)
 
 
-@register_jitable
+@inlined
 def keep_word(kept: Kept, partition: Any, key: Any, word: Any) -> None:
     """Record the word of a key that is about to change, if a save needs it. There is room
     for the record."""
@@ -151,14 +153,14 @@ def keep_word(kept: Kept, partition: Any, key: Any, word: Any) -> None:
         _record(kept, kept.last_word, partition, key, word)
 
 
-@register_jitable
+@inlined
 def keep_counter(kept: Kept, partition: Any, position: Any, counter: Any) -> None:
     """As `keep_word`, for a counter of a filter."""
     if kept.last_counter.size and kept.pending[partition]:
         _record(kept, kept.last_counter, partition, U64(position), U64(counter))
 
 
-@register_jitable
+@inlined
 def _record(kept: Kept, last: Array, partition: Any, key: Any, word: Any) -> None:
     at = kept.free_words[0]
     if at != NONE:
@@ -192,6 +194,9 @@ def rows_to_keep(kept: Kept, bits: Any, keys: Array, rows: Array, found: Array) 
 @compiled
 def keep_rows(state: State, kept: Kept, rows: Array) -> None:
     """Copy rows that `rows_to_keep` found. There is room for the copies."""
+    own = kept.copies[0]
+    for i in range(rows.size):
+        kept.copy_of[rows[i]] = np.uint32(take_row(state, own) + 1)
     values, meta = U64(state.values.ctypes.data), U64(state.meta.ctypes.data)
     nbytes = U64(state.values.shape[1] * state.values.itemsize)
     for i in range(rows.size):
@@ -200,10 +205,14 @@ def keep_rows(state: State, kept: Kept, rows: Array) -> None:
             prefetch(meta + U64(16) * ahead)
             for at in range(0, nbytes, 64):
                 prefetch(values + nbytes * ahead + U64(at))
-        row = rows[i]
-        to = take_row(state, kept.copies[0])
-        _copy_row(state, row, to)
-        kept.copy_of[row] = np.uint32(to + 1)
+        _copy_row(state, rows[i], np.int64(kept.copy_of[rows[i]]) - 1)
+
+
+@compiled
+def keep_words(kept: Kept, bits: Any, keys: Array, words: Array) -> None:
+    """Record the words of keys that are about to change. There is room for the records."""
+    for i in range(keys.size):
+        keep_word(kept, partition_of(mix(keys[i]), bits), keys[i], words[i])
 
 
 @compiled

@@ -11,7 +11,6 @@ import numpy as np
 from placer.tables.machine_code import Compiled, compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.intrinsics import AHEAD, prefetch
-from placer.tables.sparse.kept import Kept, keep_row
 from placer.tables.sparse.state import Array, State, word_of_row
 from placer.tables.sparse.store import take_row
 
@@ -48,26 +47,24 @@ def compile_gather(dim: int, dtype: str) -> Callable[..., None]:
 
 
 @compiled
-def begin_rows(
-    state: State,
-    kept: Kept,
-    bits: Any,
-    keys: Array,
-    new: Array,
-    rows: Array,
-    words: Array,
-) -> None:
-    """Take a row for each key that is `new` (bool, of shape [n]): write it to `rows`, its
-    key to `meta`, and its entry to `words`."""
+def take_rows(state: State, bits: Any, keys: Array, new: Array, rows: Array) -> None:
+    """Take a row for each key that is `new` (bool, of shape [n]), and write it to `rows`."""
     for i in range(keys.size):
         if new[i]:
-            partition = partition_of(mix(keys[i]), bits)
-            row = take_row(state, state.partitions[partition])
-            keep_row(state, kept, partition, row)
-            state.meta[row, 0] = keys[i]
-            state.meta[row, 1] = U64(0)
-            rows[i] = row
-            words[i] = word_of_row(row)
+            own = state.partitions[partition_of(mix(keys[i]), bits)]
+            rows[i] = take_row(state, own)
+
+
+@compiled
+def begin_rows(
+    state: State, keys: Array, new: Array, rows: Array, words: Array
+) -> None:
+    """Write the key of each new row to `meta`, and its entry to `words`."""
+    for i in range(keys.size):
+        if new[i]:
+            state.meta[rows[i], 0] = keys[i]
+            state.meta[rows[i], 1] = U64(0)
+            words[i] = word_of_row(rows[i])
 
 
 @compiled

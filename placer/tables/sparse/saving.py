@@ -20,6 +20,7 @@ that were recorded. Partitions that were read change without copies and records.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -28,13 +29,14 @@ import numpy as np
 
 from placer.errors import RunError
 from placer.tables.machine_code import compiled
-from placer.tables.sparse.index import delete_entry, slot_of
+from placer.tables.sparse.index import delete_entry, read_words, slot_of
 from placer.tables.sparse.kept import (
     RECORD_NBYTES,
     Kept,
     free_copies,
     free_words,
     keep_rows,
+    keep_words,
     rows_to_keep,
 )
 from placer.tables.sparse.partition_arrays import (
@@ -72,6 +74,9 @@ class TableSave:
         ended: called when the save is closed.
         patience: seconds.
 
+    Attributes:
+        waited: seconds that the table has waited for the reader.
+
     Raises:
         RunError: the memory of the table has not enough room.
     """
@@ -91,11 +96,12 @@ class TableSave:
         self._changed = threading.Condition()
         self._problem = ""
         self._reads = 0
+        self.waited = 0.0
         state = storage.state
         self._begun = state.partitions.copy()
         most = max((row_room(self._begun[p]) for p in held), default=0)
         self._buffers = RowArrays.room_for(state, most)
-        extra = 4 * CHUNK * int(state.chunks[0]) + sum(a.nbytes for a in self._buffers)
+        extra = 4 * CHUNK * int(state.chunks[2]) + sum(a.nbytes for a in self._buffers)
         # A key without a row has an entry, or four counters of a filter.
         self._words_of_key = has_words + 4 * bool(storage.filters.size)
         self._most_words = 0
@@ -225,7 +231,7 @@ class TableSave:
             count = int(rows_to_keep(storage.kept, storage.bits, keys, rows, found))
             return count + without_row, words
 
-        with self._changed:
+        with self._locked():
             self._wait_for_room(needed)
             keep_rows(storage.state, storage.kept, found[:count])
             try:
@@ -235,19 +241,40 @@ class TableSave:
             finally:
                 storage.promised = 0
 
+    def keep_new(self, keys: Array, rows: Array, new: Array, words: Array) -> None:
+        """Keep what is about to change in the body of `keeping`: the rows of new keys
+        (bool, of shape [n]), which may have been those of other keys when the save began,
+        and the words of entries of these keys and of those whose new word is not 0."""
+        storage, kept, bits = self._storage, self._storage.kept, self._storage.bits
+        found = np.empty(keys.size, np.int64)
+        count = rows_to_keep(kept, bits, keys[new], rows[new], found)
+        keep_rows(storage.state, kept, found[:count])
+        if self._has_words:
+            changing = keys[new | (words != 0)]
+            before = np.empty_like(changing)
+            read_words(storage.state, bits, changing, before)
+            keep_words(kept, bits, changing, before)
+
     @contextmanager
     def changing(self, needed: Callable[[Array], tuple[int, int]]) -> Iterator[None]:
         """Hold the lock. In the body of the `with` statement, the index, rows and words may
         change: how many is a function of whether partitions are yet to be read (uint8, of
         shape [partitions])."""
-        with self._changed:
+        with self._locked():
             self._wait_for_room(needed)
+            yield
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        begin = time.perf_counter()
+        with self._changed:
+            self.waited += time.perf_counter() - begin
             yield
 
     def wait_for_end(self) -> None:
         """Wait until the reader has closed the save, or for `patience` seconds."""
         with self._changed:
-            self._changed.wait_for(lambda: self._problem == _CLOSED, self._patience)
+            self._wait(lambda: self._problem == _CLOSED)
 
     def _wait_for_room(self, needed: Callable[[Array], tuple[int, int]]) -> None:
         """Wait until there is room for the rows and words that are needed, if any partition
@@ -267,9 +294,14 @@ class TableSave:
     def _wait_for_read(self) -> bool:
         """Wait until another partition is read, or the save is closed: whether it was."""
         before = self._reads
-        return self._changed.wait_for(
-            lambda: self._reads != before or bool(self._problem), self._patience
-        )
+        return self._wait(lambda: self._reads != before or bool(self._problem))
+
+    def _wait(self, until: Callable[[], bool]) -> bool:
+        begin = time.perf_counter()
+        try:
+            return self._changed.wait_for(until, self._patience)
+        finally:
+            self.waited += time.perf_counter() - begin
 
     def _has_room(self, rows: int, words: int) -> bool:
         kept = self._storage.kept

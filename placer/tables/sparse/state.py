@@ -58,9 +58,10 @@ class State(NamedTuple):
     free row. For each row, `scalars` has what a rule keeps once, `updates` (uint32) the
     number of its updates, `times` (uint32) when it was last seen, in seconds, and
     `scores` (float32) its score; they are empty where a table does not need them.
-    `chunk_before` is the chunk that the partition of each chunk had before it.
-    `chunks`, int64 of shape [3], is the number of chunks that were ever used, the first of
-    those that are free again, which are a list, and their number.
+    `chunk_before`, int64 of shape [chunks], is the chunk that the partition of each chunk
+    had before it; a free chunk leads to the next free one, relative to the one behind it:
+    by 0 if neither was ever used. `chunks`, int64 of shape [3], is the first free chunk,
+    the number of those in use, and that of those that were ever used.
     """
 
     partitions: Array

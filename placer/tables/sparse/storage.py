@@ -15,7 +15,7 @@ from placer.tables.sparse.index import SlotSpace
 from placer.tables.sparse.kept import Kept
 from placer.tables.sparse.memory import MemoryBudget
 from placer.tables.sparse.row_rule import RowRule
-from placer.tables.sparse.state import CHUNK, NONE, Array, State, without_rows
+from placer.tables.sparse.state import CHUNK, Array, State, without_rows
 from placer.tables.sparse.store import (
     chunk_nbytes,
     chunks_for,
@@ -70,7 +70,7 @@ class Storage:
     @property
     def nbytes(self) -> int:
         """The bytes that all of it takes."""
-        chunks = int(self.state.chunks[0])
+        chunks = int(self.state.chunks[2])
         rows = chunks * chunk_nbytes(self.state)
         return self.slots.nbytes + rows + self.filters.nbytes + self.extra
 
@@ -88,7 +88,8 @@ class Storage:
         """Reserve memory for so many more chunks of rows, and other bytes, if there is as
         much."""
         chunks += self.promised
-        new = max(0, chunks - int(self.state.chunks[2]))
+        _, used, ever_used = map(int, self.state.chunks)
+        new = max(0, used + chunks - ever_used)
         more = new * chunk_nbytes(self.state) + other
         return chunks <= chunks_left(self.state) and self.budget.take(
             self.name, self.nbytes + more
@@ -133,5 +134,5 @@ def _reserve_state(
         times=reserve((rows if has_times else 0,), np.uint32),
         scores=reserve((rows if has_scores else 0,), np.float32),
         chunk_before=reserve((chunks,), np.int64),
-        chunks=np.array([0, NONE, 0], np.int64),
+        chunks=np.zeros(3, np.int64),
     )

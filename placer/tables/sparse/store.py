@@ -11,10 +11,10 @@ import mmap
 from typing import Any
 
 import numpy as np
-from numba.extending import register_jitable
 
 from placer.errors import RunError
 from placer.memory import aligned
+from placer.tables.sparse.intrinsics import inlined
 from placer.tables.sparse.state import (
     CHUNK,
     NONE,
@@ -78,33 +78,32 @@ def row_length(count: int, itemsize: int) -> int:
     return 1 << max(0, (count - 1).bit_length())
 
 
-@register_jitable
+@inlined
 def take_row(state: State, own: Any) -> Any:
     """Return a free row for a partition (`own`, of dtype PARTITION). The caller fills it,
     and has made sure that the store has another chunk."""
-    own.rows += 1
+    # numba counts references to arrays in branches within branches.
     row = own.free
     if row != NONE:
         own.free = np.int64(state.meta[row, 0]) - 1
-        return row
-    if own.next == (own.chunk + 1) * CHUNK:
-        chunk = state.chunks[1]
-        if chunk == NONE:
-            chunk = state.chunks[0]
-            state.chunks[0] = chunk + 1
-        else:
-            state.chunks[1] = state.chunk_before[chunk]
-            state.chunks[2] -= 1
+    elif own.next < (own.chunk + 1) * CHUNK:
+        row = own.next
+        own.next = row + 1
+    else:
+        chunk = state.chunks[0]
+        state.chunks[0] = chunk + 1 + state.chunk_before[chunk]
+        state.chunks[1] += 1
+        state.chunks[2] = max(state.chunks[2], chunk + 1)
         state.chunk_before[chunk] = own.chunk
         own.chunk = chunk
         own.chunks += 1
-        own.next = chunk * CHUNK
-    row = own.next
-    own.next = row + 1
+        row = chunk * CHUNK
+        own.next = row + 1
+    own.rows += 1
     return row
 
 
-@register_jitable
+@inlined
 def free_row(state: State, own: Any, row: Any) -> None:
     """Give a row back to its partition."""
     own.rows -= 1
@@ -120,9 +119,9 @@ def give_chunks(state: State, own: Array) -> None:
         chunk = int(each["chunk"])
         while chunk != NONE:
             before = int(state.chunk_before[chunk])
-            state.chunk_before[chunk] = state.chunks[1]
-            state.chunks[1] = chunk
-            state.chunks[2] += 1
+            state.chunk_before[chunk] = state.chunks[0] - chunk - 1
+            state.chunks[0] = chunk
+            state.chunks[1] -= 1
             chunk = before
     own[:] = without_rows(own.size)
 
@@ -135,7 +134,7 @@ def chunks_for(own: Array, rows: Array) -> int:
 
 def chunks_left(state: State) -> int:
     """Return the number of chunks that the address space has room for."""
-    return state.chunk_before.size - int(state.chunks[0]) + int(state.chunks[2])
+    return state.chunk_before.size - int(state.chunks[1])
 
 
 def chunk_nbytes(state: State) -> int:

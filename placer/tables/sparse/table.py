@@ -41,7 +41,7 @@ from placer.tables.sparse.initial_rows import Fill, constant_rows, drawn_rows
 from placer.tables.sparse.memory import MemoryBudget
 from placer.tables.sparse.partition_arrays import OPTIONAL, arrays_of, saved_layout
 from placer.tables.sparse.row_rule import RowRule
-from placer.tables.sparse.rows import begin_rows, compile_gather, note_seen
+from placer.tables.sparse.rows import begin_rows, compile_gather, note_seen, take_rows
 from placer.tables.sparse.saving import PATIENCE, TableSave
 from placer.tables.sparse.state import ABSENT, Array
 from placer.tables.sparse.storage import Storage
@@ -403,8 +403,11 @@ class SparseTable:
                     f" {more_rows.sum():,} new ones need more than its memory",
                     hint="set a capacity, forget rows, or give its servers more memory",
                 )
-        begin_rows(state, storage.kept, bits, keys, new, rows, words)
-        set_words(state, storage.kept, bits, keys, words)
+        take_rows(state, bits, keys, new, rows)
+        if self._save is not None:
+            self._save.keep_new(keys, rows, new, words)
+        begin_rows(state, keys, new, rows, words)
+        set_words(state, bits, keys, words)
         created = rows[new]
         self._fill(keys[new], created, state.values)
         self._rule.begin(state, created)

@@ -79,7 +79,7 @@ ACTIONS = st.sampled_from(["push"] * 4 + ["forget"] * 2 + ["shrink"] + ["read"] 
 
 
 @given(tables(), st.integers(0, 2**32), st.lists(ACTIONS, max_size=15), st.booleans())
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(derandomize=True, deadline=None, max_examples=50)
 def test_a_save_has_what_was_there_when_it_began(chosen, seed, actions, twice):
     random = np.random.default_rng(seed)
     table = SparseTable(chosen, 1, "float64", 1 << 22)
