@@ -432,8 +432,13 @@ def group_norm(
 
 @fluid.fluid_keywords("embedding")
 def embedding(
-    ids: Variable, size: Sequence[int], *, dtype: Dtype = "float32",
-    params: Params = None, name: str | None = None,
+    ids: Variable, *, size: Sequence[int] | None = None, dtype: Dtype = "float32",
+    sparse: bool = False, dim: int | None = None, rows: int | None = None,
+    partitions: int = 256, admit: Literal["always"] | AdmitKeys = "always",
+    forget: ForgetKeys | None = None, score: ScoreKeys | None = None,
+    capacity: int | None = None, evict: Literal["lru", "lfu"] = "lru",
+    default: float = 0.0, bounds: Sequence[float] | None = None, params: Params = None,
+    name: str | None = None,
 ) -> Variable:
     """Looks up the rows of a table by their indices. The result has the shape of `ids`
     followed by the dimension of the table. An id outside [0, vocabulary) gives a row of
@@ -443,9 +448,20 @@ def embedding(
     out[i] = table[ids[i]]
 
     Args:
-        ids: int32 or int64, any shape.
+        ids: int32 or int64, any shape; also uint32 or uint64 if sparse.
         size: the shape of the table, [vocabulary, dimension].
         dtype: the dtype of the table.
+        sparse: whether the table has a row for each key.
+        dim: the columns of a sparse table.
+        rows: how many rows a sparse table is expected to have.
+        partitions: the partitions of a sparse table.
+        admit: which keys get a row.
+        forget: which keys lose it.
+        score: the score of keys.
+        capacity: the most rows of a sparse table.
+        evict: which rows a full table loses.
+        default: what a key without a row reads.
+        bounds: the least and greatest value of an element.
         params: existing parameters to use instead of new ones, by operand: `table`.
         name: the name of the op; by default generated.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from placer import ops
+from placer.analysis.keyed import count_keys
 from placer.config import optimizers
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import declared_attrs, is_update, is_update_direction
@@ -46,7 +47,11 @@ def _compute_flops(graph: Graph, op: Op, rows: int) -> int:
         return 0  # the FLOPs that a rule declares include both phases; see below
     if is_update(op.kind):
         per_element = optimizers.RULES[op.kind].flops
-        return per_element * graph.tensor_type(op.operands[0]).numel()
+        kind = graph.tensor_type(op.operands[0])
+        if kind.is_keyed:
+            keys = count_keys(graph, op.operands[1], graph.batch)
+            return per_element * keys * int(kind.shape[1])
+        return per_element * kind.numel()
     forward = graph.producers[op.operands[0]] if op.is_gradient else op
     declaration = ops.find(forward.kind)
     types = [

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from placer.build.folder import edited_error, find_unknown_files, read_file
+from placer.build.plan_check import BY_KEY as BY_KEY
 from placer.build.plan_check import MEMORY as MEMORY
 from placer.build.plan_check import check_plan
 from placer.config.checkpoint import Checkpointing, EarlyStop, Interval
@@ -23,6 +24,7 @@ from placer.config.data import RowSource
 from placer.config.fields import Count, Seed, Size, ValueName
 from placer.config.metrics import Finalizer
 from placer.config.slicing import Block
+from placer.config.sparse import SparseTable as SparseSettings
 from placer.config.update_modes import Mode
 from placer.errors import BuildError
 from placer.files.owners import check_folder
@@ -72,7 +74,7 @@ class EdgeValue(PlanStruct, frozen=True):
     operand: ValueName
     result: ValueName
     dtype: str
-    shape: tuple[Size | Literal["batch"], ...]
+    shape: tuple[Size | Literal["batch", "keys"], ...]
     layouts: tuple[Layout, Layout]
     start: Size | None = None
     stop: Size | None = None
@@ -81,6 +83,8 @@ class EdgeValue(PlanStruct, frozen=True):
     numel: Size = 0
     flat: Flat | None = None
     """For a value of which one side has ranges, layout F: where it is in its group."""
+    table: ValueName | None = None
+    """For a value with a row for each key: the sparse table."""
 
     @property
     def size(self) -> int:
@@ -97,7 +101,11 @@ Exchange = Literal[
     "pull_sum",
     "offer",
     "sum_of_first",
+    "ask_rows",
+    "give_rows",
+    "push_rows",
 ]
+
 WITHOUT_LOCKSTEP: Final = (
     "pull", "push", "push_delta", "push_all", "push_sum", "pull_sum",
 )  # fmt: skip
@@ -119,6 +127,9 @@ class Edge(PlanStruct, frozen=True):
     are the part of one step.
     With backup workers, `offer` edges carry the parameters of a step to each worker that
     begins it, and `sum_of_first` edges the gradients of the `first` workers.
+    Edges of `ask_rows` carry the keys that nodes look up in sparse tables, `give_rows` their
+    rows, and `push_rows` the gradients of these; `nbytes` are those of keys that are all
+    different.
     If workers update, `push_all` edges carry gradients to all of them; or `push_sum` edges
     to servers, which answer each push on a `pull_sum` edge.
 
@@ -298,6 +309,25 @@ class Parameter(PlanStruct, frozen=True, kw_only=True):
     """(node, table, index of the block in the table), in the order of the elements."""
 
 
+class SparseTable(PlanStruct, frozen=True, kw_only=True):
+    """A parameter with a row for each key.
+
+    `holders` are the nodes that have its partitions, each as many neighboring ones, in
+    their order. `rows` is the number of rows that the spec expects.
+    """
+
+    settings: SparseSettings
+    dtype: str
+    learning_rate: Any = 0.0
+    trainable: bool = True
+    holders: tuple[str, ...]
+    rows: Size | None = None
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+
 class Choice(PlanStruct, frozen=True):
     """Something that the compiler chose or inserted, and why."""
 
@@ -334,6 +364,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     evaluation_edges: tuple[Edge, ...] = ()
     prediction_edges: tuple[Edge, ...] = ()
     parameters: tuple[Parameter, ...] = ()
+    sparse_tables: tuple[SparseTable, ...] = ()
     choices: tuple[Choice, ...] = ()
     modules: tuple[str, ...] = ()
     files: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$")]]

@@ -78,12 +78,17 @@ class LayerParameter:
     """A parameter that a layer creates: `h1.w` for operand `w` of op `h1`.
 
     The step itself updates a `state`, such as a running mean. No optimizer does.
+    A parameter with a row for each key has the settings `sparse` of its table
+    (`placer.config.sparse_keys`); if `rows` is given, random values are scaled as those
+    of a dense table of so many rows.
     """
 
     operand: str
     type: TensorType
     init: Any
     state: bool = False
+    sparse: Mapping[str, Any] | None = None
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from placer.analysis.keyed import is_keyed
 from placer.config.optimizers import OF_SEVERAL_NODES
 from placer.config.update_modes import Geo, read_backup, read_mode
 from placer.errors import GraphError
@@ -58,6 +59,9 @@ def exchange(graph: Graph) -> Graph:
     for op in graph.ops:
         if not is_update(op.kind) or _is_local(graph, op):
             continue
+        if is_keyed(graph, op.operands[0]):
+            _check_sparse(graph, op)
+            continue
         chosen = _choose(graph, op)
         if chosen not in (all_reduce, push_to_workers, push_to_sums):
             _check_settings(graph, op)
@@ -73,6 +77,17 @@ def exchange(graph: Graph) -> Graph:
 def _is_local(graph: Graph, update: Op) -> bool:
     """Whether an update is of a worker's own values, which are not exchanged."""
     return graph.producers[update.operands[0]].kind == "local_parameter"
+
+
+def _check_sparse(graph: Graph, update: Op) -> None:
+    optimizer = graph.optimizers[update.attrs["group"]]
+    _check_settings(graph, update)
+    if read_mode(mode := optimizer.attrs["update"]) or read_backup(mode):
+        raise GraphError(
+            f"the sparse table '{update.operands[0]}' is updated in lockstep only",
+            span=optimizer.source,
+            hint="use 'update: sync'",
+        )
 
 
 def _choose(graph: Graph, update: Op) -> _Exchange | None:

@@ -243,10 +243,14 @@ def _parameter_places(
             group, complete_place(cluster, op.place or default, default)
         )
     anywhere = _first_default_node(cluster)
-    for op in graph.parameters:
+    for op in graph.weights:
         if op in places:
             continue
         used_at = _user_places(graph, op.name, placed)
+        if op.kind == "sparse_table" and servers is not None:
+            places[op] = complete_place(cluster, servers, servers)
+            whys[op] = "not trained: its rows are on the servers"
+            continue
         places[op] = union_place(cluster, used_at or [anywhere]) or used_at[0]
         trained = "not trained"
         if "group" in op.attrs:

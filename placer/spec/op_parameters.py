@@ -113,8 +113,54 @@ class Parameters:
         """Declare a parameter of an op, and return its name."""
         type_ = widen(parameter.type, self.wide)
         name = f"{entry.name}.{parameter.operand}"
-        self._declare(name, type_, parameter.init, entry.span, parameter.state)
+        if parameter.sparse is not None:
+            self._declare_table(name, type_, parameter, entry.span)
+        else:
+            self._declare(name, type_, parameter.init, entry.span, parameter.state)
         return name
+
+    def _declare_table(
+        self, name: str, type_: TensorType, parameter: LayerParameter, span: Span
+    ) -> None:
+        """Declare a parameter with a row for each key."""
+        rule, error_span = first_match(name, self.rules), span
+        init, what = parameter.init, f"sparse table '{name}'"
+        if rule is not None and rule.init is not None:
+            init, error_span = rule.init, rule.span
+        dim = int(type_.shape[1])
+        if type_.dtype not in ("float32", "float64"):
+            message = f"{what} is {type_.dtype}, and rows are float32 or float64"
+            self.problems.add(message, span)
+        elif type_.dtype == "float64" and not self.wide:
+            message = f"{what} is float64 in a float32 model"
+            hint = "write precision: float64 at the top of the spec, or float32 here"
+            self.problems.add(message, span, hint)
+        elif problem := initializers.check_rows(init, parameter.rows):
+            self.problems.add(f"{what}: {problem}", error_span)
+        else:
+            form, argument = initializers.form_of(init, (parameter.rows or 1, dim))
+            init = {form: argument}
+        attrs: dict[str, Any] = {"init": init, "sparse": parameter.sparse}
+        if parameter.rows is not None:
+            attrs["rows"] = parameter.rows
+        self._assign(name, attrs, rule, span)
+        self.values.add(
+            Op("sparse_table", (), (Value(name, type_),), attrs, None, span)
+        )
+
+    def _assign(
+        self, name: str, attrs: dict[str, Any], rule: Rule | None, span: Span
+    ) -> None:
+        """Add the attributes that say which optimizer trains a parameter."""
+        if rule is not None and not rule.trainable:
+            attrs["trainable"] = False
+        elif (group := first_match(name, self.groups)) is not None:
+            attrs["group"] = group.attrs["group"]
+            if rule is not None and not rule.decay:
+                attrs["decay"] = False
+        else:
+            self.unassigned.append(name)
+        self.spans[name] = span
 
     def _declare(
         self, name: str, type_: TensorType, init: Any, span: Span, state: bool = False
@@ -135,19 +181,13 @@ class Parameters:
         elif (mismatch := self.weights.check(init, name, type_)) is not None:
             reason, advice = mismatch
             self.problems.add(f"{what}: {reason}", error_span, advice)
-        attrs = {"init": init}
+        attrs: dict[str, Any] = {"init": init}
         if state:
             attrs["state"] = True
             self.states.add(name)
-        elif rule is not None and not rule.trainable:
-            attrs["trainable"] = False
-        elif (group := first_match(name, self.groups)) is not None:
-            attrs["group"] = group.attrs["group"]
-            if rule is not None and not rule.decay:
-                attrs["decay"] = False
+            self.spans[name] = span
         else:
-            self.unassigned.append(name)
-        self.spans[name] = span
+            self._assign(name, attrs, rule, span)
         result = (Value(name, type_),)
         self.values.add(Op("parameter", (), result, attrs, None, span))
 

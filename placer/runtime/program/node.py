@@ -36,12 +36,12 @@ from placer.runtime.program.backup import FirstWorkers, NewestStep
 from placer.runtime.program.delta_exchange import DeltaExchange
 from placer.runtime.program.devices import Devices
 from placer.runtime.program.exchange import Exchange
-from placer.runtime.program.microbatches import Microbatches
 from placer.runtime.program.order import ALL_EDGES, DRAIN, Order
 from placer.runtime.program.peer_gradients import PeerGradients
 from placer.runtime.program.pulled_sums import PulledSums
 from placer.runtime.program.pulled_versions import PulledVersions
 from placer.runtime.program.pushed import join_pieces
+from placer.runtime.program.row_calls import RowCalls
 from placer.runtime.program.sent_back import SentBack
 from placer.runtime.program.service import Service
 from placer.runtime.program.tree import fill_tree, leaves, like_tree
@@ -58,7 +58,7 @@ WorkerEnd = PulledVersions | PulledSums | PeerGradients | DeltaExchange
 
 
 @dataclass(slots=True)
-class Node(Microbatches):
+class Node(RowCalls):
     """One node of a run, as its program sees it.
 
     Arrays that the calls return are numpy arrays in host memory, which jitted functions
@@ -101,6 +101,7 @@ class Node(Microbatches):
         is_short: whether all workers have drained before the last step of this server,
             so that it is not done.
         parts, turns, microbatch, count: as in `Microbatches`.
+        row_exchange, row_tables, forced_size: as in `RowCalls`.
     """
 
     name: str
@@ -1035,6 +1036,13 @@ class Node(Microbatches):
             return self.training
         assert self.evaluating is not None
         return self.evaluating
+
+    @property
+    def _row_step(self) -> int:
+        return self._step
+
+    def _row_learning_rate(self, table: str) -> float:
+        return self._learning_rate(table, None)
 
     def _key(self, edge: int) -> Key:
         # An edge outside the loop over microbatches has one message per step. Training

@@ -45,6 +45,7 @@ from placer.runtime.run.opened_sources import EVALUATION, TRAINING, open_batches
 from placer.runtime.run.parameter_files import save
 from placer.runtime.run.result import Result
 from placer.runtime.run.resuming import resume
+from placer.runtime.run.row_tables import make_row_calls
 from placer.runtime.run.saving import gather_parameters
 from placer.runtime.run.start_facts import gather_facts
 from placer.runtime.run.state import Execution
@@ -270,7 +271,10 @@ def _make_node(
         me.name,
         exchange,
         tables,
-        {table.name: build_schedule(table.learning_rate) for table in me.tables},
+        {
+            table.name: build_schedule(table.learning_rate)
+            for table in (*me.tables, *plan.sparse_tables)
+        },
         training,
         evaluating,
         (me.step, me.evaluation),
@@ -292,6 +296,7 @@ def _make_node(
         expected=[edge.id for edge in edges_ahead(plan.step_edges, me.name)],
         parts=plan.microbatches,
         turns=me.turns,
+        **make_row_calls(execution, channel, edges),
     )
     return node, tables, local
 
