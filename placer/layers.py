@@ -434,10 +434,11 @@ def group_norm(
 def embedding(
     ids: Variable, *, size: Sequence[int] | None = None, dtype: Dtype = "float32",
     sparse: bool = False, dim: int | None = None, rows: int | None = None,
-    partitions: int = 256, admit: Literal["always"] | AdmitKeys = "always",
-    forget: ForgetKeys | None = None, score: ScoreKeys | None = None,
-    capacity: int | None = None, evict: Literal["lru", "lfu"] = "lru",
-    default: float = 0.0, bounds: Sequence[float] | None = None, params: Params = None,
+    partitions: int = 256, admit: Literal["always"] | Mapping[str, object] = "always",
+    forget: Mapping[str, object] | None = None,
+    score: Mapping[str, object] | None = None, capacity: int | None = None,
+    evict: Literal["lru", "lfu"] = "lru", default: float = 0.0,
+    bounds: Sequence[float] | None = None, params: Params = None,
     name: str | None = None,
 ) -> Variable:
     """Looks up the rows of a table by their indices. The result has the shape of `ids`

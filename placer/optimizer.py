@@ -347,7 +347,7 @@ class RMSProp(Optimizer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rowwise_Adagrad(Optimizer):
+class RowwiseAdagrad(Optimizer):
     """Adagrad with one sum of squares for each row: that of the mean squares of its
     gradients.
 
@@ -371,7 +371,7 @@ class Rowwise_Adagrad(Optimizer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rowwise_Adam(Optimizer):
+class RowwiseAdam(Optimizer):
     """Adam with one second moment for each row: that of the mean squares of its
     gradients.
 
@@ -414,7 +414,7 @@ class SGD(Optimizer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shared_Adagrad(Optimizer):
+class SharedAdagrad(Optimizer):
     """PaddlePaddle's adagrad with one sum of squares G for each row: value - lr *
     gradient * sqrt(initial_g2sum / (initial_g2sum + G)), then G grows by the mean
     square of the gradient.

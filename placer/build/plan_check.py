@@ -390,10 +390,8 @@ def _check_sparse(plan: Plan, nodes: set[str]) -> Problems:
             if held is None or held.holders != side:
                 yield f"edge {edge.id}: its nodes do not hold '{value.table}'"
                 continue
-            shape = ("keys", held.settings.dim)
-            if edge.exchange == "ask_rows":
-                shape = ("keys",)
-            if value.shape != shape:
+            row = () if edge.exchange == "ask_rows" else (held.settings.dim,)
+            if value.shape != ("keys", *row):
                 yield f"edge {edge.id}: '{value.operand}' has another shape"
 
 

@@ -11,7 +11,7 @@ from placer.build.plan import SparseTable
 from placer.config import optimizers
 from placer.config.sparse_keys import settings_of
 from placer.emit import notes
-from placer.emit.code import Argument, Call, Expression, literal
+from placer.emit.code import Argument, Call, literal
 from placer.emit.hook import Hook
 from placer.graph.graph import Graph, Op
 

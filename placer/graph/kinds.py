@@ -352,6 +352,7 @@ KINDS: dict[str, StructuralKind] = {
             " in this order",
             why="inserted: sums gradients by key",
             infer=_sum_by_key_types,
+            delays_earlier_phases=True,
             in_table=True,
         ),
         StructuralKind(
@@ -360,6 +361,7 @@ KINDS: dict[str, StructuralKind] = {
             " that other nodes hold",
             why="inserted: the norm of gradients by key",
             infer=_partition_norms_types,
+            delays_earlier_phases=True,
             waits_for_microbatches=True,
             in_table=True,
         ),

@@ -135,7 +135,7 @@ class _Rewriter:
                 layout = "S"
             case "P" if "R" in have:
                 layout = "R"
-            case None if {*have} == {"P"}:
+            case None | "R" if {*have} == {"P"}:
                 layout = "P"
         return uniform_signature(op, layout)
 

@@ -326,7 +326,8 @@ def _split_norms(graph: Graph, placed: list[Op]) -> list[Op]:
     The scale is computed from all of them, at the first node if there are several
     places.
     """
-    place_of = {op.name: op.known_place for op in placed if op.kind == "parameter"}
+    weights = ("parameter", "sparse_table")
+    place_of = {op.name: op.known_place for op in placed if op.kind in weights}
     owners = owning_parameters(graph)
     parts: dict[str, list[Op]] = {}
     ops: list[Op] = []

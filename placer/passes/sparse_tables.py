@@ -26,18 +26,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
 from placer.analysis.declared import declared
 from placer.config.sparse import PARTITIONS
-from placer.errors import GraphError
+from placer.errors import GraphError, Span
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import DISTINCT_KEYS, SCALES, is_optimizer_part
 from placer.passes.place import scale_of_sums
 from placer.place import Place
-from placer.types import TensorType
+from placer.types import TensorType, ValueType
 
 LOOKUP = "embedding"
 """The kind of op that looks up rows; its last operand is the table."""
@@ -195,7 +196,7 @@ class _Writer:
         for (name, padding), user in ids.items():
             kind = TensorType("int32", graph.tensor_type(name).shape)
             positions[name, padding] = self._value(f"{user.name}.position", kind)
-        attrs = {"table": table.name}
+        attrs: dict[str, Any] = {"table": table.name}
         if any(padding is not None for _, padding in ids):
             attrs["padding"] = tuple(padding for _, padding in ids)
         yield Op(
@@ -269,8 +270,8 @@ class _Writer:
                 term = push.name
             terms += [lookup.asked, term]
         result = self._value(f"{gradient}.sum", kind)
-        attrs = {} if limit is None else {"limit": limit}
-        yield Op("sum_by_key", tuple(terms), (result,), attrs, place, table.source)
+        limits = {} if limit is None else {"limit": limit}
+        yield Op("sum_by_key", tuple(terms), (result,), limits, place, table.source)
         self.sums[gradient] = result.name
 
     def _norm(self, op: Op) -> Iterator[Op]:
@@ -318,12 +319,12 @@ class _Writer:
         yield from self._sum_by_key(gradient)
         yield op.with_operands((name, self.sums[gradient], *scales))
 
-    def _move(self, kind: str, value: Value, to: Place, source: object) -> Op:
+    def _move(self, kind: str, value: Value, to: Place, source: Span | None) -> Op:
         result = self._value(f"{value.name}.{kind}", value.type)
-        return Op(kind, (value.name,), (result,), {}, to, source)  # type: ignore[arg-type]
+        return Op(kind, (value.name,), (result,), {}, to, source)
 
-    def _value(self, name: str, kind: object) -> Value:
-        return Value(unique_name(name, self.used_names), kind)  # type: ignore[arg-type]
+    def _value(self, name: str, kind: ValueType) -> Value:
+        return Value(unique_name(name, self.used_names), kind)
 
     def _is_local(self, lookup: _Lookup) -> bool:
         """Whether the one node that holds a table is the one that looks up."""

@@ -14,6 +14,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Literal, Union, get_args, get_origin
 
+from msgspec import Struct
+
 import placer
 from placer.config import optimizers
 from placer.front.fluid import OWN, RENAMED, SPELLINGS
@@ -221,6 +223,8 @@ def _spell(kind: Any) -> str:
         return " | ".join(parts)
     if get_origin(kind) is Literal:
         return f"Literal[{', '.join(map(json.dumps, get_args(kind)))}]"
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return "Mapping[str, object]"
     if get_origin(kind) is list:
         return f"Sequence[{_spell(*get_args(kind))}]"
     return "None" if kind is type(None) else str(kind.__name__)
@@ -254,7 +258,7 @@ def _alias(name: str, text: str) -> str:
 
 def _class(rule: str) -> str:
     special = {"sgd": "SGD", "rmsprop": "RMSProp", "adamw": "AdamW"}
-    return special.get(rule, rule.title())
+    return special.get(rule, rule.title().replace("_", ""))
 
 
 def _rule(name: str, rule: optimizers.Rule) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from placer.channel.protocol import Array
 from placer.errors import RunError
 from placer.runtime.program.microbatches import Microbatches
+from placer.tables.key_sums import KeySums
 
 if TYPE_CHECKING:
     from placer.channel.protocol import Key
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
         RowExchange,
     )
     from placer.tables.sparse.batch_keys import BatchKeys
-    from placer.tables.sparse.key_sums import KeySums
     from placer.tables.sparse.table import SparseTable
 
 
@@ -243,7 +243,7 @@ class RowCalls(Microbatches):
         Example:
             total = node.sum_by_key(keys, d_rows)
         """
-        from placer.tables.sparse.key_sums import KeySums, sum_by_key
+        from placer.tables.sparse.key_sums import sum_by_key
 
         terms: list[KeySums] = []
         lookups = zip(keys_and_gradients[::2], keys_and_gradients[1::2], strict=True)

@@ -271,9 +271,9 @@ def _make_node(
         me.name,
         exchange,
         tables,
-        {
-            table.name: build_schedule(table.learning_rate)
-            for table in (*me.tables, *plan.sparse_tables)
+        {table.name: build_schedule(table.learning_rate) for table in me.tables}
+        | {
+            each.name: build_schedule(each.learning_rate) for each in plan.sparse_tables
         },
         training,
         evaluating,

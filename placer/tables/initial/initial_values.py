@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import prod
 from pathlib import Path
+
 import numpy as np
 
 from placer.build.plan import Parameter

@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from placer.tables.key_sums import KeySums
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.merging import add_rows, number_keys
 from placer.tables.sparse.state import Array
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KeySums:
-    """The sum of the gradients of each key.
-
-    Attributes:
-        keys: uint64[n], each key once, in the order in which they first appear.
-        gradients: the sums, of shape [n, dim].
-        occurrences: how often each key occurs, uint32[n].
-    """
-
-    keys: Array
-    gradients: Array
-    occurrences: Array
-
-    def __add__(self, other: KeySums) -> KeySums:
-        return sum_by_key([self, other])
 
 
 def sum_by_key(terms: Sequence[KeySums]) -> KeySums:
