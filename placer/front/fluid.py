@@ -23,7 +23,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 SPELLINGS = {
     "fc": {"input": "x", "act": "activation"},
-    "embedding": {"input": "ids"},
+    "embedding": {"input": "ids", "is_sparse": "sparse"},
 }
 """For each op kind, the keywords of Fluid and the names of the arguments here."""
 
@@ -49,11 +49,6 @@ def fluid_keywords(kind: str) -> Callable[[Function], Function]:
                     keywords[ours] = keywords.pop(theirs)
             if keywords.get("activation", "") is None:
                 del keywords["activation"]
-            if keywords.pop("is_sparse", False):
-                raise call_error(
-                    "sparse tables are not supported yet",
-                    "leave is_sparse out: the table is dense",
-                )
             return function(*args, **keywords)
 
         return typed(Function, call)
