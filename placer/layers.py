@@ -432,20 +432,32 @@ def group_norm(
 
 @fluid.fluid_keywords("embedding")
 def embedding(
-    ids: Variable, size: Sequence[int], *, dtype: Dtype = "float32",
-    params: Params = None, name: str | None = None,
+    ids: Variable, size: Sequence[int], *, weights: Variable | None = None,
+    dtype: Dtype = "float32",
+    combiner: Literal["none", "sum", "mean", "sqrtn"] = "none",
+    padding: int | None = None, params: Params = None, name: str | None = None,
 ) -> Variable:
     """Looks up the rows of a table by their indices. The result has the shape of `ids`
-    followed by the dimension of the table. An id outside [0, vocabulary) gives a row of
-    NaN, so that the loss shows the mistake, and no gradient. Creates the parameter
-    `table`.
+    followed by the dimension of the table. With a combiner, it is the sum or a mean of
+    the rows along the last dimension of `ids`, weighted by `weights`, and 0 if there is
+    no row or the divisor is 0. An id equal to `padding` stands for no row: a combiner
+    leaves it out, its weight too; without a combiner it gives a row of 0; it gets no
+    gradient. Any other id outside [0, vocabulary) gives a row of NaN, so that the loss
+    shows the mistake, and no gradient. Creates the parameter `table`.
 
-    out[i] = table[ids[i]]
+    out[i] = table[ids[i]]; with a combiner, out[i] = Σⱼ weights[i, j] · table[ids[i,
+        j]] / divisor, where divisor is 1, Σⱼ weights[i, j] or √Σⱼ weights[i, j]²
 
     Args:
-        ids: int32 or int64, any shape.
+        ids: int32 or int64, any shape; with a combiner, […, n].
+        weights: float, the shape of `ids`, only with a combiner: a factor for each row,
+            which gets no gradient; by default 1; optional.
         size: the shape of the table, [vocabulary, dimension].
         dtype: the dtype of the table.
+        combiner: what replaces the rows along the last dimension of `ids`: nothing;
+            their weighted sum; that divided by the sum of the weights; that divided by
+            the root of the sum of their squares.
+        padding: an id that stands for no row; it may be outside [0, vocabulary).
         params: existing parameters to use instead of new ones, by operand: `table`.
         name: the name of the op; by default generated.
     """
