@@ -65,9 +65,9 @@ def _normalize(
         return total
     if factors is None:
         return total / (n if combiner == "mean" else n**0.5)
-    if combiner == "mean":
-        divisor = jnp.sum(factors, axis=-1, keepdims=True)
-    else:
-        divisor = jnp.sqrt(jnp.sum(jnp.square(factors), axis=-1, keepdims=True))
-    safe = jnp.where(divisor == 0, 1, divisor)
-    return jnp.where(divisor == 0, 0, total / safe)
+    terms = factors if combiner == "mean" else jnp.square(factors)
+    # By a product: XLA would compute a sum again for each element of `total` on a CPU
+    ones = jnp.ones(n, terms.dtype)
+    divisor = jnp.dot(terms, ones, precision="highest")[..., None]
+    divisor = divisor if combiner == "mean" else jnp.sqrt(divisor)
+    return total / jnp.where(divisor == 0, jnp.inf, divisor)
