@@ -432,9 +432,12 @@ def group_norm(
 
 @fluid.fluid_keywords("embedding")
 def embedding(
-    ids: Variable, *, size: Sequence[int] | None = None, dtype: Dtype = "float32",
-    sparse: bool = False, dim: int | None = None, rows: int | None = None,
-    partitions: int = 256, admit: Literal["always"] | Mapping[str, object] = "always",
+    ids: Variable, size: Sequence[int] | None = None, *,
+    weights: Variable | None = None, dtype: Dtype = "float32",
+    combiner: Literal["none", "sum", "mean", "sqrtn"] = "none",
+    padding: int | None = None, sparse: bool = False, dim: int | None = None,
+    rows: int | None = None, partitions: int = 256,
+    admit: Literal["always"] | Mapping[str, object] = "always",
     forget: Mapping[str, object] | None = None,
     score: Mapping[str, object] | None = None, capacity: int | None = None,
     evict: Literal["lru", "lfu"] = "lru", default: float = 0.0,
@@ -442,16 +445,27 @@ def embedding(
     name: str | None = None,
 ) -> Variable:
     """Looks up the rows of a table by their indices. The result has the shape of `ids`
-    followed by the dimension of the table. An id outside [0, vocabulary) gives a row of
-    NaN, so that the loss shows the mistake, and no gradient. Creates the parameter
-    `table`.
+    followed by the dimension of the table. With a combiner, it is the sum or a mean of
+    the rows along the last dimension of `ids`, weighted by `weights`, and 0 if there is
+    no row or the divisor is 0. An id equal to `padding` stands for no row: a combiner
+    leaves it out, its weight too; without a combiner it gives a row of 0; it gets no
+    gradient. Any other id outside [0, vocabulary) gives a row of NaN, so that the loss
+    shows the mistake, and no gradient. Creates the parameter `table`.
 
-    out[i] = table[ids[i]]
+    out[i] = table[ids[i]]; with a combiner, out[i] = Σⱼ weights[i, j] · table[ids[i,
+        j]] / divisor, where divisor is 1, Σⱼ weights[i, j] or √Σⱼ weights[i, j]²
 
     Args:
-        ids: int32 or int64, any shape; also uint32 or uint64 if sparse.
+        ids: int32 or int64, of a sparse table also uint32 or uint64; any shape; with a
+            combiner, […, n].
+        weights: float, the shape of `ids`, only with a combiner: a factor for each row,
+            which gets no gradient; by default 1; optional.
         size: the shape of the table, [vocabulary, dimension].
         dtype: the dtype of the table.
+        combiner: what replaces the rows along the last dimension of `ids`: nothing;
+            their weighted sum; that divided by the sum of the weights; that divided by
+            the root of the sum of their squares.
+        padding: an id that stands for no row; it may be outside [0, vocabulary).
         sparse: whether the table has a row for each key.
         dim: the columns of a sparse table.
         rows: how many rows a sparse table is expected to have.

@@ -23,7 +23,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 SPELLINGS = {
     "fc": {"input": "x", "act": "activation"},
-    "embedding": {"input": "ids", "is_sparse": "sparse"},
+    "embedding": {
+        "input": "ids",
+        "padding_idx": "padding",
+        "is_sparse": "sparse",
+    },
 }
 """For each op kind, the keywords of Fluid and the names of the arguments here."""
 
@@ -41,6 +45,8 @@ def fluid_keywords(kind: str) -> Callable[[Function], Function]:
     def wrap(function: Function) -> Function:
         @wraps(function)
         def call(*args: Any, **keywords: Any) -> Any:
+            if "padding_idx" in spellings and keywords.get("padding_idx") is not None:
+                keywords["padding_idx"] = _count_from_start(*args, **keywords)
             for theirs, ours in spellings.items():
                 if theirs in keywords:
                     if ours in keywords:
@@ -54,6 +60,23 @@ def fluid_keywords(kind: str) -> Callable[[Function], Function]:
         return typed(Function, call)
 
     return wrap
+
+
+def _count_from_start(
+    *args: Any, padding_idx: Any, size: Any = None, **others: Any
+) -> Any:
+    """Return the index of a row of a table; Fluid counts a negative one from the end.
+
+    The arguments are those of `embedding`. Wrong ones are left to the op.
+    """
+    match args[1] if len(args) > 1 else size, padding_idx:
+        case [int(vocabulary), *_], int(index) if index < 0:
+            if index < -vocabulary:
+                message = f"a table of {vocabulary} rows has no row {index}"
+                hint = "write padding for an id that is outside the table"
+                raise call_error(message, hint)
+            return index + vocabulary
+    return padding_idx
 
 
 def data(

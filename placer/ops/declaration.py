@@ -171,6 +171,15 @@ class Signature:
             raise error.of(self.kind) from None
 
 
+@dataclass(frozen=True, slots=True)
+class IndexBound:
+    """The valid values of an index: 0 to `size` - 1, and `padding`, which stands for
+    none."""
+
+    size: int
+    padding: int | None = None
+
+
 def takes_no_count(types: Types, attrs: Attrs) -> bool:
     """`Declaration.takes_count` of an op whose function has no argument `count`."""
     return False
@@ -203,9 +212,10 @@ class Declaration(Signature):
       has an argument `share`, which part of the rows of the global batch the node has in
       a step; 1 for a value of its own from a replica.
     - `index_bounds(types, attrs)`: for operands that are indices or labels, by operand
-      index, the size n of what they index: each value must be from 0 to n - 1. Only for
-      operands where another value is a mistake, not where the op defines its meaning.
-    - `constant_operands`: indices of the operands that no gradient flows to.
+      index, their valid values. Only for operands where another value is a mistake, not
+      where the op defines its meaning.
+    - `constant_operands(types, attrs)`: indices of the operands that no gradient flows
+      to.
     - `finalizer`: for a metric, how the reported number is computed from the op's
       result, a statistic (`placer.config.metrics`). No other op uses the result of a
       metric.
@@ -227,8 +237,10 @@ class Declaration(Signature):
     residuals: Callable[[Types, Attrs], tuple[TensorType, ...]] = lambda types, attrs: ()
     takes_count: Callable[[Types, Attrs], bool] = takes_no_count
     own_part: Literal["P", "R"] | None = None
-    index_bounds: Callable[[Types, Attrs], Mapping[int, int]] = lambda types, attrs: {}
-    constant_operands: tuple[int, ...] = ()
+    index_bounds: Callable[[Types, Attrs], Mapping[int, IndexBound]] = (
+        lambda types, attrs: {}
+    )
+    constant_operands: Callable[[Types, Attrs], tuple[int, ...]] = lambda types, attrs: ()
     differentiable: bool = True
     finalizer: Finalizer | None = None
     inserted: bool = False

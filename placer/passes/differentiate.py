@@ -79,12 +79,16 @@ def _active_operands(graph: Graph, loss: str) -> dict[Op, tuple[int, ...]]:
     dependent = {op.name for op in graph.weights if "group" in op.attrs}
     candidates: dict[Op, tuple[int, ...]] = {}  # ops that depend on a parameter
     for op in graph.ops:
-        if not op.is_computed or not (declared := ops.find(op.kind)).differentiable:
+        if not op.is_computed or not ops.find(op.kind).differentiable:
             continue
+        if dependent.isdisjoint(op.operands):
+            continue
+        declaration, types, attrs = declared(graph, op)
+        constant = declaration.constant_operands(types, attrs)
         wrt = tuple(
             i
             for i, name in enumerate(op.operands)
-            if name in dependent and i not in declared.constant_operands
+            if name in dependent and i not in constant
         )
         if wrt:
             candidates[op] = wrt

@@ -125,11 +125,16 @@ def _function(declaration: OpKind, aliases: dict[str, str]) -> str:
         if not o.optional
     ]
     required += [f"{a.name}: {_type(a, aliases)}" for a in attrs if a.required]
+    # An attribute of an example is one that most calls have.
+    usual = [a for a in attrs if a.example is not None and not a.required]
+    required += [
+        f"{a.name}: {_type(a, aliases)} = {_literal(a.default)}" for a in usual
+    ]
     optional = [f"{o.name}: Variable | None = None" for o in operands if o.optional]
     optional += [
         f"{a.name}: {_type(a, aliases)} = {_literal(a.default)}"
         for a in attrs
-        if not a.required
+        if not a.required and a not in usual
     ]
     has_parameters = any(o.parameter for o in declaration.operands)
     many = _has_several_results(declaration)

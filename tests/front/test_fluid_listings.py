@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from support.builds import check_same_builds, graph_lines
 import placer
 import placer as paddle
 from placer import Program, device_guard, layers
-from placer.errors import SpecError
 from placer.front.read import run_builder
 
 ROWS = """\
@@ -177,11 +177,12 @@ def test_the_paddle_network_trains(tmp_path: Path) -> None:
     assert lines[0][plan.metrics[0]] == pytest.approx(np.log(2), abs=0.02)
 
 
-def test_a_sparse_table_is_not_supported() -> None:
-    with pytest.raises(SpecError) as caught:
-        demo(is_sparse=True)
-    error = caught.value
-    assert error.message == "sparse tables are not supported yet"
-    assert error.hint == "leave is_sparse out: the table is dense"
-    assert error.span is not None
-    assert error.span.text.strip() == "embedding = layers.embedding("
+def test_is_sparse_makes_a_table_with_a_row_for_each_key(tmp_path: Path) -> None:
+    ids = np.arange(64).reshape(64, 1)
+    np.savez(tmp_path / "clicks.npz", sparse_input=ids, label=ids % 2)
+    program = demo(is_sparse=True, source=f"npz:{tmp_path}/clicks.npz")
+    plan = placer.compile(program, tmp_path / "build")
+    (table,) = plan.sparse_tables
+    assert (table.settings.dim, table.settings.rule, table.rows) == (128, "adam", 1000)
+    dense = sum(math.prod(parameter.shape) for parameter in plan.parameters)
+    assert dense == 788_738  # as the server of the listing says
