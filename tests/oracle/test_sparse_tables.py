@@ -27,7 +27,8 @@ def write_rows(folder: Path) -> None:
     ids = rng.integers(0, VOCABULARY, (ROWS, 3))
     other = rng.integers(0, VOCABULARY, ROWS)
     x, y = rng.normal(size=(ROWS, 4)), rng.integers(0, 3, ROWS).astype(np.int32)
-    np.savez(folder / "rows.npz", ids=ids, other=other, x=x, y=y)
+    w = rng.uniform(0.5, 1.5, (ROWS, 3))
+    np.savez(folder / "rows.npz", ids=ids, other=other, x=x, y=y, w=w)
     large = np.int64(0x9E3779B97F4A7C15 - 2**64)  # odd: other keys for other ids
     np.savez(folder / "large.npz", ids=ids * large, other=other * large, x=x, y=y)
 
@@ -177,6 +178,29 @@ def test_ids_that_ops_compute_are_looked_up(tmp_path, dense):
     content["graph"][1]["in"] = "same"
     computed = trained(content, tmp_path, "computed")
     assert_same(computed, dense(optimizers=ADAGRAD), rtol=1e-12)
+
+
+@pytest.mark.parametrize("combiner", ["none", "sum", "mean", "sqrtn"])
+def test_rows_are_combined_as_those_of_a_dense_table(tmp_path, combiner):
+    def with_weights(**settings):
+        content = spec(**settings)
+        content["inputs"]["w"] = "float64[batch, 3]"
+        op = content["graph"][0]
+        op |= {"combiner": combiner, "padding": 3}
+        if combiner == "none":
+            return content
+        op["in"] = ["ids", "w"]
+        content["graph"][4]["in"] = ["a", "b", "c", "x"]
+        del content["graph"][3]
+        return content
+
+    expected = with_weights(sparse=False)
+    sparse = with_weights(workers=2, servers=2)
+    assert_same(
+        trained(sparse, tmp_path, "sparse"),
+        trained(expected, tmp_path, "dense", single_process=True),
+        rtol=1e-12,
+    )
 
 
 def test_a_frozen_table_stays_as_it_is(tmp_path, dense):
