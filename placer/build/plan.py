@@ -32,6 +32,7 @@ from placer.layouts import Layout
 from placer.layouts.companions import worker_of
 from placer.layouts.partition import RowShard, row_shard
 from placer.layouts.ranges import Flat, Ranges
+from placer.layouts.sparse import server_partitions
 from placer.node_kinds import WORKER, NodeId
 from placer.place.ids import format_nodes
 from placer.types import ITEM_BYTES
@@ -326,6 +327,11 @@ class SparseTable(PlanStruct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.settings.name
+
+    def partitions_of(self, node: str) -> range:
+        """Return the partitions that a node has, which is one of the holders."""
+        index, partitions = self.holders.index(node), self.settings.partitions
+        return server_partitions(index, len(self.holders), partitions)
 
 
 class Choice(PlanStruct, frozen=True):

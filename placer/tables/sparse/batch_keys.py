@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from placer.layouts.sparse import server_partitions as server_partitions
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.merging import number_keys
@@ -51,12 +52,6 @@ class BatchKeys:
     def choose_size(self, number: int) -> None:
         """Choose the size of that number, or the last one."""
         self.size = self.sizes[min(number, len(self.sizes) - 1)]
-
-
-def server_partitions(server: int, servers: int, partitions: int) -> range:
-    """Return the partitions that one of several holders has: neighboring ones."""
-    first, stop = partitions * server // servers, partitions * (server + 1) // servers
-    return range(first, stop)
 
 
 def padded_sizes(keys: int) -> tuple[int, ...]:
