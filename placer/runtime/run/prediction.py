@@ -40,6 +40,7 @@ from placer.runtime.run.prediction_request import (
     rows_of,
 )
 from placer.runtime.run.result import PredictionResult
+from placer.runtime.run.row_tables import make_row_calls
 from placer.runtime.run.same_rows import compare_rows
 from placer.runtime.run.state import Execution
 from placer.runtime.run.tables import make_tables
@@ -108,6 +109,7 @@ def predict(
                 lambda recorded, rows: None,
                 devices,
                 gatherer.add,
+                **make_row_calls(execution, channel, edges, trains=False),
             )
             execution.report_state(COMPILING)
             node.where = "compiling"
