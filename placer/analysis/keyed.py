@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from placer.analysis.layout_rules import LayoutSignature
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import DISTINCT_KEYS
+from placer.graph.kinds import CLIP_PART, DISTINCT_KEYS
 from placer.layouts import Layout
 from placer.types import ITEM_BYTES, TensorType
 
@@ -40,7 +40,8 @@ def keys_of(graph: Graph, name: str) -> Op:
         elif op.structure.update is not None:
             name = op.operands[1]
         else:
-            name = op.operands[index if op.structure.copies else 0]
+            several = op.structure.copies or op.kind == CLIP_PART
+            name = op.operands[index if several else 0]
 
 
 def count_keys(graph: Graph, name: str, rows: int) -> int:

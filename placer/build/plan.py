@@ -110,7 +110,8 @@ Exchange = Literal[
 WITHOUT_LOCKSTEP: Final = (
     "pull", "push", "push_delta", "push_all", "push_sum", "pull_sum",
 )  # fmt: skip
-"""The kinds of exchange in which no node waits for a step of all others."""
+"""The kinds of exchange in which no node waits for a step of all others; so it is, too, for
+those of rows of sparse tables that have a group."""
 
 
 class Edge(PlanStruct, frozen=True):
@@ -130,7 +131,7 @@ class Edge(PlanStruct, frozen=True):
     begins it, and `sum_of_first` edges the gradients of the `first` workers.
     Edges of `ask_rows` carry the keys that nodes look up in sparse tables, `give_rows` their
     rows, and `push_rows` the gradients of these; `nbytes` are those of keys that are all
-    different.
+    different. Without lockstep they have a `group`.
     If workers update, `push_all` edges carry gradients to all of them; or `push_sum` edges
     to servers, which answer each push on a `pull_sum` edge.
 
@@ -167,7 +168,16 @@ class Edge(PlanStruct, frozen=True):
     def is_push(self) -> bool:
         """Whether the edge carries what tables without lockstep are updated by, from the
         workers."""
+        if self.exchange == "push_rows":
+            return self.group is not None
         return self.exchange in ("push", "push_delta", "push_all", "push_sum")
+
+    @property
+    def is_without_lockstep(self) -> bool:
+        """Whether no node waits for a step of all others at this edge."""
+        if self.exchange in BY_KEY:
+            return self.group is not None
+        return self.exchange in WITHOUT_LOCKSTEP
 
     @property
     def is_flat(self) -> bool:
@@ -313,6 +323,7 @@ class Parameter(PlanStruct, frozen=True, kw_only=True):
 class SparseTable(PlanStruct, frozen=True, kw_only=True):
     """A parameter with a row for each key.
 
+    `mode` says how the workers agree on updates, if they do not go in lockstep.
     `holders` are the nodes that have its partitions, each as many neighboring ones, in
     their order. `rows` is the number of rows that the spec expects.
     """
@@ -321,6 +332,7 @@ class SparseTable(PlanStruct, frozen=True, kw_only=True):
     dtype: str
     learning_rate: Any = 0.0
     trainable: bool = True
+    mode: Mode | None = None
     holders: tuple[str, ...]
     rows: Size | None = None
 
@@ -428,11 +440,11 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         together: 0 if all act after the same step."""
         edges = self.step_edges
         if not edges or any(
-            edge.exchange not in WITHOUT_LOCKSTEP and not edge.companions
-            for edge in edges
+            not edge.is_without_lockstep and not edge.companions for edge in edges
         ):
             return 0
         modes = [table.mode for node in self.nodes for table in node.tables]
+        modes += [table.mode for table in self.sparse_tables]
         if any(mode is not None and mode.in_rounds for mode in modes):
             return 0  # they meet in each round
         bounds = [mode.bound for mode in modes if mode is not None]

@@ -48,6 +48,10 @@ def pushed(op: Op) -> str:
             return f"sums of gradients from {place}"
         case "push_delta":
             return f"difference of one {place}"
+        case "ask_rows":
+            return f"keys that one {place} looks up"
+        case "push_rows":
+            return f"gradients of rows of one {place}"
     return f"gradients of one {place}"
 
 

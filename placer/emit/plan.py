@@ -252,7 +252,11 @@ def _outputs(graph: Graph) -> tuple[Output, ...]:
 def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
     graph = lowered.graph
     workers = graph.cluster.worker_nodes
-    pushes = any(op.attrs.get("exchange") in PUSHES for op in graph.sends.values())
+    pushes = any(
+        op.attrs.get("exchange") in PUSHES
+        or (op.attrs.get("exchange") == "push_rows" and "group" in op.attrs)
+        for op in graph.sends.values()
+    )
     edges = []
     for edge, listen in graph.receives.items():
         send = graph.sends[edge]

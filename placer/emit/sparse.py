@@ -10,8 +10,9 @@ from placer.analysis.stored_bytes import find_update, hyperparameters
 from placer.build.plan import SparseTable
 from placer.config import optimizers
 from placer.config.sparse_keys import settings_of
+from placer.config.update_modes import read_mode
 from placer.emit import notes
-from placer.emit.code import Argument, Call, literal
+from placer.emit.code import Argument, Call, Expression, literal
 from placer.emit.hook import Hook
 from placer.graph.graph import Graph, Op
 
@@ -24,9 +25,10 @@ def plan_sparse_tables(step: Graph) -> Iterator[SparseTable]:
         ((form, argument),) = op.attrs["init"].items()
         trained: dict[str, Any] = {}
         rate: Any = 0.0
+        mode = None
         if update is not None:
             attrs = step.optimizers[update.attrs["group"]].attrs
-            rate = attrs["learning_rate"]
+            rate, mode = attrs["learning_rate"], read_mode(attrs["update"])
             trained = {"rule": attrs["rule"], "hyper": _hyper(op, attrs)}
         yield SparseTable(
             settings=settings_of(
@@ -39,6 +41,7 @@ def plan_sparse_tables(step: Graph) -> Iterator[SparseTable]:
             dtype=kind.dtype,
             learning_rate=rate,
             trainable=update is not None,
+            mode=mode,
             holders=tuple(step.nodes(op)),
             rows=op.attrs.get("rows"),
         )
@@ -76,6 +79,10 @@ def emit_lookup(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 def emit_sent_rows(hook: Hook, op: Op) -> list[Call]:
     """Return the call that sends keys, rows, or gradients of rows."""
+    if hook.is_of_message:
+        message = Expression("message", "message")
+        rows = [hook.scope[name] for name in op.operands]
+        return [Call("node.answer_rows", [message, *rows])]
     arguments: list[Argument] = [str(op.attrs["edge"])]
     is_push = op.attrs["exchange"] == "push_rows"
     for name in op.operands:
@@ -93,6 +100,12 @@ def emit_sent_rows(hook: Hook, op: Op) -> list[Call]:
 def emit_received_rows(hook: Hook, op: Op) -> list[Call]:
     """Return the call that receives keys, rows, or gradients of rows."""
     graph, edge = hook.graph, op.attrs["edge"]
+    if hook.is_of_message:
+        is_keys = op.attrs["exchange"] == "ask_rows"
+        method = "node.asked_keys" if is_keys else "node.pushed_rows"
+        targets = hook.targets(value.name for value in op.results)
+        message = Expression("message", "message")
+        return [Call(method, [message], targets, is_tuple=True)]
     arguments: list[Argument] = [str(edge)]
     if op.attrs["exchange"] == "give_rows":
         names = (keys_of(graph, value.name).results[0].name for value in op.results)
@@ -114,6 +127,8 @@ def emit_row_update(hook: Hook, op: Op) -> list[Call]:
     table, total, *scales = op.operands
     arguments: list[Argument] = [literal(table), hook.scope[total]]
     arguments += [hook.scope[name].after("scale=") for name in scales]
+    if hook.is_of_message:
+        arguments.append("message=message")
     rate = hook.graph.optimizers[op.attrs["group"]].attrs["learning_rate"]
     note = notes.updated_by(op.kind, rate)
     return [Call("node.update_rows", arguments, note=note)]

@@ -634,6 +634,9 @@ CLIP_PART = "clip_part"
 PUSHES = ("push", "push_delta", "push_all", "push_sum")
 """The kinds by which one worker at a time gives others what tables are updated by."""
 
+BY_KEY = ("ask_rows", "give_rows", "push_rows")
+"""The kinds that move rows of sparse tables. Without lockstep they have a `group`."""
+
 COMPUTED_ON_RANGES = frozenset({"clip_value", "sum_of_squares"})
 """The computed ops that can work on each node's ranges of values of layout F."""
 
@@ -704,3 +707,8 @@ def is_update_direction(kind: str) -> bool:
 def is_optimizer_part(kind: str) -> bool:
     """Whether the kind belongs to the optimizers: clipping, norms, scales, updates."""
     return kind in _OPTIMIZER_PARTS or KINDS.get(kind, COMPUTED).update is not None
+
+
+def is_push(op: Op) -> bool:
+    """Whether one worker at a time gives others what tables are updated by."""
+    return op.kind in PUSHES or (op.kind == "push_rows" and "group" in op.attrs)

@@ -29,7 +29,7 @@ from placer.config.optimizers import OF_SEVERAL_NODES
 from placer.config.update_modes import Geo, read_backup, read_mode
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import is_update
+from placer.graph.kinds import is_push, is_update
 from placer.node_kinds import SERVER
 from placer.passes.all_reduce import all_reduce
 from placer.passes.backup import backup
@@ -59,8 +59,8 @@ def exchange(graph: Graph) -> Graph:
     for op in graph.ops:
         if not is_update(op.kind) or _is_local(graph, op):
             continue
-        if is_keyed(graph, op.operands[0]):
-            _check_sparse(graph, op)
+        if is_keyed(graph, op.operands[0]):  # see `sparse_tables`
+            _check_settings(graph, op)
             continue
         chosen = _choose(graph, op)
         if chosen not in (all_reduce, push_to_workers, push_to_sums):
@@ -69,7 +69,8 @@ def exchange(graph: Graph) -> Graph:
             updates[chosen].append(op)
     for each, ops in updates.items():
         graph = each(graph, ops)
-    if any(ops for each, ops in updates.items() if each is not all_reduce):
+    is_free = any(is_push(op) for op in graph.ops)
+    if is_free or any(ops for each, ops in updates.items() if each is not all_reduce):
         return state_of_first_worker(graph)
     return graph
 
@@ -77,17 +78,6 @@ def exchange(graph: Graph) -> Graph:
 def _is_local(graph: Graph, update: Op) -> bool:
     """Whether an update is of a worker's own values, which are not exchanged."""
     return graph.producers[update.operands[0]].kind == "local_parameter"
-
-
-def _check_sparse(graph: Graph, update: Op) -> None:
-    optimizer = graph.optimizers[update.attrs["group"]]
-    _check_settings(graph, update)
-    if read_mode(mode := optimizer.attrs["update"]) or read_backup(mode):
-        raise GraphError(
-            f"the sparse table '{update.operands[0]}' is updated in lockstep only",
-            span=optimizer.source,
-            hint="use 'update: sync'",
-        )
 
 
 def _choose(graph: Graph, update: Op) -> _Exchange | None:

@@ -18,13 +18,23 @@ by key:
     %v.table.grad.sum = sum_by_key(%v.keys.ask_rows, %v.table.grad.push_rows)
     %v.table.new = adam(%v.table, %v.table.grad.sum)
 
+Without lockstep (`update: async`), what moves has the `group` of the optimizer: each push is
+applied by itself.
+
 A node that alone holds a table and alone looks up its rows sends nothing. Lookups at one
 place whose indices are inputs are one; those with computed indices are apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import (
+    Container,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,10 +42,18 @@ from msgspec.structs import replace
 
 from placer.analysis.declared import declared
 from placer.config.sparse import PARTITIONS
-from placer.errors import GraphError, Span
+from placer.config.update_modes import Geo, read_backup, read_mode
+from placer.errors import GraphError
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import DISTINCT_KEYS, SCALES, is_optimizer_part
+from placer.graph.kinds import (
+    CLIP_PART,
+    DISTINCT_KEYS,
+    SCALES,
+    is_optimizer_part,
+    is_update,
+)
+from placer.node_kinds import SERVER
 from placer.passes.place import scale_of_sums
 from placer.place import Place
 from placer.types import TensorType, ValueType
@@ -55,7 +73,9 @@ def sparse_tables(graph: Graph) -> Graph:
         return graph
     for table in tables:
         _check_place(graph, table)
-    writer = _Writer(graph, _find_lookups(graph), set(graph.values))
+    lookups = _find_lookups(graph)
+    free = _find_free(graph, lookups.values())
+    writer = _Writer(graph, lookups, free, set(graph.values))
     return graph.with_ops(new for op in graph.ops for new in writer.rewrite(op))
 
 
@@ -113,6 +133,55 @@ def _find_lookups(graph: Graph) -> dict[Op, _Lookup]:
     return of_user
 
 
+def _find_free(graph: Graph, lookups: Iterable[_Lookup]) -> set[str]:
+    """Return the tables that are updated without lockstep.
+
+    Raises GraphError for a mode that sparse tables do not have, and for a table whose rows
+    several places use without lockstep.
+    """
+    free: dict[str, _Lookup] = {}
+    updated = {op.operands[0]: op for op in graph.ops if is_update(op.kind)}
+    for lookup in dict.fromkeys(lookups):
+        name = lookup.table.name
+        if name not in updated:
+            continue
+        optimizer = graph.optimizers[updated[name].attrs["group"]]
+        setting = optimizer.attrs.get("update")
+        mode = read_mode(setting)
+        if read_backup(setting) or isinstance(mode, Geo):
+            chosen = next(iter(setting or ()))
+            raise GraphError(
+                f"the sparse table '{name}' cannot have 'update: {chosen}'",
+                span=optimizer.source,
+                hint="match it by an optimizer of its own, with 'update: sync' or async",
+            )
+        if mode is None:
+            continue
+        if mode.compensate is not None:
+            raise GraphError(
+                f"the sparse table '{name}' cannot have 'compensate'",
+                span=optimizer.source,
+                hint="match it by an optimizer of its own",
+            )
+        place = lookup.table.known_place
+        if place.node != SERVER:
+            raise GraphError(
+                f"the sparse table '{name}' is at {place}: without lockstep tables are on"
+                " servers",
+                span=optimizer.source,
+                hint="place: /node:ps/cpu, or use 'update: sync'",
+            )
+        if (other := free.setdefault(name, lookup)) is not lookup:
+            raise GraphError(
+                f"rows of '{name}' are used at {other.place} and at {lookup.place}, or by"
+                " computed indices: without lockstep one lookup gets them, and sends"
+                " their gradients",
+                span=lookup.users[0].source,
+                hint="place the ops together, or use 'update: sync'",
+            )
+    return {*free}
+
+
 def _not_a_lookup(table: Op, op: Op) -> GraphError:
     return GraphError(
         f"the sparse table '{table.name}' is used by {op.kind}: only lookups by key can"
@@ -128,6 +197,7 @@ class _Writer:
     Attributes:
         graph: the graph before the pass.
         lookups: the lookup of each op that uses rows.
+        free: the tables that are updated without lockstep.
         used_names: the names of all values.
         sums: the sum by key that replaces each gradient of a table.
         norms: the sums of squares that replace one of gradients of tables, by its name.
@@ -136,6 +206,7 @@ class _Writer:
 
     graph: Graph
     lookups: Mapping[Op, _Lookup]
+    free: Container[str]
     used_names: set[str]
     sums: dict[str, str] = field(default_factory=dict)
     norms: dict[str, list[Op]] = field(default_factory=dict)
@@ -156,6 +227,8 @@ class _Writer:
         elif op.kind in SCALES and not self.norms.keys().isdisjoint(op.operands):
             sums = [each for name in op.operands for each in self._sums_of(name)]
             yield scale_of_sums(self.graph.cluster, op, sums)
+        elif op.kind == CLIP_PART:
+            yield from self._clip_part(op)
         elif op.kind == "clip_value" and self._is_of_table(op.name):
             yield from self._sum_by_key(op.operands[0], limit=op.attrs["limit"])
             self.sums[op.name] = self.sums[op.operands[0]]
@@ -212,9 +285,10 @@ class _Writer:
             lookup.positions[user] = positions[key].name
         lookup.asked = keys.name
         if not self._is_local(lookup):
-            ask = self._move("ask_rows", keys, table.known_place, source)
+            ask = self._move("ask_rows", keys, lookup, table.known_place)
             lookup.asked = ask.name
             yield ask
+        group = self._group(table)
         rows = self._value(f"{stem}.rows", table.result.type)
         lookup.rows = rows.name
         operands = table.name, lookup.asked
@@ -224,7 +298,7 @@ class _Writer:
             return
         found = self._value(f"{stem}.found", table.result.type)
         yield Op(LOOK_UP, operands, (found,), {}, at, source)
-        yield Op("give_rows", (found.name,), (rows,), {}, lookup.place, source)
+        yield Op("give_rows", (found.name,), (rows,), group, lookup.place, source)
 
     def _gradient(self, op: Op) -> Op:
         """Return the op that computes a gradient of the rows."""
@@ -255,17 +329,9 @@ class _Writer:
         for lookup in dict.fromkeys(self.lookups.values()):
             if lookup.table is not table or not lookup.gradients:
                 continue
-            (term, *more), source = lookup.gradients, lookup.users[0].source
-            if more:
-                total = self._value(f"{lookup.rows}.grad", kind)
-                attrs = {"of": lookup.rows}
-                producer = self.graph.producers[term]
-                at = producer.known_place
-                operands = tuple(lookup.gradients)
-                yield Op("accumulate", operands, (total,), attrs, at, source)
-                term = total.name
+            term = yield from self._gradient_of(lookup)
             if not self._is_local(lookup):
-                push = self._move("push_rows", Value(term, kind), place, source)
+                push = self._move("push_rows", Value(term, kind), lookup, place)
                 yield push
                 term = push.name
             terms += [lookup.asked, term]
@@ -273,6 +339,33 @@ class _Writer:
         limits = {} if limit is None else {"limit": limit}
         yield Op("sum_by_key", tuple(terms), (result,), limits, place, table.source)
         self.sums[gradient] = result.name
+
+    def _clip_part(self, op: Op) -> Iterator[Op]:
+        """Yield the op that clips what one worker has computed, on the sum of the
+        gradients of each table."""
+        operands = []
+        for name, result in zip(op.operands, op.results, strict=True):
+            if self._is_of_table(name):
+                table = self._table_of(name)
+                for lookup in dict.fromkeys(self.lookups.values()):
+                    if lookup.table is table:
+                        name = yield from self._gradient_of(lookup)
+                        lookup.gradients = [result.name]
+            operands.append(name)
+        yield op.with_operands(tuple(operands))
+
+    def _gradient_of(self, lookup: _Lookup) -> Generator[Op, None, str]:
+        """Yield the sum of the gradients of rows over their users, if it is one; return
+        the name of the gradient."""
+        term, *more = lookup.gradients
+        if not more:
+            return term
+        total = self._value(f"{lookup.rows}.grad", lookup.table.result.type)
+        at = self.graph.producers[term].known_place
+        attrs, operands = {"of": lookup.rows}, tuple(lookup.gradients)
+        source = lookup.users[0].source
+        yield Op("accumulate", operands, (total,), attrs, at, source)
+        return total.name
 
     def _norm(self, op: Op) -> Iterator[Op]:
         """Yield the sums of squares that replace one with gradients of tables."""
@@ -319,9 +412,14 @@ class _Writer:
         yield from self._sum_by_key(gradient)
         yield op.with_operands((name, self.sums[gradient], *scales))
 
-    def _move(self, kind: str, value: Value, to: Place, source: Span | None) -> Op:
+    def _move(self, kind: str, value: Value, lookup: _Lookup, to: Place) -> Op:
         result = self._value(f"{value.name}.{kind}", value.type)
-        return Op(kind, (value.name,), (result,), {}, to, source)
+        attrs, source = self._group(lookup.table), lookup.users[0].source
+        return Op(kind, (value.name,), (result,), attrs, to, source)
+
+    def _group(self, table: Op) -> dict[str, Any]:
+        """Return the attributes of what moves rows of a table."""
+        return {"group": table.attrs["group"]} if table.name in self.free else {}
 
     def _value(self, name: str, kind: ValueType) -> Value:
         return Value(unique_name(name, self.used_names), kind)
@@ -348,8 +446,9 @@ class _Writer:
         op = self.graph.producers[gradient]
         if op.kind == "accumulate":
             return self.graph.producers[op.attrs["of"]]
-        if op.kind == "clip_value":
-            return self._table_of(op.operands[0])
+        if op.kind in ("clip_value", CLIP_PART):
+            index = self.graph.result_indices[gradient]
+            return self._table_of(op.operands[index])
         return self.lookups[self._forward(op)].table
 
 

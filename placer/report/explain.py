@@ -313,7 +313,7 @@ def _crossing(edge: Edge, names: set[str], when: str) -> Iterator[str]:
         "sum_of_first": f"summed over the first {edge.first}, in node order; ",
         "ask_rows": "each node's own, to the nodes that hold them; ",
         "give_rows": "to each node those of its keys; ",
-        "push_rows": "each node's own, summed by key where they are held; ",
+        "push_rows": "each node's own, to the nodes that hold their rows; ",
         None: "",
     }[edge.exchange]
     average = " on average" if edge.every > 1 else ""

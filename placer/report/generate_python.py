@@ -44,10 +44,16 @@ from types import FunctionType
 from typing import Literal
 
 from placer.front import fluid, ops
+from placer.front.entries import ENTRIES
+from placer.front.entries import CountFilterEntry as CountFilterEntry
+from placer.front.entries import ProbabilityEntry as ProbabilityEntry
+from placer.front.entries import ShowClickEntry as ShowClickEntry
+from placer.front.fluid import Embedding as Embedding
 from placer.front.fluid import cast as cast
 from placer.front.fluid import cross_entropy as cross_entropy
 from placer.front.fluid import data as data
 from placer.front.fluid import mean as mean
+from placer.front.fluid import sparse_embedding as sparse_embedding
 from placer.front.special_ops import call as call
 from placer.front.special_ops import metric as metric
 from placer.front.special_ops import parameter as parameter
@@ -59,7 +65,9 @@ Params = Mapping[str, Variable] | None
 
 _LAYERS_END = """
 
-__all__ = sorted(k for k, v in globals().items() if isinstance(v, FunctionType))
+__all__ = sorted(
+    [*ENTRIES, *(k for k, v in globals().items() if isinstance(v, FunctionType))]
+)
 """
 
 _OPTIMIZERS = '''\

@@ -34,7 +34,7 @@ class Parameters:
     The first rule of the section `parameters` and the first optimizer group that match
     a parameter apply to it. `spans` has the position of each parameter by name;
     `unassigned` names the parameters that no group matches, `states` those that are the
-    state of an op.
+    state of an op. `tables` are the sparse ones as the ops that created them wanted them.
     """
 
     values: Values
@@ -46,6 +46,7 @@ class Parameters:
     spans: dict[str, Span] = field(default_factory=dict)
     unassigned: list[str] = field(default_factory=list)
     states: set[str] = field(default_factory=set)
+    tables: dict[str, LayerParameter] = field(default_factory=dict)
 
     def add_layer(
         self, declared: Sequence[LayerParameter], entry: OpEntry
@@ -70,6 +71,8 @@ class Parameters:
             if (actual := self.values.types[other]) != type_:
                 message = f"needs '{operand}' {type_}, and '{other}' is {actual}"
                 raise OpError(message, attr="params")
+            if parameter.sparse is not None:
+                _check_settings(parameter, self.tables[other], other)
             parameters.append(other)
         return parameters
 
@@ -144,6 +147,7 @@ class Parameters:
         if parameter.rows is not None:
             attrs["rows"] = parameter.rows
         self._assign(name, attrs, rule, span)
+        self.tables[name] = parameter
         self.values.add(
             Op("sparse_table", (), (Value(name, type_),), attrs, None, span)
         )
@@ -222,6 +226,21 @@ class Parameters:
         elif not self.values.is_invalid(item.text):
             self.values.report_unknown(item, entry.name)
         return False
+
+
+def _check_settings(
+    parameter: LayerParameter, created: LayerParameter, other: str
+) -> None:
+    """Raise OpError if an op that shares a sparse table has other settings for it."""
+    if (parameter.sparse and parameter.sparse != created.sparse) or (
+        parameter.rows not in (None, created.rows)
+    ):
+        raise OpError(
+            f"has other settings for the sparse table '{other}' than the op that creates"
+            " it",
+            attr="params",
+            hint="leave them out here",
+        )
 
 
 def _shared_state_message(operand: str, other: str) -> str:

@@ -77,14 +77,20 @@ def spec(
     }
 
 
-def trained(content: dict[str, Any], folder: Path, name: str, **options: Any):
+def trained(
+    content: dict[str, Any],
+    folder: Path,
+    name: str,
+    run: dict[str, Any] | None = None,
+    **options: Any,
+):
     """Train; return the parameters of dense layers and the losses of evaluations."""
     write_rows(folder)
     file = folder / f"{name}.yaml"
     file.write_text(json.dumps(content))
     placer.compile(file, folder / name, **options)
     saved = folder / f"{name}.safetensors"
-    result = run_in_threads(folder / name, Options(save_params=saved))
+    result = run_in_threads(folder / name, Options(save_params=saved, **(run or {})))
     parameters = {k: v for k, v in load_file(saved).items() if "table" not in k}
     return parameters, result.eval
 
@@ -262,4 +268,49 @@ def test_rules_of_rows_are_for_sparse_tables(tmp_path):
     write_rows(tmp_path)
     (tmp_path / "wrong.yaml").write_text(json.dumps(content))
     with pytest.raises(PlacerError, match="rule of sparse tables"):
+        placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")
+
+
+@pytest.mark.parametrize("update", ["half_async", {"async": {"max_staleness": 3}}])
+@pytest.mark.parametrize("clip", [{}, {"clip": {"norm": 0.05}}], ids=["", "clipped"])
+def test_one_worker_without_lockstep_trains_as_in_lockstep(tmp_path, update, clip):
+    """The rows that it gets contain all of its own updates. Its dense parameters do so in
+    half_async only, so they are in lockstep here."""
+    rows = {**ADAGRAD, **clip, "match": "*.table"}
+    expected = spec(workers=1, servers=2, optimizers=[rows, SGD])
+    free = [{**rows, "update": update}, {**SGD, "update": "half_async"}]
+    content = spec(workers=1, servers=2, optimizers=free)
+    assert_same(
+        trained(content, tmp_path, "free"),
+        trained(expected, tmp_path, "lockstep"),
+        rtol=1e-12 if clip else 0,  # a norm is computed by the worker or by partition
+    )
+
+
+def test_workers_without_lockstep_repeat_a_recorded_order(tmp_path):
+    optimizers = {**ADAGRAD, "update": {"async": {"max_staleness": 2}}}
+    content = spec(workers=3, servers=2, optimizers=optimizers)
+    order = tmp_path / "order"
+    first = trained(content, tmp_path, "first", run={"record_order": order})
+    again = trained(content, tmp_path, "again", run={"replay_order": order})
+    assert_equal(again, first)
+    assert first[1]["loss"] < 1.2
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "message"),
+    [
+        ({**ADAGRAD, "update": {"geo": {"every": 2}}}, "cannot have 'update: geo'"),
+        ({**ADAGRAD, "update": {"sync": {"backup": 1}}}, "cannot have 'update: sync'"),
+        ({**ADAGRAD, "update": {"async": {"compensate": 0.1}}}, "cannot have 'comp"),
+        ({**ADAGRAD, "update": "async", "place": "/node:worker/cpu"}, "on servers"),
+    ],
+)
+def test_modes_that_sparse_tables_do_not_have_are_refused(
+    tmp_path, optimizers, message
+):
+    content = spec(workers=2, servers=2, optimizers=optimizers)
+    write_rows(tmp_path)
+    (tmp_path / "wrong.yaml").write_text(json.dumps(content))
+    with pytest.raises(PlacerError, match=message):
         placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")

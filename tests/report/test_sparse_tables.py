@@ -68,8 +68,8 @@ def test_explain_a_table(tmp_path: Path) -> None:
         f" at most 1,440 bytes per step, {rows}",
         "    edge 4: ps:0-1 -> worker:0-1, u.found, to each node those of its keys; at"
         f" most 3,072 bytes per step, {rows}",
-        f"    edge 5: worker:0-1 -> ps:0-1, u.rows.grad, {own}, summed by key where"
-        f" they are held; at most 3,072 bytes per step, {rows}",
+        f"    edge 5: worker:0-1 -> ps:0-1, u.rows.grad, {own}, to the nodes that"
+        f" hold their rows; at most 3,072 bytes per step, {rows}",
     ]
 
 

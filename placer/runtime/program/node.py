@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -52,8 +52,13 @@ from placer.tables.delay_compensation import compensate
 from placer.tables.learning_rate import Schedule
 from placer.tables.protocol import ProgramTable, StreamedTable
 
+if TYPE_CHECKING:
+    from placer.runtime.program.asked_rows import AskedRows
+
 T = TypeVar("T")
-WorkerEnd = PulledVersions | PulledSums | PeerGradients | DeltaExchange
+WorkerEnd: TypeAlias = (
+    "PulledVersions | PulledSums | PeerGradients | DeltaExchange | AskedRows"
+)
 """A worker's end of a table without lockstep."""
 
 
@@ -533,8 +538,7 @@ class Node(RowCalls):
             else array
             for array, each in zip(arrays, edge_values, strict=True)
         ]
-        communicator = self.communicators[edge]
-        assert not isinstance(communicator, DeltaExchange)
+        communicator = cast(PulledVersions, self.communicators[edge])
         communicator.push(self._step, (self._own_rows, self.count), arrays)
 
     def merge(self, edge: int) -> None:
@@ -1041,8 +1045,17 @@ class Node(RowCalls):
     def _row_step(self) -> int:
         return self._step
 
-    def _row_learning_rate(self, table: str) -> float:
-        return self._learning_rate(table, None)
+    @property
+    def _rows_of_step(self) -> tuple[int, int]:
+        return self._own_rows, self.count
+
+    def _asked_rows(self, edge: int) -> AskedRows | None:
+        end = self.communicators.get(edge)
+        return cast("AskedRows", end) if hasattr(end, "send_keys") else None
+
+    def _service(self) -> Service:
+        assert self.service is not None
+        return self.service
 
     def _key(self, edge: int) -> Key:
         # An edge outside the loop over microbatches has one message per step. Training

@@ -11,15 +11,22 @@ import numpy as np
 from placer.channel.protocol import Array
 from placer.errors import RunError
 from placer.runtime.program.microbatches import Microbatches
+from placer.runtime.program.worker_messages import (
+    WorkerMessage,
+    join_flat,
+    malformed,
+)
 from placer.tables.key_sums import KeySums
 
 if TYPE_CHECKING:
     from placer.channel.protocol import Key
+    from placer.runtime.program.asked_rows import AskedRows
     from placer.runtime.program.row_exchange import (
         AskedKeys,
         PartsOfRows,
         RowExchange,
     )
+    from placer.runtime.program.service import Service
     from placer.tables.sparse.batch_keys import BatchKeys
     from placer.tables.sparse.table import SparseTable
 
@@ -57,11 +64,13 @@ class RowCalls(Microbatches):
     """How many sizes the rows of a batch had at most, so far."""
     _batch_keys: list[BatchKeys] = field(default_factory=list, init=False)
     """The keys that were collected last, whose rows have no size yet."""
+    _swept: dict[str, int] = field(default_factory=dict, init=False)
+    """The step after which each table has forgotten keys last."""
 
     def _key(self, edge: int) -> Key:
         raise NotImplementedError
 
-    def _row_learning_rate(self, table: str) -> float:
+    def _learning_rate(self, table: str, message: WorkerMessage | None) -> float:
         raise NotImplementedError
 
     def distinct_keys(
@@ -104,7 +113,11 @@ class RowCalls(Microbatches):
         Example:
             node.send_keys(1, keys)
         """
-        self._row_exchange().send_keys(self._key(edge), keys)
+        end = self._asked_rows(edge)
+        if end is not None:
+            end.send_keys(self._row_step, keys)
+        else:
+            self._row_exchange().send_keys(self._key(edge), keys)
 
     def receive_keys(self, edge: int) -> tuple[AskedKeys, ...]:
         """Wait for the keys that nodes ask for.
@@ -189,6 +202,9 @@ class RowCalls(Microbatches):
             (rows,) = node.receive_rows(2, keys)
         """
         self._choose_sizes()
+        end = self._asked_rows(edge)
+        if end is not None:
+            return end.receive_rows(keys)
         return self._row_exchange().receive_rows(self._key(edge), keys)
 
     def send_row_gradients(self, edge: int, *keys_and_gradients: Any) -> None:
@@ -207,7 +223,11 @@ class RowCalls(Microbatches):
         """
         keys, gradients = keys_and_gradients[::2], keys_and_gradients[1::2]
         arrays = [np.asarray(each) for each in gradients]
-        self._row_exchange().send_gradients(self._key(edge), keys, arrays)
+        end = self._asked_rows(edge)
+        if end is not None:
+            end.send_gradients(self._row_step, self._rows_of_step, keys, arrays)
+        else:
+            self._row_exchange().send_gradients(self._key(edge), keys, arrays)
 
     def receive_row_gradients(self, edge: int) -> tuple[PartsOfRows, ...]:
         """Wait for the gradients of the rows that nodes have asked for.
@@ -226,6 +246,68 @@ class RowCalls(Microbatches):
             (d_rows,) = node.receive_row_gradients(3)
         """
         return self._row_exchange().receive_gradients(self._key(edge))
+
+    def asked_keys(self, message: WorkerMessage) -> tuple[AskedKeys, ...]:
+        """Return the keys of a message of one worker, which asks for their rows or brings
+        the gradients of these.
+
+        Args:
+            message: the message.
+
+        Returns:
+            The keys of each table of the edge.
+
+        Example:
+            (keys,) = node.asked_keys(message)
+        """
+        from placer.runtime.program.row_exchange import AskedKeys
+
+        return tuple(AskedKeys((pair,)) for pair in message.keys)
+
+    def answer_rows(self, message: WorkerMessage, *rows: PartsOfRows) -> None:
+        """Send the worker that a message is from the rows that it asks for.
+
+        Args:
+            message: the message with the keys.
+            rows: the rows of each table of the edge.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.answer_rows(message, rows)
+        """
+        self._service().answer_rows(message, [each.parts[0] for each in rows])
+
+    def pushed_rows(self, message: WorkerMessage) -> tuple[PartsOfRows, ...]:
+        """Return the gradients of rows that a message of one worker brings.
+
+        Args:
+            message: the message.
+
+        Returns:
+            The gradients of each table of the edge.
+
+        Raises:
+            RunError: for gradients that do not fit the rows.
+
+        Example:
+            (d_rows,) = node.pushed_rows(message)
+        """
+        from placer.runtime.program.row_exchange import PartsOfRows
+
+        values = self._row_exchange().edges[message.edge].values
+        (pieces,) = message.parts
+        arrays = join_flat(pieces, [np.dtype(value.dtype) for value in values])
+        if arrays is None:
+            raise malformed(message)
+        found = []
+        for value, array, (keys, _) in zip(values, arrays, message.keys, strict=True):
+            dim = int(value.shape[1])
+            if array.size != keys.size * dim:
+                raise malformed(message)
+            found.append(PartsOfRows((array.reshape(keys.size, dim),)))
+        return tuple(found)
 
     def sum_by_key(self, *keys_and_gradients: Any, limit: float | None = None) -> Any:
         """Add up the gradients of each key, in the order of the lookups and the nodes.
@@ -283,7 +365,13 @@ class RowCalls(Microbatches):
 
         return partition_norms(total, partitions)
 
-    def update_rows(self, table: str, total: KeySums, scale: Any = None) -> None:
+    def update_rows(
+        self,
+        table: str,
+        total: KeySums,
+        scale: Any = None,
+        message: WorkerMessage | None = None,
+    ) -> None:
         """Update the rows of keys by the optimizer's rule, at this step's learning rate:
         count the keys, admit them or not, update those that have a row, and forget.
 
@@ -291,6 +379,8 @@ class RowCalls(Microbatches):
             table: the name of the table, which this node holds.
             total: the sum of the gradients of each key.
             scale: a factor of the gradients, such as that of clipping; None for 1.
+            message: the worker's message with these gradients, whose step decides the
+                learning rate; None in lockstep.
 
         Raises:
             RunError: the table would need more memory than it may use.
@@ -299,18 +389,34 @@ class RowCalls(Microbatches):
             node.update_rows("emb.table", total, scale=clip_scale)
         """
         held = self.row_tables[table]
+        # Without lockstep a table is at the step that all workers have done.
+        step = self._row_step if message is None else message.least
         held.push(
             total.keys,
             total.gradients,
-            learning_rate=self._row_learning_rate(table),
-            step=self._row_step,
+            learning_rate=self._learning_rate(table, message),
+            step=step,
             occurrences=total.occurrences,
             scale=1.0 if scale is None else float(scale),
         )
-        held.forget(self._row_step)
+        for swept in range(self._swept.get(table, step - 1) + 1, step + 1):
+            held.forget(swept)
+        self._swept[table] = step
 
     @property
     def _row_step(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def _rows_of_step(self) -> tuple[int, int]:
+        """The rows of the current step that this node computes, and those of its batch."""
+        raise NotImplementedError
+
+    def _asked_rows(self, edge: int) -> AskedRows | None:
+        """Return the node's end of an edge without lockstep."""
+        raise NotImplementedError
+
+    def _service(self) -> Service:
         raise NotImplementedError
 
     def _row_exchange(self) -> RowExchange:

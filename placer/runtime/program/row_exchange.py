@@ -21,6 +21,7 @@ from placer.build.plan import Edge, SparseTable
 from placer.channel.protocol import Array, Channel, Key
 from placer.errors import RunError
 from placer.memory.arena import Arena
+from placer.runtime.program.worker_messages import HEADER_SIZE
 from placer.tables.sparse.batch_keys import BatchKeys, server_partitions
 from placer.tables.sparse.hashing import U64, mix, partition_of
 
@@ -86,12 +87,23 @@ class RowExchange:
         parts: list[list[tuple[Array, Array]]] = [[] for _ in edge.values]
         for source in edge.sources:
             message = self._receive(source, key, 2 * len(edge.values))
-            for i, value in enumerate(edge.values):
-                keys, occurrences = message[2 * i : 2 * i + 2]
-                table = self.tables[str(value.table)]
-                self._check_keys(source, edge, table, keys, occurrences)
-                parts[i].append((keys, occurrences))
+            pairs = self.read_keys(edge, source, message)
+            for part, pair in zip(parts, pairs, strict=True):
+                part.append(pair)
         return tuple(AskedKeys(tuple(each)) for each in parts)
+
+    def read_keys(
+        self, edge: Edge, source: str, message: Sequence[Array]
+    ) -> list[tuple[Array, Array]]:
+        """Return the keys of each table that a node asks for, and their occurrences.
+
+        Raises:
+            RunError: the arrays are not keys of this node, and how often each occurs.
+        """
+        pairs = [*zip(message[::2], message[1::2], strict=True)]
+        for value, (keys, occurrences) in zip(edge.values, pairs, strict=True):
+            self._check_keys(source, self.tables[str(value.table)], keys, occurrences)
+        return pairs
 
     def send_rows(self, key: Key, rows: Sequence[PartsOfRows]) -> None:
         """Send each node the rows that it has asked for, of each table."""
@@ -105,26 +117,45 @@ class RowExchange:
             For each of `keys` an array [size, dim], with zeros behind the rows of the keys.
         """
         edge = self.edges[key.edge]
-        arrays = []
-        for value, each in zip(edge.values, keys, strict=True):
-            dim = int(value.shape[1])
-            arrays.append(self.arena.allocate(np.dtype(value.dtype), (each.size, dim)))
-            arrays[-1][each.keys.size :] = 0
+        arrays = self._allocate(edge, keys)
         for i, source in enumerate(edge.sources):
-            spaces = [
-                array[each.of_server(i)]
-                for array, each in zip(arrays, keys, strict=True)
-            ]
+            spaces = _spaces(arrays, keys, i)
             if source == self.node:
                 for space, rows in zip(spaces, self._own.pop(key), strict=True):
                     space[...] = rows
-                continue
-            received = self.channel.receive(source, key, out=spaces)
-            if len(received) != len(spaces) or any(
-                rows is not space for rows, space in zip(received, spaces, strict=True)
-            ):
-                raise self._mismatch(source, key)
+            else:
+                self._receive_into(source, key, spaces)
         return tuple(arrays)
+
+    def receive_answers(
+        self, edge: Edge, key: Key, keys: Sequence[BatchKeys]
+    ) -> tuple[tuple[Array, ...], list[Array]]:
+        """Wait for the rows of keys without lockstep, before which there is a header.
+
+        Returns:
+            The rows, as `receive_rows` does, and the header of each source.
+        """
+        arrays, heads = self._allocate(edge, keys), []
+        for i, source in enumerate(edge.sources):
+            heads.append(np.empty(HEADER_SIZE, np.int64))
+            self._receive_into(source, key, [heads[-1], *_spaces(arrays, keys, i)])
+        return tuple(arrays), heads
+
+    def _allocate(self, edge: Edge, keys: Sequence[BatchKeys]) -> list[Array]:
+        """Return an array for the rows of each table, with zeros behind the rows."""
+        arrays = []
+        for value, each in zip(edge.values, keys, strict=True):
+            shape = each.size, int(value.shape[1])
+            arrays.append(self.arena.allocate(np.dtype(value.dtype), shape))
+            arrays[-1][each.keys.size :] = 0
+        return arrays
+
+    def _receive_into(self, source: str, key: Key, spaces: Sequence[Array]) -> None:
+        received = self.channel.receive(source, key, out=spaces)
+        if len(received) != len(spaces) or any(
+            array is not space for array, space in zip(received, spaces, strict=True)
+        ):
+            raise self._mismatch(source, key)
 
     def send_gradients(
         self, key: Key, keys: Sequence[BatchKeys], gradients: Sequence[Array]
@@ -169,7 +200,7 @@ class RowExchange:
         return message
 
     def _check_keys(
-        self, source: str, edge: Edge, table: SparseTable, keys: Array, counts: Array
+        self, source: str, table: SparseTable, keys: Array, counts: Array
     ) -> None:
         """Check what a node has sent: loops of a table check no bounds."""
         partitions = table.settings.partitions
@@ -200,3 +231,10 @@ class RowExchange:
             f"what {source} sent on {key} does not fit the build",
             hint="give every node of a run the same build",
         )
+
+
+def _spaces(
+    arrays: Sequence[Array], keys: Sequence[BatchKeys], holder: int
+) -> list[Array]:
+    """Return the part of each array that has the rows of a holder."""
+    return [a[each.of_server(holder)] for a, each in zip(arrays, keys, strict=True)]

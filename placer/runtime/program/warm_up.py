@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from placer.build.plan import Plan
+from placer.build.plan import BY_KEY, Edge, Plan
 from placer.channel.protocol import Array, Key
 from placer.config.columns import Column
 from placer.config.digests import Digests
@@ -238,6 +238,10 @@ class _DryService:
 
     def messages(self) -> Iterator[WorkerMessage]:
         for edge in self.exchange.edges.values():
+            if edge.exchange in BY_KEY:
+                if edge.group is not None and self.exchange.node in edge.targets:
+                    yield _empty_message(edge)
+                continue
             brings = edge.is_push or edge.exchange == "pull_sum"
             if self.exchange.node in edge.targets and brings:
                 zeros = self.exchange.receive(Key(edge.id, 1), 0)
@@ -254,6 +258,18 @@ class _DryService:
 
     def send_sum(self, message: WorkerMessage) -> None:
         pass
+
+    def answer_rows(self, message: WorkerMessage, rows: Sequence[Array]) -> None:
+        pass
+
+
+def _empty_message(edge: Edge) -> WorkerMessage:
+    """Return a message about no keys of sparse tables."""
+    none = np.empty(0, np.uint64), np.empty(0, np.uint32)
+    keys = (none,) * len(edge.values)
+    return WorkerMessage(
+        edge.id, edge.sources[0], 1, 1, 1, parts=(iter(()),), keys=keys
+    )
 
 
 class _NoUpdate:
