@@ -84,7 +84,8 @@ def describe_optimizer_of_rows(table: SparseTable) -> str:
     settings = table.settings
     if not table.trainable:
         return "not trained"
-    return _describe_rule(settings.rule, settings.hyper, table.learning_rate)
+    text = _describe_rule(settings.rule, settings.hyper, table.learning_rate)
+    return text if table.mode is None else f"{text}; update {describe_mode(table.mode)}"
 
 
 def describe_first_values(table: SparseTable) -> str:

@@ -138,9 +138,7 @@ def _is_of_model(op: Op) -> bool:
     )
 
 
-def _parameter_of(
-    step: Graph, operand: str, parameters: dict[str, int]
-) -> str | None:
+def _parameter_of(step: Graph, operand: str, parameters: dict[str, int]) -> str | None:
     """Return the parameter that an operand is a copy of, such as `h.w` for `h.w.copy`, or
     the sparse table whose rows it has; None if it is not."""
     if is_keyed(step, operand):

@@ -160,6 +160,24 @@ def test_the_tables_of_a_node_have_numbers_also_without_blocks(tmp_path: Path) -
     ]
 
 
+def test_a_table_without_lockstep_says_its_mode(tmp_path: Path) -> None:
+    sgd = {"op": "sgd", "learning_rate": 0.1, "update": "half_async"}
+    build = load(tmp_path, optimizer=sgd | {"place": "/node:ps/cpu"})
+    lines = explained(build, "u.table")
+    mode = "sgd: learning rate 0.1; no slots; update half_async"
+    assert f"  table 1: {mode}" in lines
+    assert (
+        len(
+            [
+                line
+                for line in table_lines(build.plan, build.plan.node("ps:0"))
+                if mode in line
+            ]
+        )
+        == 3
+    )
+
+
 def test_a_server_lists_its_tables_and_the_barrier(tmp_path: Path) -> None:
     plan = load(tmp_path, servers=1).plan
     assert list(table_lines(plan, plan.node("ps:0"))) == [
