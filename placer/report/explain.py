@@ -279,6 +279,9 @@ def _crossing(edge: Edge, names: set[str], when: str) -> Iterator[str]:
         "push_delta": f"each worker's own, every {edge.every} steps; ",
         "offer": "to each worker that begins the step; ",
         "sum_of_first": f"summed over the first {edge.first}, in node order; ",
+        "ask_rows": "to the holders of their partitions; ",
+        "give_rows": "to the nodes that ask for them; ",
+        "push_rows": "to the holders of their partitions; ",
         None: "",
     }[edge.exchange]
     average = " on average" if edge.every > 1 else ""
