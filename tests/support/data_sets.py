@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(
-    os.environ.get("PLACER_DATA", Path(__file__).parents[3] / "shared" / "data")
+    os.environ.get("PLACER_TEST_DATA", Path(__file__).parents[3] / "shared" / "data")
 )
-"""PLACER_DATA, or a folder beside the checkout."""
+"""PLACER_TEST_DATA, or a folder beside the checkout."""
 FILES = {"adult": ("adult.data", "adult.test.gz")}
 """The files of `FOLDER` that specs read, by the name of the spec."""
 
