@@ -13,10 +13,16 @@ from types import FunctionType
 from typing import Literal
 
 from placer.front import fluid, ops
+from placer.front.entries import ENTRIES
+from placer.front.entries import CountFilterEntry as CountFilterEntry
+from placer.front.entries import ProbabilityEntry as ProbabilityEntry
+from placer.front.entries import ShowClickEntry as ShowClickEntry
+from placer.front.fluid import Embedding as Embedding
 from placer.front.fluid import cast as cast
 from placer.front.fluid import cross_entropy as cross_entropy
 from placer.front.fluid import data as data
 from placer.front.fluid import mean as mean
+from placer.front.fluid import sparse_embedding as sparse_embedding
 from placer.front.special_ops import call as call
 from placer.front.special_ops import metric as metric
 from placer.front.special_ops import parameter as parameter
@@ -432,20 +438,51 @@ def group_norm(
 
 @fluid.fluid_keywords("embedding")
 def embedding(
-    ids: Variable, size: Sequence[int], *, dtype: Dtype = "float32",
-    params: Params = None, name: str | None = None,
+    ids: Variable, size: Sequence[int] | None = None, *,
+    weights: Variable | None = None, dtype: Dtype = "float32",
+    combiner: Literal["none", "sum", "mean", "sqrtn"] = "none",
+    padding: int | None = None, sparse: bool = False, dim: int | None = None,
+    rows: int | None = None, partitions: int = 256,
+    admit: Literal["always"] | Mapping[str, object] = "always",
+    forget: Mapping[str, object] | None = None,
+    score: Mapping[str, object] | None = None, capacity: int | None = None,
+    evict: Literal["lru", "lfu"] = "lru", default: float = 0.0,
+    bounds: Sequence[float] | None = None, params: Params = None,
+    name: str | None = None,
 ) -> Variable:
     """Looks up the rows of a table by their indices. The result has the shape of `ids`
-    followed by the dimension of the table. An id outside [0, vocabulary) gives a row of
-    NaN, so that the loss shows the mistake, and no gradient. Creates the parameter
-    `table`.
+    followed by the dimension of the table. With a combiner, it is the sum or a mean of
+    the rows along the last dimension of `ids`, weighted by `weights`, and 0 if there is
+    no row or the divisor is 0. An id equal to `padding` stands for no row: a combiner
+    leaves it out, its weight too; without a combiner it gives a row of 0; it gets no
+    gradient. Any other id outside [0, vocabulary) gives a row of NaN, so that the loss
+    shows the mistake, and no gradient. Creates the parameter `table`.
 
-    out[i] = table[ids[i]]
+    out[i] = table[ids[i]]; with a combiner, out[i] = Σⱼ weights[i, j] · table[ids[i,
+        j]] / divisor, where divisor is 1, Σⱼ weights[i, j] or √Σⱼ weights[i, j]²
 
     Args:
-        ids: int32 or int64, any shape.
+        ids: int32 or int64, of a sparse table also uint32 or uint64; any shape; with a
+            combiner, […, n].
+        weights: float, the shape of `ids`, only with a combiner: a factor for each row,
+            which gets no gradient; by default 1; optional.
         size: the shape of the table, [vocabulary, dimension].
         dtype: the dtype of the table.
+        combiner: what replaces the rows along the last dimension of `ids`: nothing;
+            their weighted sum; that divided by the sum of the weights; that divided by
+            the root of the sum of their squares.
+        padding: an id that stands for no row; it may be outside [0, vocabulary).
+        sparse: whether the table has a row for each key.
+        dim: the columns of a sparse table.
+        rows: how many rows a sparse table is expected to have.
+        partitions: the partitions of a sparse table.
+        admit: which keys get a row.
+        forget: which keys lose it.
+        score: the score of keys.
+        capacity: the most rows of a sparse table.
+        evict: which rows a full table loses.
+        default: what a key without a row reads.
+        bounds: the least and greatest value of an element.
         params: existing parameters to use instead of new ones, by operand: `table`.
         name: the name of the op; by default generated.
     """
@@ -1944,4 +1981,6 @@ def sampled_softmax(
     return ops.record_op("sampled_softmax", locals())
 
 
-__all__ = sorted(k for k, v in globals().items() if isinstance(v, FunctionType))
+__all__ = sorted(
+    [*ENTRIES, *(k for k, v in globals().items() if isinstance(v, FunctionType))]
+)

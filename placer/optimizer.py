@@ -346,6 +346,56 @@ class RMSProp(Optimizer):
     momentum: float = 0.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class RowwiseAdagrad(Optimizer):
+    """Adagrad with one sum of squares for each row: that of the mean squares of its
+    gradients.
+
+    Args:
+        learning_rate: a number, or a schedule as in docs/spec.md.
+        initial_accumulator_value: initial value of the sum of squares.
+        eps: added to the sum of squares.
+        match: a glob pattern for the names of the parameters to train; by default all
+            that no other optimizer has.
+        clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
+        update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
+    """
+
+    initial_accumulator_value: float = 0.1
+    eps: float = 1e-07
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowwiseAdam(Optimizer):
+    """Adam with one second moment for each row: that of the mean squares of its
+    gradients.
+
+    Args:
+        learning_rate: a number, or a schedule as in docs/spec.md.
+        b1: decay of the first moment.
+        b2: decay of the second moment.
+        eps: added to the root of the second moment.
+        match: a glob pattern for the names of the parameters to train; by default all
+            that no other optimizer has.
+        clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
+        update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
+    """
+
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-08
+
+
 class SGD(Optimizer):
     """Stochastic gradient descent: value - lr * gradient.
 
@@ -361,6 +411,29 @@ class SGD(Optimizer):
         sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
             default the workers sum them.
     """
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedAdagrad(Optimizer):
+    """PaddlePaddle's adagrad with one sum of squares G for each row: value - lr *
+    gradient * sqrt(initial_g2sum / (initial_g2sum + G)), then G grows by the mean
+    square of the gradient.
+
+    Args:
+        learning_rate: a number, or a schedule as in docs/spec.md.
+        initial_g2sum: added to the sum of squares.
+        match: a glob pattern for the names of the parameters to train; by default all
+            that no other optimizer has.
+        clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
+        update: how the gradients of the workers are combined.
+        shard_state: whether each worker stores and updates a range of the parameters
+            only, if the optimizer is on the workers.
+        all_reduce: how gradients move between workers: "direct" or in a "ring".
+        sum: the place of servers that sum the gradients of workers, as /node:ps/cpu; by
+            default the workers sum them.
+    """
+
+    initial_g2sum: float = 3.0
 
 
 __all__ = sorted(each.__name__ for each in Optimizer.__subclasses__())

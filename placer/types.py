@@ -1,4 +1,5 @@
-"""Types of values: a dtype and a shape, whose dimension `batch` is the global batch."""
+"""Types of values: a dtype and a shape, whose dimension `batch` is the global batch, and
+`keys` as many keys as there are in a table or a batch."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-Dim = int | Literal["batch"]
+Dim = int | Literal["batch", "keys"]
 BATCH: Literal["batch"] = "batch"
+KEYS: Literal["keys"] = "keys"
+"""The first dimension of a sparse table, and of its rows: not known before a run."""
 
 # Their order is that of the codes of dtypes in messages (`placer/channel/payload.py`):
 # new ones go to the end.
@@ -69,6 +72,8 @@ class TensorType(Struct, frozen=True):
             word = part.strip()
             if word == BATCH:
                 shape.append(BATCH)
+            elif word == KEYS:
+                shape.append(KEYS)
             elif word.isdecimal():
                 shape.append(_parse_dimension(word, max_dim))
             else:
@@ -97,6 +102,12 @@ class TensorType(Struct, frozen=True):
         """Whether any dimension is the batch."""
         return BATCH in self.shape
 
+    @property
+    def is_keyed(self) -> bool:
+        """Whether there is a row for each of some keys, whose number is known only in a
+        run: such a type has no sizes."""
+        return KEYS in self.shape
+
     def with_batch(self, batch: int, rows: int | None = None) -> TensorType:
         """Return the type with numbers in place of `batch`, as in `sizes`."""
         if BATCH not in self.shape:
@@ -109,7 +120,8 @@ class TensorType(Struct, frozen=True):
         With `rows`, return the shape of the local rows of a split value: the first
         dimension is `rows`, and any other batch dimension is still `batch`.
         """
-        sizes = tuple(batch if d == BATCH else d for d in self.shape)
+        assert not self.is_keyed, self
+        sizes = tuple([batch if isinstance(d, str) else d for d in self.shape])
         return (rows, *sizes[1:]) if rows is not None and self.has_rows else sizes
 
     def numel(self, batch: int = 1, rows: int | None = None) -> int:

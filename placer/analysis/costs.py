@@ -91,7 +91,7 @@ def _pushes(graph: Graph, nodes: Iterable[str]) -> dict[Op, Op]:
         for node in nodes
         for edge, ops in served_ops(graph, node).items()
         for op in ops
-        if graph.sends[edge].attrs["exchange"] in ("push", "push_delta")
+        if graph.sends[edge].attrs["exchange"] in ("push", "push_delta", "push_rows")
     }
 
 

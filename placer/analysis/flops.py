@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from placer import ops
+from placer.analysis.keyed import count_keys
 from placer.config import optimizers
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import declared_attrs, is_update, is_update_direction
 from placer.ops.attributes import complete
+from placer.types import TensorType
 
 
 class FlopsCache:
@@ -46,14 +48,21 @@ def _compute_flops(graph: Graph, op: Op, rows: int) -> int:
         return 0  # the FLOPs that a rule declares include both phases; see below
     if is_update(op.kind):
         per_element = optimizers.RULES[op.kind].flops
-        return per_element * graph.tensor_type(op.operands[0]).numel()
+        return per_element * _sized(graph, op.operands[1], graph.batch).numel()
     forward = graph.producers[op.operands[0]] if op.is_gradient else op
     declaration = ops.find(forward.kind)
-    types = [
-        graph.tensor_type(name).with_batch(graph.batch, rows)
-        for name in forward.operands
-    ]
+    types = [_sized(graph, name, rows) for name in forward.operands]
     attrs = complete(declaration, declared_attrs(forward.attrs))
     if op.is_gradient:
         return declaration.grad_flops(types, attrs, op.attrs.get("wrt", ()))
     return declaration.flops(types, attrs)
+
+
+def _sized(graph: Graph, name: str, rows: int) -> TensorType:
+    """Return the type of a value for `rows` local rows; of rows by key, as if all keys
+    were different."""
+    kind = graph.tensor_type(name)
+    if kind.is_keyed:
+        count = count_keys(graph, name, rows)
+        return TensorType(kind.dtype, (count, *kind.shape[1:]))
+    return kind.with_batch(graph.batch, rows)

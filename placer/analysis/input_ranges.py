@@ -48,7 +48,7 @@ def index_ranges(
     index, themselves or through others.
 
     `graph` is the graph before the first pass, `operand_index` the operand that each
-    `if_training` is. If several ops use an input, the smallest range counts.
+    `if_training` is. If several ops use an input, what all of them allow is valid.
     """
     ranges: dict[str, Range] = {}
     # Of each value: the inputs that it rearranges.
@@ -63,11 +63,23 @@ def index_ranges(
                 *(inputs.get(name, frozenset()) for name in op.operands)
             )
         declaration, types, attrs = declared(graph, op)
-        for index, size in declaration.index_bounds(types, attrs).items():
+        for index, bound in declaration.index_bounds(types, attrs).items():
+            is_more = bound.padding not in range(bound.size)
+            padding = bound.padding if is_more else None
+            valid = Range(0, bound.size - 1, op.name, op.kind, padding)
             for name in inputs.get(op.operands[index], ()):
-                if name not in ranges or size <= ranges[name].high:
-                    ranges[name] = Range(low=0, high=size - 1, op=op.name, kind=op.kind)
+                ranges[name] = _intersect(ranges.get(name, valid), valid)
     return ranges
+
+
+def _intersect(first: Range, second: Range) -> Range:
+    """Return what is valid for two ops, and the one of them that allows less."""
+    pair = (first, second)
+    small, large = sorted(pair, key=lambda r: (r.high, r.padding is not None))
+    padding = small.padding
+    if padding is None or padding == large.padding or 0 <= padding <= large.high:
+        return small
+    return structs.replace(small, padding=None)
 
 
 def _is_training_root(op: Op) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import CONVERSIONS, PUSHES, is_conversion
+from placer.graph.kinds import CONVERSIONS, is_conversion, is_push
 from placer.graph.needed_ops import needed_ops
 from placer.layouts.companions import joins_workers
 from placer.node_kinds import HETER, WORKER, NodeId
@@ -25,11 +25,11 @@ def check_lockstep(graph: Graph) -> None:
         return
     _check_pushing_nodes(graph, pushes)
     needed: Sequence[Op] = graph.ops
-    if graph.of_kind(*PUSHES):
+    if any(is_push(op) for op in graph.ops):
         needed = needed_ops(
             graph.ops,
-            lambda op: op.kind in PUSHES,
-            lambda op: () if op.kind == "pull" else op.operands,
+            is_push,
+            lambda op: () if op.kind in ("pull", "give_rows") else op.operands,
         )
     _check_heter_nodes(graph, needed)
     for op in needed:
@@ -118,7 +118,8 @@ def pushing_nodes(graph: Graph) -> set[tuple[NodeId, ...]]:
 
 def _pushes(graph: Graph) -> Sequence[Op]:
     """Return the ops that take gradients of workers without waiting for all of them."""
-    return [*graph.of_kind(*PUSHES), *graph.of_kind("sum_of_first")]
+    pushes = [op for op in graph.ops if is_push(op)]
+    return [*pushes, *graph.of_kind("sum_of_first")]
 
 
 def _joins_workers(graph: Graph, op: Op) -> bool:

@@ -9,6 +9,7 @@ from math import prod
 from operator import add
 from types import MappingProxyType
 
+from placer.analysis.keyed import count_keys, keys_of, row_bytes
 from placer.analysis.lifetimes import Lifetime, Lifetimes
 from placer.analysis.schedule import Schedule, ScheduledTask
 from placer.analysis.units import LoweredGraph, Unit
@@ -225,6 +226,8 @@ class _Sizes:
         repeated = value.microbatch_layout == "S" or op.structure.reduces == "S"
         if value.flat is not None:
             return self._size_of_range(value)
+        if isinstance(value.type, TensorType) and value.type.is_keyed:
+            return self._size_of_rows(value, value.type)
         key = id(value.type), value.layout, repeated, id(op.place)
         size = self._known.get(key)
         if size is None:
@@ -238,6 +241,17 @@ class _Sizes:
         part = graph.nodes(graph.producers[name]).index(self._node)
         low, high = graph.ranges(name).of(part)
         return (high - low) * ITEM_BYTES[graph.tensor_type(name).dtype]
+
+    def _size_of_rows(self, value: Value, kind: TensorType) -> int:
+        """The bytes of rows by key, if all keys of a batch, or of a microbatch, are
+        different and one node holds them."""
+        graph = self._graph
+        nodes = graph.nodes(keys_of(graph, value.name))
+        rows = graph.batch // graph.microbatches
+        if self._node in nodes:
+            share = row_shard(nodes, nodes.index(self._node), graph.cluster.workers)
+            rows = share.num_rows(rows)
+        return count_keys(graph, value.name, rows) * row_bytes(kind)
 
     def _compute_size(self, op: Op, value: Value, repeated: bool) -> int:
         graph = self._graph

@@ -25,6 +25,11 @@ def served_ops(graph: Graph, node: str) -> dict[int, tuple[Op, ...]]:
                 roots = {op}
             case "pull" | "pull_sum" if op.structure.sends:
                 roots = {op}
+            case "push_rows" if op.structure.receives and "group" in op.attrs:
+                roots = _ops_after(ops, op)
+            case "ask_rows" if op.structure.receives and "group" in op.attrs:
+                after = _ops_after(ops, op)
+                roots = {each for each in after if each.structure.sends}
             case _:
                 continue
         needed = needed_ops(ops, roots.__contains__, _operands_of)
@@ -36,7 +41,11 @@ def serves_workers(graph: Graph, node: str) -> bool:
     """Whether a node handles messages of workers as they arrive; a worker that updates
     handles what has come before each step."""
     return any(
-        op.structure.receives and op.attrs.get("exchange") in ("push", "push_sum")
+        op.structure.receives
+        and (
+            op.attrs.get("exchange") in ("push", "push_sum")
+            or (op.attrs.get("exchange") == "push_rows" and "group" in op.attrs)
+        )
         for op in graph.ops_on(node)
     )
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from placer.build.folder import edited_error, find_unknown_files, read_file
+from placer.build.plan_check import BY_KEY as BY_KEY
 from placer.build.plan_check import MEMORY as MEMORY
 from placer.build.plan_check import check_plan
 from placer.config.checkpoint import Checkpointing, EarlyStop, Interval
@@ -23,6 +24,7 @@ from placer.config.data import RowSource
 from placer.config.fields import Count, Seed, Size, ValueName
 from placer.config.metrics import Finalizer
 from placer.config.slicing import Block
+from placer.config.sparse import SparseTable as SparseSettings
 from placer.config.update_modes import Mode
 from placer.errors import BuildError
 from placer.files.owners import check_folder
@@ -30,6 +32,7 @@ from placer.layouts import Layout
 from placer.layouts.companions import worker_of
 from placer.layouts.partition import RowShard, row_shard
 from placer.layouts.ranges import Flat, Ranges
+from placer.layouts.sparse import server_partitions
 from placer.node_kinds import WORKER, NodeId
 from placer.place.ids import format_nodes
 from placer.types import ITEM_BYTES
@@ -72,7 +75,7 @@ class EdgeValue(PlanStruct, frozen=True):
     operand: ValueName
     result: ValueName
     dtype: str
-    shape: tuple[Size | Literal["batch"], ...]
+    shape: tuple[Size | Literal["batch", "keys"], ...]
     layouts: tuple[Layout, Layout]
     start: Size | None = None
     stop: Size | None = None
@@ -81,6 +84,8 @@ class EdgeValue(PlanStruct, frozen=True):
     numel: Size = 0
     flat: Flat | None = None
     """For a value of which one side has ranges, layout F: where it is in its group."""
+    table: ValueName | None = None
+    """For a value with a row for each key: the sparse table."""
 
     @property
     def size(self) -> int:
@@ -97,11 +102,16 @@ Exchange = Literal[
     "pull_sum",
     "offer",
     "sum_of_first",
+    "ask_rows",
+    "give_rows",
+    "push_rows",
 ]
+
 WITHOUT_LOCKSTEP: Final = (
     "pull", "push", "push_delta", "push_all", "push_sum", "pull_sum",
 )  # fmt: skip
-"""The kinds of exchange in which no node waits for a step of all others."""
+"""The kinds of exchange in which no node waits for a step of all others; so it is, too, for
+those of rows of sparse tables that have a group."""
 
 
 class Edge(PlanStruct, frozen=True):
@@ -119,6 +129,9 @@ class Edge(PlanStruct, frozen=True):
     are the part of one step.
     With backup workers, `offer` edges carry the parameters of a step to each worker that
     begins it, and `sum_of_first` edges the gradients of the `first` workers.
+    Edges of `ask_rows` carry the keys that nodes look up in sparse tables, `give_rows` their
+    rows, and `push_rows` the gradients of these; `nbytes` are those of keys that are all
+    different. Without lockstep they have a `group`.
     If workers update, `push_all` edges carry gradients to all of them; or `push_sum` edges
     to servers, which answer each push on a `pull_sum` edge.
 
@@ -155,7 +168,16 @@ class Edge(PlanStruct, frozen=True):
     def is_push(self) -> bool:
         """Whether the edge carries what tables without lockstep are updated by, from the
         workers."""
+        if self.exchange == "push_rows":
+            return self.group is not None
         return self.exchange in ("push", "push_delta", "push_all", "push_sum")
+
+    @property
+    def is_without_lockstep(self) -> bool:
+        """Whether no node waits for a step of all others at this edge."""
+        if self.exchange in BY_KEY:
+            return self.group is not None
+        return self.exchange in WITHOUT_LOCKSTEP
 
     @property
     def is_flat(self) -> bool:
@@ -298,6 +320,32 @@ class Parameter(PlanStruct, frozen=True, kw_only=True):
     """(node, table, index of the block in the table), in the order of the elements."""
 
 
+class SparseTable(PlanStruct, frozen=True, kw_only=True):
+    """A parameter with a row for each key.
+
+    `mode` says how the workers agree on updates, if they do not go in lockstep.
+    `holders` are the nodes that have its partitions, each as many neighboring ones, in
+    their order. `rows` is the number of rows that the spec expects.
+    """
+
+    settings: SparseSettings
+    dtype: str
+    learning_rate: Any = 0.0
+    trainable: bool = True
+    mode: Mode | None = None
+    holders: tuple[str, ...]
+    rows: Size | None = None
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    def partitions_of(self, node: str) -> range:
+        """Return the partitions that a node has, which is one of the holders."""
+        index, partitions = self.holders.index(node), self.settings.partitions
+        return server_partitions(index, len(self.holders), partitions)
+
+
 class Choice(PlanStruct, frozen=True):
     """Something that the compiler chose or inserted, and why."""
 
@@ -334,6 +382,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     evaluation_edges: tuple[Edge, ...] = ()
     prediction_edges: tuple[Edge, ...] = ()
     parameters: tuple[Parameter, ...] = ()
+    sparse_tables: tuple[SparseTable, ...] = ()
     choices: tuple[Choice, ...] = ()
     modules: tuple[str, ...] = ()
     files: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$")]]
@@ -391,11 +440,11 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         together: 0 if all act after the same step."""
         edges = self.step_edges
         if not edges or any(
-            edge.exchange not in WITHOUT_LOCKSTEP and not edge.companions
-            for edge in edges
+            not edge.is_without_lockstep and not edge.companions for edge in edges
         ):
             return 0
         modes = [table.mode for node in self.nodes for table in node.tables]
+        modes += [table.mode for table in self.sparse_tables]
         if any(mode is not None and mode.in_rounds for mode in modes):
             return 0  # they meet in each round
         bounds = [mode.bound for mode in modes if mode is not None]

@@ -33,11 +33,15 @@ if TYPE_CHECKING:
         NodePlan,
         Parameter,
         Plan,
+        SparseTable,
         Table,
     )
 
 MEMORY = "cpu:0"
 """The devices of a table in host memory."""
+
+BY_KEY = ("ask_rows", "give_rows", "push_rows")
+"""The kinds of exchange of rows of sparse tables in lockstep."""
 
 MAX_DEPTH = 32
 """The number of levels that values of a spec may be nested."""
@@ -103,6 +107,7 @@ def _check_all(plan: Plan) -> Problems:
         for problem in _check_edge(edge, nodes):
             yield f"edge {edge.id}: {problem}"
     yield from _check_exchanges(plan)
+    yield from _check_sparse(plan, nodes)
 
 
 def _check_names(pattern: re.Pattern[str], names: Iterable[str], what: str) -> Problems:
@@ -342,7 +347,7 @@ def _check_exchanges(plan: Plan) -> Problems:
         if table.mode is not None
     ]
     for edge in (*plan.evaluation_edges, *plan.prediction_edges):
-        if edge.exchange is not None:
+        if edge.exchange not in (None, *BY_KEY):
             yield f"edge {edge.id}: only a training step goes without lockstep"
     for edge in plan.step_edges:
         if edge.exchange not in ("push", "push_delta", "push_all", "pull_sum"):
@@ -363,6 +368,49 @@ def _check_exchanges(plan: Plan) -> Problems:
             yield f"edge {edge.id}: no edge brings the gradients"
     for server, _ in expected:
         yield f"node '{server}': no worker updates one of its tables"
+
+
+def _check_sparse(plan: Plan, nodes: set[str]) -> Problems:
+    """Check sparse tables, and that edges of their rows go to their holders and back."""
+    yield from _check_unique("sparse table", (each.name for each in plan.sparse_tables))
+    tables = {table.name: table for table in plan.sparse_tables}
+    for table in plan.sparse_tables:
+        for problem in _check_sparse_table(table, nodes):
+            yield f"sparse table '{table.name}': {problem}"
+    edges = (*plan.step_edges, *plan.evaluation_edges, *plan.prediction_edges)
+    for edge in edges:
+        for value in edge.values:
+            is_by_key = edge.exchange in BY_KEY
+            if is_by_key != (value.table is not None):
+                yield f"edge {edge.id}: '{value.operand}' is not of a sparse table"
+            if not is_by_key:
+                continue
+            held = tables.get(str(value.table))
+            side = edge.sources if edge.exchange == "give_rows" else edge.targets
+            if held is None or held.holders != side:
+                yield f"edge {edge.id}: its nodes do not hold '{value.table}'"
+                continue
+            row = () if edge.exchange == "ask_rows" else (held.settings.dim,)
+            if value.shape != ("keys", *row):
+                yield f"edge {edge.id}: '{value.operand}' has another shape"
+
+
+def _check_sparse_table(table: SparseTable, nodes: set[str]) -> Problems:
+    settings = table.settings
+    if not table.holders or not nodes >= {*table.holders}:
+        yield "its holders are not nodes"
+    yield from _check_unique("holder", table.holders)
+    if table.dtype not in ("float32", "float64"):
+        yield f"its rows are {table.dtype}"
+    if settings.dim < 1:
+        yield f"its rows have {settings.dim} columns"
+    partitions = settings.partitions
+    if not 2 <= partitions <= 1 << 16 or partitions & (partitions - 1):
+        yield f"it has {partitions} partitions"
+    problem = _check_depth(table.learning_rate) or schedules.check(table.learning_rate)
+    problem = optimizers.check(settings.rule, settings.hyper) or problem
+    if problem:
+        yield problem
 
 
 def _has_reverse(plan: Plan, edge: Edge, exchange: str) -> bool:

@@ -14,13 +14,17 @@ from placer.config.sources import Source, missing_column_error
 from placer.errors import DataError
 
 
-class Range(Struct, frozen=True, forbid_unknown_fields=True):
-    """The least and greatest valid value of an input, and the op that requires it."""
+class Range(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The least and greatest valid value of an input, and the op that requires it.
+
+    `padding` is one more valid value, which is outside of them.
+    """
 
     low: int
     high: int
     op: ValueName
     kind: ValueName
+    padding: int | None = None
 
 
 class Column(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

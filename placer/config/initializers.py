@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from math import prod, sqrt
 from re import compile as pattern
 from typing import Any
 
@@ -137,6 +138,59 @@ def in_build(init: Any) -> Any:
     return init if file is None else {"file": file_in_build(file)}
 
 
+_TRUNCATED_STD = 0.87962566103423978  # of a standard normal that is truncated at ± 2
+
+
+def form_of(init: Any, shape: tuple[int, ...]) -> tuple[str, Any]:
+    """Reduce an initializer to a form and its argument: a constant, `orthogonal`,
+    `identity`, or a distribution and its two arguments.
+
+    `init` is canonical, and can fill a parameter of `shape`.
+    """
+    form, argument = BARE[init] if isinstance(init, str) else next(iter(init.items()))
+    if form == "variance_scaling":
+        return _variance_scaling(shape, **argument)
+    if form in ("normal", "truncated_normal"):
+        if not isinstance(argument, Mapping):
+            argument = {"std": argument}
+        return form, (argument.get("mean", 0.0), argument["std"])
+    return form, argument
+
+
+def _variance_scaling(
+    shape: tuple[int, ...],
+    scale: float = 1.0,
+    mode: str = "fan_in",
+    distribution: str = "truncated_normal",
+) -> tuple[str, tuple[float, float]]:
+    """Return the distribution with mean 0 and variance scale / fan, as Keras and JAX
+    define variance scaling."""
+    fan_in, fan_out = fan_in_out(shape)
+    by_mode = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
+    fan = by_mode[mode]
+    match distribution:
+        case "uniform":
+            limit = sqrt(3.0 * scale / fan)
+            return "uniform", (-limit, limit)
+        case "normal":
+            return "normal", (0.0, sqrt(scale / fan))
+    return "truncated_normal", (0.0, sqrt(scale / fan) / _TRUNCATED_STD)
+
+
+def fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return (fan_in, fan_out) of a parameter of shape [in, out], or [height, width, …,
+    in, out].
+
+    `in` is the number of channels that one output sees: 1 in the kernel of a depthwise
+    convolution. Both fans of a vector are its length, and those of a scalar are 1.
+    """
+    if len(shape) < 2:
+        n = max(1, prod(shape))
+        return n, n
+    field = prod(shape[:-2])
+    return max(1, field * shape[-2]), max(1, field * shape[-1])
+
+
 def check_shape(init: Any, shape: tuple[int, ...]) -> str | None:
     """Check that an initializer can fill a parameter of `shape`; return what is wrong.
 
@@ -148,6 +202,21 @@ def check_shape(init: Any, shape: tuple[int, ...]) -> str | None:
             return f"'orthogonal' needs two dimensions or more, not {list(shape)}"
         case "identity" if len(shape) != 2:
             return f"'identity' needs a matrix, not {list(shape)}"
+    return None
+
+
+def check_rows(init: Any, rows: int | None) -> str | None:
+    """Check that an initializer can fill rows of a matrix one by one; return what is
+    wrong.
+
+    `init` has passed `check`. `rows` is the number of all rows, None if it is not known.
+    """
+    name = init if isinstance(init, str) else next(iter(init))
+    form, _ = BARE.get(name, (name, None))
+    if form in ("orthogonal", "identity", "file"):
+        return f"'{name}' fills a whole matrix, and rows are made one by one"
+    if form == "variance_scaling" and rows is None:
+        return f"'{name}' depends on the number of rows: give 'rows'"
     return None
 
 

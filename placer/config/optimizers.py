@@ -90,7 +90,7 @@ def _decay(default: float) -> dict[str, Hyperparameter]:
     return {"weight_decay": Hyperparameter(default, doc)}
 
 
-RULES = {
+DENSE_RULES = {
     "sgd": Rule("stochastic gradient descent: value - lr * gradient", (), {}, flops=2),
     "momentum": Rule(
         "gradient descent with momentum: trace = momentum * trace + gradient;"
@@ -228,7 +228,7 @@ RULES = {
         begins_at_zero=True,
     ),
 }
-"""The update rules by name."""
+"""The update rules that any parameter can have, by name."""
 
 _ADAGRAD_EPS = Hyperparameter(1e-7, "added to the sum of squares")
 ROW_RULES = {
@@ -265,7 +265,8 @@ ROW_RULES = {
     ),
 }
 """The row-wise rules, which only sparse tables have."""
-_ALL_RULES = {**RULES, **ROW_RULES}
+RULES: dict[str, Rule] = {**DENSE_RULES, **ROW_RULES}
+"""The update rules by name."""
 
 
 def check(name: object, hyper: Mapping[str, object]) -> str | None:
@@ -287,7 +288,7 @@ def complete(name: str, hyper: Mapping[str, Any]) -> dict[str, float]:
     """Return all hyperparameters of a rule: `hyper`, and the defaults of the others."""
     return {
         key: declared.type(hyper.get(key, declared.default))
-        for key, declared in _ALL_RULES[name].hyper.items()
+        for key, declared in RULES[name].hyper.items()
     }
 
 
@@ -299,7 +300,7 @@ def slots(name: str, hyper: Mapping[str, Any]) -> dict[str, float]:
     >>> slots("rmsprop", {"momentum": 0.9})
     {'nu': 0.0, 'trace': 0.0}
     """
-    rule, values = _ALL_RULES[name], complete(name, hyper)
+    rule, values = RULES[name], complete(name, hyper)
     return {
         slot: values[rule.initial_values[slot]] if slot in rule.initial_values else 0.0
         for slot in rule.slots
@@ -322,12 +323,17 @@ def trust_ratio_constants(name: str, hyper: Mapping[str, Any]) -> tuple[float, f
 
 def row_slot(name: str) -> str:
     """Return the slot that a rule keeps once for each row, or "" if it has none."""
-    return _ALL_RULES[name].row_slot
+    return RULES[name].row_slot
+
+
+def nearest_dense(name: str) -> str:
+    """Return the rule with a slot for each element that a row-wise rule simplifies."""
+    return "adam" if "mu" in RULES[name].slots else "adagrad"
 
 
 def check_init(rule: str, init: Any) -> str | None:
     """Return what is wrong with the initializer of a parameter for its rule, or None."""
-    if not _ALL_RULES[rule].begins_at_zero:
+    if not RULES[rule].begins_at_zero:
         return None
     if init == "zeros" or (isinstance(init, Mapping) and init.get("constant") == 0):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from placer.analysis.keyed import is_keyed
 from placer.analysis.served import is_of_table
 from placer.analysis.streamed_updates import find_streamed_updates
 from placer.analysis.units import LoweredGraph, Unit
@@ -54,6 +55,10 @@ class Hook:
         self.updates = _group_updates(self)
         self.users = _find_users(self)
         self._causes: dict[str, tuple[int, About]] = {}
+
+    def is_sparse(self, op: Op) -> bool:
+        """Whether an op of a table is one of a sparse table."""
+        return is_keyed(self.graph, op.operands[0])
 
     def targets(self, values: Iterable[str]) -> list[str]:
         """Return the variables of values that a statement assigns."""
@@ -123,7 +128,7 @@ def _group_updates(hook: Hook) -> dict[Op, list[Op]]:
     groups: dict[tuple[str, str], dict[str, Op]] = {}
     for unit in hook.units:
         op = unit.ops[0]
-        if is_of_table(op):
+        if is_of_table(op) and not hook.is_sparse(op):
             table = hook.tables[op.operands[0]]
             groups.setdefault((table.name, op.kind), {})[op.operands[0]] = op
     in_order = {}
@@ -140,7 +145,9 @@ def _find_users(hook: Hook) -> Mapping[str, list[int]]:
     users: dict[str, list[int]] = {}
     for number, unit in enumerate(hook.units):
         used: Iterable[str] = unit.inputs
-        if is_of_table(unit.ops[0]):
+        if is_of_table(unit.ops[0]) and hook.is_sparse(unit.ops[0]):
+            used = unit.ops[0].operands[1:]
+        elif is_of_table(unit.ops[0]):
             ops = hook.updates.get(unit.ops[0], ())
             used = (name for op in ops for name in op.operands[1:])
         elif not unit.computed:

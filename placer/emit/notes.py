@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from placer.build.plan import Table
+from placer.build.plan import BY_KEY, Table
 from placer.emit.roles import describe
 from placer.graph.graph import Graph, Op
 from placer.place import Place
@@ -25,6 +25,8 @@ def received(graph: Graph, send: Op) -> str:
     if (first := send.attrs.get("first")) is not None:
         note = f"{describe(graph, send.operands)} of the first {first} of"
         return f"{note} {len(graph.nodes(send))} workers, summed in node order"
+    if send.attrs.get("exchange") in BY_KEY:
+        return note
     if len(graph.nodes(send)) > 1:
         layouts = {graph.values[name].layout for name in send.operands}
         if "P" in layouts:
@@ -46,6 +48,10 @@ def pushed(op: Op) -> str:
             return f"sums of gradients from {place}"
         case "push_delta":
             return f"difference of one {place}"
+        case "ask_rows":
+            return f"keys that one {place} looks up"
+        case "push_rows":
+            return f"gradients of rows of one {place}"
     return f"gradients of one {place}"
 
 
@@ -60,10 +66,14 @@ def answered(op: Op) -> str:
 def updated(table: Table) -> str:
     """Return the comment of an update: "adam, learning rate 0.001", "adam, cosine
     learning rate"."""
-    rate = table.learning_rate
+    return updated_by(str(table.rule), table.learning_rate)
+
+
+def updated_by(rule: str, rate: Any) -> str:
+    """Return the comment of an update by a rule at a learning rate."""
     if isinstance(rate, dict):
-        return f"{table.rule}, {_schedule(rate)} learning rate"
-    return f"{table.rule}, learning rate {rate:g}"
+        return f"{rule}, {_schedule(rate)} learning rate"
+    return f"{rule}, learning rate {rate:g}"
 
 
 def short_place(place: Place | None) -> str:

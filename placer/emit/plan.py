@@ -10,11 +10,13 @@ from msgspec import structs
 import placer
 from placer.analysis.costs import step_costs
 from placer.analysis.if_training import is_output, resolve_if_training
+from placer.analysis.keyed import count_keys, keys_of, row_bytes
 from placer.analysis.memory import MemoryEstimate
 from placer.analysis.schedule import Schedule
 from placer.analysis.streamed_updates import find_streamed_updates
 from placer.analysis.units import LoweredGraph
 from placer.build.plan import (
+    BY_KEY,
     MEMORY,
     VERSION,
     Edge,
@@ -33,6 +35,7 @@ from placer.config.columns import Column
 from placer.config.initializers import in_build
 from placer.config.sources import POSITION
 from placer.emit.choices import explain_choices
+from placer.emit.sparse import plan_sparse_tables
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import OUTPUT, PUSHES
 from placer.graph.model import Model
@@ -122,6 +125,7 @@ def make_plan(
         evaluation_edges=edges.get("evaluate", ()),
         prediction_edges=edges.get("predict", ()),
         parameters=_parameters(step, nodes),
+        sparse_tables=tuple(plan_sparse_tables(step)),
         choices=explain_choices(model, step),
         modules=model.modules,
         files=dict(sorted(files.items())),
@@ -248,7 +252,11 @@ def _outputs(graph: Graph) -> tuple[Output, ...]:
 def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
     graph = lowered.graph
     workers = graph.cluster.worker_nodes
-    pushes = any(op.attrs.get("exchange") in PUSHES for op in graph.sends.values())
+    pushes = any(
+        op.attrs.get("exchange") in PUSHES
+        or (op.attrs.get("exchange") == "push_rows" and "group" in op.attrs)
+        for op in graph.sends.values()
+    )
     edges = []
     for edge, listen in graph.receives.items():
         send = graph.sends[edge]
@@ -283,6 +291,8 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
             ),
         )
         count = _flat_bytes if planned.is_flat else _row_bytes
+        if planned.exchange in BY_KEY:
+            count = _keyed_bytes
         nbytes = count(lowered, planned, times) // planned.every
         edges.append(structs.replace(planned, nbytes=nbytes))
     return tuple(_mark_following(sorted(edges, key=lambda edge: edge.id)))
@@ -356,6 +366,19 @@ def _flat_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
     return nbytes
 
 
+def _keyed_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
+    """The bytes of an edge of rows by key, if all keys of a batch are different."""
+    graph = lowered.graph
+    return (
+        sum(
+            count_keys(graph, value.operand, graph.batch // times)
+            * row_bytes(graph.tensor_type(value.operand))
+            for value in edge.values
+        )
+        * times
+    )
+
+
 def _row_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
     """The bytes of an edge of whole values and rows, which is sent so many times."""
     graph = lowered.graph
@@ -401,6 +424,7 @@ def _edge_value(graph: Graph, send: Op, operand: str, result: str) -> EdgeValue:
         whole=whole,
         at=at,
         numel=numel,
+        table=keys_of(graph, operand).attrs["table"] if kind.is_keyed else None,
     )
 
 

@@ -76,6 +76,10 @@ def _word(graph: Graph, name: str) -> str:
     if parameter_of(graph, name) is not None:
         return "parameters"
     op, _ = origin(graph, name)
+    if op.kind == "distinct_keys":
+        return "keys"
+    if op.kind == "distributed_lookup_table":
+        return "rows"
     if op.kind == "cut":
         op, _ = origin(graph, op.operands[0])
     if op.kind == "delta":
@@ -84,4 +88,6 @@ def _word(graph: Graph, name: str) -> str:
         return "gradients"
     if is_optimizer_part(op.kind):
         return "norms" if op.kind == "sum_of_squares" else "update scales"
+    if op.kind == "partition_norms":
+        return "norms"
     return "inputs" if op.kind == "read" else "activations"

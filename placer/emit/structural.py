@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from placer.analysis.served import is_of_table
+from placer.build.plan import BY_KEY
 from placer.emit import notes
 from placer.emit.code import Argument, Call, Expression, literal
 from placer.emit.hook import Hook
 from placer.emit.roles import parameter_of
+from placer.emit.sparse import (
+    emit_distinct_keys,
+    emit_lookup,
+    emit_received_rows,
+    emit_row_update,
+    emit_sent_rows,
+)
 from placer.emit.updates import emit_update
 from placer.graph.graph import Op
 from placer.graph.kinds import KINDS, declared_attrs
@@ -20,6 +28,8 @@ def emit_structural(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     A kind without an entry in `_EMIT` is the call of a method with its name.
     """
     if is_of_table(ops[0]):
+        if hook.is_sparse(ops[0]):
+            return emit_row_update(hook, ops[0])
         return emit_update(hook, ops[0])
     return _EMIT.get(ops[0].kind, _call)(hook, ops)
 
@@ -132,6 +142,8 @@ def _send(hook: Hook, ops: Sequence[Op]) -> list[Call]:
         return [Call("node.push_delta", [edge], note=note)]
     note = ", ".join([notes.sent(hook.graph, op), *_ranges(hook, op)])
     exchange = op.attrs.get("exchange")
+    if exchange in BY_KEY:
+        return emit_sent_rows(hook, op)
     if exchange == "pull_sum":
         return [Call("node.send_sum", [Expression("message", "message")])]
     if hook.is_of_message:
@@ -155,6 +167,8 @@ def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     (op,) = ops
     if any(op in listens for listens in hook.streamed.values()):
         return []
+    if op.attrs.get("exchange") in BY_KEY:
+        return emit_received_rows(hook, op)
     if op.attrs.get("exchange") == "push_sum":
         return [Call("node.add_to_sums", [Expression("message", "message")])]
     edge = op.attrs["edge"]
@@ -187,6 +201,12 @@ def _is_merged(hook: Hook, op: Op) -> bool:
     """Whether the table of a worker's own values takes what is received."""
     users = (u for value in op.results for u in hook.graph.uses.get(value.name, ()))
     return any(user.kind == "local_parameter" for user in users)
+
+
+def _nothing(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return nothing: the calls that use a sparse table name it."""
+    del hook, ops
+    return []
 
 
 def _delta(hook: Hook, ops: Sequence[Op]) -> list[Call]:
@@ -281,6 +301,9 @@ def _total_name(expression: Expression) -> str:
 _EMIT: dict[str, Callable[[Hook, Sequence[Op]], list[Call]]] = {
     "read": _read,
     "parameter": _parameters,
+    "sparse_table": _nothing,
+    "distinct_keys": emit_distinct_keys,
+    "distributed_lookup_table": emit_lookup,
     "local_parameter": _parameters,
     "delta": _delta,
     "assemble": _assemble,

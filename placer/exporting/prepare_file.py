@@ -123,7 +123,8 @@ def _call(
     ]
     limits = data.ranges.get(column.name)
     if limits is not None:
-        arguments.append(literal((limits.low, limits.high)))
+        others = () if limits.padding is None else (limits.padding,)
+        arguments.append(literal((limits.low, limits.high, *others)))
     return Call(function, [*arguments, *_tables(cells, data)])
 
 

@@ -28,7 +28,7 @@ def stack_columns(
     names: Sequence[str],
     dtype: str,
     shape: tuple[int, ...],
-    limits: tuple[int, int] | None = None,
+    limits: tuple[int, ...] | None = None,
 ) -> np.ndarray:
     """Return an input from arrays, or from as many columns as a row of it has values.
 
@@ -37,7 +37,8 @@ def stack_columns(
         names: the columns that the input reads, in C order.
         dtype: the dtype of the input.
         shape: the shape of one row of it.
-        limits: the least and the greatest valid value, if there are any.
+        limits: the least and the greatest valid value, if there are any, and other
+            valid values.
 
     Raises:
         ValueError: a column is missing or has another shape, or a value does not fit.
@@ -59,7 +60,7 @@ def parse_columns(
     names: Sequence[str],
     dtype: str,
     shape: tuple[int, ...],
-    limits: tuple[int, int] | None = None,
+    limits: tuple[int, ...] | None = None,
     *,
     words: Mapping[str, Mapping[str, int]] | None = None,
     unknown: Mapping[str, int] | None = None,
@@ -73,7 +74,8 @@ def parse_columns(
             C order.
         dtype: the dtype of the input.
         shape: the shape of one row of it.
-        limits: the least and the greatest valid value, if there are any.
+        limits: the least and the greatest valid value, if there are any, and other
+            valid values.
         words: the numbers of the words of a column. This and the following are by the
             name of a column, or by a glob, of which the first that matches applies.
         unknown: the number of any other word.
@@ -216,12 +218,13 @@ def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def check_limits(
-    names: Sequence[str], array: np.ndarray, limits: tuple[int, int] | None
+    names: Sequence[str], array: np.ndarray, limits: tuple[int, ...] | None
 ) -> np.ndarray:
     """Return the array; ValueError if a value is not within the limits."""
     if limits is not None and array.size:
-        low, high = limits
+        low, high, *others = limits
         outside = array[(array < low) | (array > high)]
+        outside = outside[~np.isin(outside, others)]
         if outside.size:
             listed = ", ".join(names)
             raise ValueError(f"column {listed}: {outside[0]} is outside {low}-{high}")

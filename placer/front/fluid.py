@@ -13,6 +13,7 @@ from typing import cast as typed
 
 from placer.callsite import call_error
 from placer.config.checks import describe_value
+from placer.front.entries import Entry, attributes_of
 from placer.front.ops import record_op
 from placer.front.program import current_program
 from placer.front.variable import Variable
@@ -23,14 +24,18 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 SPELLINGS = {
     "fc": {"input": "x", "act": "activation"},
-    "embedding": {"input": "ids"},
+    "embedding": {
+        "input": "ids",
+        "padding_idx": "padding",
+        "is_sparse": "sparse",
+    },
 }
 """For each op kind, the keywords of Fluid and the names of the arguments here."""
 
 RENAMED = {"mean": "mean_metric"}
 """Op kinds with another function name, because Fluid's function does something else."""
 
-OWN = ("cast", "cross_entropy", "data", "mean")
+OWN = ("Embedding", "cast", "cross_entropy", "data", "mean", "sparse_embedding")
 """The functions of this file that are part of `placer.layers`."""
 
 
@@ -41,6 +46,8 @@ def fluid_keywords(kind: str) -> Callable[[Function], Function]:
     def wrap(function: Function) -> Function:
         @wraps(function)
         def call(*args: Any, **keywords: Any) -> Any:
+            if "padding_idx" in spellings and keywords.get("padding_idx") is not None:
+                keywords["padding_idx"] = _count_from_start(*args, **keywords)
             for theirs, ours in spellings.items():
                 if theirs in keywords:
                     if ours in keywords:
@@ -49,16 +56,28 @@ def fluid_keywords(kind: str) -> Callable[[Function], Function]:
                     keywords[ours] = keywords.pop(theirs)
             if keywords.get("activation", "") is None:
                 del keywords["activation"]
-            if keywords.pop("is_sparse", False):
-                raise call_error(
-                    "sparse tables are not supported yet",
-                    "leave is_sparse out: the table is dense",
-                )
             return function(*args, **keywords)
 
         return typed(Function, call)
 
     return wrap
+
+
+def _count_from_start(
+    *args: Any, padding_idx: Any, size: Any = None, **others: Any
+) -> Any:
+    """Return the index of a row of a table; Fluid counts a negative one from the end.
+
+    The arguments are those of `embedding`. Wrong ones are left to the op.
+    """
+    match args[1] if len(args) > 1 else size, padding_idx:
+        case [int(vocabulary), *_], int(index) if index < 0:
+            if index < -vocabulary:
+                message = f"a table of {vocabulary} rows has no row {index}"
+                hint = "write padding for an id that is outside the table"
+                raise call_error(message, hint)
+            return index + vocabulary
+    return padding_idx
 
 
 def data(
@@ -132,3 +151,109 @@ def mean(x: Variable, *, name: str | None = None) -> Variable:
     `mean_metric` is the op `mean` of a spec: a metric, which no op can use.
     """
     return record_op("reduce_mean", {"x": x, "name": name})
+
+
+def sparse_embedding(
+    input: Variable,
+    size: Sequence[int],
+    padding_idx: int | None = None,
+    is_test: bool = False,
+    entry: Entry | None = None,
+    table_class: str = "MemorySparseTable",
+    param_attr: str | Variable | None = None,
+    dtype: str = "float32",
+    name: str | None = None,
+) -> Variable:
+    """Looks up the rows of a sparse table, which has a row for each key: `embedding`
+    with `sparse=True`, as PaddlePaddle spells it (docs/sparse-tables.md).
+
+    input: integers, any shape; all 64 bits of an int64 or uint64 input are the key.
+    size: [rows, dim]. Any number of keys can get a row, whatever `rows` is: it scales
+        the initial values, if the initializer depends on the size of a matrix.
+    padding_idx: an id that stands for no row; a negative one counts from the end of
+        the rows in `size`.
+    is_test: False. A lookup makes no rows, neither in training nor in an evaluation.
+    entry: which keys get a row: `CountFilterEntry`, `ProbabilityEntry`, or with scores
+        `ShowClickEntry`; by default all.
+    table_class: MemorySparseTable or CommonSparseTable, which mean the same here.
+    param_attr: the name of the table, which calls with the same name share, or an
+        existing table.
+    dtype: float32 or float64.
+    """
+    if is_test:
+        raise call_error(
+            "sparse_embedding has no is_test=True: a program is for training,"
+            " evaluation and prediction",
+            "leave it out: a lookup makes no rows",
+        )
+    if table_class not in _IN_MEMORY:
+        raise call_error(
+            f"table_class must be {' or '.join(_IN_MEMORY)}, not"
+            f" {describe_value(table_class)}",
+            _OTHER_TABLES.get(table_class),
+        )
+    attributes = {"sparse": True, "dtype": dtype, **attributes_of(entry)}
+    return _look_up(input, size, padding_idx, param_attr, name, attributes)
+
+
+_IN_MEMORY = ("MemorySparseTable", "CommonSparseTable")
+_OTHER_TABLES = {
+    "SSDSparseTable": "a server has its rows in memory",
+    "MemorySparseGeoTable": "the optimizer's `update` says how workers train",
+    "SparseGeoTable": "the optimizer's `update` says how workers train",
+}
+"""Why the other tables of PaddlePaddle are none here."""
+
+
+def Embedding(  # noqa: N802 - the name that PaddlePaddle has for it
+    input: Variable,
+    size: Sequence[int],
+    padding_idx: int | None = None,
+    sparse: bool = False,
+    weight_attr: str | Variable | None = None,
+    dtype: str = "float32",
+    name: str | None = None,
+) -> Variable:
+    """Looks up the rows of a table: `embedding`, as PaddlePaddle spells it.
+
+    input: integers, any shape.
+    size: [rows, dim].
+    padding_idx: an id that stands for no row; a negative one counts from the end.
+    sparse: whether the table has a row for each key (docs/sparse-tables.md).
+    weight_attr: the name of the table, which calls with the same name share, or an
+        existing table.
+    dtype: the dtype of the table.
+    """
+    attributes = {"sparse": sparse, "dtype": dtype}
+    return _look_up(input, size, padding_idx, weight_attr, name, attributes)
+
+
+def _look_up(
+    ids: Variable,
+    size: Sequence[int],
+    padding_idx: int | None,
+    table: str | Variable | None,
+    name: str | None,
+    attributes: dict[str, Any],
+) -> Variable:
+    """Record an `embedding` with PaddlePaddle's arguments."""
+    padding = _count_from_start(ids, size, padding_idx=padding_idx)
+    params: dict[str, Variable] | None = None
+    if isinstance(table, str):
+        found = current_program().parameters_of(table).get("table")
+        if found is not None:
+            params = {"table": found}
+        elif name in (None, table):
+            name = table
+        else:
+            message = f"the table of the op '{name}' cannot be called '{table}'"
+            raise call_error(message, "the first op of a table has its name")
+    elif isinstance(table, Variable):
+        params = {"table": table}
+    elif table is not None:
+        raise call_error(
+            f"a table is given by its name, not {describe_value(table)}",
+            "Program(parameters=[…]) sets initial values, and what is trained",
+        )
+    arguments = {"ids": ids, "size": size, "padding": padding, "params": params}
+    return record_op("embedding", {**arguments, "name": name, **attributes})

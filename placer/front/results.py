@@ -40,7 +40,7 @@ def parameter_names(
     name: str, written: Mapping[str, Any], ops: Sequence[Op]
 ) -> dict[str, str]:
     """Return the names of an op's parameters, own and shared ones, by their keys."""
-    own = (op.name for op in ops if op.kind == "parameter")
+    own = (op.name for op in ops if op.kind in ("parameter", "sparse_table"))
     names = {each.removeprefix(f"{name}."): each for each in own if each != name}
     shared = written.get("params") or {}
     return names | {key: of for key, of in shared.items() if isinstance(of, str)}

@@ -330,6 +330,16 @@ class Graph:
         return self.of_kind("parameter")
 
     @cached_property
+    def sparse_tables(self) -> tuple[Op, ...]:
+        """The parameters with a row for each key, in program order."""
+        return self.of_kind("sparse_table")
+
+    @cached_property
+    def weights(self) -> tuple[Op, ...]:
+        """The parameters and the sparse tables, in program order."""
+        return self.of_kind("parameter", "sparse_table")
+
+    @cached_property
     def optimizers(self) -> dict[int, Op]:
         """The optimizers, by the number of their group."""
         return {op.attrs["group"]: op for op in self.of_kind("optimizer")}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from placer.config import optimizers
 from placer.errors import OpError
 from placer.layouts import Layout
-from placer.types import TensorType, ValueType
+from placer.types import KEYS, TensorType, ValueType
 
 if TYPE_CHECKING:
     from placer.graph.graph import Op
@@ -154,6 +154,34 @@ def _store_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
     return ()
 
 
+def _distinct_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    positions = [TensorType("int32", each.shape) for each in operands]
+    return [DISTINCT_KEYS, *positions]
+
+
+def _lookup_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    table, keys = operands
+    if not table.is_keyed or keys != DISTINCT_KEYS:
+        raise OpError(f"needs a sparse table and keys, not {table} and {keys}")
+    return [table]
+
+
+def _sum_by_key_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    keys, gradients = operands[::2], operands[1::2]
+    if len(keys) != len(gradients) or {*keys} != {DISTINCT_KEYS}:
+        raise OpError("needs keys and the gradients of their rows, in turn")
+    if {*gradients} != {gradients[0]}:
+        raise OpError("needs gradients of one table")
+    return gradients[:1]
+
+
+def _partition_norms_types(
+    op: Op, operands: Sequence[TensorType]
+) -> Sequence[ValueType]:
+    (gradients,) = operands
+    return [TensorType(gradients.dtype, (op.attrs["partitions"],))]
+
+
 def _cut_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
     check_equal_types(op, operands, 1)
     start, stop = op.attrs["start"], op.attrs["stop"]
@@ -181,6 +209,9 @@ def check_equal_types(op: Op, operands: Sequence[TensorType], count: int) -> Non
                 f"'{op.operands[0]}' is {operands[0]} and '{name}' is {operand}"
             )
 
+
+DISTINCT_KEYS = TensorType("key", (KEYS,))
+"""The type of the keys of a batch, each once."""
 
 COMPUTED = StructuralKind(
     name="",
@@ -255,6 +286,84 @@ KINDS: dict[str, StructuralKind] = {
             grouped=True,
             allocates=False,
             on_ranges=True,
+        ),
+        StructuralKind(
+            name="sparse_table",
+            doc="a parameter with a row for each key; its nodes hold whole partitions",
+            phase=LevelPhase.ENTRY,
+            effect=True,
+            allocates=False,
+            in_table=True,
+        ),
+        # The name of the lookup is that of PaddlePaddle's op.
+        StructuralKind(
+            name="distinct_keys",
+            doc="collect the keys that a node looks up in a sparse table, each once; and"
+            " give each key its position among them",
+            why="inserted: the lookup of {operands} by key",
+            infer=_distinct_types,
+            phase=LevelPhase.ENTRY,
+            computed_phase=LevelPhase.EXIT,
+            level="early",
+            grouped=True,
+            host_memory=True,
+            layout="operands",
+            microbatches="operands",
+        ),
+        StructuralKind(
+            name="ask_rows",
+            doc="send keys to the nodes that hold their partitions",
+            why="inserted: asks for the rows of {operands}",
+            infer=_operand_types,
+            delay=1,
+            level="fixed",
+            moves=True,
+        ),
+        StructuralKind(
+            name="distributed_lookup_table",
+            doc="look up the rows of keys in a sparse table, without changing it",
+            why="inserted: looks up rows by key",
+            infer=_lookup_types,
+            phase=LevelPhase.ENTRY,
+            level="early",
+            in_table=True,
+        ),
+        StructuralKind(
+            name="give_rows",
+            doc="send the nodes that asked for rows the rows of their keys",
+            why="inserted: the rows that nodes have asked for",
+            infer=_operand_types,
+            delay=1,
+            level="fixed",
+            moves=True,
+        ),
+        StructuralKind(
+            name="push_rows",
+            doc="send the gradients of rows to the nodes that hold their partitions",
+            why="inserted: the gradients of the rows of a sparse table",
+            infer=_operand_types,
+            delay=1,
+            level="fixed",
+            moves=True,
+        ),
+        StructuralKind(
+            name="sum_by_key",
+            doc="add up the gradients of each key: over lookups, microbatches and nodes,"
+            " in this order",
+            why="inserted: sums gradients by key",
+            infer=_sum_by_key_types,
+            delays_earlier_phases=True,
+            in_table=True,
+        ),
+        StructuralKind(
+            name="partition_norms",
+            doc="the norm of the gradients of each partition of a sparse table; 0 for those"
+            " that other nodes hold",
+            why="inserted: the norm of gradients by key",
+            infer=_partition_norms_types,
+            delays_earlier_phases=True,
+            waits_for_microbatches=True,
+            in_table=True,
         ),
         StructuralKind(
             name="optimizer",
@@ -525,6 +634,9 @@ CLIP_PART = "clip_part"
 PUSHES = ("push", "push_delta", "push_all", "push_sum")
 """The kinds by which one worker at a time gives others what tables are updated by."""
 
+BY_KEY = ("ask_rows", "give_rows", "push_rows")
+"""The kinds that move rows of sparse tables. Without lockstep they have a `group`."""
+
 COMPUTED_ON_RANGES = frozenset({"clip_value", "sum_of_squares"})
 """The computed ops that can work on each node's ranges of values of layout F."""
 
@@ -552,6 +664,8 @@ UNDECLARED_ATTRS: Mapping[str, str] = {
     "first": "how many workers a step takes the gradients of",
     "ring": "the message of this op goes from node to node, in a ring",
     "bucket": "the number of the bucket of gradients that this is of",
+    "sparse": "the settings of a sparse table",
+    "table": "the sparse table whose rows are looked up",
     "after_bucket": "the op runs after the message of this bucket was sent",
 }
 """Attributes that front ends and passes write and no declaration contains, with their
@@ -593,3 +707,8 @@ def is_update_direction(kind: str) -> bool:
 def is_optimizer_part(kind: str) -> bool:
     """Whether the kind belongs to the optimizers: clipping, norms, scales, updates."""
     return kind in _OPTIMIZER_PARTS or KINDS.get(kind, COMPUTED).update is not None
+
+
+def is_push(op: Op) -> bool:
+    """Whether one worker at a time gives others what tables are updated by."""
+    return op.kind in PUSHES or (op.kind == "push_rows" and "group" in op.attrs)

@@ -78,12 +78,17 @@ class LayerParameter:
     """A parameter that a layer creates: `h1.w` for operand `w` of op `h1`.
 
     The step itself updates a `state`, such as a running mean. No optimizer does.
+    A parameter with a row for each key has the settings `sparse` of its table
+    (`placer.config.sparse_keys`); if `rows` is given, random values are scaled as those
+    of a dense table of so many rows.
     """
 
     operand: str
     type: TensorType
     init: Any
     state: bool = False
+    sparse: Mapping[str, Any] | None = None
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +171,15 @@ class Signature:
             raise error.of(self.kind) from None
 
 
+@dataclass(frozen=True, slots=True)
+class IndexBound:
+    """The valid values of an index: 0 to `size` - 1, and `padding`, which stands for
+    none."""
+
+    size: int
+    padding: int | None = None
+
+
 def takes_no_count(types: Types, attrs: Attrs) -> bool:
     """`Declaration.takes_count` of an op whose function has no argument `count`."""
     return False
@@ -198,9 +212,10 @@ class Declaration(Signature):
       has an argument `share`, which part of the rows of the global batch the node has in
       a step; 1 for a value of its own from a replica.
     - `index_bounds(types, attrs)`: for operands that are indices or labels, by operand
-      index, the size n of what they index: each value must be from 0 to n - 1. Only for
-      operands where another value is a mistake, not where the op defines its meaning.
-    - `constant_operands`: indices of the operands that no gradient flows to.
+      index, their valid values. Only for operands where another value is a mistake, not
+      where the op defines its meaning.
+    - `constant_operands(types, attrs)`: indices of the operands that no gradient flows
+      to.
     - `finalizer`: for a metric, how the reported number is computed from the op's
       result, a statistic (`placer.config.metrics`). No other op uses the result of a
       metric.
@@ -222,8 +237,10 @@ class Declaration(Signature):
     residuals: Callable[[Types, Attrs], tuple[TensorType, ...]] = lambda types, attrs: ()
     takes_count: Callable[[Types, Attrs], bool] = takes_no_count
     own_part: Literal["P", "R"] | None = None
-    index_bounds: Callable[[Types, Attrs], Mapping[int, int]] = lambda types, attrs: {}
-    constant_operands: tuple[int, ...] = ()
+    index_bounds: Callable[[Types, Attrs], Mapping[int, IndexBound]] = (
+        lambda types, attrs: {}
+    )
+    constant_operands: Callable[[Types, Attrs], tuple[int, ...]] = lambda types, attrs: ()
     differentiable: bool = True
     finalizer: Finalizer | None = None
     inserted: bool = False

@@ -23,6 +23,7 @@ from placer.passes.recompute import recompute
 from placer.passes.segment import segment
 from placer.passes.send_and_recv import send_and_recv
 from placer.passes.slice_parameters import slice_parameters
+from placer.passes.sparse_tables import sparse_tables
 from placer.passes.train import train
 from placer.passes.transfer import transfer
 from placer.passes.verify import GraphForm, verify
@@ -45,6 +46,7 @@ _Form = GraphForm
 SHARED_PASSES = (
     Pass("differentiate", differentiate, _Form.WRITTEN, _Form.DIFFERENTIATED),
     Pass("place", place, _Form.DIFFERENTIATED, _Form.PLACED),
+    Pass("sparse_tables", sparse_tables, _Form.PLACED, _Form.PLACED),
     Pass("partial_sums", partial_sums, _Form.PLACED, _Form.PLACED),
     Pass("local_updates", local_updates, _Form.PLACED, _Form.PLACED),
     Pass("slice", slice_parameters, _Form.PLACED, _Form.PLACED),

@@ -35,7 +35,7 @@ def differentiate(graph: Graph) -> Graph:
         return graph
     minimize = minimize_ops[0]
     loss = minimize.operands[0]
-    if graph.producers[loss].kind == "parameter":
+    if graph.producers[loss] in graph.weights:
         raise GraphError(
             f"'{loss}' is a parameter: only the result of an op can be minimized",
             span=minimize.source,
@@ -43,7 +43,7 @@ def differentiate(graph: Graph) -> Graph:
     active = _active_operands(graph, loss)
     uses = _uses(graph, active)
     backward = tuple(_backward(graph, minimize, active, uses))
-    trained = [op for op in graph.parameters if op.name in uses]
+    trained = [op for op in graph.weights if op.name in uses]
     _check_groups(graph, loss, trained)
     forward = []
     for op in graph.ops:
@@ -62,7 +62,7 @@ def _check_groups(graph: Graph, loss: str, trained: Sequence[Op]) -> None:
     for group, optimizer in graph.optimizers.items():
         if group in used_groups:
             continue
-        parameters = graph.parameters
+        parameters = graph.weights
         first, *rest = [p.name for p in parameters if p.attrs.get("group") == group]
         more = f" and {len(rest)} more" if rest else ""
         raise GraphError(
@@ -76,15 +76,19 @@ def _check_groups(graph: Graph, loss: str, trained: Sequence[Op]) -> None:
 def _active_operands(graph: Graph, loss: str) -> dict[Op, tuple[int, ...]]:
     """Return the ops on a path from a trainable parameter to the loss, with the indices
     of the operands that such a path goes through."""
-    dependent = {op.name for op in graph.parameters if "group" in op.attrs}
+    dependent = {op.name for op in graph.weights if "group" in op.attrs}
     candidates: dict[Op, tuple[int, ...]] = {}  # ops that depend on a parameter
     for op in graph.ops:
-        if not op.is_computed or not (declared := ops.find(op.kind)).differentiable:
+        if not op.is_computed or not ops.find(op.kind).differentiable:
             continue
+        if dependent.isdisjoint(op.operands):
+            continue
+        declaration, types, attrs = declared(graph, op)
+        constant = declaration.constant_operands(types, attrs)
         wrt = tuple(
             i
             for i, name in enumerate(op.operands)
-            if name in dependent and i not in declared.constant_operands
+            if name in dependent and i not in constant
         )
         if wrt:
             candidates[op] = wrt

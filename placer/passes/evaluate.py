@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from placer.analysis.if_training import is_metric, resolve_if_training
 from placer.graph.graph import Graph, Op
+from placer.graph.kinds import BY_KEY
 
 
 def evaluate(graph: Graph) -> Graph:
@@ -32,6 +35,8 @@ def forward_ops(graph: Graph, is_root: Callable[[Op], bool]) -> tuple[Op, ...]:
             op = op.with_values(op.operands, op.tensors)
         if op.attrs.get("training"):
             op = op.with_attrs(training=False)
+        if op.kind in BY_KEY and "group" in op.attrs:  # all nodes go in lockstep
+            op = replace(op, attrs={})
         # A metric is recorded for every batch, because it is weighted by the batch's
         # rows.
         if not op.structure.per_batch and once.issuperset(op.operands):

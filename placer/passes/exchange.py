@@ -24,11 +24,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from placer.analysis.keyed import is_keyed
 from placer.config.optimizers import OF_SEVERAL_NODES
 from placer.config.update_modes import Geo, read_backup, read_mode
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import is_update
+from placer.graph.kinds import is_push, is_update
 from placer.node_kinds import SERVER
 from placer.passes.all_reduce import all_reduce
 from placer.passes.backup import backup
@@ -58,6 +59,9 @@ def exchange(graph: Graph) -> Graph:
     for op in graph.ops:
         if not is_update(op.kind) or _is_local(graph, op):
             continue
+        if is_keyed(graph, op.operands[0]):  # see `sparse_tables`
+            _check_settings(graph, op)
+            continue
         chosen = _choose(graph, op)
         if chosen not in (all_reduce, push_to_workers, push_to_sums):
             _check_settings(graph, op)
@@ -65,7 +69,8 @@ def exchange(graph: Graph) -> Graph:
             updates[chosen].append(op)
     for each, ops in updates.items():
         graph = each(graph, ops)
-    if any(ops for each, ops in updates.items() if each is not all_reduce):
+    is_free = any(is_push(op) for op in graph.ops)
+    if is_free or any(ops for each, ops in updates.items() if each is not all_reduce):
         return state_of_first_worker(graph)
     return graph
 

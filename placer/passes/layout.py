@@ -20,6 +20,7 @@ from math import gcd, lcm, prod
 
 from msgspec.structs import replace
 
+from placer.analysis.keyed import keyed_signature
 from placer.analysis.layout_rules import (
     Layouts,
     LayoutSignature,
@@ -76,6 +77,9 @@ def _signature(
     `layouts` are those of the values so far, `needed_by_first_result` what the ops so
     far need. On a single node every value is R.
     """
+    keyed = keyed_signature(graph, op, [layouts[name] for name in op.operands])
+    if keyed is not None:
+        return keyed
     if op.structure.layout == "parts":
         parts: Layouts = tuple("P" for _ in op.operands)
         return parts, ("R",)

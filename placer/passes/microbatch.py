@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from placer import ops
+from placer.analysis.keyed import keyed_microbatches
 from placer.analysis.layout_rules import (
     forward_signature,
     gradient_signature,
@@ -109,6 +110,9 @@ class _Rewriter:
         self, op: Op, have: Sequence[MicrobatchLayout]
     ) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
         """Return the signature of a structural op, as declared."""
+        keyed = keyed_microbatches(self.graph, op, have)
+        if keyed is not None:
+            return keyed
         match op.structure.microbatches:
             case "rows":
                 types = (self.graph.tensor_type(value.name) for value in op.results)
@@ -131,7 +135,7 @@ class _Rewriter:
                 layout = "S"
             case "P" if "R" in have:
                 layout = "R"
-            case None if {*have} == {"P"}:
+            case None | "R" if {*have} == {"P"}:
                 layout = "P"
         return uniform_signature(op, layout)
 

@@ -243,10 +243,14 @@ def _parameter_places(
             group, complete_place(cluster, op.place or default, default)
         )
     anywhere = _first_default_node(cluster)
-    for op in graph.parameters:
+    for op in graph.weights:
         if op in places:
             continue
         used_at = _user_places(graph, op.name, placed)
+        if op.kind == "sparse_table" and servers is not None:
+            places[op] = complete_place(cluster, servers, servers)
+            whys[op] = "not trained: its rows are on the servers"
+            continue
         places[op] = union_place(cluster, used_at or [anywhere]) or used_at[0]
         trained = "not trained"
         if "group" in op.attrs:
@@ -322,7 +326,8 @@ def _split_norms(graph: Graph, placed: list[Op]) -> list[Op]:
     The scale is computed from all of them, at the first node if there are several
     places.
     """
-    place_of = {op.name: op.known_place for op in placed if op.kind == "parameter"}
+    weights = ("parameter", "sparse_table")
+    place_of = {op.name: op.known_place for op in placed if op.kind in weights}
     owners = owning_parameters(graph)
     parts: dict[str, list[Op]] = {}
     ops: list[Op] = []

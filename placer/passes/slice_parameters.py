@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from placer.analysis.keyed import is_keyed
 from placer.analysis.stored_bytes import stored_bytes
 from placer.config import optimizers, slicing
 from placer.config.slicing import Block
@@ -82,7 +83,11 @@ def slice_parameters(graph: Graph) -> Graph:
 def _place_blocks(graph: Graph) -> dict[str, Placement]:
     """Return the blocks of every parameter whose optimizer is on servers."""
     updates = [
-        op for op in graph.ops if is_update(op.kind) and op.known_place.node == SERVER
+        op
+        for op in graph.ops
+        if is_update(op.kind)
+        and op.known_place.node == SERVER
+        and not is_keyed(graph, op.operands[0])
     ]
     if not updates:
         return {}

@@ -26,7 +26,7 @@ from placer.analysis.levels import (
     sent_buckets,
 )
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import PUSHES, is_conversion
+from placer.graph.kinds import BY_KEY, PUSHES, is_conversion
 from placer.layouts.conversions import is_local
 from placer.passes.place import first_node_place
 from placer.place import Place
@@ -107,7 +107,9 @@ def _transfers(graph: Graph, op: Op) -> Sequence[_Transfer]:
 def _level_item(item: Op | _Transfer) -> LevelItem:
     if isinstance(item, _Transfer):
         # A table takes what a node pushes in one message, and a bucket is one.
-        is_whole = item.conversion.kind in PUSHES or "bucket" in item.conversion.attrs
+        attrs = item.conversion.attrs
+        is_by_key = item.conversion.kind in BY_KEY and "group" in attrs
+        is_whole = item.conversion.kind in PUSHES or is_by_key or "bucket" in attrs
         group = (item.origin, item.target, _exchange_of(item)) if is_whole else None
         defines = item.result.name, *sent_buckets(item.conversion.attrs)
         return LevelItem((item.operand.name,), defines, 1, group)

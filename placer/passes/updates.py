@@ -106,6 +106,13 @@ def _update(
     than that of the parameter."""
     name, value_type = parameter.name, parameter.result.type
     rule = optimizer.attrs["rule"]
+    if optimizers.row_slot(rule) and parameter.kind != "sparse_table":
+        raise GraphError(
+            f"parameter '{name}': '{rule}' is a rule of sparse tables, with one number for"
+            " each row",
+            span=optimizer.source,
+            hint=f"match sparse tables only, or use {optimizers.nearest_dense(rule)}",
+        )
     if problem := optimizers.check_init(rule, parameter.attrs["init"]):
         raise GraphError(
             f"parameter '{name}': {problem}",

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
+from placer.analysis.keyed import keyed_signature
 from placer.analysis.layout_rules import (
     LayoutSignature,
     accumulation_signature,
@@ -243,6 +244,9 @@ def _signature(
     graph: Graph, op: Op, layouts: Mapping[str, Layout], cache: VerifierCache
 ) -> LayoutSignature:
     """Return the signature that the op must have, given the layouts of its operands."""
+    keyed = keyed_signature(graph, op, [layouts[name] for name in op.operands])
+    if keyed is not None:
+        return keyed
     flat = flat_signature(op, [layouts[name] for name in op.operands])
     if flat is not None:
         return flat

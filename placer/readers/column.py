@@ -104,11 +104,17 @@ def check_limits(
     if array.min() >= limits.low and array.max() <= limits.high:
         return
     is_outside = ~((array >= limits.low) & (array <= limits.high))  # NaN is
+    padding = ""
+    if limits.padding is not None:
+        is_outside &= array != limits.padding
+        if not is_outside.any():
+            return
+        padding = f", and {limits.padding} as padding"
     index = np.unravel_index(int(np.argmax(is_outside)), is_outside.shape)
     raise DataError(
         f"{where(int(index[0]))}: {array[index]} is outside {limits.low}-{limits.high}",
         hint=f"input '{column.name}' goes to op '{limits.op}' ({limits.kind}), which"
-        f" takes {limits.low} to {limits.high}",
+        f" takes {limits.low} to {limits.high}{padding}",
     )
 
 

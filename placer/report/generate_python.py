@@ -14,6 +14,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Literal, Union, get_args, get_origin
 
+from msgspec import Struct
+
 import placer
 from placer.config import optimizers
 from placer.front.fluid import OWN, RENAMED, SPELLINGS
@@ -42,10 +44,16 @@ from types import FunctionType
 from typing import Literal
 
 from placer.front import fluid, ops
+from placer.front.entries import ENTRIES
+from placer.front.entries import CountFilterEntry as CountFilterEntry
+from placer.front.entries import ProbabilityEntry as ProbabilityEntry
+from placer.front.entries import ShowClickEntry as ShowClickEntry
+from placer.front.fluid import Embedding as Embedding
 from placer.front.fluid import cast as cast
 from placer.front.fluid import cross_entropy as cross_entropy
 from placer.front.fluid import data as data
 from placer.front.fluid import mean as mean
+from placer.front.fluid import sparse_embedding as sparse_embedding
 from placer.front.special_ops import call as call
 from placer.front.special_ops import metric as metric
 from placer.front.special_ops import parameter as parameter
@@ -57,7 +65,9 @@ Params = Mapping[str, Variable] | None
 
 _LAYERS_END = """
 
-__all__ = sorted(k for k, v in globals().items() if isinstance(v, FunctionType))
+__all__ = sorted(
+    [*ENTRIES, *(k for k, v in globals().items() if isinstance(v, FunctionType))]
+)
 """
 
 _OPTIMIZERS = '''\
@@ -123,11 +133,16 @@ def _function(declaration: OpKind, aliases: dict[str, str]) -> str:
         if not o.optional
     ]
     required += [f"{a.name}: {_type(a, aliases)}" for a in attrs if a.required]
+    # An attribute of an example is one that most calls have.
+    usual = [a for a in attrs if a.example is not None and not a.required]
+    required += [
+        f"{a.name}: {_type(a, aliases)} = {_literal(a.default)}" for a in usual
+    ]
     optional = [f"{o.name}: Variable | None = None" for o in operands if o.optional]
     optional += [
         f"{a.name}: {_type(a, aliases)} = {_literal(a.default)}"
         for a in attrs
-        if not a.required
+        if not a.required and a not in usual
     ]
     has_parameters = any(o.parameter for o in declaration.operands)
     many = _has_several_results(declaration)
@@ -221,6 +236,8 @@ def _spell(kind: Any) -> str:
         return " | ".join(parts)
     if get_origin(kind) is Literal:
         return f"Literal[{', '.join(map(json.dumps, get_args(kind)))}]"
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return "Mapping[str, object]"
     if get_origin(kind) is list:
         return f"Sequence[{_spell(*get_args(kind))}]"
     return "None" if kind is type(None) else str(kind.__name__)
@@ -254,7 +271,7 @@ def _alias(name: str, text: str) -> str:
 
 def _class(rule: str) -> str:
     special = {"sgd": "SGD", "rmsprop": "RMSProp", "adamw": "AdamW"}
-    return special.get(rule, rule.title())
+    return special.get(rule, rule.title().replace("_", ""))
 
 
 def _rule(name: str, rule: optimizers.Rule) -> str:

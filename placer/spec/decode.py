@@ -25,9 +25,6 @@ from placer.spec.yaml_errors import (
     missing_brackets_hint,
 )
 
-UNSUPPORTED_KEYS = frozenset({"sparse"})
-"""Keys that are reserved for later versions."""
-
 
 @cache
 def _fields_of(struct: type[Struct]) -> dict[str, tuple[FieldInfo, bool]]:
@@ -104,8 +101,6 @@ def report_unknown_keys(
             empty = node.entries[key].value is None
             if empty and before and cut_place_hint(node, before):
                 pass  # a place that YAML cut at several commas is reported once
-            elif key in UNSUPPORTED_KEYS:
-                problems.add(f"'{key}' is not supported yet", scalar.span)
             else:
                 hint = _unknown_key_hint(node, key, names, meant)
                 problems.add(f"unknown key {quote(key)} in {where}", scalar.span, hint)

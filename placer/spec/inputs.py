@@ -38,7 +38,7 @@ def declare_inputs(
             type_ = None
         types[name] = type_
         in_graph = None if type_ is None else graph_type(type_, wide)
-        context.values.declare_input(name, in_graph, key.span)
+        context.values.declare_input(name, in_graph, key.span, type_)
     return types
 
 

@@ -34,7 +34,7 @@ class Parameters:
     The first rule of the section `parameters` and the first optimizer group that match
     a parameter apply to it. `spans` has the position of each parameter by name;
     `unassigned` names the parameters that no group matches, `states` those that are the
-    state of an op.
+    state of an op. `tables` are the sparse ones as the ops that created them wanted them.
     """
 
     values: Values
@@ -46,6 +46,7 @@ class Parameters:
     spans: dict[str, Span] = field(default_factory=dict)
     unassigned: list[str] = field(default_factory=list)
     states: set[str] = field(default_factory=set)
+    tables: dict[str, LayerParameter] = field(default_factory=dict)
 
     def add_layer(
         self, declared: Sequence[LayerParameter], entry: OpEntry
@@ -70,6 +71,8 @@ class Parameters:
             if (actual := self.values.types[other]) != type_:
                 message = f"needs '{operand}' {type_}, and '{other}' is {actual}"
                 raise OpError(message, attr="params")
+            if parameter.sparse is not None:
+                _check_settings(parameter, self.tables[other], other)
             parameters.append(other)
         return parameters
 
@@ -113,8 +116,55 @@ class Parameters:
         """Declare a parameter of an op, and return its name."""
         type_ = widen(parameter.type, self.wide)
         name = f"{entry.name}.{parameter.operand}"
-        self._declare(name, type_, parameter.init, entry.span, parameter.state)
+        if parameter.sparse is not None:
+            self._declare_table(name, type_, parameter, entry.span)
+        else:
+            self._declare(name, type_, parameter.init, entry.span, parameter.state)
         return name
+
+    def _declare_table(
+        self, name: str, type_: TensorType, parameter: LayerParameter, span: Span
+    ) -> None:
+        """Declare a parameter with a row for each key."""
+        rule, error_span = first_match(name, self.rules), span
+        init, what = parameter.init, f"sparse table '{name}'"
+        if rule is not None and rule.init is not None:
+            init, error_span = rule.init, rule.span
+        dim = int(type_.shape[1])
+        if type_.dtype not in ("float32", "float64"):
+            message = f"{what} is {type_.dtype}, and rows are float32 or float64"
+            self.problems.add(message, span)
+        elif type_.dtype == "float64" and not self.wide:
+            message = f"{what} is float64 in a float32 model"
+            hint = "write precision: float64 at the top of the spec, or float32 here"
+            self.problems.add(message, span, hint)
+        elif problem := initializers.check_rows(init, parameter.rows):
+            self.problems.add(f"{what}: {problem}", error_span)
+        else:
+            form, argument = initializers.form_of(init, (parameter.rows or 1, dim))
+            init = {form: argument}
+        attrs: dict[str, Any] = {"init": init, "sparse": parameter.sparse}
+        if parameter.rows is not None:
+            attrs["rows"] = parameter.rows
+        self._assign(name, attrs, rule, span)
+        self.tables[name] = parameter
+        self.values.add(
+            Op("sparse_table", (), (Value(name, type_),), attrs, None, span)
+        )
+
+    def _assign(
+        self, name: str, attrs: dict[str, Any], rule: Rule | None, span: Span
+    ) -> None:
+        """Add the attributes that say which optimizer trains a parameter."""
+        if rule is not None and not rule.trainable:
+            attrs["trainable"] = False
+        elif (group := first_match(name, self.groups)) is not None:
+            attrs["group"] = group.attrs["group"]
+            if rule is not None and not rule.decay:
+                attrs["decay"] = False
+        else:
+            self.unassigned.append(name)
+        self.spans[name] = span
 
     def _declare(
         self, name: str, type_: TensorType, init: Any, span: Span, state: bool = False
@@ -135,19 +185,13 @@ class Parameters:
         elif (mismatch := self.weights.check(init, name, type_)) is not None:
             reason, advice = mismatch
             self.problems.add(f"{what}: {reason}", error_span, advice)
-        attrs = {"init": init}
+        attrs: dict[str, Any] = {"init": init}
         if state:
             attrs["state"] = True
             self.states.add(name)
-        elif rule is not None and not rule.trainable:
-            attrs["trainable"] = False
-        elif (group := first_match(name, self.groups)) is not None:
-            attrs["group"] = group.attrs["group"]
-            if rule is not None and not rule.decay:
-                attrs["decay"] = False
+            self.spans[name] = span
         else:
-            self.unassigned.append(name)
-        self.spans[name] = span
+            self._assign(name, attrs, rule, span)
         result = (Value(name, type_),)
         self.values.add(Op("parameter", (), result, attrs, None, span))
 
@@ -182,6 +226,21 @@ class Parameters:
         elif not self.values.is_invalid(item.text):
             self.values.report_unknown(item, entry.name)
         return False
+
+
+def _check_settings(
+    parameter: LayerParameter, created: LayerParameter, other: str
+) -> None:
+    """Raise OpError if an op that shares a sparse table has other settings for it."""
+    if (parameter.sparse and parameter.sparse != created.sparse) or (
+        parameter.rows not in (None, created.rows)
+    ):
+        raise OpError(
+            f"has other settings for the sparse table '{other}' than the op that creates"
+            " it",
+            attr="params",
+            hint="leave them out here",
+        )
 
 
 def _shared_state_message(operand: str, other: str) -> str:

@@ -45,6 +45,7 @@ class Values:
         self.ops: list[Op] = []
         self.types: dict[str, TensorType | None] = {}
         self.inputs: dict[str, TensorType | None] = {}
+        self._written: dict[str, TensorType] = {}
         self._input_spans: dict[str, Span] = {}
         self._keys: set[str] = set()
         self._section = section
@@ -53,10 +54,19 @@ class Values:
         self._equal_types: dict[TensorType, TensorType] = {}
         self._problems = problems
 
-    def declare_input(self, name: str, type_: TensorType | None, span: Span) -> None:
-        """Declare an input with its type in the graph, which is None after an error."""
+    def declare_input(
+        self,
+        name: str,
+        type_: TensorType | None,
+        span: Span,
+        written: TensorType | None = None,
+    ) -> None:
+        """Declare an input with its type in the graph, which is None after an error, and
+        the type that the spec has."""
         self.inputs[name] = type_
         self._input_spans[name] = span
+        if written is not None:
+            self._written[name] = written
 
     def declare_keys(self, name: str, type_: TensorType) -> None:
         """Declare that an input holds keys of 64 bits, and its type with all of them.
@@ -120,12 +130,25 @@ class Values:
         assert type_ is not None, name
         return type_
 
-    def lookup(self, node: ScalarNode, op: str) -> TensorType | None:
+    def lookup(
+        self, node: ScalarNode, op: str, *, is_key: bool = False
+    ) -> TensorType | None:
         """Return the type of the operand `node` of op `op`; None if it has an error.
 
-        The op that reads an input is added at its first use.
+        The op that reads an input is added at its first use. `is_key`: the operand is
+        the keys of a sparse table, so that an input of 64 bits is read with all of them.
         """
         name = node.text
+        if is_key and name in self._written and self._is_narrowed(name):
+            if name in self.types:
+                self._problems.add(
+                    f"op '{op}': '{name}' is read as 32 bits for an op before, and keys"
+                    " have 64",
+                    node.inner_span,
+                    "read the column as another input, too, or use precision: float64",
+                )
+                return None
+            self.declare_keys(name, self._written[name])
         if name in self.finalizers:
             self._problems.add(
                 f"op '{op}': '{name}' is a metric, which cannot be an operand",
@@ -133,15 +156,15 @@ class Values:
                 "list it in train.metrics; compute with a loss or with reduce_mean",
             )
             return None
-        if name in self.types:
-            return self.types[name]
-        if name in self._keys:
+        if name in self._keys and not is_key:
             self._problems.add(
                 f"op '{op}': '{name}' has keys of 64 bits, which no op computes with",
                 node.inner_span,
                 "write bins: N in its features for numbers below N, or precision: float64",
             )
             return None
+        if name in self.types:
+            return self.types[name]
         if name in self.inputs:
             type_ = self.inputs[name]
             self.types[name] = type_
@@ -154,14 +177,23 @@ class Values:
             self.report_unknown(node, op)
         return None
 
+    def _is_narrowed(self, name: str) -> bool:
+        """Whether an input with integers of 64 bits is read as 32 bits."""
+        type_ = self.inputs[name]
+        return type_ is not None and type_.dtype != self._written[name].dtype
+
     def read_operands(self, node: MappingNode, op: str) -> Operands | None:
         """Return the operands in `in` with their types; None if one has an error."""
         section = node.get_non_null("in")
         items = [] if section is None else as_list(section)
+        sparse = node.get("sparse")
+        is_sparse = isinstance(sparse, ScalarNode) and sparse.value is True
         operands = []
-        for item in items:
+        for i, item in enumerate(items):
             value = self._problems.expect(item, ScalarNode, "'in' must name values")
-            if value is not None and (type_ := self.lookup(value, op)):
+            if value is None:
+                continue
+            if type_ := self.lookup(value, op, is_key=is_sparse and i == 0):
                 operands.append((value, type_))
         return operands if len(operands) == len(items) else None
 

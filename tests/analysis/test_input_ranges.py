@@ -53,6 +53,33 @@ def summed(*names):
     return [*ops, f"{{name: loss, op: scale, in: {total}, factor: 1.0}}"]
 
 
+def padded(rows, padding, name):
+    first, second = embedded("ids", rows, name)
+    return [first.replace("}", f", padding: {padding}}}"), second]
+
+
+@pytest.mark.parametrize(
+    ("ops", "expected"),
+    [
+        (padded(7, -1, "a"), (6, -1, "a")),
+        (padded(7, 7, "a"), (6, 7, "a")),
+        (padded(7, 6, "a"), (6, None, "a")),
+        ([*padded(7, -1, "a"), *padded(5, -1, "b")], (4, -1, "b")),
+        ([*padded(5, -1, "a"), *padded(7, -2, "b")], (4, None, "a")),
+        ([*padded(7, -1, "a"), *embedded("ids", 7, "b")], (6, None, "b")),
+        ([*padded(5, 6, "a"), *embedded("ids", 7, "b")], (4, 6, "a")),
+        ([*padded(5, 7, "a"), *embedded("ids", 7, "b")], (4, None, "a")),
+    ],
+)
+def test_padding_is_valid_if_all_ops_allow_it(tmp_path, ops, expected):
+    loss = summed("a", "b") if len(ops) > 2 else summed("a")
+    listed = "\n".join(f"  - {op}" for op in [*ops, *loss])
+    text = SPEC.replace("OPS", listed).replace("METRICS", "loss")
+    model = limit_inputs(load_text(text, "model.yaml", tmp_path))
+    (limits,) = model.train.ranges.values()
+    assert (limits.high, limits.padding, limits.op) == expected
+
+
 def test_labels_of_a_loss_are_limited_to_its_classes(tmp_path):
     assert ranges(tmp_path, LOSS) == {"label": (9, "loss")}
 

@@ -10,7 +10,7 @@ from placer.config import optimizers
 
 
 def test_rules_and_their_slots():
-    slots = {name: rule.slots for name, rule in optimizers.RULES.items()}
+    slots = {name: rule.slots for name, rule in optimizers.DENSE_RULES.items()}
     assert slots == {
         "adadelta": ("e_g", "e_x"),
         "adagrad": ("sum_of_squares",),
@@ -30,13 +30,17 @@ def test_rules_and_their_slots():
 
 
 def test_lamb_and_lars_are_two_phase_rules():
-    two = [name for name, rule in sorted(optimizers.RULES.items()) if rule.is_two_phase]
+    two = [
+        name
+        for name, rule in sorted(optimizers.DENSE_RULES.items())
+        if rule.is_two_phase
+    ]
     assert two == ["lamb", "lars"]
 
 
-@pytest.mark.parametrize("name", sorted(optimizers.RULES))
+@pytest.mark.parametrize("name", sorted(optimizers.DENSE_RULES))
 def test_declarations_are_complete(name):
-    rule = optimizers.RULES[name]
+    rule = optimizers.DENSE_RULES[name]
     assert rule.doc
     assert rule.flops > 0
     assert {*rule.initial_values, *rule.conditions} <= set(rule.slots)
@@ -105,7 +109,7 @@ def test_valid_hyperparameters_pass_the_check():
 
 
 def test_every_rule_has_a_reference_implementation():
-    assert optimizers.RULES.keys() == OPTAX_RULES.keys()
+    assert optimizers.DENSE_RULES.keys() == OPTAX_RULES.keys()
 
 
 def test_the_trust_ratio_is_one_where_a_norm_is_zero():

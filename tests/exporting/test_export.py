@@ -98,6 +98,43 @@ def test_an_op_that_needs_a_fixed_batch_is_named_and_exported_for_some(tmp_path)
     assert warning in (model.folder / "README.md").read_text()
 
 
+LISTS = """
+name: lists
+nodes: {worker: {count: 1}}
+inputs: {ids: "int32[batch, 3]", shares: "float32[batch, 3]"}
+data: {train: {source: "npz:rows.npz", batch: 8}}
+graph:
+  - {name: bag, op: embedding, in: [ids, shares], size: [5, 2], combiner: sqrtn,
+     padding: -1}
+  - {name: middle, op: embedding, in: ids, combiner: mean, padding: -1, size: [5, 2],
+     params: {table: bag.table}}
+  - {name: all, op: concat, in: [bag, middle]}
+  - {name: loss, op: reduce_mean, in: all}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+predict: {outputs: [bag, middle]}
+"""
+
+
+def test_combiners_of_an_exported_model(tmp_path):
+    (tmp_path / "lists.yaml").write_text(LISTS)
+    plan = placer.compile(tmp_path / "lists.yaml", tmp_path / "build")
+    parameters = initial_parameters(plan)
+    save_file(parameters, tmp_path / "params")
+    ids = np.array([[0, 1, -1], [4, 4, 2], [-1, 3, -1], [-1, -1, -1]], "int32")
+    shares = np.arange(1, 13, dtype="float32").reshape(4, 3)
+    rows = np.where(ids[..., None] == -1, 0, parameters["bag.table"][ids])
+    used = np.where(ids == -1, 0, shares)[..., None]
+    norm, number = np.sqrt((used**2).sum(1)), (used > 0).sum(1)
+    wanted = {
+        "bag": (rows * used).sum(1) / np.maximum(norm, 1),
+        "middle": rows.sum(1) / np.maximum(number, 1).astype("float32"),
+    }
+    columns = {"ids": ids, "shares": shares}
+    check_exported(
+        tmp_path / "build", tmp_path / "params", columns, wanted, "float32", tmp_path
+    )
+
+
 def test_a_build_without_outputs_is_refused(digits, tmp_path):
     text = (SPECS / "digits.yaml").read_text()
     (tmp_path / "none.yaml").write_text(text[: text.index("predict:")])

@@ -182,6 +182,17 @@ def test_columns_of_a_parquet_file_are_arrays(people, tmp_path):
         prepare(table | {"city": ["Paris"]})
 
 
+def test_padding_outside_the_limits_is_valid(people, tmp_path):
+    text = SPEC.replace("size: [4, 2]", "size: [4, 2], padding: -1")
+    text = text.replace("unknown: {city: 3}", "unknown: {city: -1}")
+    (tmp_path / "people.yaml").write_text(text)
+    (tmp_path / "people.csv").write_text(TABLE)
+    placer.compile(tmp_path / "people.yaml", tmp_path / "build")
+    params = people / "params"
+    model = placer.export(tmp_path / "build", tmp_path / "model", params=params)
+    assert load(model.folder)(COLUMNS)["city"].tolist() == [0, -1, 1, 2]
+
+
 def test_words_and_missing_values_of_a_parquet_file(people, tmp_path):
     text = SPEC.replace("csv:people.csv", "parquet:people.parquet")
     text = text.replace("    csv:\n", "    parquet:\n")

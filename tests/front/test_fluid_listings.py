@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.builds import check_same_builds, graph_lines
+from support.clicks_demo import demo, write_clicks
 
 import placer
-import placer as paddle
-from placer import Program, device_guard, layers
-from placer.errors import SpecError
+from placer import Program
 from placer.front.read import run_builder
 
 ROWS = """\
@@ -99,37 +98,6 @@ def test_the_fluid_listing_trains(listing: Program, tmp_path: Path) -> None:
     assert losses[-1]["reduce_mean_0"] < losses[0]["reduce_mean_0"]
 
 
-def demo(is_sparse: bool = False, source: str = "npz:clicks.npz") -> Program:
-    """A network of PaddlePaddle: embeddings on a CPU, the other layers on GPUs."""
-    with Program(
-        name="demo",
-        emulate=True,
-        nodes={"worker": {"count": 1, "devices": {"cpu": 1, "gpu": 1}}, "ps": {}},
-        data={"train": {"source": source, "batch": 8}},
-        slicing={"dispatch": "merged"},
-    ) as program:
-        with device_guard("cpu"):
-            input_data = layers.data(
-                name="sparse_input", shape=[None, 1], dtype="int64"
-            )
-            input_label = layers.data(name="label", shape=[None, 1], dtype="int64")
-            label = layers.cast(input_label, dtype="int64")
-            embedding = layers.embedding(
-                input_data, is_sparse=is_sparse, size=[1000, 128]
-            )
-
-        with device_guard("gpu"):
-            fc1 = layers.fc(embedding, size=1024, activation="relu")
-            fc2 = layers.fc(fc1, size=512, activation="relu")
-            fc3 = layers.fc(fc2, size=256, activation="relu")
-            predict = layers.fc(fc3, size=2, activation="softmax")
-            cost = layers.cross_entropy(input=predict, label=label)
-
-        optimizer = paddle.optimizer.Adam(1e-4)
-        optimizer.minimize(cost)
-    return program
-
-
 def test_the_paddle_network_compiles_like_its_yaml(tmp_path: Path) -> None:
     text = check_same_builds(demo(), tmp_path)
     assert graph_lines(text) == [
@@ -167,21 +135,9 @@ def test_the_paddle_network_has_the_same_parameters(tmp_path: Path) -> None:
 
 
 def test_the_paddle_network_trains(tmp_path: Path) -> None:
-    ids = np.arange(64).reshape(64, 1)
-    np.savez(tmp_path / "clicks.npz", sparse_input=ids, label=ids % 2)
-    plan = placer.compile(demo(source=f"npz:{tmp_path}/clicks.npz"), tmp_path / "build")
+    plan = placer.compile(demo(source=write_clicks(tmp_path)), tmp_path / "build")
     history = tmp_path / "history.jsonl"
     placer.launch(tmp_path / "build", history=history)
     lines = [json.loads(line)["metrics"] for line in history.read_text().splitlines()]
     assert len(lines) == 8
     assert lines[0][plan.metrics[0]] == pytest.approx(np.log(2), abs=0.02)
-
-
-def test_a_sparse_table_is_not_supported() -> None:
-    with pytest.raises(SpecError) as caught:
-        demo(is_sparse=True)
-    error = caught.value
-    assert error.message == "sparse tables are not supported yet"
-    assert error.hint == "leave is_sparse out: the table is dense"
-    assert error.span is not None
-    assert error.span.text.strip() == "embedding = layers.embedding("

@@ -9,6 +9,7 @@ import pytest
 
 from placer import layers, optimizer
 from placer.config import optimizers
+from placer.front.entries import ENTRIES
 from placer.report import generate_python
 from placer.spec.op_kinds import op_kinds
 
@@ -31,13 +32,14 @@ def test_the_file_is_the_generated_text(file, text):
 def test_every_kind_of_a_spec_has_a_function():
     wanted = {"mean_metric" if kind == "mean" else kind for kind in op_kinds()}
     others = {"call", "cross_entropy", "data", "mean", "parameter"}
+    others |= {"Embedding", "sparse_embedding", *ENTRIES}
     assert set(layers.__all__) == wanted | others
 
 
 def test_every_rule_has_a_function():
     assert [
         name.lower() for name in sorted(optimizer.__all__, key=str.lower)
-    ] == sorted(optimizers.RULES)
+    ] == sorted(rule.replace("_", "") for rule in optimizers.RULES)
 
 
 @pytest.mark.parametrize("name", sorted(op_kinds()))

@@ -138,6 +138,30 @@ def test_keywords_of_fluid_are_accepted() -> None:
     assert caught.value.message == "fc has both 'input' and 'x'"
 
 
+def test_a_negative_padding_index_of_fluid_counts_from_the_end_of_the_table() -> None:
+    with program() as new_program:
+        ids = layers.data("ids", "int64[batch, 3]")
+        for index in (2, -1, None):
+            layers.embedding(ids, [10, 4], padding_idx=index)  # type: ignore[call-arg]
+        layers.embedding(ids, size=(10, 4), padding_idx=-10)  # type: ignore[call-arg]
+        layers.embedding(ids, [10, 4], padding=-1)
+        with pytest.raises(SpecError) as caught:
+            layers.embedding(ids, [10, 4], padding_idx=-11)  # type: ignore[call-arg]
+    paddings = [op.get("padding") for op in recorded(new_program)]
+    assert paddings == [2, 9, None, 0, -1]
+    assert caught.value.message == "a table of 10 rows has no row -11"
+
+
+def test_weights_come_before_the_table_of_an_embedding() -> None:
+    with program() as new_program:
+        ids = layers.data("ids", "int32[batch, 3]")
+        x = layers.data("x", "float32[batch, 3]")
+        y = layers.embedding(ids, [10, 4], weights=x, combiner="mean", padding=0)
+    assert str(y.type) == "float32[batch, 4]"
+    (op,) = recorded(new_program)
+    assert (op["in"], op["combiner"], op["padding"]) == (["ids", "x"], "mean", 0)
+
+
 def test_a_cast_to_64_bits_is_narrowed_like_inputs() -> None:
     with program() as new_program:
         ids = layers.data("ids", "int64[batch]")

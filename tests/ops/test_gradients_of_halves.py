@@ -41,6 +41,13 @@ SUMS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]] = {
     "where": (lambda x, b: ops.where(np.ones((), bool), b, x), (ROWS, 3), (3,)),
     "tile": (lambda x, b: ops.tile(b, repeats=(ROWS, 1)), (ROWS, 3), (3,)),
     "embedding": (lambda x, w: ops.embedding(IDS, w), (ROWS, 3), (2, 3)),
+    "weighted sums of an embedding": (
+        lambda x, w: ops.embedding(
+            SPREAD, SPREAD.astype("float32"), w, combiner="mean", padding=0
+        ),
+        (ROWS, 3),
+        (2, 3),
+    ),
     "gather": (lambda x, w: ops.gather(w, IDS), (ROWS, 3), (2, 3)),
     "take_along_axis": (
         lambda x, w: ops.take_along_axis(w, SPREAD, axis=0),

@@ -131,7 +131,7 @@ def test_the_models_use_every_training_option():
             else [section["optimizer"]]
         )
     ]
-    assert {entry["op"] for entry in entries} == {*optimizers.RULES}
+    assert {entry["op"] for entry in entries} == {*optimizers.DENSE_RULES}
     text = repr(entries)
     assert [form for form in schedules.FORMS if f"'{form}'" not in text] == []
     clips = [each["clip"] for each in (*sections, *entries) if "clip" in each]

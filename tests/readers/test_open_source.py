@@ -531,6 +531,21 @@ def test_a_value_outside_the_limits_of_an_array_names_column_and_row(tmp_path, n
     check_outside(tmp_path, lambda: opened(source, [wide], tmp_path), where)
 
 
+def test_padding_outside_the_limits_is_valid(tmp_path, npz):
+    limits = Range(0, 9, "vectors", "embedding", padding=-1)
+    column = Column("y", "int32", (2,), limits)
+    values = np.array([[0, -1], [9, -1], [-1, -1]], np.int32)
+    rows = opened(npz(y=values), [column], tmp_path)
+    np.testing.assert_array_equal(rows.take(np.arange(3))["y"], values)
+    values[1, 0] = -2
+    with pytest.raises(DataError, match=r"row 1: -2 is outside 0-9") as error:
+        opened(npz(y=values), [column], tmp_path)
+    assert error.value.hint == (
+        "input 'y' goes to op 'vectors' (embedding), which takes 0 to 9, and -1 as"
+        " padding"
+    )
+
+
 def test_a_value_outside_the_limits_of_a_split_names_the_split(tmp_path):
     few = Column("y", "int32", (), Range(0, 1, "loss", "softmax_cross_entropy"))
     with pytest.raises(DataError, match=r"row \d+ of split 'train': 2 is outside 0-1"):

@@ -251,6 +251,8 @@ ROWS = ListedModel(
 - {name: both, op: mul, in: [tiled, looked_up]}
 - {name: over_rows, op: einsum, in: [both, most], equation: "bi,bj->ij"}
 - {name: total, op: reduce_sum, in: over_rows}
+- {name: bag, op: embedding, in: [pairs, most], size: [6, 3], combiner: sqrtn, padding: 0}
+- {name: contents, op: reduce_mean, in: bag}
 - {name: mean, op: reduce_mean, in: sums}
 - {name: means, op: reduce_mean, in: there}
 - {name: end, op: reduce_sum, in: least}
@@ -259,7 +261,8 @@ ROWS = ListedModel(
 - {name: b, op: add, in: [means, end]}
 - {name: c, op: add, in: [a, b]}
 - {name: d, op: add, in: [c, centre]}
-- {name: loss, op: sigmoid, in: d}
+- {name: e, op: add, in: [d, contents]}
+- {name: loss, op: sigmoid, in: e}
 """,
     """
 metrics: [loss, total, end]

@@ -11,6 +11,7 @@ from placer.ops.declaration import (
     Attrs,
     BatchRule,
     Declaration,
+    IndexBound,
     case,
     float_dtype,
     required,
@@ -41,11 +42,11 @@ def _declare(
 ) -> Declaration:
     """Declare the selection of elements of x by indices along an axis."""
 
-    def index_bounds(types: Types, attrs: Attrs) -> dict[int, int]:
+    def index_bounds(types: Types, attrs: Attrs) -> dict[int, IndexBound]:
         # For an integer x an index outside gives a number with a meaning of its own
         x = types[0]
         size = x.shape[normalize_axis(attrs["axis"], x.rank)]
-        return {1: size} if x.is_float and isinstance(size, int) else {}
+        return {1: IndexBound(size)} if x.is_float and isinstance(size, int) else {}
 
     return Declaration(
         kind,

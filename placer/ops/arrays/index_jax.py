@@ -17,10 +17,11 @@ Place = tuple[Any, ...]
 
 @with_gradient
 def gather(x: jax.Array, indices: jax.Array, *, axis: int = 0) -> WithBackward:
-    return _select(_index_axis, axis % x.ndim, x, indices)
+    return _select(index_axis, axis % x.ndim, x, indices)
 
 
-def _index_axis(axis: int, shape: Sequence[int], indices: jax.Array) -> Place:
+def index_axis(axis: int, shape: Sequence[int], indices: jax.Array) -> Place:
+    """Return an index that selects slices along `axis`."""
     return (*[slice(None)] * axis, _nonnegative(indices, shape[axis]))
 
 

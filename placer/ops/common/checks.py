@@ -127,8 +127,8 @@ def without(shape: Sequence[Dim], axis: int) -> tuple[Dim, ...]:
 
 
 def is_static(shape: Sequence[Dim]) -> bool:
-    """Whether no dimension of a shape is the batch."""
-    return BATCH not in shape
+    """Whether all dimensions of a shape are numbers."""
+    return all(isinstance(d, int) for d in shape)
 
 
 def count_elements(shape: Sequence[Dim]) -> int:

@@ -8,7 +8,7 @@ from math import isfinite
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, case
+from placer.ops.declaration import Attr, Attrs, IndexBound, case
 from placer.ops.losses.loss_reduction import (
     REDUCE,
     declare_loss,
@@ -106,7 +106,7 @@ SOFTMAX_CROSS_ENTROPY = declare_loss(
     ),
     saves=lambda types, attrs: (1,),
     residuals=lambda types, attrs: (types[0],),
-    index_bounds=lambda types, attrs: {1: int(types[0].shape[-1])},
+    index_bounds=lambda types, attrs: {1: IndexBound(int(types[0].shape[-1]))},
     formula="loss = Σ q · (log Σ exp(logits) - logits),"
     " q = class_weights · ((1 - label_smoothing) · onehot(label)"
     " + label_smoothing / classes); dlogits = softmax(logits) · Σ q - q",
@@ -159,7 +159,7 @@ SIGMOID_CROSS_ENTROPY = declare_loss(
         ),
     ),
     _infer_sigmoid,
-    index_bounds=lambda types, attrs: {1: 2},
+    index_bounds=lambda types, attrs: {1: IndexBound(2)},
     flops=_sigmoid_flops,
     grad_flops=_sigmoid_grad_flops,
     attrs=(

@@ -47,7 +47,7 @@ VARIANCE = Declaration(
     grad_flops_per_element(3, 3),
     saves=lambda types, attrs: (0, 1),
     takes_count=lambda types, attrs: types[0].has_rows,
-    constant_operands=(1,),
+    constant_operands=lambda types, attrs: (1,),
     inserted=True,
     formula="out = Σ (x - mean)² / n; dx = 2 · dy · (x - mean) / n; dmean = 0, since"
     " Σ (x - mean) = 0",

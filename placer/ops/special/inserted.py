@@ -207,7 +207,7 @@ IF_TRAINING = Declaration(
         Operand("evaluation", "the same type: the result in an evaluation"),
     ),
     partial(infer_one_type, ("training", "evaluation")),
-    constant_operands=(1,),
+    constant_operands=lambda types, attrs: (1,),
     inserted=True,
     cases=(case("float32[batch, 8], float32[batch, 8]"),),
 )

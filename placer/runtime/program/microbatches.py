@@ -14,6 +14,7 @@ from placer.layouts.partition import RowRange, RowShard, part_range
 from placer.runtime.program.tree import leaves, like_tree
 from placer.runtime.run.batches import own_ranges
 from placer.tables.half_sums import add_in_float32, round_to
+from placer.tables.key_sums import KeySums
 from placer.types import is_half_float
 
 
@@ -172,6 +173,9 @@ class Microbatches:
         for name, value in self._arrays(values):
             if name not in self._sums:
                 self._sums[name] = value
+                continue
+            if isinstance(value, KeySums):
+                self._sums[name] += value
                 continue
             if is_half_float(value.dtype):
                 self._half_dtypes[name] = value.dtype

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -36,12 +36,12 @@ from placer.runtime.program.backup import FirstWorkers, NewestStep
 from placer.runtime.program.delta_exchange import DeltaExchange
 from placer.runtime.program.devices import Devices
 from placer.runtime.program.exchange import Exchange
-from placer.runtime.program.microbatches import Microbatches
 from placer.runtime.program.order import ALL_EDGES, DRAIN, Order
 from placer.runtime.program.peer_gradients import PeerGradients
 from placer.runtime.program.pulled_sums import PulledSums
 from placer.runtime.program.pulled_versions import PulledVersions
 from placer.runtime.program.pushed import join_pieces
+from placer.runtime.program.row_calls import RowCalls
 from placer.runtime.program.sent_back import SentBack
 from placer.runtime.program.service import Service
 from placer.runtime.program.tree import fill_tree, leaves, like_tree
@@ -52,13 +52,18 @@ from placer.tables.delay_compensation import compensate
 from placer.tables.learning_rate import Schedule
 from placer.tables.protocol import ProgramTable, StreamedTable
 
+if TYPE_CHECKING:
+    from placer.runtime.program.asked_rows import AskedRows
+
 T = TypeVar("T")
-WorkerEnd = PulledVersions | PulledSums | PeerGradients | DeltaExchange
+WorkerEnd: TypeAlias = (
+    "PulledVersions | PulledSums | PeerGradients | DeltaExchange | AskedRows"
+)
 """A worker's end of a table without lockstep."""
 
 
 @dataclass(slots=True)
-class Node(Microbatches):
+class Node(RowCalls):
     """One node of a run, as its program sees it.
 
     Arrays that the calls return are numpy arrays in host memory, which jitted functions
@@ -101,6 +106,7 @@ class Node(Microbatches):
         is_short: whether all workers have drained before the last step of this server,
             so that it is not done.
         parts, turns, microbatch, count: as in `Microbatches`.
+        row_exchange, row_tables, forced_size: as in `RowCalls`.
     """
 
     name: str
@@ -532,8 +538,7 @@ class Node(Microbatches):
             else array
             for array, each in zip(arrays, edge_values, strict=True)
         ]
-        communicator = self.communicators[edge]
-        assert not isinstance(communicator, DeltaExchange)
+        communicator = cast(PulledVersions, self.communicators[edge])
         communicator.push(self._step, (self._own_rows, self.count), arrays)
 
     def merge(self, edge: int) -> None:
@@ -1035,6 +1040,22 @@ class Node(Microbatches):
             return self.training
         assert self.evaluating is not None
         return self.evaluating
+
+    @property
+    def _row_step(self) -> int:
+        return self._step
+
+    @property
+    def _rows_of_step(self) -> tuple[int, int]:
+        return self._own_rows, self.count
+
+    def _asked_rows(self, edge: int) -> AskedRows | None:
+        end = self.communicators.get(edge)
+        return cast("AskedRows", end) if hasattr(end, "send_keys") else None
+
+    def _service(self) -> Service:
+        assert self.service is not None
+        return self.service
 
     def _key(self, edge: int) -> Key:
         # An edge outside the loop over microbatches has one message per step. Training

@@ -22,11 +22,13 @@ from placer.runtime.program.worker_messages import (
     MessageKind,
     WorkerMessage,
     header,
+    join_flat,
     malformed,
     malformed_on,
 )
 from placer.runtime.program.worker_sums import WorkerSums
 
+ReadKeys = Callable[[Edge, str, Sequence[Array]], Sequence[tuple[Array, Array]]]
 ALL: Final = math.inf
 """The steps that a request waits for which is answered when all workers have drained."""
 
@@ -59,10 +61,13 @@ class _Served:
         counts: how many steps of each worker were applied.
         staleness: how many pushes had each staleness: so many steps of other workers
             were applied between the answer that a push was computed from and the push.
+        ask: the edge of the keys of sparse tables, if it is of those.
+        asked: the keys that each worker has asked for, and not pushed gradients of.
     """
 
     pull: Edge
     push: Edge
+    ask: Edge | None = None
     keeps: bool = False
     sums: WorkerSums | None = None
     round: dict[str, WorkerMessage] | None = None
@@ -74,6 +79,12 @@ class _Served:
     answers: dict[str, dict[int, _Answer]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     staleness: Counter[int] = field(default_factory=Counter)
+    asked: dict[str, Sequence[tuple[Array, Array]]] = field(default_factory=dict)
+
+    @property
+    def answering_edge(self) -> int:
+        """The number of the edge whose case answers a request."""
+        return self.pull.id if self.ask is None else self.ask.id
 
     @property
     def horizon(self) -> int:
@@ -116,6 +127,9 @@ class Service:
         channel: the node's channel.
         tables: the `pull` and the `push` edge of each table, and how workers agree on it.
         order: records which message comes next, or replays that.
+        sparse: the edges of keys, rows and gradients of sparse tables that are looked up
+            together.
+        read_keys: returns the keys in a message of an edge of keys, from a worker.
     """
 
     def __init__(
@@ -123,13 +137,19 @@ class Service:
         channel: Channel,
         tables: Sequence[tuple[Edge, Edge, Mode]],
         order: Order,
+        sparse: Sequence[tuple[Edge, Edge, Edge]] = (),
+        read_keys: ReadKeys | None = None,
     ) -> None:
         self._channel, self._order = channel, order
+        self._read_keys = read_keys
         self._served = {
             push.id: _make_served(channel.node, pull, push, mode)
             for pull, push, mode in tables
         }
-        self._by_pull = {served.pull.id: served for served in self._served.values()}
+        self._served |= {
+            push.id: _Served(give, push, ask) for ask, give, push in sparse
+        }
+        self._by_answer = {each.answering_edge: each for each in self._served.values()}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -212,8 +232,7 @@ class Service:
             for worker in served.push.sources
         }
         while open_workers:
-            message, kind, wanted = self._next(open_workers)
-            served = self._served[message.edge]
+            served, message, kind, wanted = self._next(open_workers)
             match kind:
                 case MessageKind.PUSH if served.round is not None:
                     yield from self._round(served, message, served.round)
@@ -222,8 +241,9 @@ class Service:
                         yield message
                         self._applied(served, message)
                     self._advance(served, message.worker, message.step)
-                    yield self._to_answer(served, message)
-                case MessageKind.REQUEST:
+                    if served.ask is None:
+                        yield self._to_answer(served, message)
+                case MessageKind.REQUEST | MessageKind.ASK:
                     served.waiting.append((wanted, message))
                 case MessageKind.DRAIN:
                     open_workers.remove((message.edge, message.worker))
@@ -237,7 +257,11 @@ class Service:
 
     def answer(self, message: WorkerMessage, values: Sequence[Array]) -> None:
         """Answer a worker with the newest values of a table."""
-        self._answer(self._by_pull[message.edge], message, (), values)
+        self._answer(self._by_answer[message.edge], message, (), values)
+
+    def answer_rows(self, message: WorkerMessage, rows: Sequence[Array]) -> None:
+        """Answer a worker with the rows of the keys that it asks for."""
+        self._answer(self._by_answer[message.edge], message, (), rows)
 
     def add_to_sums(self, message: WorkerMessage) -> None:
         """Add the gradients of a worker to the sums for all workers."""
@@ -247,7 +271,7 @@ class Service:
 
     def send_sum(self, message: WorkerMessage) -> None:
         """Answer a worker with the sum since it has asked last."""
-        served = self._by_pull[message.edge]
+        served = self._by_answer[message.edge]
         assert served.sums is not None
         total = served.sums.take(message.worker)
         self._answer(served, message, (total.steps, total.newest), total.arrays)
@@ -265,12 +289,12 @@ class Service:
         served.answers.setdefault(worker, {})[served.version] = answer
         done = min(served.applied.values())
         head = header(served.version, served.horizon, done, *numbers)
-        key = Key(message.edge, message.number)
+        key = Key(served.pull.id, message.number)
         self._channel.send(worker, key, [head, *values])
 
     def _next(
         self, open_workers: set[tuple[int, str]]
-    ) -> tuple[WorkerMessage, MessageKind, int]:
+    ) -> tuple[_Served, WorkerMessage, MessageKind, int]:
         addresses = [
             (worker, Key(edge, self._served[edge].received[worker] + 1))
             for edge, worker in sorted(open_workers)
@@ -284,11 +308,13 @@ class Service:
         kind, *numbers = self._read_header(worker, key, next(pieces, None))
         if kind == MessageKind.PUSH:
             message = self._read_push(served, worker, key, numbers, pieces)
+        elif kind == MessageKind.ASK:
+            message = self._read_ask(served, worker, key, pieces)
         else:
             for _ in pieces:
                 raise malformed_on(worker, key)
             message = WorkerMessage(key.edge, worker, key.step)
-        return message, kind, numbers[0]
+        return served, message, kind, numbers[0]
 
     def _read_push(
         self,
@@ -306,12 +332,32 @@ class Service:
             del answers[older]
         if not rows and next(pieces, None) is not None:
             raise malformed_on(worker, key)
+        keys: Sequence[tuple[Array, Array]] = ()
+        if served.ask is not None:
+            if worker not in served.asked:
+                raise malformed_on(worker, key)
+            keys = served.asked.pop(worker)
         base = answers[version]
         staleness = served.count_others(worker) - base.others
         return WorkerMessage(
             key.edge, worker, key.step, step, steps, rows / count, staleness,
-            base.values, (pieces,),
+            base.values, (pieces,), keys, min(served.applied.values()),
         )  # fmt: skip
+
+    def _read_ask(
+        self, served: _Served, worker: str, key: Key, pieces: Iterator[Piece]
+    ) -> WorkerMessage:
+        """Read the keys whose rows a worker asks for; it asks again once it has pushed
+        their gradients."""
+        if served.ask is None or self._read_keys is None or worker in served.asked:
+            raise malformed_on(worker, key)
+        dtypes = [np.uint64, np.uint32] * len(served.ask.values)
+        arrays = join_flat(pieces, dtypes)
+        if arrays is None:
+            raise malformed_on(worker, key)
+        served.asked[worker] = self._read_keys(served.ask, worker, arrays)
+        keys = served.asked[worker]
+        return WorkerMessage(served.ask.id, worker, key.step, keys=keys)
 
     def _round(
         self,
@@ -370,7 +416,8 @@ class Service:
             self._changed.notify_all()
 
     def _to_answer(self, served: _Served, message: WorkerMessage) -> WorkerMessage:
-        return WorkerMessage(served.pull.id, message.worker, message.number)
+        edge = served.answering_edge
+        return WorkerMessage(edge, message.worker, message.number, keys=message.keys)
 
     def _answerable(self, served: _Served) -> Iterator[WorkerMessage]:
         """Return the requests that can be answered now."""

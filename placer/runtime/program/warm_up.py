@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from placer.build.plan import Plan
+from placer.build.plan import BY_KEY, Edge, Plan
 from placer.channel.protocol import Array, Key
 from placer.config.columns import Column
 from placer.config.digests import Digests
@@ -41,13 +41,14 @@ def run_warm_up(
     """Run a node's `step`, `evaluate` and `serve` until everything that they compute is there,
     with batches of every number of rows that they may have."""
     for size in node.training.sizes:
-        running = _dry_node(plan, node, (size,), None)
-        running.enter_step(1, 1, 0)
-        step(running)
+        for running in _dry_nodes(plan, node, (size,), None):
+            running.enter_step(1, 1, 0)
+            step(running)
     if evaluate is not None and node.phases[1] is not None:
-        running = _dry_node(plan, node, node.training.sizes[:1], node.evaluating)
-        running.enter_evaluation(1)
-        evaluate(running)
+        sizes = node.training.sizes[:1]
+        for running in _dry_nodes(plan, node, sizes, node.evaluating):
+            running.enter_evaluation(1)
+            evaluate(running)
     if node.serve is not None:
         running = _dry_node(plan, node, node.training.sizes[:1], None)
         running.service = cast(Service, _DryService(running.exchange))
@@ -56,9 +57,24 @@ def run_warm_up(
 
 def warm_up_prediction(plan: Plan, node: Node, predict: Hook) -> None:
     """Run a node's `predict` as `run_warm_up` runs the other hooks."""
-    running = _dry_node(plan, node, node.training.sizes[:1], node.evaluating)
-    running.enter_prediction()
-    predict(running)
+    for running in _dry_nodes(plan, node, node.training.sizes[:1], node.evaluating):
+        running.enter_prediction()
+        predict(running)
+
+
+def _dry_nodes(
+    plan: Plan, node: Node, rows: Sequence[int], evaluated: Batches | None
+) -> Iterator[Node]:
+    """Return a dry node for each size that the rows of sparse tables may have: one for a
+    plan without any, or whose batches are so small that there is one size."""
+    number = 0
+    while True:
+        running = _dry_node(plan, node, rows, evaluated)
+        running.forced_size = number
+        yield running
+        number += 1
+        if number >= running.most_sizes:
+            return
 
 
 def _dry_node(
@@ -100,7 +116,20 @@ def _dry_node(
         evaluating=batches(evaluated.sizes) if evaluated else None,
         on_record=lambda recorded, _: _settle(recorded.values()),
         on_outputs=lambda _, outputs: _settle(outputs.values()),
+        **_dry_rows(node),
     )
+
+
+def _dry_rows(node: Node) -> dict[str, Any]:
+    """Return the attributes of a dry node that concern rows of sparse tables."""
+    if node.row_exchange is None:
+        return {}
+    from placer.runtime.program.dry_rows import FrozenRows, dry_row_exchange
+
+    return {
+        "row_exchange": dry_row_exchange(node.row_exchange),
+        "row_tables": {name: FrozenRows(t) for name, t in node.row_tables.items()},
+    }
 
 
 @dataclass(slots=True)
@@ -209,6 +238,10 @@ class _DryService:
 
     def messages(self) -> Iterator[WorkerMessage]:
         for edge in self.exchange.edges.values():
+            if edge.exchange in BY_KEY:
+                if edge.group is not None and self.exchange.node in edge.targets:
+                    yield _empty_message(edge)
+                continue
             brings = edge.is_push or edge.exchange == "pull_sum"
             if self.exchange.node in edge.targets and brings:
                 zeros = self.exchange.receive(Key(edge.id, 1), 0)
@@ -225,6 +258,18 @@ class _DryService:
 
     def send_sum(self, message: WorkerMessage) -> None:
         pass
+
+    def answer_rows(self, message: WorkerMessage, rows: Sequence[Array]) -> None:
+        pass
+
+
+def _empty_message(edge: Edge) -> WorkerMessage:
+    """Return a message about no keys of sparse tables."""
+    none = np.empty(0, np.uint64), np.empty(0, np.uint32)
+    keys = (none,) * len(edge.values)
+    return WorkerMessage(
+        edge.id, edge.sources[0], 1, 1, 1, parts=(iter(()),), keys=keys
+    )
 
 
 class _NoUpdate:

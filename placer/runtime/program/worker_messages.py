@@ -10,6 +10,9 @@ but for those of kind DRAIN. Every message begins with a header, int64[8], fille
              the difference that the steps made, of each block: 1 row of 1
     REQUEST  REQUEST, steps: answer once these steps of all workers are applied
     DRAIN    DRAIN, newest step: the worker has pushed all that it has
+    ASK      ASK, steps: as a request, for rows of sparse tables
+             then for each table keys, uint64[n], and how often each occurs, uint32[n]; a
+             push afterwards has the gradients of their rows
     answer   version, steps: these steps of all workers that have not drained are applied;
              steps of all workers that are applied
              then the values of each block
@@ -32,6 +35,7 @@ from enum import IntEnum
 from itertools import zip_longest
 
 import numpy as np
+import numpy.typing as npt
 
 from placer.build.plan import EdgeValue
 from placer.channel.protocol import Array, Key, Piece
@@ -46,6 +50,7 @@ class MessageKind(IntEnum):
     PUSH = 1
     REQUEST = 2
     DRAIN = 3
+    ASK = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,9 @@ class WorkerMessage:
         base: the values of the blocks of that version, if they are kept.
         parts: the pieces of a push: those of the worker's gradients, or of the differences
             of all workers of a round. The array 0 is the header.
+        keys: the keys of each sparse table, and their occurrences, whose rows are asked
+            for or have the gradients of a push.
+        least: the newest step up to which all steps of all workers were applied before.
     """
 
     edge: int
@@ -76,6 +84,8 @@ class WorkerMessage:
     staleness: int = 0
     base: Sequence[Array] = ()
     parts: tuple[Iterator[Piece], ...] = ()
+    keys: Sequence[tuple[Array, Array]] = ()
+    least: int = 0
 
     def chunks(
         self, values: Sequence[EdgeValue]
@@ -112,3 +122,22 @@ def malformed_on(worker: str, key: Key) -> RunError:
 def header(*numbers: int) -> Array:
     """Return the header with these numbers."""
     return np.array([*numbers, *[0] * (HEADER_SIZE - len(numbers))], np.int64)
+
+
+def join_flat(
+    pieces: Iterator[Piece], dtypes: Sequence[npt.DTypeLike]
+) -> list[Array] | None:
+    """Return the arrays of a message after its header, flat; None if they are not of
+    these dtypes. Of an empty array nothing comes."""
+    parts: list[list[Array]] = [[] for _ in dtypes]
+    filled = [0] * len(dtypes)
+    for index, start, view in pieces:
+        i = index - 1
+        if not 0 <= i < len(dtypes) or view.dtype != dtypes[i] or start != filled[i]:
+            return None
+        parts[i].append(view.copy())  # the view is valid until the next piece
+        filled[i] += view.size
+    return [
+        np.concatenate(part) if part else np.empty(0, dtype)
+        for part, dtype in zip(parts, dtypes, strict=True)
+    ]

@@ -11,6 +11,7 @@ from placer.build.plan import NodePlan, Plan, edges_ahead
 from placer.checkpoint.manifest import Progress
 from placer.config.sources import POSITION
 from placer.errors import RunError
+from placer.memory.collection import begin_collection
 from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.program.devices import (
@@ -45,6 +46,7 @@ from placer.runtime.run.opened_sources import EVALUATION, TRAINING, open_batches
 from placer.runtime.run.parameter_files import save
 from placer.runtime.run.result import Result
 from placer.runtime.run.resuming import resume
+from placer.runtime.run.row_tables import make_row_calls
 from placer.runtime.run.saving import gather_parameters
 from placer.runtime.run.start_facts import gather_facts
 from placer.runtime.run.state import Execution
@@ -139,6 +141,7 @@ def _start(
         execution.recording.begin()
     execution.report_state(PREPARED)
     barrier(plan, channel, {}, READY)
+    begin_collection()
     return Training(
         execution, node, metrics, history, watches, checkpoints, loss, step, evaluate
     ), progress
@@ -259,18 +262,23 @@ def _make_node(
         channel = recording.traced_channel()
         kind = partial(TracedNode, recorder=recording.recorder)
     order = open_order(plan, me, execution.options, contexts)
-    communicators = open_communicators(plan, me, channel, order, local, contexts)
-    service, serve = open_service(plan, me, channel, order), hooks.serve
+    edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
+    row_calls = make_row_calls(execution, channel, edges)
+    rows = row_calls.get("row_exchange")
+    communicators = open_communicators(plan, me, channel, order, local, contexts, rows)
+    service, serve = open_service(plan, me, channel, order, rows), hooks.serve
     if service is not None and serve is not None:
         serve = _in_service_thread(serve, plan, me, devices)
-    edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
     exchange = Exchange(me.name, channel, edges, plan.workers)
     first_workers, newest = open_backup(plan, me, exchange, order)
     node = kind(
         me.name,
         exchange,
         tables,
-        {table.name: build_schedule(table.learning_rate) for table in me.tables},
+        {table.name: build_schedule(table.learning_rate) for table in me.tables}
+        | {
+            each.name: build_schedule(each.learning_rate) for each in plan.sparse_tables
+        },
         training,
         evaluating,
         (me.step, me.evaluation),
@@ -285,13 +293,17 @@ def _make_node(
         newest=newest,
         has_own_steps=plan.worker_of(me.name) is not None,
         local_tables=frozenset(local),
-        modes={table.name: table.mode for table in me.tables if table.mode is not None},
+        modes={table.name: table.mode for table in me.tables if table.mode is not None}
+        | {
+            each.name: each.mode for each in plan.sparse_tables if each.mode is not None
+        },
         serve=serve,
         order=order,
         sent_back=find_sent_back(plan.step_edges, me),
         expected=[edge.id for edge in edges_ahead(plan.step_edges, me.name)],
         parts=plan.microbatches,
         turns=me.turns,
+        **row_calls,
     )
     return node, tables, local
 

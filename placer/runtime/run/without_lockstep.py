@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from placer.build.plan import Edge, NodePlan, Plan, Table
+from placer.build.plan import BY_KEY, Edge, NodePlan, Plan, Table
 from placer.channel.protocol import Channel
 from placer.checkpoint.manifest import Progress, StepStatistics
 from placer.config.update_modes import Geo, Mode
@@ -30,6 +31,9 @@ from placer.runtime.run.options import Options
 from placer.runtime.run.replicas import Replicas
 from placer.runtime.run.state import Execution
 from placer.tables.block_table import BlockTable
+
+if TYPE_CHECKING:
+    from placer.runtime.program.row_exchange import RowExchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +125,11 @@ def open_communicators(
     order: Order,
     local: Mapping[str, LocalValues],
     contexts: ExitStack,
+    rows: RowExchange | None = None,
 ) -> dict[int, WorkerEnd]:
     """Return the ends of a worker, by the numbers of the edges of each table; their
-    threads end with `contexts`. `local` are its own values, by the name of their table."""
+    threads end with `contexts`. `local` are its own values, by the name of their table,
+    `rows` its end of the edges of rows by key."""
     found: dict[int, WorkerEnd] = {}
     for push, pull, table, mode in _exchanges(plan):
         if me.name not in push.sources:
@@ -142,6 +148,13 @@ def open_communicators(
             if edge is not None:
                 found[edge.id] = end
         contexts.callback(end.close)
+    for ask, give, push, mode in _row_exchanges(plan):
+        if me.name in push.sources:
+            from placer.runtime.program.asked_rows import AskedRows
+
+            assert rows is not None
+            end = AskedRows(rows, give, push, mode)
+            found |= dict.fromkeys((ask.id, give.id, push.id), end)
     return found
 
 
@@ -173,7 +186,11 @@ def _find_parts(
 
 
 def open_service(
-    plan: Plan, me: NodePlan, channel: Channel, order: Order
+    plan: Plan,
+    me: NodePlan,
+    channel: Channel,
+    order: Order,
+    rows: RowExchange | None = None,
 ) -> Service | None:
     """Return the tables and the sums of a server without lockstep; None if it has none."""
     tables = [
@@ -181,7 +198,15 @@ def open_service(
         for push, pull, _, mode in _exchanges(plan)
         if pull is not None and me.name in push.targets
     ]
-    return Service(channel, tables, order) if tables else None
+    sparse = [
+        (ask, give, push)
+        for ask, give, push, _ in _row_exchanges(plan)
+        if me.name in push.targets
+    ]
+    if not tables and not sparse:
+        return None
+    read_keys = None if rows is None else rows.read_keys
+    return Service(channel, tables, order, sparse, read_keys)
 
 
 def open_replicas(
@@ -267,7 +292,7 @@ def _exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge | None, Table, Mode]]:
         if edge.exchange in ("pull", "pull_sum")
     }
     for push in plan.step_edges:
-        if not push.is_push:
+        if not push.is_push or push.exchange == "push_rows":
             continue
         between = push.targets, push.sources, push.group
         brings = push  # the gradients that a table is updated by
@@ -277,6 +302,28 @@ def _exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge | None, Table, Mode]]:
         dtype = dtypes[table.blocks[0].parameter]
         assert table.mode is not None, push.id
         yield push, answers.get((*between, dtype)), table, table.mode
+
+
+def _row_exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge, Edge, Mode]]:
+    """Return the edges of keys, rows and gradients of sparse tables without lockstep that
+    are looked up together, and their mode."""
+    modes = {table.name: table.mode for table in plan.sparse_tables}
+    free = [e for e in plan.step_edges if e.exchange in BY_KEY and e.group is not None]
+    for push in free:
+        if push.exchange != "push_rows":
+            continue
+        names = {value.table for value in push.values}
+        ask, give = (
+            next(
+                edge
+                for edge in free
+                if edge.exchange == kind and {v.table for v in edge.values} == names
+            )
+            for kind in ("ask_rows", "give_rows")
+        )
+        mode = modes[str(push.values[0].table)]
+        assert mode is not None, push.id
+        yield ask, give, push, mode
 
 
 def _table_of_gradient(node: NodePlan, edge: Edge) -> Table:

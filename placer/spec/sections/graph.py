@@ -24,7 +24,7 @@ from placer.spec.schema import Scope
 from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode, as_list
 from placer.spec.user_functions import add_call, add_trace
 from placer.spec.values import is_scope
-from placer.types import BATCH, FLOATS, MAX_DIM, TensorType
+from placer.types import FLOATS, MAX_DIM, TensorType
 
 NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 """The dtypes that JAX has only if the precision is float64, and their replacements."""
@@ -232,7 +232,7 @@ def _check_sizes(
     kind: str, types: Iterable[TensorType], attrs: Mapping[str, Any]
 ) -> None:
     """Raise OpError if a dimension of a result or parameter is over `MAX_DIM`."""
-    largest = max((d for t in types for d in t.shape if d != BATCH), default=0)
+    largest = max((d for t in types for d in t.shape if isinstance(d, int)), default=0)
     if largest > MAX_DIM:
         at_fault = (key for key, value in attrs.items() if _has_large(value))
         message = f"creates a dimension of {largest}, and the largest is {MAX_DIM}"

@@ -6,15 +6,19 @@ orthogonal matrix is computed from normal elements that are drawn in the same wa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import prod, sqrt
+from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from placer.build.plan import Parameter
-from placer.config.initializers import BARE, canonicalize, check, check_shape, file_of
+from placer.config.initializers import (
+    canonicalize,
+    check,
+    check_shape,
+    file_of,
+    form_of,
+)
 from placer.config.slicing import Block
 from placer.errors import PlacerError
 from placer.tables.initial.draws import (
@@ -27,10 +31,6 @@ from placer.tables.initial.draws import (
 )
 from placer.tables.initial.orthogonal import orthonormal_rows
 from placer.tables.initial.weight_file import read_flat_range
-
-Initializer = str | Mapping[str, Any]
-
-_TRUNCATED_STD = 0.87962566103423978  # of a standard normal that is truncated at ± 2
 
 
 def compute_values(
@@ -64,7 +64,7 @@ def compute_values(
     out = np.empty(stop - start, parameter.dtype)
     if start == stop:
         return out
-    form, argument = _parse(canonicalize(init), shape)
+    form, argument = form_of(canonicalize(init), shape)
     match form:
         case "constant":
             out.fill(argument)
@@ -79,53 +79,6 @@ def compute_values(
             draw = DISTRIBUTIONS[form](*argument)
             fill_random(out, draw, parameter_key(seed, name), start, prod(shape[1:]))
     return out
-
-
-def _parse(init: Initializer, shape: tuple[int, ...]) -> tuple[str, Any]:
-    """Reduce an initializer to a form that `compute_values` handles, and its
-    argument."""
-    form, argument = BARE[init] if isinstance(init, str) else next(iter(init.items()))
-    if form == "variance_scaling":
-        return _variance_scaling(shape, **argument)
-    if form in ("normal", "truncated_normal"):
-        if not isinstance(argument, Mapping):
-            argument = {"std": argument}
-        return form, (argument.get("mean", 0.0), argument["std"])
-    return form, argument
-
-
-def _variance_scaling(
-    shape: tuple[int, ...],
-    scale: float = 1.0,
-    mode: str = "fan_in",
-    distribution: str = "truncated_normal",
-) -> tuple[str, tuple[float, float]]:
-    """Return the distribution with mean 0 and variance scale / fan, as Keras and JAX
-    define variance scaling."""
-    fan_in, fan_out = fan_in_out(shape)
-    by_mode = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
-    fan = by_mode[mode]
-    match distribution:
-        case "uniform":
-            limit = sqrt(3.0 * scale / fan)
-            return "uniform", (-limit, limit)
-        case "normal":
-            return "normal", (0.0, sqrt(scale / fan))
-    return "truncated_normal", (0.0, sqrt(scale / fan) / _TRUNCATED_STD)
-
-
-def fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return (fan_in, fan_out) of a parameter of shape [in, out], or [height, width, …,
-    in, out].
-
-    `in` is the number of channels that one output sees: 1 in the kernel of a depthwise
-    convolution. Both fans of a vector are its length, and those of a scalar are 1.
-    """
-    if len(shape) < 2:
-        n = max(1, prod(shape))
-        return n, n
-    field = prod(shape[:-2])
-    return max(1, field * shape[-2]), max(1, field * shape[-1])
 
 
 def _orthogonal(key: Key, shape: tuple[int, ...], start: int, stop: int) -> Floats:

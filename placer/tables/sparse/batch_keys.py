@@ -1,80 +1,124 @@
-"""The keys of a batch, each once, in the order of the servers that hold them."""
+"""The keys of a batch, each once, in the order of the nodes that hold them."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from placer.layouts.sparse import server_partitions as server_partitions
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.merging import number_keys
 from placer.tables.sparse.state import Array
 
+SIZES = 4
+"""How many sizes the rows of a batch may have; a program is compiled for each."""
+LEAST = 1024
+"""Rows that the sizes of a batch differ by at least: more sizes would save little."""
 
-class BatchKeys(NamedTuple):
+
+@dataclass(slots=True, eq=False)
+class BatchKeys:
     """The distinct keys of a batch.
 
     Attributes:
-        keys: uint64, of shape [n]: first those of the first server, each server's in the
+        keys: uint64, of shape [n]: first those of the first holder, each holder's in the
             order in which they first appear.
-        splits: the keys of server i are `splits[i]` to `splits[i + 1]`.
-        positions: int32, of shape [batch]: the index of each key of the batch, and n for
-            padding.
+        splits: the keys of holder i are `splits[i]` to `splits[i + 1]`.
         occurrences: uint32, of shape [n]: how often each key occurs.
+        sizes: the sizes that the rows of these keys may have: a function of the number of
+            keys of the batch, of which the last has room for all.
+        size: the size that they have.
     """
 
     keys: Array
     splits: tuple[int, ...]
-    positions: Array
     occurrences: Array
+    sizes: tuple[int, ...]
+    size: int = 0
 
     def of_server(self, server: int) -> slice:
-        """Return which of the keys a server holds."""
+        """Return which of the keys a holder has."""
         return slice(self.splits[server], self.splits[server + 1])
 
+    @property
+    def least_size(self) -> int:
+        """The number of the smallest size that has room for all keys."""
+        return next(i for i, size in enumerate(self.sizes) if size >= self.keys.size)
 
-def server_partitions(server: int, servers: int, partitions: int) -> range:
-    """Return the partitions that a server holds: neighboring ones."""
-    first, stop = partitions * server // servers, partitions * (server + 1) // servers
-    return range(first, stop)
+    def choose_size(self, number: int) -> None:
+        """Choose the size of that number, or the last one."""
+        self.size = self.sizes[min(number, len(self.sizes) - 1)]
+
+
+def padded_sizes(keys: int) -> tuple[int, ...]:
+    """Return the numbers of rows that a step may have for a batch of `keys` keys, in
+    order: a function of the batch alone, so that all steps together need no other."""
+    unit = max(LEAST, -(-keys // SIZES))
+    return tuple(sorted({min(unit * i, max(1, keys)) for i in range(1, SIZES + 1)}))
 
 
 def collect_keys(
-    keys: Array, servers: int, partitions: int, padding: int | None = None
-) -> BatchKeys:
-    """Return the distinct keys of a batch.
+    ids: Sequence[Array],
+    servers: int,
+    partitions: int,
+    padding: Sequence[int | None] = (),
+) -> tuple[BatchKeys, list[Array]]:
+    """Return the distinct keys of a batch, and the position of each.
 
     Args:
-        keys: uint64 or int64, of shape [batch].
-        servers: the number of servers, which share the partitions.
+        ids: arrays of integers of any shape.
+        servers: the number of nodes that share the partitions.
         partitions: the number of partitions, a power of two.
-        padding: the key that stands for no key.
+        padding: the key of each array that stands for no key.
+
+    Returns:
+        The keys, and for each array the positions, int32 of its shape; -1 for padding.
     """
-    keys = np.ascontiguousarray(keys).view(np.uint64)
-    is_key = None
-    if padding is not None:
-        is_key = keys != U64(padding & (2**64 - 1))
-        keys_only = keys[is_key]
-    distinct, numbers = number_keys(keys if is_key is None else keys_only)
+    arrays = [_as_keys(each) for each in ids]
+    masks = [
+        None if key is None else array != U64(key & (2**64 - 1))
+        for array, key in zip(arrays, padding or [None] * len(arrays), strict=True)
+    ]
+    real = [
+        array if mask is None else array[mask]
+        for array, mask in zip(arrays, masks, strict=True)
+    ]
+    keys = real[0] if len(real) == 1 else np.concatenate(real)
+    distinct, numbers = number_keys(keys)
     stops = np.array(
         [server_partitions(s, servers, partitions).stop for s in range(servers)],
         np.uint64,
     )
     bits = U64(partitions.bit_length() - 1)
     order = np.empty(distinct.size, np.int32)
-    sizes = np.zeros(servers, np.int64)
-    _order_by_server(distinct, bits, stops, order, sizes)
-    ordered = np.empty_like(distinct)
-    ordered[order] = distinct
-    places = order[numbers]
-    occurrences = np.bincount(places, minlength=distinct.size).astype(np.uint32)
-    positions = places
-    if is_key is not None:
-        positions = np.full(keys.size, distinct.size, np.int32)
-        positions[is_key] = places
-    splits = (0, *np.cumsum(sizes).tolist())
-    return BatchKeys(ordered, splits, positions, occurrences)
+    counts = np.zeros(servers, np.int64)
+    ordered, occurrences = np.empty_like(distinct), np.zeros(distinct.size, np.uint32)
+    places = np.empty_like(numbers)
+    _order_by_server(distinct, bits, stops, order, counts)
+    _place_keys(distinct, numbers, order, ordered, occurrences, places)
+    positions, low = [], 0
+    for array, mask, given in zip(real, masks, ids, strict=True):
+        part = places[low : low + array.size]
+        low += array.size
+        if mask is not None:
+            own, part = part, np.full(mask.size, -1, np.int32)
+            part[mask] = own
+        positions.append(part.reshape(given.shape))
+    splits = (0, *np.cumsum(counts).tolist())
+    sizes = padded_sizes(sum(each.size for each in arrays))
+    return BatchKeys(ordered, splits, occurrences, sizes), positions
+
+
+def _as_keys(ids: Array) -> Array:
+    """Return integers as keys: uint64 of the same bits, flat, in memory that may be
+    written to, so that the loops are compiled once."""
+    if ids.dtype.itemsize < 8:
+        ids = ids.astype(np.int64)
+    return np.require(ids.reshape(-1), None, ["C", "W"]).view(np.uint64)
 
 
 @compiled
@@ -99,18 +143,19 @@ def _order_by_server(
         next_[server] += 1
 
 
-def padded_sizes(keys: int, count: int = 8) -> tuple[int, ...]:
-    """Return the numbers of rows that a step may have for a batch of `keys` keys, at most
-    `count` of them: a program is compiled for each.
-
-    The last has room for all keys and a row for padding. The sizes are a function of the
-    batch alone, so that all steps together need no other.
-    """
-    largest = keys + 1
-    unit = -(-largest // count)
-    return tuple(sorted({min(unit * i, largest) for i in range(1, count + 1)}))
-
-
-def padded_size(rows: int, sizes: tuple[int, ...]) -> int:
-    """Return the smallest of the sizes that has room for so many rows and one more."""
-    return next(size for size in sizes if size > rows)
+@compiled
+def _place_keys(
+    keys: Array,
+    numbers: Array,
+    order: Array,
+    ordered: Array,
+    occurrences: Array,
+    places: Array,
+) -> None:
+    """Write keys in their order, how often each occurs, and the place of each number."""
+    for i in range(keys.size):
+        ordered[order[i]] = keys[i]
+    for i in range(numbers.size):
+        place = order[numbers[i]]
+        places[i] = place
+        occurrences[place] += np.uint32(1)

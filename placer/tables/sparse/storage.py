@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from placer.config.row_bytes import row_length
 from placer.config.sparse import Bloom
 from placer.config.sparse import SparseTable as Settings
 from placer.errors import RunError
@@ -21,7 +22,6 @@ from placer.tables.sparse.store import (
     chunks_for,
     chunks_left,
     reserve,
-    row_length,
 )
 
 

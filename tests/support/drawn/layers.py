@@ -72,7 +72,16 @@ def embedding(s: Sketch) -> Value | None:
     if tables and s.pick((True, False)):
         shared = {"table": s.pick(tables)}
         width = tables[shared["table"]][1]
-    return s.add_op("embedding", [ids], shared=shared, size=[VOCABULARY, width])
+    attrs: dict[str, Any] = {"size": [VOCABULARY, width]}
+    attrs["padding"] = s.pick((None, None, 0))
+    if name == "ids" or s.pick((True, False)):
+        return s.add_op("embedding", [ids], shared=shared, **attrs)
+    attrs["combiner"] = s.pick(("sum", "mean", "sqrtn"))
+    # The divisor of a mean with weights may be near 0
+    pairs = s.sources(lambda v: v.shape == (BATCH, 2) and v.type.is_float)
+    weights = [s.pick(pairs)] if pairs and attrs["combiner"] == "sum" else []
+    bound = 2 * max([1.0, *(w.bound for w in weights)])
+    return s.add_op("embedding", [ids, *weights], shared=shared, bound=bound, **attrs)
 
 
 def conv(s: Sketch) -> Value | None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.initial import compute_values
 
 from placer.config import initializers
+from placer.config.initializers import fan_in_out
 from placer.errors import PlacerError
-from placer.tables.initial.initial_values import fan_in_out
 
 RANDOM = [
     "uniform",

@@ -68,7 +68,9 @@ def test_keys_are_all_patterns_of_64_bits():
     assert_array_equal(table.pull(signed), table.pull(np.array(keys, np.uint64)))
 
 
-@pytest.mark.parametrize("rule", ["sgd", "momentum", "adagrad", "adam", "nadam"])
+@pytest.mark.parametrize(
+    "rule", ["sgd", "momentum", "adagrad", "adam", "nadam", "ftrl"]
+)
 def test_rows_in_every_step_are_updated_as_those_of_a_dense_table(rule):
     random = np.random.default_rng(0)
     shape = (30, DIM)

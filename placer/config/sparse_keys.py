@@ -1,0 +1,221 @@
+"""The keys of a sparse table in a spec: those that an `embedding` with `sparse: true`
+has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from placer.config.sparse import (
+    PARTITIONS,
+    Always,
+    Bloom,
+    Count,
+    Forgetting,
+    Probability,
+    Score,
+    Scoring,
+)
+from placer.config.sparse import SparseTable as Settings
+from placer.errors import OpError
+
+MOST_PARTITIONS: Final = 1 << 16
+
+
+class _Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The base of the mappings of these keys."""
+
+
+class BloomKeys(_Keys, frozen=True):
+    """`bloom`: counts occurrences in a counting Bloom filter of so many bytes."""
+
+    count: int
+    bytes: int
+
+
+class AdmitKeys(_Keys, frozen=True):
+    """`admit`: just one of these keys."""
+
+    count: int | None = None
+    bloom: BloomKeys | None = None
+    probability: float | None = None
+    score: float | None = None
+
+
+class ForgetKeys(_Keys, frozen=True):
+    """`forget`: which keys lose their row."""
+
+    every: int = PARTITIONS
+    unseen_steps: int | None = None
+    unseen_seconds: int | None = None
+    score_below: float | None = None
+    norm_below: float | None = None
+
+
+class ScoreKeys(_Keys, frozen=True):
+    """`score`: what an occurrence adds to the score of its key. `show` and `click` are
+    inputs, or the number 1."""
+
+    show: str | Literal[1] = 1
+    click: str | None = None
+    show_weight: float = 0.1
+    click_weight: float = 1.0
+    decay: float = 1.0
+
+
+Admit = Literal["always"] | AdmitKeys
+
+KEYS: Final = (
+    "partitions",
+    "admit",
+    "forget",
+    "score",
+    "capacity",
+    "evict",
+    "default",
+    "bounds",
+)
+"""The attributes of an op that say how its table holds keys."""
+
+
+def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a table that differ from the defaults, as in attributes of
+    a graph: the fields of `placer.config.sparse.SparseTable` that do not follow from the
+    parameter and its optimizer.
+
+    Args:
+        attrs: all attributes of the op, with defaults.
+
+    Raises:
+        OpError: an attribute is wrong.
+    """
+    partitions = attrs["partitions"]
+    if not 2 <= partitions <= MOST_PARTITIONS or partitions & (partitions - 1):
+        raise OpError(
+            f"needs a power of two from 2 to {MOST_PARTITIONS} as 'partitions', not"
+            f" {partitions}",
+            attr="partitions",
+        )
+    capacity, bounds = attrs["capacity"], attrs["bounds"]
+    if capacity is not None and capacity < partitions:
+        raise OpError(
+            f"needs a capacity of at least its {partitions} partitions, not {capacity}",
+            attr="capacity",
+        )
+    if bounds is not None and not (len(bounds) == 2 and bounds[0] < bounds[1]):
+        raise OpError("needs bounds [low, high] with low < high", attr="bounds")
+    settings = Settings(
+        name="",
+        dim=1,
+        partitions=partitions,
+        admit=_admission(attrs["admit"]),
+        forget=_forgetting(attrs["forget"], attrs["score"]),
+        score=_scoring(attrs["score"]),
+        capacity=capacity,
+        evict=attrs["evict"],
+        default=float(attrs["default"]),
+        bounds=None if bounds is None else (float(bounds[0]), float(bounds[1])),
+    )
+    if isinstance(settings.admit, Score) and settings.score is None:
+        raise OpError(
+            "admits keys by their score, and has no 'score'",
+            attr="admit",
+            hint="write score: {show: 1}",
+        )
+    plain = Settings(name="", dim=1)
+    written = msgspec.to_builtins(settings)
+    return {
+        key: _frozen(written[key])
+        for key in KEYS
+        if getattr(settings, key) != getattr(plain, key)
+    }
+
+
+def settings_of(attrs: Mapping[str, Any], **others: Any) -> Settings:
+    """Return the settings of a table by those of a graph, and its other fields."""
+    return msgspec.convert({**attrs, **others}, Settings)
+
+
+def _frozen(value: Any) -> Any:
+    """Return a value with tuples for lists, as in attributes of a graph."""
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    if isinstance(value, dict):
+        return {key: _frozen(item) for key, item in value.items() if item is not None}
+    return value
+
+
+def _admission(written: Any) -> Always | Count | Bloom | Probability | Score:
+    if written == "always":
+        return Always()
+    keys = msgspec.convert(written, AdmitKeys)
+    given = [
+        key for key in AdmitKeys.__struct_fields__ if getattr(keys, key) is not None
+    ]
+    if len(given) != 1:
+        raise OpError(
+            "needs exactly one of count, bloom, probability and score as 'admit'",
+            attr="admit",
+            hint="write {count: 5}, or always",
+        )
+    if keys.count is not None:
+        _check_least(keys.count, 1, "'count' of 'admit'", "admit")
+        return Count(keys.count)
+    if keys.bloom is not None:
+        _check_least(keys.bloom.count, 1, "'count' of 'bloom'", "admit")
+        if keys.bloom.count > 255:
+            message = f"counts to 255 by 'bloom' at most, not {keys.bloom.count}"
+            raise OpError(
+                message, attr="admit", hint="write {count: n} to count exactly"
+            )
+        _check_least(keys.bloom.bytes, 64, "'bytes' of 'bloom'", "admit")
+        return Bloom(keys.bloom.count, keys.bloom.bytes)
+    if keys.probability is not None:
+        if not 0.0 < keys.probability <= 1.0:
+            message = f"needs a probability above 0 and up to 1, not {keys.probability}"
+            raise OpError(message, attr="admit")
+        return Probability(float(keys.probability))
+    assert keys.score is not None
+    return Score(float(keys.score))
+
+
+def _forgetting(written: Any, score: Any) -> Forgetting:
+    if written is None:
+        return Forgetting()
+    keys = msgspec.convert(written, ForgetKeys)
+    _check_least(keys.every, 1, "'every' of 'forget'", "forget")
+    for name in ("unseen_steps", "unseen_seconds"):
+        limit = getattr(keys, name)
+        if limit is not None:
+            _check_least(limit, 1, f"'{name}' of 'forget'", "forget")
+    if keys.score_below is not None and score is None:
+        raise OpError(
+            "forgets keys by their score, and has no 'score'",
+            attr="forget",
+            hint="write score: {show: 1}",
+        )
+    return Forgetting(
+        every=keys.every,
+        unseen_steps=keys.unseen_steps,
+        unseen_seconds=keys.unseen_seconds,
+        score_below=keys.score_below,
+        norm_below=keys.norm_below,
+    )
+
+
+def _scoring(written: Any) -> Scoring | None:
+    if written is None:
+        return None
+    keys = msgspec.convert(written, ScoreKeys)
+    if not 0.0 < keys.decay <= 1.0:
+        message = f"needs a decay above 0 and up to 1, not {keys.decay}"
+        raise OpError(message, attr="score")
+    return Scoring(no_click=keys.show_weight, click=keys.click_weight, decay=keys.decay)
+
+
+def _check_least(number: int, least: int, what: str, attr: str) -> None:
+    if number < least:
+        raise OpError(f"needs {what} of at least {least}, not {number}", attr=attr)

@@ -1,0 +1,134 @@
+"""Sparse tables in plans and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from placer.analysis.keyed import keys_of
+from placer.analysis.stored_bytes import find_update, hyperparameters
+from placer.build.plan import SparseTable
+from placer.config import optimizers
+from placer.config.sparse_keys import settings_of
+from placer.config.update_modes import read_mode
+from placer.emit import notes
+from placer.emit.code import Argument, Call, Expression, literal
+from placer.emit.hook import Hook
+from placer.graph.graph import Graph, Op
+
+
+def plan_sparse_tables(step: Graph) -> Iterator[SparseTable]:
+    """Yield the sparse tables of a step."""
+    for op in step.sparse_tables:
+        kind = step.tensor_type(op.name)
+        update = find_update(step, op.name)
+        ((form, argument),) = op.attrs["init"].items()
+        trained: dict[str, Any] = {}
+        rate: Any = 0.0
+        mode = None
+        if update is not None:
+            attrs = step.optimizers[update.attrs["group"]].attrs
+            rate, mode = attrs["learning_rate"], read_mode(attrs["update"])
+            trained = {"rule": attrs["rule"], "hyper": _hyper(op, attrs)}
+        yield SparseTable(
+            settings=settings_of(
+                op.attrs["sparse"],
+                name=op.name,
+                dim=kind.shape[1],
+                init=(form, argument if isinstance(argument, tuple) else (argument,)),
+                **trained,
+            ),
+            dtype=kind.dtype,
+            learning_rate=rate,
+            trainable=update is not None,
+            mode=mode,
+            holders=tuple(step.nodes(op)),
+            rows=op.attrs.get("rows"),
+        )
+
+
+def _hyper(table: Op, attrs: Any) -> dict[str, float]:
+    """Return all hyperparameters of a table."""
+    hyper = optimizers.complete(attrs["rule"], hyperparameters(attrs))
+    if not table.attrs.get("decay", True):
+        hyper = {key: 0.0 if key == "weight_decay" else hyper[key] for key in hyper}
+    return hyper
+
+
+def emit_distinct_keys(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return the calls that collect the keys of a batch."""
+    calls = []
+    for op in ops:
+        arguments: list[Argument] = [literal(op.attrs["table"])]
+        arguments += [hook.scope[name] for name in op.operands]
+        if "padding" in op.attrs:
+            arguments.append(f"padding={literal(op.attrs['padding'])}")
+        targets = hook.targets(value.name for value in op.results)
+        calls.append(Call("node.distinct_keys", arguments, targets, is_tuple=True))
+    return calls
+
+
+def emit_lookup(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return the call that looks up rows."""
+    (op,) = ops
+    table, keys = op.operands
+    arguments: list[Argument] = [literal(table), hook.scope[keys]]
+    targets = hook.targets([op.name])
+    return [Call("node.distributed_lookup_table", arguments, targets)]
+
+
+def emit_sent_rows(hook: Hook, op: Op) -> list[Call]:
+    """Return the call that sends keys, rows, or gradients of rows."""
+    if hook.is_of_message:
+        message = Expression("message", "message")
+        rows = [hook.scope[name] for name in op.operands]
+        return [Call("node.answer_rows", [message, *rows])]
+    arguments: list[Argument] = [str(op.attrs["edge"])]
+    is_push = op.attrs["exchange"] == "push_rows"
+    for name in op.operands:
+        if is_push:
+            arguments.append(hook.scope[keys_of(hook.graph, name).results[0].name])
+        arguments.append(hook.scope[name])
+    method = {
+        "ask_rows": "send_keys",
+        "give_rows": "send_rows",
+        "push_rows": "send_row_gradients",
+    }[op.attrs["exchange"]]
+    return [Call(f"node.{method}", arguments, note=notes.sent(hook.graph, op))]
+
+
+def emit_received_rows(hook: Hook, op: Op) -> list[Call]:
+    """Return the call that receives keys, rows, or gradients of rows."""
+    graph, edge = hook.graph, op.attrs["edge"]
+    if hook.is_of_message:
+        is_keys = op.attrs["exchange"] == "ask_rows"
+        method = "node.asked_keys" if is_keys else "node.pushed_rows"
+        targets = hook.targets(value.name for value in op.results)
+        message = Expression("message", "message")
+        return [Call(method, [message], targets, is_tuple=True)]
+    arguments: list[Argument] = [str(edge)]
+    if op.attrs["exchange"] == "give_rows":
+        names = (keys_of(graph, value.name).results[0].name for value in op.results)
+        arguments += [hook.scope[name] for name in names]
+    method = {
+        "ask_rows": "receive_keys",
+        "give_rows": "receive_rows",
+        "push_rows": "receive_row_gradients",
+    }[op.attrs["exchange"]]
+    targets = hook.targets(value.name for value in op.results)
+    note = notes.received(graph, graph.sends[edge])
+    return [Call(f"node.{method}", arguments, targets, is_tuple=True, note=note)]
+
+
+def emit_row_update(hook: Hook, op: Op) -> list[Call]:
+    """Return the call that updates the rows of a table; it has stored them, too."""
+    if op.kind == "store":
+        return []
+    table, total, *scales = op.operands
+    arguments: list[Argument] = [literal(table), hook.scope[total]]
+    arguments += [hook.scope[name].after("scale=") for name in scales]
+    if hook.is_of_message:
+        arguments.append("message=message")
+    rate = hook.graph.optimizers[op.attrs["group"]].attrs["learning_rate"]
+    note = notes.updated_by(op.kind, rate)
+    return [Call("node.update_rows", arguments, note=note)]

@@ -1,0 +1,67 @@
+"""The attributes of `embedding` that make its table sparse: with a row for each key."""
+
+from __future__ import annotations
+
+from placer.config.sparse import PARTITIONS
+from placer.config.sparse_keys import KEYS as SETTINGS
+from placer.config.sparse_keys import Admit, ForgetKeys, ScoreKeys, read_settings
+from placer.errors import OpError
+from placer.ops.declaration import Attr, Attrs, LayerParameter, flag
+from placer.types import KEYS, TensorType
+
+
+def _attr(
+    name: str,
+    type_: object,
+    doc: str,
+    default: object = None,
+    choices: tuple[str, ...] = (),
+) -> Attr:
+    return Attr(name, type_, doc, default, choices=choices, for_parameters=True)
+
+
+ATTRS = (
+    flag("sparse", "whether the table has a row for each key", for_parameters=True),
+    _attr("dim", int | None, "the columns of a sparse table"),
+    _attr("rows", int | None, "how many rows a sparse table is expected to have"),
+    _attr("partitions", int, "the partitions of a sparse table", PARTITIONS),
+    _attr("admit", Admit, "which keys get a row", "always"),
+    _attr("forget", ForgetKeys | None, "which keys lose it"),
+    _attr("score", ScoreKeys | None, "the score of keys"),
+    _attr("capacity", int | None, "the most rows of a sparse table"),
+    _attr("evict", str, "which rows a full table loses", "lru", ("lru", "lfu")),
+    _attr("default", float, "what a key without a row reads", 0.0),
+    _attr("bounds", list[float] | None, "the least and greatest value of an element"),
+)
+_DEFAULTS = {attr.name: attr.default for attr in ATTRS}
+
+
+def check_dense(attrs: Attrs) -> None:
+    """Raise OpError if an op has an attribute of a sparse table, and is not sparse."""
+    for key in ("dim", "rows", *SETTINGS):
+        if attrs[key] != _DEFAULTS[key]:
+            hint = "write sparse: true, or leave it out"
+            raise OpError(f"has '{key}' only if sparse", attr=key, hint=hint)
+
+
+def sparse_table(attrs: Attrs) -> LayerParameter:
+    """Return the table of an op. PaddlePaddle's form is accepted, too: `size: [rows,
+    dim]`, whose rows may be 0.
+
+    Raises OpError for a wrong attribute.
+    """
+    rows, dim, size = attrs["rows"], attrs["dim"], attrs["size"]
+    if size is not None:
+        if dim is not None or len(size) != 2:
+            raise OpError("needs either 'dim' or a size [rows, dim]", attr="size")
+        rows, dim = rows if rows is not None else size[0] or None, size[1]
+    if dim is None:
+        raise OpError("needs 'dim', the columns of a row", hint="write dim: 16")
+    if dim < 1:
+        raise OpError(f"needs a 'dim' of at least 1, not {dim}", attr="dim")
+    if rows is not None and rows < 1:
+        raise OpError(f"needs 'rows' of at least 1, not {rows}", attr="rows")
+    table = TensorType(attrs["dtype"], (KEYS, dim))
+    return LayerParameter(
+        "table", table, "uniform", sparse=read_settings(attrs), rows=rows
+    )

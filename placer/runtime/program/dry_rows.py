@@ -1,0 +1,74 @@
+"""Rows of sparse tables in the warm-up: zeros, and nothing is sent or changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from placer.channel.protocol import Array, Key
+from placer.memory import aligned
+from placer.runtime.program.row_exchange import AskedKeys, PartsOfRows, RowExchange
+from placer.tables.sparse.batch_keys import BatchKeys
+from placer.tables.sparse.table import SparseTable
+
+
+def dry_row_exchange(exchange: RowExchange) -> RowExchange:
+    """Return an exchange that asks for nothing, and gives zeros."""
+    return _DryRowExchange(
+        exchange.node, exchange.channel, exchange.edges, exchange.tables
+    )
+
+
+class _DryRowExchange(RowExchange):
+    def send_keys(self, key: Key, keys: Sequence[BatchKeys]) -> None:
+        """Send nothing."""
+
+    def receive_keys(self, key: Key) -> tuple[AskedKeys, ...]:
+        edge = self.edges[key.edge]
+        none = np.empty(0, np.uint64), np.empty(0, np.uint32)
+        parts = (none,) * len(edge.sources)
+        return tuple(AskedKeys(parts) for _ in edge.values)
+
+    def send_rows(self, key: Key, rows: Sequence[PartsOfRows]) -> None:
+        """Send nothing."""
+
+    def receive_rows(self, key: Key, keys: Sequence[BatchKeys]) -> tuple[Array, ...]:
+        values = self.edges[key.edge].values
+        return tuple(
+            aligned.zeros((each.size, int(value.shape[1])), np.dtype(value.dtype))
+            for value, each in zip(values, keys, strict=True)
+        )
+
+    def send_gradients(
+        self, key: Key, keys: Sequence[BatchKeys], gradients: Sequence[Array]
+    ) -> None:
+        """Send nothing: the gradients were computed."""
+
+    def receive_gradients(self, key: Key) -> tuple[PartsOfRows, ...]:
+        edge = self.edges[key.edge]
+        return tuple(
+            PartsOfRows(
+                (np.empty((0, int(value.shape[1])), value.dtype),) * len(edge.sources)
+            )
+            for value in edge.values
+        )
+
+
+class FrozenRows:
+    """A sparse table that stays as it is."""
+
+    def __init__(self, table: SparseTable) -> None:
+        self._table = table
+        self.settings, self.dtype = table.settings, table.dtype
+
+    def pull(self, keys: Array, out: Array) -> Array:
+        """Return the rows of keys."""
+        return self._table.pull(keys, out)
+
+    def push(self, keys: Array, gradients: Array, **others: Any) -> None:
+        """Change nothing."""
+
+    def forget(self, step: int) -> None:
+        """Forget nothing."""

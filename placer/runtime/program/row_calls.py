@@ -1,0 +1,438 @@
+"""The calls of a node program that concern rows of sparse tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placer.channel.protocol import Array
+from placer.errors import RunError
+from placer.runtime.program.microbatches import Microbatches
+from placer.runtime.program.worker_messages import (
+    WorkerMessage,
+    join_flat,
+    malformed,
+)
+from placer.tables.key_sums import KeySums
+
+if TYPE_CHECKING:
+    from placer.channel.protocol import Key
+    from placer.runtime.program.asked_rows import AskedRows
+    from placer.runtime.program.row_exchange import (
+        AskedKeys,
+        PartsOfRows,
+        RowExchange,
+    )
+    from placer.runtime.program.service import Service
+    from placer.tables.sparse.batch_keys import BatchKeys
+    from placer.tables.sparse.table import SparseTable
+
+
+@dataclass(slots=True, kw_only=True)
+class RowCalls(Microbatches):
+    """The calls of a node program that concern rows of sparse tables.
+
+    A node that looks up rows, and one that holds them:
+
+        ids, label = node.read("ids", "label")
+        keys, position = node.distinct_keys("emb.table", ids)
+        node.send_keys(1, keys)
+        (rows,) = node.receive_rows(2, keys)
+        loss, d_rows = forward_backward(position, rows, label)
+        node.send_row_gradients(3, keys, d_rows)
+
+        (keys,) = node.receive_keys(1)
+        rows = node.distributed_lookup_table("emb.table", keys)
+        node.send_rows(2, rows)
+        (d_rows,) = node.receive_row_gradients(3)
+        total = node.sum_by_key(keys, d_rows)
+        node.update_rows("emb.table", total)
+
+    Attributes:
+        row_exchange: the node's end of the edges of rows by key, if the plan has tables.
+        row_tables: the sparse tables whose partitions the node holds, by name.
+        forced_size: the number of the padded size that rows have, in the warm-up.
+    """
+
+    row_exchange: RowExchange | None = None
+    row_tables: Mapping[str, SparseTable] = field(default_factory=dict)
+    forced_size: int | None = None
+    most_sizes: int = field(default=1, init=False)
+    """How many sizes the rows of a batch had at most, so far."""
+    _batch_keys: list[BatchKeys] = field(default_factory=list, init=False)
+    """The keys that were collected last, whose rows have no size yet."""
+    _swept: dict[str, int] = field(default_factory=dict, init=False)
+    """The step after which each table has forgotten keys last."""
+
+    def _key(self, edge: int) -> Key:
+        raise NotImplementedError
+
+    def _learning_rate(self, table: str, message: WorkerMessage | None) -> float:
+        raise NotImplementedError
+
+    def distinct_keys(
+        self, table: str, *ids: Any, padding: tuple[int | None, ...] = ()
+    ) -> tuple[Any, ...]:
+        """Collect the keys that this node looks up in a table, each once.
+
+        Args:
+            table: the name of the table.
+            ids: arrays of keys, of any shape and integer dtype.
+            padding: the key of each array that stands for none; None if there is none.
+
+        Returns:
+            The keys; and for each array the position of each of its keys among them, int32
+            of the same shape, and -1 for padding.
+
+        Example:
+            keys, position = node.distinct_keys("emb.table", ids)
+        """
+        from placer.tables.sparse.batch_keys import collect_keys
+
+        exchange = self._row_exchange()
+        planned = exchange.tables[table]
+        arrays = [np.asarray(each) for each in ids]
+        holders, partitions = len(planned.holders), planned.settings.partitions
+        keys, positions = collect_keys(arrays, holders, partitions, padding)
+        self._batch_keys.append(keys)
+        return keys, *positions
+
+    def send_keys(self, edge: int, *keys: BatchKeys) -> None:
+        """Ask the nodes that hold tables for the rows of keys.
+
+        Args:
+            edge: the number of the edge.
+            keys: the keys of each table of the edge.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.send_keys(1, keys)
+        """
+        end = self._asked_rows(edge)
+        if end is not None:
+            end.send_keys(self._row_step, keys)
+        else:
+            self._row_exchange().send_keys(self._key(edge), keys)
+
+    def receive_keys(self, edge: int) -> tuple[AskedKeys, ...]:
+        """Wait for the keys that nodes ask for.
+
+        Args:
+            edge: the number of the edge.
+
+        Returns:
+            The keys of each table of the edge, those of each node apart.
+
+        Raises:
+            RunError: for messages that do not fit the plan, for a lost peer, and for a
+                passed deadline.
+
+        Example:
+            (keys,) = node.receive_keys(1)
+        """
+        return self._row_exchange().receive_keys(self._key(edge))
+
+    def distributed_lookup_table(self, table: str, keys: BatchKeys | AskedKeys) -> Any:
+        """Look up the rows of keys, without changing the table.
+
+        Args:
+            table: the name of the table, which this node holds.
+            keys: keys that nodes have asked for, or those of this node itself.
+
+        Returns:
+            The rows for each node that has asked; of this node's own keys an array
+            [n, dim], with rows of zeros behind the n' <= n rows of its keys.
+
+        Example:
+            rows = node.distributed_lookup_table("emb.table", keys)
+        """
+        from placer.runtime.program.row_exchange import AskedKeys, PartsOfRows
+
+        held, arena = self.row_tables[table], self._row_exchange().arena
+        dim = held.settings.dim
+        if isinstance(keys, AskedKeys):
+            parts = []
+            for asked, _ in keys.parts:
+                out = arena.allocate(held.dtype, (asked.size, dim))
+                parts.append(held.pull(asked, out))
+            return PartsOfRows(tuple(parts))
+        self._choose_sizes()
+        count = keys.keys.size
+        rows = arena.allocate(held.dtype, (keys.size, dim))
+        held.pull(keys.keys, rows[:count])
+        rows[count:] = 0
+        return rows
+
+    def send_rows(self, edge: int, *rows: PartsOfRows) -> None:
+        """Send nodes the rows that they have asked for.
+
+        Args:
+            edge: the number of the edge.
+            rows: the rows of each table of the edge.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.send_rows(2, rows)
+        """
+        self._row_exchange().send_rows(self._key(edge), rows)
+
+    def receive_rows(self, edge: int, *keys: BatchKeys) -> tuple[Array, ...]:
+        """Wait for the rows of keys.
+
+        Args:
+            edge: the number of the edge.
+            keys: the keys of each table of the edge, as they were sent.
+
+        Returns:
+            An array [n, dim] for each table, with rows of zeros behind those of the keys.
+            n is one of few sizes, so that functions are compiled for each in the warm-up.
+
+        Raises:
+            RunError: for messages that do not fit the plan, for a lost peer, and for a
+                passed deadline.
+
+        Example:
+            (rows,) = node.receive_rows(2, keys)
+        """
+        self._choose_sizes()
+        end = self._asked_rows(edge)
+        if end is not None:
+            return end.receive_rows(keys)
+        return self._row_exchange().receive_rows(self._key(edge), keys)
+
+    def send_row_gradients(self, edge: int, *keys_and_gradients: Any) -> None:
+        """Send the gradients of rows to the nodes that hold them.
+
+        Args:
+            edge: the number of the edge.
+            keys_and_gradients: the keys of each table of the edge, and the gradients of
+                the rows of all of them, of shape [n, dim] as the rows were received.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.send_row_gradients(3, keys, d_rows)
+        """
+        keys, gradients = keys_and_gradients[::2], keys_and_gradients[1::2]
+        arrays = [np.asarray(each) for each in gradients]
+        end = self._asked_rows(edge)
+        if end is not None:
+            end.send_gradients(self._row_step, self._rows_of_step, keys, arrays)
+        else:
+            self._row_exchange().send_gradients(self._key(edge), keys, arrays)
+
+    def receive_row_gradients(self, edge: int) -> tuple[PartsOfRows, ...]:
+        """Wait for the gradients of the rows that nodes have asked for.
+
+        Args:
+            edge: the number of the edge.
+
+        Returns:
+            The gradients of each table of the edge, those of each node apart.
+
+        Raises:
+            RunError: for messages that do not fit the plan, for a lost peer, and for a
+                passed deadline.
+
+        Example:
+            (d_rows,) = node.receive_row_gradients(3)
+        """
+        return self._row_exchange().receive_gradients(self._key(edge))
+
+    def asked_keys(self, message: WorkerMessage) -> tuple[AskedKeys, ...]:
+        """Return the keys of a message of one worker, which asks for their rows or brings
+        the gradients of these.
+
+        Args:
+            message: the message.
+
+        Returns:
+            The keys of each table of the edge.
+
+        Example:
+            (keys,) = node.asked_keys(message)
+        """
+        from placer.runtime.program.row_exchange import AskedKeys
+
+        return tuple(AskedKeys((pair,)) for pair in message.keys)
+
+    def answer_rows(self, message: WorkerMessage, *rows: PartsOfRows) -> None:
+        """Send the worker that a message is from the rows that it asks for.
+
+        Args:
+            message: the message with the keys.
+            rows: the rows of each table of the edge.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.answer_rows(message, rows)
+        """
+        self._service().answer_rows(message, [each.parts[0] for each in rows])
+
+    def pushed_rows(self, message: WorkerMessage) -> tuple[PartsOfRows, ...]:
+        """Return the gradients of rows that a message of one worker brings.
+
+        Args:
+            message: the message.
+
+        Returns:
+            The gradients of each table of the edge.
+
+        Raises:
+            RunError: for gradients that do not fit the rows.
+
+        Example:
+            (d_rows,) = node.pushed_rows(message)
+        """
+        from placer.runtime.program.row_exchange import PartsOfRows
+
+        values = self._row_exchange().edges[message.edge].values
+        (pieces,) = message.parts
+        arrays = join_flat(pieces, [np.dtype(value.dtype) for value in values])
+        if arrays is None:
+            raise malformed(message)
+        found = []
+        for value, array, (keys, _) in zip(values, arrays, message.keys, strict=True):
+            dim = int(value.shape[1])
+            if array.size != keys.size * dim:
+                raise malformed(message)
+            found.append(PartsOfRows((array.reshape(keys.size, dim),)))
+        return tuple(found)
+
+    def sum_by_key(self, *keys_and_gradients: Any, limit: float | None = None) -> Any:
+        """Add up the gradients of each key, in the order of the lookups and the nodes.
+
+        Args:
+            keys_and_gradients: the keys of each lookup, and the gradients of their rows.
+            limit: clip each element of the sums to this magnitude.
+
+        Returns:
+            The sums.
+
+        Raises:
+            RunError: for gradients that are not those of the keys.
+
+        Example:
+            total = node.sum_by_key(keys, d_rows)
+        """
+        from placer.tables.sparse.key_sums import sum_by_key
+
+        terms: list[KeySums] = []
+        lookups = zip(keys_and_gradients[::2], keys_and_gradients[1::2], strict=True)
+        for keys, gradients in lookups:
+            if not hasattr(keys, "parts"):  # of this node itself
+                own = np.asarray(gradients)[: keys.keys.size]
+                terms.append(KeySums(keys.keys, own, keys.occurrences))
+                continue
+            for (asked, counts), part in zip(keys.parts, gradients.parts, strict=True):
+                if len(part) != asked.size:
+                    raise RunError(
+                        f"there are {len(part)} gradients of {asked.size} rows",
+                        hint="give every node of a run the same build",
+                    )
+                terms.append(KeySums(asked, part, counts))
+        total = sum_by_key(terms)
+        if limit is not None:
+            clipped = np.clip(total.gradients, -limit, limit)
+            total = KeySums(total.keys, clipped, total.occurrences)
+        return total
+
+    def partition_norms(self, total: KeySums, partitions: int) -> Array:
+        """Return the norm of the sums of each partition of a table.
+
+        Args:
+            total: the sums by key.
+            partitions: the number of partitions.
+
+        Returns:
+            The norms, of shape [partitions]: 0 for partitions that this node does not
+            hold.
+
+        Example:
+            norms = node.partition_norms(total, partitions=256)
+        """
+        from placer.tables.sparse.key_sums import partition_norms
+
+        return partition_norms(total, partitions)
+
+    def update_rows(
+        self,
+        table: str,
+        total: KeySums,
+        scale: Any = None,
+        message: WorkerMessage | None = None,
+    ) -> None:
+        """Update the rows of keys by the optimizer's rule, at this step's learning rate:
+        count the keys, admit them or not, update those that have a row, and forget.
+
+        Args:
+            table: the name of the table, which this node holds.
+            total: the sum of the gradients of each key.
+            scale: a factor of the gradients, such as that of clipping; None for 1.
+            message: the worker's message with these gradients, whose step decides the
+                learning rate; None in lockstep.
+
+        Raises:
+            RunError: the table would need more memory than it may use.
+
+        Example:
+            node.update_rows("emb.table", total, scale=clip_scale)
+        """
+        held = self.row_tables[table]
+        # Without lockstep a table is at the step that all workers have done.
+        step = self._row_step if message is None else message.least
+        held.push(
+            total.keys,
+            total.gradients,
+            learning_rate=self._learning_rate(table, message),
+            step=step,
+            occurrences=total.occurrences,
+            scale=1.0 if scale is None else float(scale),
+        )
+        for swept in range(self._swept.get(table, step - 1) + 1, step + 1):
+            held.forget(swept)
+        self._swept[table] = step
+
+    @property
+    def _row_step(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def _rows_of_step(self) -> tuple[int, int]:
+        """The rows of the current step that this node computes, and those of its batch."""
+        raise NotImplementedError
+
+    def _asked_rows(self, edge: int) -> AskedRows | None:
+        """Return the node's end of an edge without lockstep."""
+        raise NotImplementedError
+
+    def _service(self) -> Service:
+        raise NotImplementedError
+
+    def _row_exchange(self) -> RowExchange:
+        assert self.row_exchange is not None
+        return self.row_exchange
+
+    def _choose_sizes(self) -> None:
+        """Choose how many rows the arrays of the keys have that were collected last: all
+        have a size of the same number, so that functions of several tables are compiled
+        for few sizes."""
+        if not self._batch_keys:
+            return
+        number = self.forced_size
+        if number is None:
+            number = max(each.least_size for each in self._batch_keys)
+        for each in self._batch_keys:
+            each.choose_size(number)
+            self.most_sizes = max(self.most_sizes, len(each.sizes))
+        self._batch_keys.clear()

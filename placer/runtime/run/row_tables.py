@@ -1,0 +1,59 @@
+"""Create the sparse tables of a node, and its end of the edges of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from placer.build.plan import Edge, SparseTable
+from placer.channel.protocol import Channel
+from placer.runtime.run.state import Execution
+
+if TYPE_CHECKING:
+    from placer.tables.sparse.table import SparseTable as HeldTable
+
+
+def make_row_calls(
+    execution: Execution,
+    channel: Channel,
+    edges: Mapping[int, Edge],
+    *,
+    trains: bool = True,
+) -> dict[str, Any]:
+    """Return the attributes of a node that concern rows of sparse tables; empty for a
+    plan without any.
+
+    Args:
+        execution: the node's run.
+        channel: the channel of its program.
+        edges: the edges of its program, by number.
+        trains: whether the tables are updated: if not, they have no slots.
+    """
+    plan, me = execution.plan, execution.me
+    if not plan.sparse_tables:
+        return {}
+    from placer.runtime.program.row_exchange import RowExchange
+
+    tables = {table.name: table for table in plan.sparse_tables}
+    held = {
+        name: _make_table(table, plan.seed, trains=trains)
+        for name, table in tables.items()
+        if me.name in table.holders
+    }
+    return {
+        "row_exchange": RowExchange(me.name, channel, edges, tables),
+        "row_tables": held,
+    }
+
+
+def _make_table(table: SparseTable, seed: int, *, trains: bool) -> HeldTable:
+    from placer.tables.sparse.table import SparseTable as HeldTable
+
+    settings = table.settings
+    if not trains:
+        settings = structs.replace(settings, rule="sgd", hyper={})
+    made = HeldTable(settings, seed, table.dtype)
+    made.warm_up()
+    return made

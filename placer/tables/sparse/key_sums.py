@@ -1,0 +1,53 @@
+"""Gradients added up by key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from placer.tables.key_sums import KeySums
+from placer.tables.machine_code import compiled
+from placer.tables.sparse.hashing import U64, mix, partition_of
+from placer.tables.sparse.merging import add_rows, number_keys
+from placer.tables.sparse.state import Array
+
+
+def sum_by_key(terms: Sequence[KeySums]) -> KeySums:
+    """Return the sums over several terms, added up in their order."""
+    if len(terms) == 1:
+        return terms[0]
+    keys, numbers = number_keys(np.concatenate([each.keys for each in terms]))
+    first = terms[0].gradients
+    gradients = np.zeros((keys.size, first.shape[1]), first.dtype)
+    occurrences = np.zeros(keys.size, np.int64)
+    low = 0
+    for each in terms:
+        part = numbers[low : low + each.keys.size]
+        add_rows(each.gradients, part, gradients)
+        occurrences[part] += each.occurrences  # a key is in a term once
+        low += each.keys.size
+    most = np.iinfo(np.uint32).max
+    return KeySums(keys, gradients, np.minimum(occurrences, most).astype(np.uint32))
+
+
+def partition_norms(sums: KeySums, partitions: int) -> Array:
+    """Return the norm of the gradients of each partition, of shape [partitions] and their
+    dtype.
+
+    The order in which squares are added depends on the keys of a partition only, so that
+    it is the same on any number of nodes.
+    """
+    squares = np.zeros(partitions)
+    bits = U64(partitions.bit_length() - 1)
+    _add_squares(sums.keys, sums.gradients, bits, squares)
+    return np.sqrt(squares).astype(sums.gradients.dtype)
+
+
+@compiled
+def _add_squares(keys: Array, gradients: Array, bits: int, squares: Array) -> None:
+    for i in range(keys.size):
+        total = 0.0
+        for j in range(gradients.shape[1]):
+            total += np.float64(gradients[i, j]) * np.float64(gradients[i, j])
+        squares[partition_of(mix(keys[i]), bits)] += total

@@ -1,0 +1,316 @@
+"""Models with sparse tables: as with dense tables, wherever the parts are placed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from safetensors.numpy import load_file
+
+import placer
+from placer.errors import PlacerError
+from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
+
+ROWS, BATCH, VOCABULARY = 48, 24, 20
+SERVERS = "/node:ps/cpu"
+ADAGRAD = {"op": "adagrad", "learning_rate": 0.3}
+SGD = {"op": "sgd", "learning_rate": 0.5}
+
+
+def write_rows(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, VOCABULARY, (ROWS, 3))
+    other = rng.integers(0, VOCABULARY, ROWS)
+    x, y = rng.normal(size=(ROWS, 4)), rng.integers(0, 3, ROWS).astype(np.int32)
+    w = rng.uniform(0.5, 1.5, (ROWS, 3))
+    np.savez(folder / "rows.npz", ids=ids, other=other, x=x, y=y, w=w)
+    large = np.int64(0x9E3779B97F4A7C15 - 2**64)  # odd: other keys for other ids
+    np.savez(folder / "large.npz", ids=ids * large, other=other * large, x=x, y=y)
+
+
+def spec(
+    *,
+    sparse: bool = True,
+    workers: int = 1,
+    servers: int = 0,
+    optimizers: Any = ADAGRAD,
+    table: dict[str, Any] | None = None,
+    rows: str = "rows",
+    **train: Any,
+) -> dict[str, Any]:
+    """A model whose ops use one table twice, and another once."""
+    size = {"sparse": True, "dim": 5} if sparse else {"size": [VOCABULARY, 5]}
+    size |= table or {}
+    small = {"sparse": True, "dim": 2} if sparse else {"size": [VOCABULARY, 2]}
+    nodes: dict[str, Any] = {"worker": {"count": workers}}
+    if servers:
+        nodes["ps"] = {"count": servers}
+    source = {"source": f"npz:{rows}.npz", "batch": BATCH}
+    return {
+        "name": "looked_up",
+        "precision": "float64",
+        "nodes": nodes,
+        "inputs": {
+            "ids": "int64[batch, 3]",
+            "other": "int64[batch]",
+            "x": "float64[batch, 4]",
+            "y": "int32[batch]",
+        },
+        "data": {"train": dict(source), "eval": source},
+        "graph": [
+            {"name": "a", "op": "embedding", "in": "ids", **size},
+            {"name": "b", "op": "embedding", "in": "other", **size}
+            | {"params": {"table": "a.table"}},
+            {"name": "c", "op": "embedding", "in": "other", **small},
+            {"name": "flat", "op": "flatten", "in": "a"},
+            {"name": "h", "op": "concat", "in": ["flat", "b", "c", "x"], "axis": 1},
+            {"name": "t", "op": "tanh", "in": "h"},
+            {"name": "z", "op": "fc", "in": "t", "size": 3},
+            {"name": "loss", "op": "softmax_cross_entropy", "in": ["z", "y"]},
+        ],
+        "train": {"minimize": "loss", "epochs": 3, "optimizer": optimizers, **train},
+    }
+
+
+def trained(
+    content: dict[str, Any],
+    folder: Path,
+    name: str,
+    run: dict[str, Any] | None = None,
+    **options: Any,
+):
+    """Train; return the parameters of dense layers and the losses of evaluations."""
+    write_rows(folder)
+    file = folder / f"{name}.yaml"
+    file.write_text(json.dumps(content))
+    placer.compile(file, folder / name, **options)
+    saved = folder / f"{name}.safetensors"
+    result = run_in_threads(folder / name, Options(save_params=saved, **(run or {})))
+    parameters = {k: v for k, v in load_file(saved).items() if "table" not in k}
+    return parameters, result.eval
+
+
+def assert_same(first, second, **tolerance):
+    parameters, evaluated = first
+    others, compared = second
+    assert parameters.keys() == others.keys()
+    for name, values in parameters.items():
+        assert_allclose(values, others[name], **tolerance)
+    assert_allclose(evaluated["loss"], compared["loss"], **tolerance)
+
+
+def assert_equal(first, second):
+    assert_same(first, second, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory):
+    """The results with dense tables in one process, by optimizers and settings."""
+    known: dict[str, Any] = {}
+
+    def train(**settings):
+        key = repr(settings)
+        if key not in known:
+            folder = tmp_path_factory.mktemp("dense")
+            content = spec(sparse=False, **settings)
+            known[key] = trained(content, folder, "dense", single_process=True)
+        return known[key]
+
+    return train
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"optimizers": ADAGRAD},
+        {"optimizers": SGD, "clip": {"global_norm": 0.1}},
+        {"optimizers": SGD, "clip": {"value": 0.01}},
+        {
+            "optimizers": [
+                {**ADAGRAD, "match": "a.*", "clip": {"norm": 0.05}},
+                {**SGD, "match": "c.*"},
+                dict(SGD),
+            ]
+        },
+        {"optimizers": ADAGRAD, "microbatches": 2},
+    ],
+    ids=["adagrad", "global norm", "by value", "by parameter", "microbatches"],
+)
+def test_a_sparse_table_trains_as_a_dense_one(dense, tmp_path, settings):
+    expected = dense(**settings)
+    one = trained(spec(**settings), tmp_path, "one", single_process=True)
+    assert_same(one, expected, rtol=1e-12)
+    spread = spec(workers=2, servers=3, **settings)
+    assert_same(trained(spread, tmp_path, "spread"), expected, rtol=1e-12)
+
+
+def test_the_number_of_servers_changes_no_bit(tmp_path):
+    optimizers = [{**ADAGRAD, "match": "*.table", "clip": {"global_norm": 0.1}}, SGD]
+    settings = {"optimizers": optimizers}
+    first = trained(spec(workers=2, servers=1, **settings), tmp_path, "one")
+    for servers in (2, 3):
+        content = spec(workers=2, servers=servers, **settings)
+        assert_equal(trained(content, tmp_path, f"s{servers}"), first)
+
+
+def test_a_table_on_workers_trains_as_one_on_servers(tmp_path, dense):
+    content = spec(workers=3, optimizers={**ADAGRAD, "place": "/node:worker/cpu"})
+    on_workers = trained(content, tmp_path, "workers")
+    assert_same(on_workers, dense(optimizers=ADAGRAD), rtol=1e-12)
+
+
+def test_keys_of_all_magnitudes_train_as_small_ones(tmp_path):
+    """Initial values depend on the key, so they are constant here."""
+    init = [{"match": "*.table", "init": {"constant": 0.1}}]
+    small = spec(workers=2, servers=2) | {"parameters": init}
+    large = spec(workers=2, servers=2, rows="large") | {"parameters": init}
+    assert_same(
+        trained(large, tmp_path, "large"),
+        trained(small, tmp_path, "small"),
+        rtol=1e-12,
+    )
+
+
+def test_ids_that_ops_compute_are_looked_up(tmp_path, dense):
+    content = spec(workers=2, servers=2)
+    content["graph"].insert(
+        0, {"name": "same", "op": "reshape", "in": "ids", "shape": ["batch", 3]}
+    )
+    content["graph"][1]["in"] = "same"
+    computed = trained(content, tmp_path, "computed")
+    assert_same(computed, dense(optimizers=ADAGRAD), rtol=1e-12)
+
+
+@pytest.mark.parametrize("combiner", ["none", "sum", "mean", "sqrtn"])
+def test_rows_are_combined_as_those_of_a_dense_table(tmp_path, combiner):
+    def with_weights(**settings):
+        content = spec(**settings)
+        content["inputs"]["w"] = "float64[batch, 3]"
+        op = content["graph"][0]
+        op |= {"combiner": combiner, "padding": 3}
+        if combiner == "none":
+            return content
+        op["in"] = ["ids", "w"]
+        content["graph"][4]["in"] = ["a", "b", "c", "x"]
+        del content["graph"][3]
+        return content
+
+    expected = with_weights(sparse=False)
+    sparse = with_weights(workers=2, servers=2)
+    assert_same(
+        trained(sparse, tmp_path, "sparse"),
+        trained(expected, tmp_path, "dense", single_process=True),
+        rtol=1e-12,
+    )
+
+
+def test_a_frozen_table_stays_as_it_is(tmp_path, dense):
+    frozen = [{"match": "c.*", "trainable": False}]
+    content = spec(workers=2, servers=2) | {"parameters": frozen}
+    expected = spec(sparse=False) | {"parameters": frozen}
+    assert_same(
+        trained(content, tmp_path, "frozen"),
+        trained(expected, tmp_path, "dense", single_process=True),
+        rtol=1e-12,
+    )
+
+
+def test_a_key_that_is_not_admitted_reads_the_default(tmp_path):
+    """With a count that no key reaches, the tables stay empty."""
+    never = {"admit": {"count": 10**6}, "default": 0.25}
+    init = [{"match": "*.table", "init": {"constant": 0.25}}]
+    frozen = [{"match": "*.table", "init": {"constant": 0.25}, "trainable": False}]
+    content = spec(workers=2, servers=2, table=never) | {"parameters": init}
+    content["graph"][2] |= never
+    expected = spec(sparse=False) | {"parameters": frozen}
+    assert_same(
+        trained(content, tmp_path, "refused"),
+        trained(expected, tmp_path, "dense", single_process=True),
+        rtol=1e-12,
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": 5, "sparse": False, "dim": None}, "only if sparse"),
+        ({"dim": None}, "needs 'dim'"),
+        ({"partitions": 3}, "power of two"),
+        ({"admit": {"count": 2, "score": 1.0}}, "exactly one of"),
+        ({"admit": {"score": 1.0}}, "has no 'score'"),
+        ({"forget": {"every": 0}}, "at least 1"),
+        ({"capacity": 3}, "at least its 256 partitions"),
+        ({"bounds": [1.0, 0.0]}, "low < high"),
+        ({"dtype": "float16"}, "rows are float32 or float64"),
+    ],
+)
+def test_wrong_settings_are_refused(tmp_path, change, message):
+    content = spec()
+    op = {**content["graph"][0], **change}
+    content["graph"] = [{k: v for k, v in op.items() if v is not None}]
+    if op.get("dtype"):
+        content["precision"] = "float32"
+        content["inputs"] = {"ids": "int64[batch, 3]"}
+    content["graph"].append({"name": "loss", "op": "reduce_mean", "in": "a"})
+    write_rows(tmp_path)
+    (tmp_path / "wrong.yaml").write_text(json.dumps(content))
+    with pytest.raises(PlacerError, match=message):
+        placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")
+
+
+def test_rules_of_rows_are_for_sparse_tables(tmp_path):
+    content = spec(optimizers={"op": "rowwise_adagrad", "learning_rate": 0.1})
+    write_rows(tmp_path)
+    (tmp_path / "wrong.yaml").write_text(json.dumps(content))
+    with pytest.raises(PlacerError, match="rule of sparse tables"):
+        placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")
+
+
+@pytest.mark.parametrize("update", ["half_async", {"async": {"max_staleness": 3}}])
+@pytest.mark.parametrize("clip", [{}, {"clip": {"norm": 0.05}}], ids=["", "clipped"])
+def test_one_worker_without_lockstep_trains_as_in_lockstep(tmp_path, update, clip):
+    """The rows that it gets contain all of its own updates. Its dense parameters do so in
+    half_async only, so they are in lockstep here."""
+    rows = {**ADAGRAD, **clip, "match": "*.table"}
+    expected = spec(workers=1, servers=2, optimizers=[rows, SGD])
+    free = [{**rows, "update": update}, {**SGD, "update": "half_async"}]
+    content = spec(workers=1, servers=2, optimizers=free)
+    assert_same(
+        trained(content, tmp_path, "free"),
+        trained(expected, tmp_path, "lockstep"),
+        rtol=1e-12 if clip else 0,  # a norm is computed by the worker or by partition
+    )
+
+
+def test_workers_without_lockstep_repeat_a_recorded_order(tmp_path):
+    optimizers = {**ADAGRAD, "update": {"async": {"max_staleness": 2}}}
+    content = spec(workers=3, servers=2, optimizers=optimizers)
+    order = tmp_path / "order"
+    first = trained(content, tmp_path, "first", run={"record_order": order})
+    again = trained(content, tmp_path, "again", run={"replay_order": order})
+    assert_equal(again, first)
+    assert first[1]["loss"] < 1.2
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "message"),
+    [
+        ({**ADAGRAD, "update": {"geo": {"every": 2}}}, "cannot have 'update: geo'"),
+        ({**ADAGRAD, "update": {"sync": {"backup": 1}}}, "cannot have 'update: sync'"),
+        ({**ADAGRAD, "update": {"async": {"compensate": 0.1}}}, "cannot have 'comp"),
+        ({**ADAGRAD, "update": "async", "place": "/node:worker/cpu"}, "on servers"),
+    ],
+)
+def test_modes_that_sparse_tables_do_not_have_are_refused(
+    tmp_path, optimizers, message
+):
+    content = spec(workers=2, servers=2, optimizers=optimizers)
+    write_rows(tmp_path)
+    (tmp_path / "wrong.yaml").write_text(json.dumps(content))
+    with pytest.raises(PlacerError, match=message):
+        placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")
