@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numba.types
@@ -53,6 +54,11 @@ float32_of: Any = intrinsic(_float32_of)
 bits_of: Any = intrinsic(_bits_of)
 """`bits_of(number)` are the 32 bits of a float32."""
 
-inlined: Any = register_jitable(inline="always")
-"""Decorates a function that becomes part of the loops that call it: a call with the arrays
-of a table counts a reference to each of them, which takes longer than most functions do."""
+_inline: Any = register_jitable(inline="always")
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a function that becomes part of the loops that call it: a call with the
+    arrays of a table counts a reference to each, which takes longer than what it does."""
+    found: Callable[..., Any] = _inline(function)
+    return found
