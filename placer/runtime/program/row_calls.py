@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +57,7 @@ class RowCalls(Microbatches):
     """
 
     row_exchange: RowExchange | None = None
-    row_tables: Mapping[str, SparseTable] = field(default_factory=dict)
+    row_tables: dict[str, SparseTable] = field(default_factory=dict)
     forced_size: int | None = None
     most_sizes: int = field(default=1, init=False)
     """How many sizes the rows of a batch had at most, so far."""

@@ -117,12 +117,14 @@ def _start(
         if options.resume is not None:
             execution.report_state(LOADING)
             total = count_steps(execution, node)
-            progress = resume(execution, tables, local, facts, total)
+            progress = resume(execution, tables, local, node.row_tables, facts, total)
             if progress is not None:
                 watches.restore(progress)
         if execution.checkpointing is not None:
             checkpoints = contexts.enter_context(
-                Checkpoints(execution, tables, local, facts, history.sync)
+                Checkpoints(
+                    execution, tables, local, node.row_tables, facts, history.sync
+                )
             )
     history.open(progress)
     done = progress.step if progress is not None else 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from placer.layouts.partition import part_range
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.merging import number_keys
@@ -55,8 +56,7 @@ class BatchKeys:
 
 def server_partitions(server: int, servers: int, partitions: int) -> range:
     """Return the partitions that one of several holders has: neighboring ones."""
-    first, stop = partitions * server // servers, partitions * (server + 1) // servers
-    return range(first, stop)
+    return range(*part_range(partitions, server, servers))
 
 
 def padded_sizes(keys: int) -> tuple[int, ...]:
