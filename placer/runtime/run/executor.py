@@ -11,6 +11,7 @@ from placer.build.plan import NodePlan, Plan, edges_ahead
 from placer.checkpoint.manifest import Progress
 from placer.config.sources import POSITION
 from placer.errors import RunError
+from placer.memory.collection import begin_collection
 from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.program.devices import (
@@ -142,6 +143,7 @@ def _start(
         execution.recording.begin()
     execution.report_state(PREPARED)
     barrier(plan, channel, {}, READY)
+    begin_collection()
     return Training(
         execution, node, metrics, history, watches, checkpoints, loss, step, evaluate
     ), progress

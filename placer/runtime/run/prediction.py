@@ -13,6 +13,7 @@ from placer.build.plan import NodePlan, data_root
 from placer.config.data import RowSource
 from placer.config.sources import InputColumnError
 from placer.errors import DataError
+from placer.memory.collection import begin_collection
 from placer.readers import Order, PieceRows, Rows
 from placer.runtime.program.devices import in_precision, open_devices
 from placer.runtime.program.exchange import Exchange
@@ -115,6 +116,7 @@ def predict(
             warm_up_prediction(plan, node, hooks.predict)
             execution.report_state(PREPARED)
             barrier(plan, channel, {}, READY)
+            begin_collection()
             execution.report_state("predicting")
             start = time.perf_counter()
             node.enter_prediction()

@@ -35,13 +35,14 @@ from placer.memory.compilation import keep_compiled
 from placer.memory.cores import fix_threads
 from placer.node_kinds import NodeId
 from placer.reentry import node_in_process
-from placer.runtime.program.devices import reserve_cpu_devices
+from placer.runtime.program.devices import configure_jax
 from placer.runtime.program.load import Hook
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.event_queue import EventQueue, write_all
 from placer.runtime.run.event_relay import EventRelay, RelayedReport
 from placer.runtime.run.events import Event, Output, Report, show_output
 from placer.runtime.run.failure import failure_event
+from placer.runtime.run.gpus import take_gpus
 from placer.runtime.run.interruption import Interruption
 from placer.runtime.run.node_signals import NodeSignals
 from placer.runtime.run.options import Options
@@ -129,7 +130,9 @@ def run(
     for name, address in (endpoints or {}).items():
         plan.process(name)
         addresses[name] = address
-    reserve_cpu_devices(nodes, options.emulate or plan.emulate, alone=True)
+    emulate = options.emulate or plan.emulate
+    if not emulate:
+        take_gpus(plan, node, addresses, launched=report_fd is not None)
     channel: Session | None = None
 
     def exit_without_launcher() -> None:
@@ -234,6 +237,7 @@ def run(
                 contexts.enter_context(_states_reported(executions))
             trim_caches()
             if any(each.computes for each in nodes):
+                configure_jax(nodes, emulate, alone=True)
                 keep_compiled()
             result = run_nodes(executions, prediction, report_failure)
         if prediction is not None:
