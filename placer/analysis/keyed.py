@@ -46,8 +46,8 @@ def keys_of(graph: Graph, name: str) -> Op:
 
 def count_keys(graph: Graph, name: str, rows: int) -> int:
     """Return how many keys a value has rows of at most, for `rows` rows of a batch."""
-    collect = keys_of(graph, name)
-    return sum(graph.tensor_type(each).numel(rows) for each in collect.operands)
+    ids = keys_of(graph, name).results[1:]
+    return sum(graph.tensor_type(each.name).numel(rows) for each in ids)
 
 
 def row_bytes(kind: TensorType) -> int:
@@ -74,7 +74,8 @@ def keyed_signature(
     own: Layout = "S" if several else "R"
     match op.kind:
         case "distinct_keys":
-            return tuple(have), ("P" if several else "R", *have)
+            ids = have[: len(op.results) - 1]
+            return tuple(have), ("P" if several else "R", *ids)
         case "ask_rows" | "push_rows":
             return tuple(have), (own,)
         case "give_rows":

@@ -85,6 +85,8 @@ class EdgeValue(PlanStruct, frozen=True):
     """For a value of which one side has ranges, layout F: where it is in its group."""
     table: ValueName | None = None
     """For a value with a row for each key: the sparse table."""
+    counted: tuple[Literal["scores", "times"], ...] = ()
+    """For keys: what goes with them besides how often each occurs."""
 
     @property
     def size(self) -> int:

@@ -35,7 +35,7 @@ from placer.config.columns import Column
 from placer.config.initializers import in_build
 from placer.config.sources import POSITION
 from placer.emit.choices import explain_choices
-from placer.emit.sparse import plan_sparse_tables
+from placer.emit.sparse import counted_with, plan_sparse_tables
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import OUTPUT, PUSHES
 from placer.graph.model import Model
@@ -425,6 +425,7 @@ def _edge_value(graph: Graph, send: Op, operand: str, result: str) -> EdgeValue:
         at=at,
         numel=numel,
         table=keys_of(graph, operand).attrs["table"] if kind.is_keyed else None,
+        counted=counted_with(graph, operand),
     )
 
 

@@ -44,11 +44,8 @@ class AskedRows:
         head = header(MessageKind.ASK, wanted)
         self._number += 1
         for i, server in enumerate(self.push.targets):
-            message = [head]
-            for each in keys:
-                own = each.of_server(i)
-                message += [each.keys[own], each.occurrences[own]]
-            self._send(server, message)
+            arrays = [array for each in keys for array in each.message_to(i)]
+            self._send(server, [head, *arrays])
 
     def receive_rows(self, keys: Sequence[BatchKeys]) -> tuple[Array, ...]:
         """Wait for the rows of the keys that were sent last; see

@@ -63,6 +63,8 @@ class RowCalls(Microbatches):
     """How many sizes the rows of a batch had at most, so far."""
     _batch_keys: list[BatchKeys] = field(default_factory=list, init=False)
     """The keys that were collected last, whose rows have no size yet."""
+    _latest: dict[str, int] = field(default_factory=dict, init=False)
+    """The latest time of all rows that each table was trained on, in seconds."""
     _swept: dict[str, int] = field(default_factory=dict, init=False)
     """The step after which each table has forgotten keys last."""
 
@@ -73,7 +75,13 @@ class RowCalls(Microbatches):
         raise NotImplementedError
 
     def distinct_keys(
-        self, table: str, *ids: Any, padding: tuple[int | None, ...] = ()
+        self,
+        table: str,
+        *ids: Any,
+        padding: tuple[int | None, ...] = (),
+        show: Any = None,
+        click: Any = None,
+        time: Any = None,
     ) -> tuple[Any, ...]:
         """Collect the keys that this node looks up in a table, each once.
 
@@ -81,6 +89,9 @@ class RowCalls(Microbatches):
             table: the name of the table.
             ids: arrays of keys, of any shape and integer dtype.
             padding: the key of each array that stands for none; None if there is none.
+            show, click: what an occurrence in each row counts for the score of its key, of
+                shape [batch]; by default 1 and 0.
+            time: the time of each row in seconds, integers of shape [batch].
 
         Returns:
             The keys; and for each array the position of each of its keys among them, int32
@@ -95,7 +106,17 @@ class RowCalls(Microbatches):
         planned = exchange.tables[table]
         arrays = [np.asarray(each) for each in ids]
         holders, partitions = len(planned.holders), planned.settings.partitions
-        keys, positions = collect_keys(arrays, holders, partitions, padding)
+        scoring, scores = planned.settings.score, None
+        if scoring is not None and not (show is None and click is None):
+            shows = np.float32(1) if show is None else np.asarray(show, np.float32)
+            clicks = np.float32(0) if click is None else np.asarray(click, np.float32)
+            scores = np.asarray(
+                (shows - clicks) * scoring.no_click + clicks * scoring.click
+            )
+        times = None if time is None else np.asarray(time)
+        keys, positions = collect_keys(
+            arrays, holders, partitions, padding, scores, times
+        )
         self._batch_keys.append(keys)
         return keys, *positions
 
@@ -156,9 +177,9 @@ class RowCalls(Microbatches):
         dim = held.settings.dim
         if isinstance(keys, AskedKeys):
             parts = []
-            for asked, _ in keys.parts:
-                out = arena.allocate(held.dtype, (asked.size, dim))
-                parts.append(held.pull(asked, out))
+            for part in keys.parts:
+                out = arena.allocate(held.dtype, (part.keys.size, dim))
+                parts.append(held.pull(part.keys, out))
             return PartsOfRows(tuple(parts))
         self._choose_sizes()
         count = keys.keys.size
@@ -261,7 +282,7 @@ class RowCalls(Microbatches):
         """
         from placer.runtime.program.row_exchange import AskedKeys
 
-        return tuple(AskedKeys((pair,)) for pair in message.keys)
+        return tuple(AskedKeys((part,)) for part in message.keys)
 
     def answer_rows(self, message: WorkerMessage, *rows: PartsOfRows) -> None:
         """Send the worker that a message is from the rows that it asks for.
@@ -301,11 +322,11 @@ class RowCalls(Microbatches):
         if arrays is None:
             raise malformed(message)
         found = []
-        for value, array, (keys, _) in zip(values, arrays, message.keys, strict=True):
-            dim = int(value.shape[1])
-            if array.size != keys.size * dim:
+        for value, array, part in zip(values, arrays, message.keys, strict=True):
+            count, dim = part.keys.size, int(value.shape[1])
+            if array.size != count * dim:
                 raise malformed(message)
-            found.append(PartsOfRows((array.reshape(keys.size, dim),)))
+            found.append(PartsOfRows((array.reshape(count, dim),)))
         return tuple(found)
 
     def sum_by_key(self, *keys_and_gradients: Any, limit: float | None = None) -> Any:
@@ -331,19 +352,19 @@ class RowCalls(Microbatches):
         for keys, gradients in lookups:
             if not hasattr(keys, "parts"):  # of this node itself
                 own = np.asarray(gradients)[: keys.keys.size]
-                terms.append(KeySums(keys.keys, own, keys.occurrences))
+                terms.append(KeySums(keys.part, own))
                 continue
-            for (asked, counts), part in zip(keys.parts, gradients.parts, strict=True):
-                if len(part) != asked.size:
+            for part, rows in zip(keys.parts, gradients.parts, strict=True):
+                if len(rows) != part.keys.size:
                     raise RunError(
-                        f"there are {len(part)} gradients of {asked.size} rows",
+                        f"there are {len(rows)} gradients of {part.keys.size} rows",
                         hint="give every node of a run the same build",
                     )
-                terms.append(KeySums(asked, part, counts))
+                terms.append(KeySums(part, rows))
         total = sum_by_key(terms)
         if limit is not None:
             clipped = np.clip(total.gradients, -limit, limit)
-            total = KeySums(total.keys, clipped, total.occurrences)
+            total = KeySums(total.part, clipped)
         return total
 
     def partition_norms(self, total: KeySums, partitions: int) -> Array:
@@ -390,16 +411,23 @@ class RowCalls(Microbatches):
         held = self.row_tables[table]
         # Without lockstep a table is at the step that all workers have done.
         step = self._row_step if message is None else message.least
+        part, scoring = total.part, held.settings.score
+        scores = part.scores
+        if scoring is not None and scores is None:
+            scores = part.occurrences.astype(np.float32) * np.float32(scoring.no_click)
         held.push(
-            total.keys,
+            part.keys,
             total.gradients,
             learning_rate=self._learning_rate(table, message),
             step=step,
-            occurrences=total.occurrences,
+            occurrences=part.occurrences,
+            scores=scores,
+            times=part.times,
             scale=1.0 if scale is None else float(scale),
         )
+        now = self._latest[table] = max(self._latest.get(table, 0), part.now)
         for swept in range(self._swept.get(table, step - 1) + 1, step + 1):
-            held.forget(swept)
+            held.forget(swept, now)
         self._swept[table] = step
 
     @property
