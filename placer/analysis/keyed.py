@@ -105,3 +105,32 @@ def keyed_microbatches(
         case "sum_by_key":
             return tuple(have), ("P" if is_repeated else None,)
     return None
+
+
+def ahead_of(graph: Graph, push: Op) -> list[int]:
+    """Return the edges of keys that a node can send a step ahead, when it sends the
+    gradients of rows: keys of inputs, which do not wait for anything."""
+    if graph.microbatches > 1:
+        return []
+    asked = {
+        name: edge
+        for edge, send in graph.sends.items()
+        if send.attrs.get("exchange") == "ask_rows"
+        for name in send.operands
+    }
+    edges: dict[int, None] = {}
+    for name in push.operands:
+        collect = keys_of(graph, name)
+        edge = asked.get(collect.results[0].name)
+        if edge is not None:
+            edges[edge] = None
+    return [edge for edge in edges if is_of_inputs(graph, graph.sends[edge])]
+
+
+def is_of_inputs(graph: Graph, ask: Op) -> bool:
+    """Whether all keys that are sent are those of inputs."""
+    return all(
+        graph.producers[each].structure.anywhere
+        for name in ask.operands
+        for each in graph.producers[name].operands
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from placer.analysis.keyed import keys_of
+from placer.analysis.keyed import ahead_of, keys_of
 from placer.analysis.stored_bytes import find_update, hyperparameters
 from placer.build.plan import SparseTable
 from placer.config import optimizers
@@ -113,7 +113,13 @@ def emit_sent_rows(hook: Hook, op: Op) -> list[Call]:
         "give_rows": "send_rows",
         "push_rows": "send_row_gradients",
     }[op.attrs["exchange"]]
-    return [Call(f"node.{method}", arguments, note=notes.sent(hook.graph, op))]
+    ahead = []
+    if is_push:
+        for edge in ahead_of(hook.graph, op):
+            note = "those of the next step"
+            ahead.append(Call("node.send_keys_ahead", [str(edge)], note=note))
+    call = Call(f"node.{method}", arguments, note=notes.sent(hook.graph, op))
+    return [*ahead, call]
 
 
 def emit_received_rows(hook: Hook, op: Op) -> list[Call]:

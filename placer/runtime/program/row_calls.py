@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,26 @@ if TYPE_CHECKING:
     from placer.runtime.program.service import Service
     from placer.tables.sparse.batch_keys import BatchKeys
     from placer.tables.sparse.table import SparseTable
+
+
+@dataclass(frozen=True, slots=True)
+class _Collected:
+    """How the keys of a table are collected: the values that were read, of which the first
+    are the keys, which of `show`, `click` and `time` follow, and the padding."""
+
+    names: Sequence[str]
+    ids: int
+    stats: Sequence[bool]
+    padding: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """The keys of a step, and their positions."""
+
+    step: int
+    keys: BatchKeys
+    positions: Sequence[Array]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +84,16 @@ class RowCalls(Microbatches):
     """How many sizes the rows of a batch had at most, so far."""
     _batch_keys: list[BatchKeys] = field(default_factory=list, init=False)
     """The keys that were collected last, whose rows have no size yet."""
+    _read_inputs: dict[int, str] = field(default_factory=dict, init=False)
+    """The inputs that the program has read in this step, by the identity of their arrays."""
+    _collected: dict[str, _Collected] = field(default_factory=dict, init=False)
+    """Of which inputs the keys of each table are."""
+    _tables_of: dict[int, list[str]] = field(default_factory=dict, init=False)
+    """The tables whose keys are sent on each edge."""
+    _ahead: dict[str, _Ahead] = field(default_factory=dict, init=False)
+    """The keys of the next step, by table."""
+    _sent_ahead: dict[int, int] = field(default_factory=dict, init=False)
+    """The step of the keys that were sent ahead on each edge."""
     _latest: dict[str, int] = field(default_factory=dict, init=False)
     """The latest time of all rows that each table was trained on, in seconds."""
     _swept: dict[str, int] = field(default_factory=dict, init=False)
@@ -100,6 +131,32 @@ class RowCalls(Microbatches):
         Example:
             keys, position = node.distinct_keys("emb.table", ids)
         """
+        ahead = self._ahead.pop(table, None)
+        if (
+            ahead is not None
+            and ahead.step == self._row_step
+            and not self._is_evaluation
+        ):
+            self._batch_keys.append(ahead.keys)
+            return ahead.keys, *ahead.positions
+        given = *ids, *(each for each in (show, click, time) if each is not None)
+        names = [self._read_inputs.get(id(each), "") for each in given]
+        if all(names) and not self._is_evaluation:
+            stats = [each is not None for each in (show, click, time)]
+            self._collected[table] = _Collected(names, len(ids), stats, padding)
+        keys, positions = self._collect(table, ids, padding, show, click, time)
+        self._batch_keys.append(keys)
+        return keys, *positions
+
+    def _collect(
+        self,
+        table: str,
+        ids: Sequence[Any],
+        padding: tuple[int | None, ...],
+        show: Any,
+        click: Any,
+        time: Any,
+    ) -> tuple[BatchKeys, list[Array]]:
         from placer.tables.sparse.batch_keys import collect_keys
 
         exchange = self._row_exchange()
@@ -117,8 +174,8 @@ class RowCalls(Microbatches):
         keys, positions = collect_keys(
             arrays, holders, partitions, padding, scores, times
         )
-        self._batch_keys.append(keys)
-        return keys, *positions
+        keys.table = table
+        return keys, positions
 
     def send_keys(self, edge: int, *keys: BatchKeys) -> None:
         """Ask the nodes that hold tables for the rows of keys.
@@ -133,11 +190,59 @@ class RowCalls(Microbatches):
         Example:
             node.send_keys(1, keys)
         """
+        self._tables_of[edge] = [each.table for each in keys]
+        if self._sent_ahead.get(edge) == self._row_step and not self._is_evaluation:
+            return
         end = self._asked_rows(edge)
         if end is not None:
             end.send_keys(self._row_step, keys)
         else:
             self._row_exchange().send_keys(self._key(edge), keys)
+
+    def send_keys_ahead(self, edge: int) -> None:
+        """Ask for the rows of the next step, while this one is still computed: in lockstep
+        they come after the update of this step.
+
+        Args:
+            edge: the number of the edge.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.send_keys_ahead(1)
+        """
+        end, step = self._asked_rows(edge), self._row_step + 1
+        tables = self._tables_of.get(edge, ())
+        if (
+            self._is_last_step
+            or not all(table in self._collected for table in tables)
+            or (end is not None and end.mode.waits_for_own)
+        ):
+            return
+        found = []
+        for table in tables:
+            known = self._collected[table]
+            arrays = [self._next_rows(name) for name in known.names]
+            ids, rest = arrays[: known.ids], iter(arrays[known.ids :])
+            stats = [next(rest) if given else None for given in known.stats]
+            keys, positions = self._collect(table, ids, known.padding, *stats)
+            self._ahead[table] = _Ahead(step, keys, positions)
+            found.append(keys)
+        self._sent_ahead[edge] = step
+        if end is not None:
+            end.send_keys(step, found)
+        else:
+            self._row_exchange().send_keys(self._key(edge)._replace(step=step), found)
+
+    def discard_ahead(self) -> None:
+        """Receive the keys of a step that there is not, which nodes have sent ahead."""
+        if self.row_exchange is None or self._is_last_step or not self._row_step:
+            return
+        for edge in self.row_exchange.edges.values():
+            if edge.ahead and edge.group is None:
+                key = self._key(edge.id)._replace(step=self._row_step + 1)
+                self.row_exchange.discard(key)
 
     def receive_keys(self, edge: int) -> tuple[AskedKeys, ...]:
         """Wait for the keys that nodes ask for.
@@ -432,6 +537,18 @@ class RowCalls(Microbatches):
 
     @property
     def _row_step(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def _is_evaluation(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def _is_last_step(self) -> bool:
+        raise NotImplementedError
+
+    def _next_rows(self, value: str) -> Array:
+        """Return this node's rows of an input in the next step."""
         raise NotImplementedError
 
     @property

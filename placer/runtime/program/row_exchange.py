@@ -94,6 +94,15 @@ class RowExchange:
                 part.append(each)
         return tuple(AskedKeys(tuple(each)) for each in parts)
 
+    def discard(self, key: Key) -> None:
+        """Receive keys from every node, and forget them."""
+        for source in self.edges[key.edge].sources:
+            if self.node in self.edges[key.edge].targets:
+                if source == self.node:
+                    self._own.pop(key, None)
+                else:
+                    self.channel.receive(source, key)
+
     def read_keys(
         self, edge: Edge, source: str, message: Sequence[Array]
     ) -> list[KeyPart]:

@@ -63,7 +63,8 @@ class _Served:
         staleness: how many pushes had each staleness: so many steps of other workers
             were applied between the answer that a push was computed from and the push.
         ask: the edge of the keys of sparse tables, if it is of those.
-        asked: the keys that each worker has asked for, and not pushed gradients of.
+        asked: the keys that each worker has asked for, and not pushed gradients of: those
+            of this step, and of the next one.
     """
 
     pull: Edge
@@ -80,7 +81,7 @@ class _Served:
     answers: dict[str, dict[int, _Answer]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     staleness: Counter[int] = field(default_factory=Counter)
-    asked: dict[str, Sequence[KeyPart]] = field(default_factory=dict)
+    asked: dict[str, list[Sequence[KeyPart]]] = field(default_factory=dict)
 
     @property
     def answering_edge(self) -> int:
@@ -335,9 +336,9 @@ class Service:
             raise malformed_on(worker, key)
         keys: Sequence[KeyPart] = ()
         if served.ask is not None:
-            if worker not in served.asked:
+            if not served.asked.get(worker):
                 raise malformed_on(worker, key)
-            keys = served.asked.pop(worker)
+            keys = served.asked[worker].pop(0)
         base = answers[version]
         staleness = served.count_others(worker) - base.others
         least = min(step if w == worker else s for w, s in served.applied.items())
@@ -349,17 +350,18 @@ class Service:
     def _read_ask(
         self, served: _Served, worker: str, key: Key, pieces: Iterator[Piece]
     ) -> WorkerMessage:
-        """Read the keys whose rows a worker asks for; it asks again once it has pushed
-        their gradients."""
-        if served.ask is None or self._read_keys is None or worker in served.asked:
+        """Read the keys whose rows a worker asks for; it asks for those of a step and of the
+        next one before it pushes the gradients of the first."""
+        waiting = served.asked.setdefault(worker, [])
+        if served.ask is None or self._read_keys is None or len(waiting) > 1:
             raise malformed_on(worker, key)
         from placer.runtime.program.row_exchange import dtypes_of_keys
 
         arrays = join_flat(pieces, dtypes_of_keys(served.ask))
         if arrays is None:
             raise malformed_on(worker, key)
-        served.asked[worker] = self._read_keys(served.ask, worker, arrays)
-        keys = served.asked[worker]
+        keys = self._read_keys(served.ask, worker, arrays)
+        waiting.append(keys)
         return WorkerMessage(served.ask.id, worker, key.step, keys=keys)
 
     def _round(

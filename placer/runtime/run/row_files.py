@@ -25,7 +25,7 @@ from placer.checkpoint.reading import Checkpoint
 from placer.checkpoint.tensor_file import make_header
 from placer.config import optimizers
 from placer.errors import CheckpointError, RunError
-from placer.layouts.partition import part_range
+from placer.layouts.sparse import server_partitions
 from placer.runtime.run.barrier import (
     RANGE_PART,
     RANGES,
@@ -58,7 +58,7 @@ def held_partitions(table: SparseTable, node: str) -> range:
         return range(0)
     index, count = table.holders.index(node), len(table.holders)
     partitions = table.settings.partitions
-    return range(*part_range(partitions, index, count))
+    return server_partitions(index, count, partitions)
 
 
 def begin_saves(tables: Mapping[str, HeldTable], contexts: ExitStack) -> Saves:

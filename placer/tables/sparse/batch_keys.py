@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from placer.layouts.partition import part_range
+from placer.layouts.sparse import server_partitions as server_partitions
 from placer.tables.key_sums import KeyPart
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
@@ -34,6 +34,7 @@ class BatchKeys:
         times: uint32, of shape [n]: when each key was seen last, in seconds, if rows have
             a time.
         now: the latest time of the batch.
+        table: the name of the table.
         sizes: the sizes that the rows of these keys may have: a function of the number of
             keys of the batch, of which the last has room for all.
         size: the size that they have.
@@ -43,6 +44,7 @@ class BatchKeys:
     splits: tuple[int, ...]
     occurrences: Array
     sizes: tuple[int, ...]
+    table: str = ""
     size: int = 0
     scores: Array | None = None
     times: Array | None = None
@@ -75,11 +77,6 @@ class BatchKeys:
     def choose_size(self, number: int) -> None:
         """Choose the size of that number, or the last one."""
         self.size = self.sizes[min(number, len(self.sizes) - 1)]
-
-
-def server_partitions(server: int, servers: int, partitions: int) -> range:
-    """Return the partitions that one of several holders has: neighboring ones."""
-    return range(*part_range(partitions, server, servers))
 
 
 def padded_sizes(keys: int) -> tuple[int, ...]:

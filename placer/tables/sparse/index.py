@@ -7,21 +7,17 @@ partition's slots are used; then it alone gets GROWTH times as many.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numba.extending import register_jitable
 
+from placer.config.row_bytes import GROWTH, MAX_LOAD, MIN_SLOTS
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, home_of, mix, partition_of
 from placer.tables.sparse.intrinsics import AHEAD, prefetch
 from placer.tables.sparse.state import Array, State, row_of
 from placer.tables.sparse.store import give_back
-
-MAX_LOAD: Final = 0.7
-GROWTH: Final = 1.5
-MIN_SLOTS: Final = 16
-"""Slots of a partition at least; a multiple of those in a cache line."""
 
 
 @register_jitable

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import register_jitable
 
+from placer.config.row_bytes import CHUNK as CHUNK
 from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.intrinsics import bits_of, float32_of
 
@@ -15,8 +16,6 @@ Array = npt.NDArray[Any]
 
 SEEN_MASK: Final = 2**30 - 1
 """The bits of when a key without a row was last seen."""
-CHUNK: Final = 256
-"""Rows that a partition takes from the store at a time."""
 ABSENT: Final = -1
 """In place of the row of a key without an entry."""
 COUNTED: Final = -2

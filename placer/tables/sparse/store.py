@@ -14,7 +14,6 @@ import numpy as np
 from numba.extending import register_jitable
 
 from placer.errors import RunError
-from placer.memory import aligned
 from placer.tables.sparse.state import CHUNK, NONE, Array, State
 
 _NORESERVE = 0x4000
@@ -61,15 +60,6 @@ def _memory_of(array: Array) -> mmap.mmap:
     memory = base.obj if isinstance(base, memoryview) else base
     assert isinstance(memory, mmap.mmap)
     return memory
-
-
-def row_length(count: int, itemsize: int) -> int:
-    """Return `count` elements, padded so that no row shares more cache lines than it has
-    to: whole lines, or a power of two that divides one."""
-    line = aligned.ALIGNMENT // itemsize
-    if count >= line:
-        return -(-count // line) * line
-    return 1 << max(0, (count - 1).bit_length())
 
 
 @register_jitable

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from placer.config import optimizers
+from placer.config.row_bytes import row_length
 from placer.config.sparse import (
     Always,
     Bloom,
@@ -68,7 +69,7 @@ from placer.tables.sparse.state import (
     Array,
     State,
 )
-from placer.tables.sparse.store import reserve, row_length
+from placer.tables.sparse.store import reserve
 
 _SMALL = 1 << 24
 """Bytes of a table that is only there to compile its functions."""
