@@ -1063,7 +1063,7 @@ class Node(RowCalls):
         following = (epoch, index + 1) if index + 1 < steps else (epoch + 1, 0)
         read = next(each for each in self.phases[0].reads if each.value == value)
         rows = self.training.take(following, read.shard, None, self.parts)
-        return cast(Array, rows[read.input])
+        return rows[read.input]
 
     @property
     def _rows_of_step(self) -> tuple[int, int]:
