@@ -167,8 +167,8 @@ def load_rows(
     Args:
         plan: the plan.
         node: the name of the node.
-        tables: the tables that it holds, by name. Those that the checkpoint does not have
-            stay as they are; after an error all that it has are empty.
+        tables: the tables that it holds, by name: all are begun anew, and those that the
+            checkpoint does not have stay empty.
         stored: the tables of the checkpoint.
         read: reads a partition of the checkpoint.
         only_values: whether rows begin anew with their values: without the state of the
@@ -177,12 +177,12 @@ def load_rows(
     Raises:
         CheckpointError: the checkpoint is damaged, or does not fit.
     """
-    loaded: list[str] = []
+    for name in tables:
+        tables[name] = tables[name].emptied()
     try:
         for table, partition in stored_partitions(plan, node, stored):
             held, own = tables[table.name], _stored(table)
             theirs = stored[table.name]
-            loaded.append(table.name)
             arrays = read(table.name, partition)
             if not only_values and (theirs.rule, theirs.slots) == (own.rule, own.slots):
                 held.load_partition(partition, arrays)
@@ -191,10 +191,6 @@ def load_rows(
                 held.load_values(partition, arrays["keys"], values)
     except RunError as error:
         raise CheckpointError(error.message, hint=error.hint) from error
-    except BaseException:
-        for name in loaded:
-            tables[name] = tables[name].emptied()
-        raise
 
 
 def stored_partitions(

@@ -89,7 +89,7 @@ class SparseTable:
         dtype: str = "float32",
         memory: int | MemoryBudget | None = None,
     ) -> None:
-        self.settings = settings
+        self.settings, self._seed, self._memory = settings, seed, memory
         self.forgotten = 0
         self.dtype = np.dtype(dtype)
         if not isinstance(memory, MemoryBudget):
@@ -333,6 +333,41 @@ class SparseTable:
             storage.filters[partition] = saved["filter"]
         if self._candidates is not None:
             self._candidates = Candidates.none(self.settings.partitions)
+
+    def load_values(self, partition: int, keys: Array, values: Array) -> None:
+        """Add rows with these values to a partition without entries: their slots begin anew,
+        and each key counts as having occurred once, before the first step.
+
+        Args:
+            partition: the partition.
+            keys: its keys, uint64[n].
+            values: of shape [n, dim] and the table's dtype.
+
+        Raises:
+            RunError: as `load_partition`.
+        """
+        storage, name, count = self._storage, self.settings.name, keys.size
+        layout = saved_layout(storage.state, storage.filters, 0, 0)
+        self._check("values", values, (count, self.settings.dim), self.dtype)
+        saved = {
+            each: np.zeros((count, *shape[1:]), dtype)
+            for each, (dtype, shape) in layout.items()
+        }
+        for each in ("entry_keys", "entry_words"):
+            saved[each] = saved[each][:0]
+        if "filter" in layout:
+            saved["filter"] = np.zeros(layout["filter"][1], np.uint8)
+        saved |= {"keys": keys, "count": np.ones(count, np.uint32)}
+        check_saved(name, partition, saved, layout, storage.bits)
+        rows = np.full(count, ABSENT, np.int64)
+        words = np.zeros(count, np.uint64)
+        self._begin(keys, rows, np.ones(count, np.bool_), words)
+        storage.state.values[rows, : self.settings.dim] = values
+        storage.state.meta[rows, 1] = U64(1) << U64(32)
+
+    def emptied(self) -> SparseTable:
+        """Return the table as it began, without rows."""
+        return SparseTable(self.settings, self._seed, self.dtype.name, self._memory)
 
     def _find(self, keys: Array) -> Array:
         rows = np.empty(keys.size, np.int64)
