@@ -110,7 +110,7 @@ class SparseTable:
         memory: int | MemoryBudget | None = None,
         held: range | None = None,
     ) -> None:
-        self.settings = settings
+        self.settings, self._seed, self._memory = settings, seed, memory
         self.dtype = np.dtype(dtype)
         self.form = SavedForm.of(settings, dtype)
         self.held = range(settings.partitions) if held is None else held
@@ -357,14 +357,7 @@ class SparseTable:
         """
         storage, name = self._storage, self.settings.name
         state = storage.state
-        if self._save is not None:
-            raise RunError(f"table {name}: it is being saved, and cannot be loaded")
-        if partition not in self.held:
-            raise RunError(f"table {name}: it does not hold partition {partition}")
-        if state.partitions[partition]["entries"]:
-            raise RunError(
-                f"table {name}, partition {partition}: it has entries already"
-            )
+        self._check_begins(partition)
         layout = saved_layout(state, storage.filters, 0, 0)
         check_saved(name, partition, saved, layout, storage.bits)
         keys, entry_keys = saved["keys"], saved["entry_keys"]
@@ -383,6 +376,56 @@ class SparseTable:
             storage.filters[partition] = saved["filter"]
         if self._candidates is not None:
             self._candidates = Candidates.none(self.settings.partitions)
+
+    def load_values(self, partition: int, keys: Array, values: Array) -> None:
+        """Add rows with these values to a partition without entries: their slots begin anew,
+        and each key counts as having occurred once, before the first step.
+
+        Args:
+            partition: the partition.
+            keys: its keys, uint64[n].
+            values: of shape [n, dim] and the table's dtype.
+
+        Raises:
+            RunError: as `load_partition`.
+        """
+        storage, name, count = self._storage, self.settings.name, keys.size
+        self._check_begins(partition)
+        layout = saved_layout(storage.state, storage.filters, 0, 0)
+        self._check("values", values, (count, self.settings.dim), self.dtype)
+        saved = {
+            each: np.zeros((count, *shape[1:]), dtype)
+            for each, (dtype, shape) in layout.items()
+        }
+        for each in ("entry_keys", "entry_words"):
+            saved[each] = saved[each][:0]
+        if "filter" in layout:
+            saved["filter"] = np.zeros(layout["filter"][1], np.uint8)
+        saved |= {"keys": keys, "count": np.ones(count, np.uint32)}
+        check_saved(name, partition, saved, layout, storage.bits)
+        rows = np.full(count, ABSENT, np.int64)
+        words = np.zeros(count, np.uint64)
+        self._begin(keys, rows, np.ones(count, np.bool_), words)
+        storage.state.values[rows, : self.settings.dim] = values
+        storage.state.meta[rows, 1] = U64(1) << U64(32)
+
+    def _check_begins(self, partition: int) -> None:
+        """Raise RunError unless the partition can be loaded."""
+        name = self.settings.name
+        if self._save is not None:
+            raise RunError(f"table {name}: it is being saved, and cannot be loaded")
+        if partition not in self.held:
+            raise RunError(f"table {name}: it does not hold partition {partition}")
+        if self._storage.state.partitions[partition]["entries"]:
+            raise RunError(
+                f"table {name}, partition {partition}: it has entries already"
+            )
+
+    def emptied(self) -> SparseTable:
+        """Return the table as it began, without rows."""
+        return SparseTable(
+            self.settings, self._seed, self.dtype.name, self._memory, self.held
+        )
 
     def _find(self, keys: Array) -> Array:
         """Return the rows of keys; RunError if some are of other partitions."""
