@@ -23,7 +23,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from placer.build.plan import BASE_PORT, Plan, neighbours, read_plan
+from placer.build.plan import BASE_PORT, NodePlan, Plan, neighbours, read_plan
+from placer.build.table_text import table_lines
 from placer.channel.keys import find_key
 from placer.channel.protocol import Aborted, Cause
 from placer.channel.session import Session
@@ -33,7 +34,7 @@ from placer.memory.allocator import keep_memory
 from placer.memory.caches import trim_caches
 from placer.memory.compilation import keep_compiled
 from placer.memory.cores import fix_threads
-from placer.node_kinds import NodeId
+from placer.node_kinds import SERVER, NodeId
 from placer.reentry import node_in_process
 from placer.runtime.program.devices import configure_jax
 from placer.runtime.program.load import Hook
@@ -229,6 +230,7 @@ def run(
             _start_order_thread(order_fd, execution, exit_without_launcher)
         if signals is not None and pipe is None:
             signals.obey(execution)
+        _show_tables(plan, nodes)
         with ExitStack() as contexts:
             contexts.enter_context(node_in_process(node))
             if pipe is not None:
@@ -263,6 +265,14 @@ def run(
         forced_exit.cancel()
         if pipe is not None:
             pipe.close(EXIT_TIMEOUT)
+
+
+def _show_tables(plan: Plan, nodes: Sequence[NodePlan]) -> None:
+    """Print the tables of servers to standard error, which is the log of a node that a
+    launcher has started."""
+    for node in nodes:
+        if NodeId(node.name).kind == SERVER:
+            print("\n".join(table_lines(plan, node)), file=sys.stderr, flush=True)
 
 
 def _note_and_show(interruption: Interruption, event: Event) -> None:
