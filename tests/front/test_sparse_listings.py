@@ -12,8 +12,9 @@ from support.builds import check_same_builds, graph_lines
 from support.clicks_demo import demo, write_clicks
 
 import placer
-from placer import layers
+from placer import Variable, layers
 from placer.build.table_text import table_lines
+from placer.config.sparse import Scoring
 from placer.front.yaml_text import to_yaml
 
 SIZE = [1000, 128]
@@ -67,6 +68,20 @@ def test_a_server_has_the_tables_of_the_listing(tmp_path: Path) -> None:
     ]
     (table,) = plan.sparse_tables
     assert table.rows == 1000
+
+
+def test_shows_and_clicks_go_to_the_server_with_the_keys(tmp_path: Path) -> None:
+    def look_up(ids: Variable) -> Variable:
+        show = layers.data(name="show", shape=[None], dtype="float32")
+        click = layers.data(name="click", shape=[None], dtype="float32")
+        entry = layers.ShowClickEntry(show, click)
+        return layers.sparse_embedding(input=ids, size=SIZE, entry=entry)
+
+    plan = placer.compile(demo(look_up), tmp_path / "build")
+    (table,) = plan.sparse_tables
+    assert table.settings.score == Scoring()
+    worker = (tmp_path / "build" / "worker-0" / "program.py").read_text()
+    assert re.search(r"node.distinct_keys\([^)]*show[^)]*click", worker)
 
 
 def test_the_heter_listing_trains(tmp_path: Path) -> None:
