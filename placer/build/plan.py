@@ -432,17 +432,14 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
             raise BuildError(message, hint=f"one of: {valid}") from None
 
     def memory_for_rows(self, node: str) -> int | None:
-        """Return the bytes that the sparse tables of a node may use: what a step leaves of
-        the memory of its process, in equal parts for the threads that have tables. None
-        if the spec says nothing of that memory."""
+        """Return the bytes that the sparse tables of a node, the only one of its process
+        with any, may use: what a step leaves of the memory of the process. None if the
+        spec says nothing of that memory."""
         memory = self.node(node).memory
         if memory is None:
             return None
         nodes = self.processes[NodeId(node).process]
-        holders = {name for table in self.sparse_tables for name in table.holders}
-        count = sum(each.name in holders for each in nodes)
-        left = memory - device_peaks(nodes).get(MEMORY, 0)
-        return max(0, left) // max(1, count)
+        return max(0, memory - device_peaks(nodes).get(MEMORY, 0))
 
     @property
     def control(self) -> str:
