@@ -240,7 +240,7 @@ def _add_staleness(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _add_tables(
     reports: Iterable[Mapping[str, Any]],
-) -> dict[str, dict[str, float | None]]:
+) -> dict[str, dict[str, int | float | None]]:
     parts = (msgspec.convert(each, dict[str, TableCounts]) for each in reports)
     return {name: counts.as_dict() for name, counts in add_counts(parts).items()}
 

@@ -73,7 +73,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     divergence: float | None = None
     untrained_rows: int = 0
     shares: dict[str, dict[str, float]] = {}
-    tables: dict[str, dict[str, float | None]] = {}
+    tables: dict[str, dict[str, int | float | None]] = {}
 
     def __repr__(self) -> str:
         sent = sum(self.bytes_sent.values()) / 1e6

@@ -40,7 +40,7 @@ class TableCounts(msgspec.Struct, frozen=True):
         names = self.__struct_fields__
         return TableCounts(*(getattr(self, n) + getattr(other, n) for n in names))
 
-    def as_dict(self) -> dict[str, float | None]:
+    def as_dict(self) -> dict[str, int | float | None]:
         """Return the counts by name, with the hit rate."""
         return {**msgspec.structs.asdict(self), "hit_rate": self.hit_rate}
 
