@@ -13,6 +13,7 @@ from placer.report.numbers import (
     format_metrics,
     format_rate,
     format_size,
+    plural,
 )
 from placer.report.progress.time_left import TimeLeft
 from placer.runtime.run.events import (
@@ -240,6 +241,8 @@ def table_text(name: str, counts: TableCounts) -> str:
     rows, admitted, refused, forgotten, rate, memory = table_numbers(counts)
     text = f"table {name}  {rows} rows  {admitted} admitted  {refused} refused"
     text += f"  {forgotten} forgotten" + (f"  hit rate {rate}" if rate else "")
+    if counts.not_finite:
+        text += f"  {plural(counts.not_finite, 'gradient')} not finite"
     return f"{text}  {memory}"
 
 

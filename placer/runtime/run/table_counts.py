@@ -18,6 +18,7 @@ class TableCounts(msgspec.Struct, frozen=True):
         refused: how often a key was updated and got no row.
         forgotten: the rows that were forgotten.
         evicted: the rows that made room for others, over the capacity.
+        not_finite: the gradients that were dropped because they were not finite.
         lookups: the keys that were looked up, each once for each message.
         hits: those of them that had a row.
     """
@@ -28,6 +29,7 @@ class TableCounts(msgspec.Struct, frozen=True):
     refused: int = 0
     forgotten: int = 0
     evicted: int = 0
+    not_finite: int = 0
     lookups: int = 0
     hits: int = 0
 
