@@ -200,7 +200,12 @@ def test_a_sum_that_is_cheaper_in_parts_has_no_negative_flops(tmp_path):
 @pytest.mark.parametrize("update", ["sync", "async"])
 @pytest.mark.parametrize("servers", [1, 3])
 def test_rows_by_key_are_updated_once_whatever_the_servers(tmp_path, servers, update):
-    rule = {"op": "sgd", "learning_rate": 0.1, "update": update, "place": "/node:ps/cpu"}
+    rule = {
+        "op": "sgd",
+        "learning_rate": 0.1,
+        "update": update,
+        "place": "/node:ps/cpu",
+    }
     spec = write_sparse_spec(tmp_path, servers=servers, optimizer=rule)
     plan = compile_model(spec, tmp_path / "build")
     alone = compile_model(spec, tmp_path / "alone", single_process=True)

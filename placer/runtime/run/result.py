@@ -48,8 +48,9 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         tables: for each sparse table what has happened in it in this run, on all nodes: the
             `rows` that it has and their `nbytes`; how often keys were `admitted` to a row
             or `refused` one; how many rows were `forgotten`, and `evicted` over the
-            capacity; how many gradients were dropped because they were `not_finite`; and of how many `lookups` of a key how many were `hits`, that is,
-            had a row, with their part, the `hit_rate`.
+            capacity; how many gradients were dropped because they were `not_finite`; how
+            many keys were looked up (`lookups`), how many of them had a row (`hits`), and
+            which part that is (`hit_rate`).
         warnings: messages about processes that failed after the run had this result.
         history: for each step a dict with `step`, `epoch`, `seconds` since the first
             step began, `metrics` and, after an evaluation, `eval`, as `--history`
