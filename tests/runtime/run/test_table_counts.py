@@ -77,7 +77,8 @@ def test_counts_are_events_of_nodes_and_of_a_run() -> None:
 def test_a_run_whose_rows_do_not_fit_the_memory_ends_and_says_what_to_do(
     tmp_path: Path,
 ) -> None:
-    spec = write_sparse_spec(tmp_path, servers=1, cpu={"count": 1, "memory": "8MiB"})
+    cpu, item = {"count": 1, "memory": "1MiB"}, {"partitions": 2}
+    spec = write_sparse_spec(tmp_path, servers=1, cpu=cpu, item=item)
     rows = dict(np.load(tmp_path / "rows.npz"))
     keys = np.arange(ROWS * 200 * 3)
     more = {name: np.tile(rows[name], 200) for name in ("user", "friend", "y")}
