@@ -46,9 +46,10 @@ class PlainLines:
         self.run.update(event)
         now = self.run.clock()
         if self._last is None:
-            self._last = self._tables_at = now
+            self._last = now
         if isinstance(event, Step):
-            first = self._written is None
+            if first := self._written is None:
+                self._tables_at = now
             if first or event.eval is not None or now - self._last >= LINE_EVERY:
                 self._write_step(now)
             if event.eval is not None:
