@@ -86,6 +86,8 @@ class EdgeValue(PlanStruct, frozen=True):
     """For a value of which one side has ranges, layout F: where it is in its group."""
     table: ValueName | None = None
     """For a value with a row for each key: the sparse table."""
+    counted: tuple[Literal["scores", "times"], ...] = ()
+    """For keys: what goes with them besides how often each occurs."""
 
     @property
     def size(self) -> int:
@@ -131,7 +133,8 @@ class Edge(PlanStruct, frozen=True):
     begins it, and `sum_of_first` edges the gradients of the `first` workers.
     Edges of `ask_rows` carry the keys that nodes look up in sparse tables, `give_rows` their
     rows, and `push_rows` the gradients of these; `nbytes` are those of keys that are all
-    different. Without lockstep they have a `group`.
+    different. Without lockstep they have a `group`. In each step but the last, keys of the
+    next one leave on an edge that is `ahead`.
     If workers update, `push_all` edges carry gradients to all of them; or `push_sum` edges
     to servers, which answer each push on a `pull_sum` edge.
 
@@ -163,6 +166,7 @@ class Edge(PlanStruct, frozen=True):
     follows: bool = False
     every: Count = 1
     companions: bool = False
+    ahead: bool = False
 
     @property
     def is_push(self) -> bool:

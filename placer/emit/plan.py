@@ -10,7 +10,7 @@ from msgspec import structs
 import placer
 from placer.analysis.costs import step_costs
 from placer.analysis.if_training import is_output, resolve_if_training
-from placer.analysis.keyed import count_keys, keys_of, row_bytes
+from placer.analysis.keyed import ahead_of, count_keys, keys_of, row_bytes
 from placer.analysis.memory import MemoryEstimate
 from placer.analysis.schedule import Schedule
 from placer.analysis.streamed_updates import find_streamed_updates
@@ -35,7 +35,7 @@ from placer.config.columns import Column
 from placer.config.initializers import in_build
 from placer.config.sources import POSITION
 from placer.emit.choices import explain_choices
-from placer.emit.sparse import plan_sparse_tables
+from placer.emit.sparse import counted_with, plan_sparse_tables
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import OUTPUT, PUSHES
 from placer.graph.model import Model
@@ -259,6 +259,12 @@ def _outputs(graph: Graph) -> tuple[Output, ...]:
 def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
     graph = lowered.graph
     workers = graph.cluster.worker_nodes
+    ahead = {
+        edge
+        for push in graph.sends.values()
+        if push.attrs.get("exchange") == "push_rows"
+        for edge in ahead_of(graph, push)
+    }
     pushes = any(
         op.attrs.get("exchange") in PUSHES
         or (op.attrs.get("exchange") == "push_rows" and "group" in op.attrs)
@@ -291,6 +297,7 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
             first=send.attrs.get("first"),
             every=send.attrs.get("every", 1),
             bucket=send.attrs.get("bucket"),
+            ahead=edge in ahead,
             companions=pushes
             and all(
                 goes_between_companions(value.layouts, sources, targets, workers)
@@ -432,6 +439,7 @@ def _edge_value(graph: Graph, send: Op, operand: str, result: str) -> EdgeValue:
         at=at,
         numel=numel,
         table=keys_of(graph, operand).attrs["table"] if kind.is_keyed else None,
+        counted=counted_with(graph, operand),
     )
 
 

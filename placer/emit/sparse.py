@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from placer.analysis.keyed import keys_of
+from placer.analysis.keyed import ahead_of, keys_of
 from placer.analysis.stored_bytes import find_update, hyperparameters
 from placer.build.plan import SparseTable
 from placer.config import optimizers
@@ -15,6 +15,7 @@ from placer.emit import notes
 from placer.emit.code import Argument, Call, Expression, literal
 from placer.emit.hook import Hook
 from placer.graph.graph import Graph, Op
+from placer.graph.kinds import DISTINCT_KEYS
 
 
 def plan_sparse_tables(step: Graph) -> Iterator[SparseTable]:
@@ -55,12 +56,30 @@ def _hyper(table: Op, attrs: Any) -> dict[str, float]:
     return hyper
 
 
+def counted_with(graph: Graph, name: str) -> tuple[Literal["scores", "times"], ...]:
+    """Return what goes with keys besides how often each occurs; nothing for any other
+    value."""
+    if graph.values[name].type != DISTINCT_KEYS:
+        return ()
+    inputs = keys_of(graph, name).attrs.get("inputs", ())
+    scores: tuple[Literal["scores", "times"], ...] = ()
+    if "show" in inputs or "click" in inputs:
+        scores = ("scores",)
+    return (*scores, "times") if "time" in inputs else scores
+
+
 def emit_distinct_keys(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     """Return the calls that collect the keys of a batch."""
     calls = []
     for op in ops:
         arguments: list[Argument] = [literal(op.attrs["table"])]
-        arguments += [hook.scope[name] for name in op.operands]
+        inputs = op.attrs.get("inputs", ())
+        count = len(op.operands) - len(inputs)
+        arguments += [hook.scope[name] for name in op.operands[:count]]
+        arguments += [
+            hook.scope[name].after(f"{key}=")
+            for key, name in zip(inputs, op.operands[count:], strict=True)
+        ]
         if "padding" in op.attrs:
             arguments.append(f"padding={literal(op.attrs['padding'])}")
         targets = hook.targets(value.name for value in op.results)
@@ -94,7 +113,13 @@ def emit_sent_rows(hook: Hook, op: Op) -> list[Call]:
         "give_rows": "send_rows",
         "push_rows": "send_row_gradients",
     }[op.attrs["exchange"]]
-    return [Call(f"node.{method}", arguments, note=notes.sent(hook.graph, op))]
+    ahead = []
+    if is_push:
+        for edge in ahead_of(hook.graph, op):
+            note = "those of the next step"
+            ahead.append(Call("node.send_keys_ahead", [str(edge)], note=note))
+    call = Call(f"node.{method}", arguments, note=notes.sent(hook.graph, op))
+    return [*ahead, call]
 
 
 def emit_received_rows(hook: Hook, op: Op) -> list[Call]:

@@ -51,6 +51,7 @@ from placer.runtime.run.result import Result
 from placer.runtime.run.resuming import resume
 from placer.runtime.run.row_tables import make_row_calls
 from placer.runtime.run.saving import gather_parameters
+from placer.runtime.run.start import open_start
 from placer.runtime.run.start_facts import gather_facts
 from placer.runtime.run.state import Execution
 from placer.runtime.run.table_counts import TableCounts, add_counts
@@ -122,12 +123,14 @@ def _start(
         if options.resume is not None:
             execution.report_state(LOADING)
             total = count_steps(execution, node)
-            progress = resume(execution, tables, local, facts, total)
+            progress = resume(execution, tables, local, node.row_tables, facts, total)
             if progress is not None:
                 watches.restore(progress)
         if execution.checkpointing is not None:
             checkpoints = contexts.enter_context(
-                Checkpoints(execution, tables, local, facts, history.sync)
+                Checkpoints(
+                    execution, tables, local, node.row_tables, facts, history.sync
+                )
             )
     history.open(progress)
     done = progress.step if progress is not None else 0
@@ -256,6 +259,7 @@ def _make_node(
     return the node, its tables by name, and values of a worker's own by table."""
     plan, me = execution.plan, execution.me
     execution.report_state(INITIALIZING)
+    open_start(execution)
     tables = make_tables(execution, devices)
     local = {
         table.name: LocalValues(tables[table.name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -10,6 +11,7 @@ from msgspec import structs
 from placer.build.plan import Edge, SparseTable
 from placer.channel.protocol import Channel
 from placer.memory.limit import available_nbytes
+from placer.runtime.run.row_files import load_rows, read_partition
 from placer.runtime.run.state import Execution
 
 if TYPE_CHECKING:
@@ -45,6 +47,17 @@ def make_row_calls(
         for name, table in tables.items()
         if me.name in table.holders
     }
+    if (start := execution.start) is not None:
+        checkpoint = start.checkpoint
+        assert checkpoint is not None  # `open_start` has checked it
+        load_rows(
+            plan,
+            me.name,
+            held,
+            checkpoint.manifest.sparse,
+            partial(read_partition, checkpoint),
+            only_values=True,
+        )
     return {
         "row_exchange": RowExchange(me.name, channel, edges, tables),
         "row_tables": held,
