@@ -126,7 +126,7 @@ def make_plan(
         evaluation_edges=edges.get("evaluate", ()),
         prediction_edges=edges.get("predict", ()),
         parameters=_parameters(step, nodes),
-        sparse_tables=tuple(plan_sparse_tables(step)),
+        sparse_tables=tuple(plan_sparse_tables(each.graph for each in graphs)),
         choices=explain_choices(model, step),
         modules=model.modules,
         files=dict(sorted(files.items())),
