@@ -43,7 +43,9 @@ def make_row_calls(
     tables = {table.name: table for table in plan.sparse_tables}
     memory = _memory_of(execution)
     held = {
-        name: _make_table(table, plan.seed, memory, trains=trains)
+        name: _make_table(
+            table, plan.seed, memory, table.partitions_of(me.name), trains=trains
+        )
         for name, table in tables.items()
         if me.name in table.holders
     }
@@ -75,13 +77,13 @@ def _memory_of(execution: Execution) -> MemoryBudget:
 
 
 def _make_table(
-    table: SparseTable, seed: int, memory: MemoryBudget, *, trains: bool
+    table: SparseTable, seed: int, memory: MemoryBudget, held: range, *, trains: bool
 ) -> HeldTable:
     from placer.tables.sparse.table import SparseTable as HeldTable
 
     settings = table.settings
     if not trains:
         settings = structs.replace(settings, rule="sgd", hyper={})
-    made = HeldTable(settings, seed, table.dtype, memory)
+    made = HeldTable(settings, seed, table.dtype, memory, held)
     made.warm_up()
     return made
