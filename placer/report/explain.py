@@ -110,7 +110,8 @@ def _find_op(graphs: Sequence[Graph], name: str) -> Op | None:
 
 
 def _unknown_name(build: BuildInfo, name: str) -> PlacerError:
-    names = {p.name for p in (*build.plan.parameters, *build.plan.sparse_tables)}
+    names = {p.name for p in build.plan.parameters}
+    names |= {table.name for table in build.plan.sparse_tables}
     names |= {value for graph in build.graphs for value in graph.values}
     close = nearest(name, names)
     hint = f"did you mean '{close}'?" if close else "`placer show` lists the names"

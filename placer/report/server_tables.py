@@ -12,8 +12,8 @@ from rich.text import Text
 from placer.build.plan import NodePlan, Plan, SparseTable, Table
 from placer.build.table_text import (
     describe_optimizer,
-    describe_partitions,
     describe_optimizer_of_rows,
+    describe_partitions,
     table_ids,
 )
 from placer.config.slicing import Block

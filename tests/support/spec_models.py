@@ -24,11 +24,16 @@ from support.plain import sequences as plain_sequences
 from support.plain import specs as plain_specs
 from support.plain.specs import SPECS, Program
 
+SPARSE = {
+    file.stem for file in SPECS.glob("*.yaml") if "sparse: true" in file.read_text()
+}
+"""The specs of sparse tables, whose rows no file of parameters has."""
 NAMES = tuple(
-    sorted({file.stem for file in SPECS.glob("*.yaml")} - {"cnn_gpus", *FILES})
+    sorted({file.stem for file in SPECS.glob("*.yaml")} - {"cnn_gpus", *FILES, *SPARSE})
 )
-"""All specs except the one that needs more devices than this process has, and those
-whose rows are not shipped."""
+"""All specs except those of sparse tables, which `tests/oracle/test_sparse_tables.py`
+compares, the one that needs more devices than this process has, and those whose rows
+are not shipped."""
 
 PLAIN_PROGRAMS: dict[str, Callable[[], Program]] = {
     "digits": plain_specs.digits,

@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from placer.build.plan import NodePlan, Plan, edges_ahead
 from placer.checkpoint.manifest import Progress
@@ -48,8 +51,10 @@ from placer.runtime.run.result import Result
 from placer.runtime.run.resuming import resume
 from placer.runtime.run.row_tables import make_row_calls
 from placer.runtime.run.saving import gather_parameters
+from placer.runtime.run.start import open_start
 from placer.runtime.run.start_facts import gather_facts
 from placer.runtime.run.state import Execution
+from placer.runtime.run.table_counts import TableCounts, add_counts
 from placer.runtime.run.tables import make_tables
 from placer.runtime.run.training import Training, count_steps, make_watches
 from placer.runtime.run.without_lockstep import (
@@ -118,12 +123,14 @@ def _start(
         if options.resume is not None:
             execution.report_state(LOADING)
             total = count_steps(execution, node)
-            progress = resume(execution, tables, local, facts, total)
+            progress = resume(execution, tables, local, node.row_tables, facts, total)
             if progress is not None:
                 watches.restore(progress)
         if execution.checkpointing is not None:
             checkpoints = contexts.enter_context(
-                Checkpoints(execution, tables, local, facts, history.sync)
+                Checkpoints(
+                    execution, tables, local, node.row_tables, facts, history.sync
+                )
             )
     history.open(progress)
     done = progress.step if progress is not None else 0
@@ -176,6 +183,7 @@ def _finish(training: Training) -> Result | None:
         "streams": channel.streams(),
         "staleness": training.node.staleness,
         "divergence": replicas.divergence if replicas is not None else None,
+        "tables": msgspec.to_builtins(execution.table_counts()),
     }
     execution.on_last_barrier()
     reports = barrier(plan, channel, own, DONE)
@@ -219,6 +227,7 @@ def _finish(training: Training) -> Result | None:
         ),
         untrained_rows=history.untrained_rows,
         shares=shares,
+        tables=_add_tables(report["tables"] for report in reports),
     )
     execution.report(result)
     execution.report_state("done")
@@ -232,6 +241,13 @@ def _add_staleness(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return {str(key): total[key] for key in sorted(total)}
 
 
+def _add_tables(
+    reports: Iterable[Mapping[str, Any]],
+) -> dict[str, dict[str, int | float | None]]:
+    parts = (msgspec.convert(each, dict[str, TableCounts]) for each in reports)
+    return {name: counts.as_dict() for name, counts in add_counts(parts).items()}
+
+
 def _make_node(
     execution: Execution,
     metrics: MetricsStream,
@@ -243,6 +259,7 @@ def _make_node(
     return the node, its tables by name, and values of a worker's own by table."""
     plan, me = execution.plan, execution.me
     execution.report_state(INITIALIZING)
+    open_start(execution)
     tables = make_tables(execution, devices)
     local = {
         table.name: LocalValues(tables[table.name])

@@ -42,6 +42,7 @@ from placer.runtime.run.prediction_request import (
 from placer.runtime.run.result import PredictionResult
 from placer.runtime.run.row_tables import make_row_calls
 from placer.runtime.run.same_rows import compare_rows
+from placer.runtime.run.start import open_start
 from placer.runtime.run.state import Execution
 from placer.runtime.run.tables import make_tables
 
@@ -74,6 +75,7 @@ def predict(
         channel.join()
         execution.on_joined()
         execution.report_state(INITIALIZING)
+        open_start(execution)
         tables = make_tables(execution, devices)
         execution.report_state(READING)
         rows = _open_rows(execution, data)

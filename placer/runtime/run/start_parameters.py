@@ -30,13 +30,17 @@ class StartParameters:
     """Whole parameters by name, of which blocks can be read.
 
     Attributes:
-        file: the file that distinguishes them from others.
+        file: the file that distinguishes them from others: of a checkpoint the
+            manifest, which has the checksums of its files.
+        checkpoint: the checkpoint that has them, and rows of sparse tables; None for a
+            file of parameters.
         types: the types of the parameters, by name.
         read: returns the elements of blocks, flat; it raises DataError if they cannot
             be read.
     """
 
     file: Path
+    checkpoint: Checkpoint | None
     types: dict[str, TensorType]
     read: Callable[[Sequence[Block]], list[Array]]
 
@@ -54,6 +58,7 @@ def open_parameters(path: Path, warn: Warn) -> StartParameters:
         CheckpointError: if a folder has no checkpoint, or a checkpoint is damaged.
     """
     stored: Mapping[str, StoredTensor | StoredParameter]
+    checkpoint = None
     if path.is_dir():
         checkpoint = last_good(path, warn)
         file = checkpoint.folder / FILE
@@ -65,7 +70,7 @@ def open_parameters(path: Path, warn: Warn) -> StartParameters:
             stored = tensors = read_header(file)
         read = partial(_read_file, file, tensors)
     types = {name: TensorType(each.dtype, each.shape) for name, each in stored.items()}
-    return StartParameters(file, types, read)
+    return StartParameters(file, checkpoint, types, read)
 
 
 def _read_file(

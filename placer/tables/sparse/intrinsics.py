@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numba.types
 from llvmlite import ir
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
 AHEAD: Final = 24
 """How many keys a loop looks ahead: a line from memory takes longer than the work on a
@@ -52,3 +53,12 @@ float32_of: Any = intrinsic(_float32_of)
 """`float32_of(bits)` is the float32 with these 32 bits (a uint32)."""
 bits_of: Any = intrinsic(_bits_of)
 """`bits_of(number)` are the 32 bits of a float32."""
+
+_inline: Any = register_jitable(inline="always")
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a function that becomes part of the loops that call it: a call with the
+    arrays of a table counts a reference to each, which takes longer than what it does."""
+    found: Callable[..., Any] = _inline(function)
+    return found
