@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from placer.readers.whole_numbers import to_array
+
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "NULL", "null")
 """The texts that mean a missing number, as None and NaN do."""
 
@@ -195,19 +197,6 @@ def finite(text: str) -> float:
     if not isfinite(number):
         raise ValueError(f"{text!r} is not a finite number")
     return number
-
-
-def to_array(values: Any) -> np.ndarray:
-    """Return an array of a list or an array.
-
-    Numpy makes whole numbers floats if some are more than int64 has: they become uint64.
-    """
-    array = np.asarray(values)
-    if array.dtype == np.float64 and not isinstance(values, np.ndarray):
-        objects = np.asarray(values, object)
-        if all(isinstance(x, int) and 0 <= x < 1 << 64 for x in objects.flat):
-            return objects.astype(np.uint64)
-    return array
 
 
 def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:

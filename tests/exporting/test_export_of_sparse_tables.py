@@ -20,13 +20,15 @@ from placer.runtime.run.threads import run_in_threads
 
 PADDING = -3
 TABLES = {
-    "drawn": {},
-    "normal": {"init": {"normal": 0.5}},
-    "constant": {"init": {"constant": 0.25}},
+    "drawn": {"padding": PADDING},
+    "unsigned": {"combiner": "sqrtn", "init": {"normal": 0.5}},
+    "combined": {
+        "combiner": "mean",
+        "padding": PADDING,
+        "weights": "weights",
+        "init": {"constant": 0.25},
+    },
     "counted": {"admit": {"count": 3}, "default": 0.5},
-    "combined": {"combiner": "mean", "padding": PADDING, "weights": "weights"},
-    "padded": {"combiner": "none", "padding": PADDING},
-    "unsigned": {"combiner": "sqrtn"},
 }
 
 
