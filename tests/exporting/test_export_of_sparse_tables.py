@@ -124,10 +124,11 @@ def test_the_types_of_an_exported_model_are_those_of_rows_and_not_of_keys(tmp_pa
     assert "emb_rows: float32[batch, 3, 3]" in text
 
 
-def test_a_file_of_parameters_has_no_rows_to_export_or_predict_with(tmp_path):
+def test_a_file_of_parameters_has_no_rows_to_export_or_predict_with(tmp_path, capsys):
     build, _ = trained(tmp_path, {})
     dense = tmp_path / "dense.safetensors"
     run_in_threads(build, Options(steps=1, save_params=dense))
+    assert "will have no rows of sparse tables" in capsys.readouterr().err
     with pytest.raises(DataError, match="has no rows of the sparse tables"):
         placer.export(build, tmp_path / "model", params=dense)
     assert not (tmp_path / "model").exists()

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from typing import Final
 
 from placer.build.plan import NodePlan, Plan, edges_ahead
 from placer.checkpoint.manifest import Progress
@@ -40,6 +41,7 @@ from placer.runtime.run.events import (
     PREPARED,
     READING,
     SAVING,
+    NodeWarning,
 )
 from placer.runtime.run.handshake import run_handshake
 from placer.runtime.run.opened_sources import EVALUATION, TRAINING, open_batches
@@ -65,6 +67,11 @@ from placer.runtime.timeline.recording import Recording
 from placer.runtime.timeline.traced_node import TracedNode
 from placer.tables.block_table import BlockTable
 from placer.tables.learning_rate import build_schedule
+
+WITHOUT_ROWS: Final = (
+    "will have no rows of sparse tables; --checkpoint DIR saves them, too"
+)
+"""The warning of a run that writes a file of parameters, of a model with sparse tables."""
 
 
 def execute(execution: Execution, hooks: Hooks) -> Result | None:
@@ -128,6 +135,8 @@ def _start(
                     execution, tables, local, node.row_tables, facts, history.sync
                 )
             )
+    if execution.is_control and options.save_params is not None and plan.sparse_tables:
+        execution.report(NodeWarning(f"'{options.save_params}' {WITHOUT_ROWS}"))
     history.open(progress)
     done = progress.step if progress is not None else 0
     shards = [r.shard for r in execution.me.step.reads if r.input != POSITION]
