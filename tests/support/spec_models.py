@@ -24,7 +24,9 @@ from support.plain import sequences as plain_sequences
 from support.plain import specs as plain_specs
 from support.plain.specs import SPECS, Program
 
-SPARSE = ("deepfm", "wide_deep_sparse")
+SPARSE = {
+    file.stem for file in SPECS.glob("*.yaml") if "sparse: true" in file.read_text()
+}
 """The specs of sparse tables, whose rows no file of parameters has."""
 NAMES = tuple(
     sorted({file.stem for file in SPECS.glob("*.yaml")} - {"cnn_gpus", *FILES, *SPARSE})

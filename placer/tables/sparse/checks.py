@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from placer.errors import RunError
+from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.state import Array
 
@@ -68,3 +69,26 @@ def check_saved(
     is_entry = saved["entry_words"] & U64(3) == 2
     if np.unique(keys).size < keys.size or not saved["count"].all() & is_entry.all():
         raise RunError(f"{whole}: the saved arrays are damaged")
+
+
+def find_not_finite(gradients: Array) -> Array | None:
+    """Return which rows of gradients, float32 or float64 of shape [n, dim], have a NaN or
+    an infinity (bool, of shape [n]), or None if none has."""
+    is_wide = gradients.dtype == np.float64
+    words = np.ascontiguousarray(gradients).view(np.uint64 if is_wide else np.uint32)
+    # All bits of the exponent are 1.
+    exponent = words.dtype.type(0x7FF << 52 if is_wide else 0xFF << 23)
+    found = np.empty(len(gradients), np.bool_)
+    return found if _find_exponents(words, exponent, found) else None
+
+
+@compiled
+def _find_exponents(words: Array, exponent: Any, found: Array) -> Any:
+    count = 0
+    for i in range(words.shape[0]):
+        greatest = exponent ^ exponent
+        for j in range(words.shape[1]):
+            greatest = max(greatest, words[i, j] & exponent)
+        found[i] = greatest == exponent
+        count += found[i]
+    return count

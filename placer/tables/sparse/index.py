@@ -45,14 +45,20 @@ def slot_of(state: State, bits: Any, key: Any) -> Any:
 
 
 @compiled
-def find_rows(state: State, bits: Any, keys: Array, rows: Array) -> None:
-    """Write the row of each key to `rows` (int64), or ABSENT or COUNTED."""
+def find_rows(
+    state: State, bits: Any, first: Any, count: Any, keys: Array, rows: Array
+) -> Any:
+    """Write the row of each key to `rows` (int64), or ABSENT or COUNTED; return how many
+    keys are not of the `count` partitions from `first` on (uint64)."""
+    others = 0
     for i in range(min(AHEAD, keys.size)):
         prefetch_entry(state, bits, keys[i])
     for i in range(keys.size):
         if i + AHEAD < keys.size:
             prefetch_entry(state, bits, keys[i + AHEAD])
+        others += partition_of(mix(keys[i]), bits) - first >= count
         rows[i] = row_of(state.slots[slot_of(state, bits, keys[i]), 1])
+    return others
 
 
 @compiled

@@ -28,7 +28,12 @@ from placer.errors import RunError
 from placer.memory.limit import available_nbytes
 from placer.tables.initial.draws import parameter_key
 from placer.tables.sparse import admission
-from placer.tables.sparse.checks import check_array, check_keys, check_saved
+from placer.tables.sparse.checks import (
+    check_array,
+    check_keys,
+    check_saved,
+    find_not_finite,
+)
 from placer.tables.sparse.eviction import Candidates, evict_rows, note_new_rows
 from placer.tables.sparse.forgetting import (
     Limits,
@@ -44,8 +49,18 @@ from placer.tables.sparse.row_rule import RowRule
 from placer.tables.sparse.rows import begin_rows, compile_gather, note_seen, take_rows
 from placer.tables.sparse.saving import PATIENCE, TableSave
 from placer.tables.sparse.state import ABSENT, Array
+from placer.tables.sparse.statistics import TableStatistics
 from placer.tables.sparse.storage import Storage
 
+_COUNTERS = (
+    "admitted",
+    "refused",
+    "forgotten",
+    "evicted",
+    "not_finite",
+    "hits",
+    "lookups",
+)
 _SMALL = 1 << 24
 """Bytes of a table that is only there to compile its functions."""
 
@@ -53,12 +68,14 @@ _SMALL = 1 << 24
 @dataclass(frozen=True, slots=True)
 class Pushed:
     """What a push did with its keys: rows that it updated, keys that it `admitted` to a
-    row, keys that it `refused` one, and rows that it `evicted` over the capacity."""
+    row, keys that it `refused` one, rows that it `evicted` over the capacity, and gradients
+    that it dropped because they were `not_finite`."""
 
     updated: int
     admitted: int
     refused: int
     evicted: int
+    not_finite: int = 0
 
 
 class SparseTable:
@@ -72,11 +89,12 @@ class SparseTable:
         dtype: the dtype of values, slots and gradients: float32 or float64.
         memory: bytes that the table may use, or the budget of several tables; by default,
             the bytes that the machine has left.
+        held: the partitions whose keys it has; by default all.
 
     Attributes:
         settings: the settings of the table.
         dtype: the dtype of values, slots and gradients.
-        forgotten: the number of rows that were forgotten so far.
+        held: the partitions whose keys it has.
 
     Raises:
         RunError: the memory is too small for a table without rows.
@@ -88,10 +106,12 @@ class SparseTable:
         seed: int,
         dtype: str = "float32",
         memory: int | MemoryBudget | None = None,
+        held: range | None = None,
     ) -> None:
         self.settings, self._seed, self._memory = settings, seed, memory
-        self.forgotten = 0
         self.dtype = np.dtype(dtype)
+        self.held = range(settings.partitions) if held is None else held
+        self._done = dict.fromkeys(_COUNTERS, 0)
         if not isinstance(memory, MemoryBudget):
             memory = MemoryBudget(available_nbytes() if memory is None else memory)
         self._rule = RowRule(settings, dtype)
@@ -121,6 +141,10 @@ class SparseTable:
         """The bytes of memory that rows, their slots, the index and filters take, and what
         a save keeps."""
         return self._storage.nbytes
+
+    def statistics(self) -> TableStatistics:
+        """Return what the table has, and has done so far."""
+        return TableStatistics(rows=self.rows, nbytes=self.nbytes, **self._done)
 
     def warm_up(self) -> None:
         """Compile what the methods need, so that the first calls are as fast as others."""
@@ -160,13 +184,16 @@ class SparseTable:
             `out`, or a new array.
 
         Raises:
-            RunError: the keys are not 64-bit integers, or `out` does not fit.
+            RunError: the keys are not 64-bit integers of partitions that the table has, or
+                `out` does not fit.
         """
         keys = check_keys(self.settings.name, keys)
         if out is None:
             out = np.empty((keys.size, self.settings.dim), self.dtype)
         self._check("the result", out, (keys.size, self.settings.dim), self.dtype)
         rows = self._find(keys)
+        self._done["lookups"] += keys.size
+        self._done["hits"] += int(np.count_nonzero(rows >= 0))
         default = self.dtype.type(self.settings.default)
         self._gather(self._storage.state.values, rows, default, out)
         if isinstance(self.settings.admit, Always):
@@ -186,6 +213,7 @@ class SparseTable:
         scores: Array | None = None,
         times: Array | None = None,
         scale: float = 1.0,
+        drop_not_finite: bool = False,
     ) -> Pushed:
         """Count keys, admit them or not, and update the rows of those that have one.
 
@@ -202,10 +230,13 @@ class SparseTable:
             scores: what each key adds to its score, float32 of shape [n]; by default 0.
             times: when each key was seen, in seconds, of shape [n]; by default 0.
             scale: a factor of the gradients.
+            drop_not_finite: whether gradients with a NaN or an infinity are dropped, and
+                their keys only counted; else they are an error.
 
         Raises:
-            RunError: the arrays do not fit, or the table would take more than its
-                memory; then nothing has changed.
+            RunError: the arrays do not fit, keys are not of partitions that the table has,
+                gradients are not finite, or the table would take more than its memory;
+                then nothing has changed.
         """
         keys, count = check_keys(self.settings.name, keys), keys.size
         if occurrences is None:
@@ -221,20 +252,33 @@ class SparseTable:
         self._check("times", seconds, (count,), seconds.dtype)
         seconds = np.floor(seconds).astype(np.int64).astype(np.uint32)
         counts, sums = occurrences.astype(np.int64), scores.astype(np.float32)
+        bad = find_not_finite(gradients)
+        not_finite = 0 if bad is None else int(np.count_nonzero(bad))
+        if not_finite and not drop_not_finite:
+            raise RunError(
+                f"table {self.settings.name}: the gradients of {not_finite:,} of"
+                f" {count:,} keys are not finite"
+            )
         state, rows = self._storage.state, self._find(keys)
-        updated = rows if isinstance(self.settings.admit, Always) else rows.copy()
-        without_row = int(np.count_nonzero(rows < 0))
+        before = rows.copy()
         with self._keeping(keys, rows):
             new = self._admit(keys, rows, counts, sums, seconds, step)
         note_seen(state, rows, counts, sums, seconds, np.int64(step))
+        updated = rows if isinstance(self.settings.admit, Always) else before
+        if bad is not None:
+            updated = np.where(bad, np.int64(ABSENT), updated)
         self._rule.update(state, updated, gradients, learning_rate, scale)
         admitted = int(np.count_nonzero(new))
-        return Pushed(
-            int(np.count_nonzero(updated >= 0)),
-            admitted,
-            without_row - admitted,
-            self._evict(keys, rows, new),
+        pushed = Pushed(
+            updated=int(np.count_nonzero(updated >= 0)),
+            admitted=admitted,
+            refused=int(np.count_nonzero(before < 0)) - admitted,
+            evicted=self._evict(keys, rows, new),
+            not_finite=not_finite,
         )
+        for name in ("admitted", "refused", "evicted", "not_finite"):
+            self._done[name] += getattr(pushed, name)
+        return pushed
 
     def forget(self, step: int, now: float = 0.0) -> int:
         """Look at the partitions of a step's part of the sweep, and forget keys.
@@ -251,7 +295,7 @@ class SparseTable:
 
     def shrink(self, step: int, now: float = 0.0) -> int:
         """Do a whole sweep at once; see `forget`."""
-        return self._forget(range(self.settings.partitions), step, now)
+        return self._forget(self.held, step, now)
 
     def begin_save(
         self, memory: int | None = None, patience: float = PATIENCE
@@ -277,7 +321,7 @@ class SparseTable:
         counts = isinstance(self.settings.admit, Count | Score)
         self._save = TableSave(
             self._storage,
-            range(self.settings.partitions),
+            self.held,
             memory,
             has_words=counts
             or bool((partitions["entries"] > partitions["rows"]).any()),
@@ -304,17 +348,13 @@ class SparseTable:
         """Add to a partition without entries what `save_partition` returned.
 
         Raises:
-            RunError: the partition has entries, the arrays are not those of this table's
-                settings or of this partition, or the table is being saved.
+            RunError: the table does not hold the partition, or it has entries, the arrays
+                are not those of this table's settings or of this partition, or the table is
+                being saved.
         """
         storage, name = self._storage, self.settings.name
         state = storage.state
-        if self._save is not None:
-            raise RunError(f"table {name}: it is being saved, and cannot be loaded")
-        if state.partitions[partition]["entries"]:
-            raise RunError(
-                f"table {name}, partition {partition}: it has entries already"
-            )
+        self._check_begins(partition)
         layout = saved_layout(state, storage.filters, 0, 0)
         check_saved(name, partition, saved, layout, storage.bits)
         keys, entry_keys = saved["keys"], saved["entry_keys"]
@@ -347,6 +387,7 @@ class SparseTable:
             RunError: as `load_partition`.
         """
         storage, name, count = self._storage, self.settings.name, keys.size
+        self._check_begins(partition)
         layout = saved_layout(storage.state, storage.filters, 0, 0)
         self._check("values", values, (count, self.settings.dim), self.dtype)
         saved = {
@@ -365,13 +406,35 @@ class SparseTable:
         storage.state.values[rows, : self.settings.dim] = values
         storage.state.meta[rows, 1] = U64(1) << U64(32)
 
+    def _check_begins(self, partition: int) -> None:
+        """Raise RunError unless the partition can be loaded."""
+        name = self.settings.name
+        if self._save is not None:
+            raise RunError(f"table {name}: it is being saved, and cannot be loaded")
+        if partition not in self.held:
+            raise RunError(f"table {name}: it does not hold partition {partition}")
+        if self._storage.state.partitions[partition]["entries"]:
+            raise RunError(
+                f"table {name}, partition {partition}: it has entries already"
+            )
+
     def emptied(self) -> SparseTable:
         """Return the table as it began, without rows."""
-        return SparseTable(self.settings, self._seed, self.dtype.name, self._memory)
+        return SparseTable(
+            self.settings, self._seed, self.dtype.name, self._memory, self.held
+        )
 
     def _find(self, keys: Array) -> Array:
+        """Return the rows of keys; RunError if some are of other partitions."""
+        storage, held = self._storage, self.held
         rows = np.empty(keys.size, np.int64)
-        find_rows(self._storage.state, self._storage.bits, keys, rows)
+        first, count = U64(held.start), U64(len(held))
+        others = find_rows(storage.state, storage.bits, first, count, keys, rows)
+        if others:
+            raise RunError(
+                f"table {self.settings.name}: {others:,} of {keys.size:,} keys are not of"
+                f" the partitions {held.start} to {held.stop - 1} that it holds"
+            )
         return rows
 
     def _admit(
@@ -469,7 +532,7 @@ class SparseTable:
         if not self._limits.is_active:
             return 0
         forgotten = sum(self._forget_of(each, step, now) for each in partitions)
-        self.forgotten += forgotten
+        self._done["forgotten"] += forgotten
         return forgotten
 
     def _forget_of(self, partition: int, step: int, now: float) -> int:
