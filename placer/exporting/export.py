@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.build.folder import read_file
 from placer.build.modules import modules_in
-<<<<<<< HEAD
 from placer.build.plan import MODEL, Plan, SparseTable, read_plan, read_sources
-=======
-from placer.build.plan import MODEL, Plan, read_plan, read_sources
->>>>>>> main
 from placer.config.feature_columns import source_columns
 from placer.config.slicing import Block
 from placer.errors import CheckpointWarning, PlacerError, missing_package_hint
@@ -97,15 +93,6 @@ def export(
     refuse_in_node("placer.export")
     folder, target = Path(build), Path(out)
     plan = read_plan(folder)
-<<<<<<< HEAD
-=======
-    if plan.sparse_tables:
-        names = ", ".join(table.name for table in plan.sparse_tables)
-        raise PlacerError(
-            f"'{plan.name}' has sparse tables ({names}), and an exported model has no rows"
-            " of them"
-        )
->>>>>>> main
     graph = _graph_of(folder, plan, outputs)
     _check_target(target, folder)
     start = _open_parameters(Path(params), plan, graph)

@@ -6,13 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
-<<<<<<< HEAD
-from typing import Final
-=======
-from typing import Any
+from typing import Any, Final
 
 import msgspec
->>>>>>> main
 
 from placer.build.plan import NodePlan, Plan, edges_ahead
 from placer.checkpoint.manifest import Progress
@@ -75,9 +71,7 @@ from placer.runtime.timeline.traced_node import TracedNode
 from placer.tables.block_table import BlockTable
 from placer.tables.learning_rate import build_schedule
 
-WITHOUT_ROWS: Final = (
-    "the saved parameters will have no rows of sparse tables; --checkpoint DIR saves them"
-)
+WITHOUT_ROWS: Final = "the saved parameters will have no rows of sparse tables; --checkpoint DIR saves them"
 """The warning of a run that writes a file of parameters, of a model with sparse tables."""
 
 
