@@ -272,6 +272,14 @@ def _make_node(
         for table in me.tables
         if table.local
     }
+    channel = execution.channel
+    kind: Callable[..., Node] = Node
+    if (recording := execution.recording) is not None:
+        channel = recording.traced_channel()
+        kind = partial(TracedNode, recorder=recording.recorder)
+    edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
+    row_calls = make_row_calls(execution, channel, edges)
+    rows = row_calls.get("row_exchange")
     execution.report_state(READING)
     training = open_batches(execution, plan.train, TRAINING)
     evaluating = None
@@ -279,15 +287,7 @@ def _make_node(
         evaluating = open_batches(execution, data, EVALUATION)
     for each in filter(None, (training, evaluating)):
         contexts.callback(each.close)
-    channel = execution.channel
-    kind: Callable[..., Node] = Node
-    if (recording := execution.recording) is not None:
-        channel = recording.traced_channel()
-        kind = partial(TracedNode, recorder=recording.recorder)
     order = open_order(plan, me, execution.options, contexts)
-    edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
-    row_calls = make_row_calls(execution, channel, edges)
-    rows = row_calls.get("row_exchange")
     communicators = open_communicators(plan, me, channel, order, local, contexts, rows)
     service, serve = open_service(plan, me, channel, order, rows), hooks.serve
     if service is not None and serve is not None:
