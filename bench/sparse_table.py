@@ -5,6 +5,7 @@ Zipf with exponent 1.05. `np.take` and torch are given the numbers of the rows: 
 no index. Times are CPU times of the thread per key of a batch; medians over the batches.
 
     python bench/sparse_table.py
+    python bench/sparse_table.py --save FOLDER    # and saves there, while it goes on
     python bench/sparse_table.py --rows 1000000 --peers FOLDER    # as of modes.py --setup
 """
 
@@ -15,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +27,7 @@ import numpy as np
 from placer.config.sparse import Forgetting
 from placer.config.sparse import SparseTable as Settings
 from placer.tables.sparse.merging import number_keys, sum_rows
+from placer.tables.sparse.saving import TableSave
 from placer.tables.sparse.table import SparseTable
 
 BATCH, DIM, SEED = 65536, 16, 1
@@ -35,7 +38,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--peers", type=Path, help="an environment with torch")
+    parser.add_argument("--save", type=Path, help="where to write a save")
     options = parser.parse_args()
+    cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     keys = _keys(options.rows)
     table = SparseTable(
@@ -64,6 +69,9 @@ def main() -> None:
         _show(name, table, keys, plain, batches, gradients)
     _show_new(table, keys, random)
     _show_forgetting(table)
+    if options.save:
+        os.sched_setaffinity(0, cores)
+        _show_saving(table, keys, random, options.save / "table.bin")
     if options.peers:
         _show_torch(options.peers, options.rows)
 
@@ -175,6 +183,79 @@ def _show_forgetting(table: SparseTable) -> None:
         table.forget(200 + step)
         slices.append(time.thread_time() - start)
     print(f"longest slice of forgetting {max(slices) * 1e3:.1f} ms (<= 10)")
+
+
+def _show_saving(
+    table: SparseTable, keys: np.ndarray, random: np.random.Generator, path: Path
+) -> None:
+    """A save by another thread, while this one pulls and pushes a batch after the other,
+    and the same bytes without a table."""
+    gradients = random.standard_normal((BATCH, DIM), np.float32)
+    out = np.empty((BATCH, DIM), np.float32)
+    batches = {}
+    for name, draw in _DRAWS.items():
+        drawn = [keys[draw(random, keys.size)] for _ in range(32)]
+        batches[name] = [(each, *number_keys(each)) for each in drawn]
+    step = 1000
+
+    def train(name: str) -> float:
+        nonlocal step
+        step += 1
+        batch, distinct, numbers = batches[name][step % 32]
+        begin = time.thread_time()
+        table.pull(batch, out)
+        sums = sum_rows(gradients, numbers, distinct.size)
+        table.push(distinct, sums, learning_rate=0.1, step=step)
+        return time.thread_time() - begin
+
+    for rest, name in [(True, None), *((False, name) for name in (*_DRAWS, *_DRAWS))]:
+        alone = [] if rest else [train(name) for _ in range(100)]
+        begin = time.perf_counter()
+        save = table.begin_save()
+        begun = time.perf_counter() - begin
+        rate: list[float] = []
+        thread = threading.Thread(target=_write_save, args=(save, path, rate))
+        thread.start()
+        during = []
+        while not rest and thread.is_alive():
+            during.append(train(name))
+        thread.join()
+        plain = _plain_rate(path)
+        text = f"save: {rate[0] / 1e9:.2f} GB/s, {rate[0] / plain:.2f} of plain writes"
+        if not rest:
+            more = np.mean(during) / np.mean(alone) - 1
+            text += (
+                f"; {len(during)} steps of {BATCH:,} keys, {name}: {100 * more:.0f} % more"
+                f" time than {np.mean(alone) * 1e3:.1f} ms without a save, longest"
+                f" {max(during) * 1e3:.0f} ms; begun in {begun * 1e3:.1f} ms, waited"
+                f" {save.waited * 1e3:.0f} ms"
+            )
+        print(text)
+    path.unlink()
+
+
+def _write_save(save: TableSave, path: Path, rate: list[float]) -> None:
+    begin, nbytes = time.perf_counter(), 0
+    with save, path.open("wb", buffering=0) as file:
+        for _, arrays in save.partitions():
+            for array in arrays.values():
+                nbytes += file.write(memoryview(array).cast("B") if array.size else b"")
+        os.fsync(file.fileno())
+    rate.append(nbytes / (time.perf_counter() - begin))
+
+
+def _plain_rate(path: Path) -> float:
+    """Return the bytes per second of writing a file again, by pieces in memory."""
+    size = path.stat().st_size
+    piece = np.ones(6 << 20, np.uint8)
+    begin = time.perf_counter()
+    with path.with_suffix(".plain").open("wb", buffering=0) as file:
+        for at in range(0, size, piece.size):
+            file.write(memoryview(piece)[: size - at])
+        os.fsync(file.fileno())
+    seconds = time.perf_counter() - begin
+    path.with_suffix(".plain").unlink()
+    return size / seconds
 
 
 def _show_torch(env: Path, rows: int) -> None:

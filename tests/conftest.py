@@ -1,6 +1,7 @@
 """Settings and fixtures of all tests."""
 
 import functools
+import gc
 import os
 import signal
 from importlib.metadata import version
@@ -15,6 +16,10 @@ pytest.register_assert_rewrite("support")
 
 # Verify every op after every pass, not only what the pass changed.
 os.environ["PLACER_VERIFY"] = "all"
+
+# Nearly all that a test traces and compiles stays, and by default the collector looks at
+# all of it after every 700 new objects.
+gc.set_threshold(50_000)
 
 # Two of these emulate other devices; more devices would make all tests slower.
 jax.config.update("jax_num_cpu_devices", 3)

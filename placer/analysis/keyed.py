@@ -46,8 +46,8 @@ def keys_of(graph: Graph, name: str) -> Op:
 
 def count_keys(graph: Graph, name: str, rows: int) -> int:
     """Return how many keys a value has rows of at most, for `rows` rows of a batch."""
-    collect = keys_of(graph, name)
-    return sum(graph.tensor_type(each).numel(rows) for each in collect.operands)
+    ids = keys_of(graph, name).results[1:]
+    return sum(graph.tensor_type(each.name).numel(rows) for each in ids)
 
 
 def row_bytes(kind: TensorType) -> int:
@@ -74,7 +74,8 @@ def keyed_signature(
     own: Layout = "S" if several else "R"
     match op.kind:
         case "distinct_keys":
-            return tuple(have), ("P" if several else "R", *have)
+            ids = have[: len(op.results) - 1]
+            return tuple(have), ("P" if several else "R", *ids)
         case "ask_rows" | "push_rows":
             return tuple(have), (own,)
         case "give_rows":
@@ -104,3 +105,32 @@ def keyed_microbatches(
         case "sum_by_key":
             return tuple(have), ("P" if is_repeated else None,)
     return None
+
+
+def ahead_of(graph: Graph, push: Op) -> list[int]:
+    """Return the edges of keys that a node can send a step ahead, when it sends the
+    gradients of rows: keys of inputs, which do not wait for anything."""
+    if graph.microbatches > 1:
+        return []
+    asked = {
+        name: edge
+        for edge, send in graph.sends.items()
+        if send.attrs.get("exchange") == "ask_rows"
+        for name in send.operands
+    }
+    edges: dict[int, None] = {}
+    for name in push.operands:
+        collect = keys_of(graph, name)
+        edge = asked.get(collect.results[0].name)
+        if edge is not None:
+            edges[edge] = None
+    return [edge for edge in edges if is_of_inputs(graph, graph.sends[edge])]
+
+
+def is_of_inputs(graph: Graph, ask: Op) -> bool:
+    """Whether all keys that are sent are those of inputs."""
+    return all(
+        graph.producers[each].structure.anywhere
+        for name in ask.operands
+        for each in graph.producers[name].operands
+    )

@@ -32,6 +32,7 @@ from placer.layouts import Layout
 from placer.layouts.companions import worker_of
 from placer.layouts.partition import RowShard, row_shard
 from placer.layouts.ranges import Flat, Ranges
+from placer.layouts.sparse import server_partitions
 from placer.node_kinds import WORKER, NodeId
 from placer.place.ids import format_nodes
 from placer.types import ITEM_BYTES
@@ -85,6 +86,8 @@ class EdgeValue(PlanStruct, frozen=True):
     """For a value of which one side has ranges, layout F: where it is in its group."""
     table: ValueName | None = None
     """For a value with a row for each key: the sparse table."""
+    counted: tuple[Literal["scores", "times"], ...] = ()
+    """For keys: what goes with them besides how often each occurs."""
 
     @property
     def size(self) -> int:
@@ -130,7 +133,8 @@ class Edge(PlanStruct, frozen=True):
     begins it, and `sum_of_first` edges the gradients of the `first` workers.
     Edges of `ask_rows` carry the keys that nodes look up in sparse tables, `give_rows` their
     rows, and `push_rows` the gradients of these; `nbytes` are those of keys that are all
-    different. Without lockstep they have a `group`.
+    different. Without lockstep they have a `group`. In each step but the last, keys of the
+    next one leave on an edge that is `ahead`.
     If workers update, `push_all` edges carry gradients to all of them; or `push_sum` edges
     to servers, which answer each push on a `pull_sum` edge.
 
@@ -162,6 +166,7 @@ class Edge(PlanStruct, frozen=True):
     follows: bool = False
     every: Count = 1
     companions: bool = False
+    ahead: bool = False
 
     @property
     def is_push(self) -> bool:
@@ -278,7 +283,8 @@ class NodePlan(PlanStruct, frozen=True, kw_only=True):
     empty if the node computes nothing. FLOPs are declared, for one training step. `table_bytes` is the size of the tables, and of
     sums that a server keeps for workers which update by themselves, `activation_bytes`
     the peak of the values of a step, and `device_bytes` the peak of both on each
-    device.
+    device. None of them counts sparse tables. `memory` is how many bytes of host memory
+    the spec gives the process of the node, if it does.
     """
 
     name: str
@@ -293,6 +299,7 @@ class NodePlan(PlanStruct, frozen=True, kw_only=True):
     table_bytes: Size = 0
     activation_bytes: Size = 0
     device_bytes: dict[str, Size] = {}
+    memory: Size | None = None
     flops: Size = 0
     replicated_flops: Size = 0
     exchange_flops: Size = 0
@@ -338,6 +345,11 @@ class SparseTable(PlanStruct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.settings.name
+
+    def partitions_of(self, node: str) -> range:
+        """Return the partitions that a node has, which is one of the holders."""
+        index, partitions = self.holders.index(node), self.settings.partitions
+        return server_partitions(index, len(self.holders), partitions)
 
 
 class Choice(PlanStruct, frozen=True):
@@ -422,6 +434,16 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
                 raise BuildError(message, hint=f"run {process}") from None
             message = f"this build has no node '{name}'"
             raise BuildError(message, hint=f"one of: {valid}") from None
+
+    def memory_for_rows(self, node: str) -> int | None:
+        """Return the bytes that the sparse tables of a node, the only one of its process
+        with any, may use: what a step leaves of the memory of the process. None if the
+        spec says nothing of that memory."""
+        memory = self.node(node).memory
+        if memory is None:
+            return None
+        nodes = self.processes[NodeId(node).process]
+        return max(0, memory - device_peaks(nodes).get(MEMORY, 0))
 
     @property
     def control(self) -> str:

@@ -32,6 +32,18 @@ OUTER: Final = "outer."
 """What the names of arrays begin with that are slots of an outer optimizer."""
 
 
+SPARSE_ARRAYS: Final = (
+    *("keys", "values", "seen", "count", "scalars", "updates", "times", "scores"),
+    *("entry_keys", "entry_words", "filter"),
+)
+"""The arrays of a partition of a sparse table, of which a table has some."""
+
+
+def tensor_of_rows(table: str, partition: int, array: str) -> str:
+    """Return the name of the tensor with an array of a partition of a sparse table."""
+    return f"{table}/{partition}/{array}"
+
+
 class Stored(Struct, frozen=True):
     """A file of a checkpoint: its size, and the CRC-32 of each `CHUNK` bytes."""
 
@@ -107,6 +119,35 @@ class StoredParameter(Struct, frozen=True):
     def local_arrays(self) -> tuple[str, ...]:
         """The arrays of a worker's own values."""
         return VALUES, OLD, *self.slots
+
+
+class StoredSparse(Struct, frozen=True):
+    """A sparse table, with the state of its optimizer.
+
+    Attributes:
+        dtype, dim: those of its rows.
+        rule, slots: the update rule and its slots, None and none for a table that is not
+            trained.
+        partitions: how many partitions it has.
+        files: the file that has each range of partitions, in order: its name, the first
+            partition and the one behind the last. An array of a partition is the tensor
+            `table/partition/array` of its file.
+        entries: what is stored of keys without a row (`entry_form`).
+    """
+
+    dtype: str
+    dim: Count
+    rule: str | None
+    slots: tuple[str, ...]
+    partitions: Count
+    files: tuple[tuple[str, Size, Size], ...]
+    entries: str = ""
+
+    def file_of(self, partition: int) -> str:
+        """Return the file that has a partition."""
+        return next(
+            file for file, first, stop in self.files if first <= partition < stop
+        )
 
 
 class Statistic(Struct, frozen=True):
@@ -218,6 +259,7 @@ class Manifest(Struct, frozen=True):
         train, evaluation: the sources.
         progress: the position of the run.
         parameters: the parameters by name.
+        sparse: the sparse tables by name.
         files: the files by name.
         machines: what the results of each node depend on.
         written: when it was written, in seconds since 1970.
@@ -237,6 +279,7 @@ class Manifest(Struct, frozen=True):
     parameters: dict[str, StoredParameter]
     files: dict[str, Stored]
     machines: dict[str, Machine]
+    sparse: dict[str, StoredSparse] = {}
     written: float = 0.0
 
 
@@ -304,6 +347,20 @@ def _check(manifest: Manifest) -> None:
         for worker, own in parameter.local.items():
             if own.file not in manifest.files:
                 raise ValueError(f"there is no file with the '{name}' of {worker}")
+    _check_sparse(manifest)
+
+
+def _check_sparse(manifest: Manifest) -> None:
+    """Raise ValueError unless files of the checkpoint have all partitions of each sparse
+    table."""
+    for name, table in manifest.sparse.items():
+        at = 0
+        for file, first, stop in table.files:
+            if first != at or stop < at or file not in manifest.files:
+                raise ValueError(f"the partitions of '{name}' do not fit together")
+            at = stop
+        if at != table.partitions:
+            raise ValueError(f"the partitions of '{name}' are not all of the table")
 
 
 def _item_bytes(dtype: str) -> int:

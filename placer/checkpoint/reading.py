@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,11 +21,13 @@ from typing import BinaryIO, Final
 
 from placer.checkpoint.manifest import (
     CHUNK,
+    SPARSE_ARRAYS,
     Manifest,
     Stored,
     StoredBlock,
     StoredParameter,
     read_manifest,
+    tensor_of_rows,
 )
 from placer.checkpoint.tensor_file import StoredTensor, read_header
 from placer.config.optimizers import VALUES
@@ -115,6 +117,36 @@ class Checkpoint:
             first = tensor.offset + (low - block.start) * size
             span = ByteRange(block.file, first, first + (high - low) * size)
             yield Wanted(span, out[(low - start) * size : (high - start) * size])
+
+    def partition(self, table: str, partition: int) -> dict[str, StoredTensor]:
+        """Return the tensors of the arrays of a partition of a sparse table, by the name of
+        the array, in the order in which their bytes are in the file."""
+        tensors = self._tensors[self.manifest.sparse[table].file_of(partition)]
+        return {
+            array: tensors[name]
+            for array in SPARSE_ARRAYS
+            if (name := tensor_of_rows(table, partition, array)) in tensors
+        }
+
+    def stored_rows(self, table: str) -> tuple[int, int]:
+        """Return how many rows of a sparse table there are, and the bytes of all that is
+        stored of it."""
+        stored = range(self.manifest.sparse[table].partitions)
+        parts = [self.partition(table, partition) for partition in stored]
+        keys = sum(tensors["keys"].nbytes for tensors in parts if "keys" in tensors)
+        nbytes = sum(each.nbytes for tensors in parts for each in tensors.values())
+        return keys // ITEM_BYTES["uint64"], nbytes
+
+    def wanted_rows(
+        self, table: str, partition: int, out: Mapping[str, memoryview]
+    ) -> Iterator[Wanted]:
+        """Yield what to read to get arrays of a partition of a sparse table; `out` has the
+        bytes of each."""
+        file = self.manifest.sparse[table].file_of(partition)
+        for array, tensor in self.partition(table, partition).items():
+            if array in out:
+                span = ByteRange(file, tensor.offset, tensor.offset + tensor.nbytes)
+                yield Wanted(span, out[array])
 
     def read_whole(self, parameter: str) -> bytearray:
         """Return the bytes of the values of a parameter, in C order.

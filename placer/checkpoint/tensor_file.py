@@ -26,12 +26,15 @@ _DTYPE_WORDS = {dtype: word for word, dtype in DTYPES.items()}
 def make_header(
     tensors: Mapping[str, tuple[str, tuple[int, ...]]],
     metadata: Mapping[str, str] | None = None,
+    *,
+    in_order: bool = False,
 ) -> tuple[bytes, list[str]]:
     """Return the header of a safetensors file, and the names of its tensors in the order
     in which their bytes follow it.
 
     `tensors` has the dtype and the shape of each. The same tensors result in the same
-    header: they are ordered by the size of their dtype, then by name.
+    header: they are ordered by the size of their dtype, then by name, unless they are
+    `in_order`.
     """
 
     def order(name: str) -> tuple[int, str, str]:
@@ -42,7 +45,7 @@ def make_header(
     if metadata:
         header["__metadata__"] = dict(metadata)
     at = 0
-    names = sorted(tensors, key=order)
+    names = [*tensors] if in_order else sorted(tensors, key=order)
     for name in names:
         dtype, shape = tensors[name]
         end = at + ITEM_BYTES[dtype] * prod(shape)

@@ -8,8 +8,10 @@ checkpoints. So after a crash there is either a complete checkpoint or a hidden 
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
+import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -60,6 +62,45 @@ def write_file(temporary: Path, name: str, pieces: Iterable[memoryview]) -> None
         os.close(descriptor)
 
 
+def write_stream(
+    temporary: Path, name: str, groups: Iterable[Sequence[memoryview]]
+) -> Stored:
+    """Write a file of a checkpoint from groups of bytes that are made one after the other,
+    as `write_tensors`. A group must not change until the next one is asked for."""
+    temporary.mkdir(exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    descriptor = os.open(temporary / name, flags, 0o666)
+    try:
+        stored = copy_stream(descriptor, groups)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return stored
+
+
+def copy_stream(descriptor: int, groups: Iterable[Sequence[memoryview]]) -> Stored:
+    """Write groups of bytes to an open file, and return its size and checksums, which
+    another thread computes at the same time. Raises OSError."""
+    checksums = _Checksums()
+    with ThreadPoolExecutor(1, "placer checksums") as pool:
+        for group in groups:
+            computed = pool.submit(checksums.add, group)
+            write_pieces(descriptor, group)
+            computed.result()
+    return checksums.stored()
+
+
+def spool(groups: Iterable[Sequence[memoryview]]) -> tuple[Stored, memoryview]:
+    """Write groups of bytes to a temporary file without a name, and return its size and
+    checksums, and its bytes. Raises OSError."""
+    with tempfile.TemporaryFile() as file:
+        stored = copy_stream(file.fileno(), groups)
+        if not stored.nbytes:
+            return stored, memoryview(b"")
+        content = mmap.mmap(file.fileno(), stored.nbytes, access=mmap.ACCESS_READ)
+    return stored, memoryview(content)
+
+
 def describe_file(pieces: Sequence[memoryview]) -> Stored:
     """Return the size and the checksums of a file that consists of these pieces."""
     return Stored(sum(map(len, pieces)), compute_checksums(pieces))
@@ -67,19 +108,35 @@ def describe_file(pieces: Sequence[memoryview]) -> Stored:
 
 def compute_checksums(pieces: Sequence[memoryview]) -> tuple[int, ...]:
     """Return the CRC-32 of each `CHUNK` bytes of the joined pieces."""
-    checksums, at, checksum = [], 0, 0
-    for piece in pieces:
-        while piece:
-            part = piece[: CHUNK - at]
-            checksum = zlib.crc32(part, checksum)
-            at += len(part)
-            piece = piece[len(part) :]
-            if at == CHUNK:
-                checksums.append(checksum)
-                at = checksum = 0
-    if at:
-        checksums.append(checksum)
-    return tuple(checksums)
+    checksums = _Checksums()
+    checksums.add(pieces)
+    return checksums.stored().checksums
+
+
+class _Checksums:
+    """The size and the checksums of a file whose bytes are added in their order."""
+
+    def __init__(self) -> None:
+        self._complete: list[int] = []
+        self._at = self._checksum = 0
+
+    def add(self, pieces: Iterable[memoryview]) -> None:
+        """Add the bytes of pieces."""
+        for piece in pieces:
+            while piece:
+                part = piece[: CHUNK - self._at]
+                self._checksum = zlib.crc32(part, self._checksum)
+                self._at += len(part)
+                piece = piece[len(part) :]
+                if self._at == CHUNK:
+                    self._complete.append(self._checksum)
+                    self._at = self._checksum = 0
+
+    def stored(self) -> Stored:
+        """Return the size and the checksums of the bytes so far."""
+        last = (self._checksum,) if self._at else ()
+        nbytes = len(self._complete) * CHUNK + self._at
+        return Stored(nbytes, (*self._complete, *last))
 
 
 def commit(folder: Path, temporary: Path, manifest: Manifest) -> Path:

@@ -33,6 +33,7 @@ from placer.command.show import show_command
 from placer.command.to_yaml import to_yaml_command
 from placer.command.train import train_command
 from placer.errors import CheckpointWarning, PlacerError
+from placer.memory.collection import pause_collection
 from placer.runtime.run.signals import end_shown
 
 INTERRUPTED = 130
@@ -97,6 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         arguments: the words of the command line, by default those of this process.
     """
     warnings.showwarning = partial(_show_warning, warnings.showwarning)
+    if arguments is None:
+        pause_collection()
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by the process that started this one

@@ -50,10 +50,10 @@ def check_pass_names(
     multiple=True,
     metavar="PASS",
     callback=check_pass_names,
-    help="Print the graph after this pass: differentiate, place, partial_sums, "
-    "local_updates, slice, exchange, train, evaluate, predict, microbatch, layout, "
-    "recompute, buckets, transfer, memcpy, segment or "
-    "send_and_recv. Can be repeated.",
+    help="Print the graph after this pass: differentiate, place, sparse_tables, "
+    "partial_sums, local_updates, slice, exchange, train, evaluate, predict, microbatch, "
+    "layout, recompute, buckets, transfer, memcpy, segment or send_and_recv. Can be "
+    "repeated.",
 )
 def compile_command(
     spec: Path, out: Path, print_after: tuple[str, ...], **options: Any

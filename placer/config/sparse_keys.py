@@ -46,18 +46,20 @@ class AdmitKeys(_Keys, frozen=True):
 
 
 class ForgetKeys(_Keys, frozen=True):
-    """`forget`: which keys lose their row."""
+    """`forget`: which keys lose their row. `time` is the input with the time of a row in
+    seconds, by which `unseen_seconds` counts."""
 
     every: int = PARTITIONS
     unseen_steps: int | None = None
     unseen_seconds: int | None = None
     score_below: float | None = None
     norm_below: float | None = None
+    time: str | None = None
 
 
 class ScoreKeys(_Keys, frozen=True):
     """`score`: what an occurrence adds to the score of its key. `show` and `click` are
-    inputs, or the number 1."""
+    inputs with a number for each row; `show` may be the number 1."""
 
     show: str | Literal[1] = 1
     click: str | None = None
@@ -134,6 +136,22 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def read_inputs(attrs: Mapping[str, Any]) -> dict[str, str]:
+    """Return the inputs that a table needs beside keys: `show`, `click` and `time`.
+
+    Args:
+        attrs: all attributes of the op, which `read_settings` has checked.
+    """
+    inputs: dict[str, str | None] = {}
+    if attrs["score"] is not None:
+        score = msgspec.convert(attrs["score"], ScoreKeys)
+        inputs["show"] = None if score.show == 1 else str(score.show)
+        inputs["click"] = score.click
+    if attrs["forget"] is not None:
+        inputs["time"] = msgspec.convert(attrs["forget"], ForgetKeys).time
+    return {key: name for key, name in inputs.items() if name is not None}
+
+
 def settings_of(attrs: Mapping[str, Any], **others: Any) -> Settings:
     """Return the settings of a table by those of a graph, and its other fields."""
     return msgspec.convert({**attrs, **others}, Settings)
@@ -191,6 +209,12 @@ def _forgetting(written: Any, score: Any) -> Forgetting:
         limit = getattr(keys, name)
         if limit is not None:
             _check_least(limit, 1, f"'{name}' of 'forget'", "forget")
+    if (keys.unseen_seconds is None) != (keys.time is None):
+        raise OpError(
+            "needs both 'unseen_seconds' and 'time' in 'forget', or neither",
+            attr="forget",
+            hint="write {unseen_seconds: 86400, time: INPUT}",
+        )
     if keys.score_below is not None and score is None:
         raise OpError(
             "forgets keys by their score, and has no 'score'",

@@ -10,7 +10,7 @@ from msgspec import structs
 import placer
 from placer.analysis.costs import step_costs
 from placer.analysis.if_training import is_output, resolve_if_training
-from placer.analysis.keyed import count_keys, keys_of, row_bytes
+from placer.analysis.keyed import ahead_of, count_keys, keys_of, row_bytes
 from placer.analysis.memory import MemoryEstimate
 from placer.analysis.schedule import Schedule
 from placer.analysis.streamed_updates import find_streamed_updates
@@ -35,7 +35,7 @@ from placer.config.columns import Column
 from placer.config.initializers import in_build
 from placer.config.sources import POSITION
 from placer.emit.choices import explain_choices
-from placer.emit.sparse import plan_sparse_tables
+from placer.emit.sparse import counted_with, plan_sparse_tables
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import OUTPUT, PUSHES
 from placer.graph.model import Model
@@ -44,7 +44,7 @@ from placer.layouts.companions import goes_between_companions
 from placer.layouts.conversions import Conversion
 from placer.layouts.partition import RowShard, row_shard, row_shards
 from placer.layouts.ranges import count_sent
-from placer.node_kinds import NodeId
+from placer.node_kinds import CPU, NodeId
 from placer.place import Place
 from placer.types import ITEM_BYTES, TensorType
 
@@ -94,6 +94,7 @@ def make_plan(
             table_bytes=memory.table_bytes(tables[node]) + memory.sum_bytes(node),
             activation_bytes=memory.activation_bytes(node),
             device_bytes=memory.device_bytes(node, tables[node]),
+            memory=_host_memory(model, node),
             flops=cost.model,
             replicated_flops=cost.replicated,
             exchange_flops=cost.exchange,
@@ -125,11 +126,17 @@ def make_plan(
         evaluation_edges=edges.get("evaluate", ()),
         prediction_edges=edges.get("predict", ()),
         parameters=_parameters(step, nodes),
-        sparse_tables=tuple(plan_sparse_tables(step)),
+        sparse_tables=tuple(plan_sparse_tables(each.graph for each in graphs)),
         choices=explain_choices(model, step),
         modules=model.modules,
         files=dict(sorted(files.items())),
     )
+
+
+def _host_memory(model: Model, node: NodeId) -> int | None:
+    """Return the bytes of host memory that the spec gives a node."""
+    memory = model.memory.get((node.kind, CPU))
+    return None if memory is None else memory.nbytes
 
 
 def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]:
@@ -252,6 +259,12 @@ def _outputs(graph: Graph) -> tuple[Output, ...]:
 def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
     graph = lowered.graph
     workers = graph.cluster.worker_nodes
+    ahead = {
+        edge
+        for push in graph.sends.values()
+        if push.attrs.get("exchange") == "push_rows"
+        for edge in ahead_of(graph, push)
+    }
     pushes = any(
         op.attrs.get("exchange") in PUSHES
         or (op.attrs.get("exchange") == "push_rows" and "group" in op.attrs)
@@ -284,6 +297,7 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
             first=send.attrs.get("first"),
             every=send.attrs.get("every", 1),
             bucket=send.attrs.get("bucket"),
+            ahead=edge in ahead,
             companions=pushes
             and all(
                 goes_between_companions(value.layouts, sources, targets, workers)
@@ -425,6 +439,7 @@ def _edge_value(graph: Graph, send: Op, operand: str, result: str) -> EdgeValue:
         at=at,
         numel=numel,
         table=keys_of(graph, operand).attrs["table"] if kind.is_keyed else None,
+        counted=counted_with(graph, operand),
     )
 
 

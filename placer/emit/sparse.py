@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
 
-from placer.analysis.keyed import keys_of
+from placer.analysis.keyed import ahead_of, keys_of
 from placer.analysis.stored_bytes import find_update, hyperparameters
 from placer.build.plan import SparseTable
 from placer.config import optimizers
@@ -15,19 +15,25 @@ from placer.emit import notes
 from placer.emit.code import Argument, Call, Expression, literal
 from placer.emit.hook import Hook
 from placer.graph.graph import Graph, Op
+from placer.graph.kinds import DISTINCT_KEYS
 
 
-def plan_sparse_tables(step: Graph) -> Iterator[SparseTable]:
-    """Yield the sparse tables of a step."""
-    for op in step.sparse_tables:
-        kind = step.tensor_type(op.name)
-        update = find_update(step, op.name)
+def plan_sparse_tables(graphs: Iterable[Graph]) -> Iterator[SparseTable]:
+    """Yield the sparse tables of a step, and those that only an evaluation or a prediction
+    uses."""
+    first: dict[str, tuple[Graph, Op]] = {}
+    for graph in graphs:
+        for op in graph.sparse_tables:
+            first.setdefault(op.name, (graph, op))
+    for graph, op in first.values():
+        kind = graph.tensor_type(op.name)
+        update = find_update(graph, op.name)
         ((form, argument),) = op.attrs["init"].items()
         trained: dict[str, Any] = {}
         rate: Any = 0.0
         mode = None
         if update is not None:
-            attrs = step.optimizers[update.attrs["group"]].attrs
+            attrs = graph.optimizers[update.attrs["group"]].attrs
             rate, mode = attrs["learning_rate"], read_mode(attrs["update"])
             trained = {"rule": attrs["rule"], "hyper": _hyper(op, attrs)}
         yield SparseTable(
@@ -42,7 +48,7 @@ def plan_sparse_tables(step: Graph) -> Iterator[SparseTable]:
             learning_rate=rate,
             trainable=update is not None,
             mode=mode,
-            holders=tuple(step.nodes(op)),
+            holders=tuple(graph.nodes(op)),
             rows=op.attrs.get("rows"),
         )
 
@@ -55,12 +61,30 @@ def _hyper(table: Op, attrs: Any) -> dict[str, float]:
     return hyper
 
 
+def counted_with(graph: Graph, name: str) -> tuple[Literal["scores", "times"], ...]:
+    """Return what goes with keys besides how often each occurs; nothing for any other
+    value."""
+    if graph.values[name].type != DISTINCT_KEYS:
+        return ()
+    inputs = keys_of(graph, name).attrs.get("inputs", ())
+    scores: tuple[Literal["scores", "times"], ...] = ()
+    if "show" in inputs or "click" in inputs:
+        scores = ("scores",)
+    return (*scores, "times") if "time" in inputs else scores
+
+
 def emit_distinct_keys(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     """Return the calls that collect the keys of a batch."""
     calls = []
     for op in ops:
         arguments: list[Argument] = [literal(op.attrs["table"])]
-        arguments += [hook.scope[name] for name in op.operands]
+        inputs = op.attrs.get("inputs", ())
+        count = len(op.operands) - len(inputs)
+        arguments += [hook.scope[name] for name in op.operands[:count]]
+        arguments += [
+            hook.scope[name].after(f"{key}=")
+            for key, name in zip(inputs, op.operands[count:], strict=True)
+        ]
         if "padding" in op.attrs:
             arguments.append(f"padding={literal(op.attrs['padding'])}")
         targets = hook.targets(value.name for value in op.results)
@@ -94,7 +118,13 @@ def emit_sent_rows(hook: Hook, op: Op) -> list[Call]:
         "give_rows": "send_rows",
         "push_rows": "send_row_gradients",
     }[op.attrs["exchange"]]
-    return [Call(f"node.{method}", arguments, note=notes.sent(hook.graph, op))]
+    ahead = []
+    if is_push:
+        for edge in ahead_of(hook.graph, op):
+            note = "those of the next step"
+            ahead.append(Call("node.send_keys_ahead", [str(edge)], note=note))
+    call = Call(f"node.{method}", arguments, note=notes.sent(hook.graph, op))
+    return [*ahead, call]
 
 
 def emit_received_rows(hook: Hook, op: Op) -> list[Call]:

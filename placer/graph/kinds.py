@@ -155,8 +155,8 @@ def _store_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
 
 
 def _distinct_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
-    positions = [TensorType("int32", each.shape) for each in operands]
-    return [DISTINCT_KEYS, *positions]
+    ids = operands[: len(operands) - len(op.attrs.get("inputs", ()))]
+    return [DISTINCT_KEYS, *(TensorType("int32", each.shape) for each in ids)]
 
 
 def _lookup_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
@@ -666,6 +666,7 @@ UNDECLARED_ATTRS: Mapping[str, str] = {
     "bucket": "the number of the bucket of gradients that this is of",
     "sparse": "the settings of a sparse table",
     "table": "the sparse table whose rows are looked up",
+    "inputs": "what a sparse table needs beside keys: the last operands",
     "after_bucket": "the op runs after the message of this bucket was sent",
 }
 """Attributes that front ends and passes write and no declaration contains, with their

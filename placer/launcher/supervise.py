@@ -17,6 +17,7 @@ from placer.errors import RunError
 from placer.launcher import cause
 from placer.launcher.cause import Failure
 from placer.launcher.node_process import NodeProcess
+from placer.memory.collection import begin_collection
 from placer.node_kinds import NodeId
 from placer.runtime.run.callbacks import CallbackQueue
 from placer.runtime.run.events import (
@@ -80,6 +81,7 @@ def supervise(
     node has done its part; only the control node still writes results. A process that
     fails after that causes a warning if there is a result, and no error.
     """
+    begin_collection()
     with selectors.DefaultSelector() as selector:
         run = _Supervisor(children, watch, signals, selector, interruption, calls)
         try:

@@ -79,7 +79,8 @@ class LayerParameter:
 
     The step itself updates a `state`, such as a running mean. No optimizer does.
     A parameter with a row for each key has the settings `sparse` of its table
-    (`placer.config.sparse_keys`); if `rows` is given, random values are scaled as those
+    (`placer.config.sparse_keys`), and the names of the `inputs` that it needs beside keys;
+    if `rows` is given, random values are scaled as those
     of a dense table of so many rows.
     """
 
@@ -89,6 +90,7 @@ class LayerParameter:
     state: bool = False
     sparse: Mapping[str, Any] | None = None
     rows: int | None = None
+    inputs: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

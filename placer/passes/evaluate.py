@@ -28,6 +28,7 @@ def evaluate(graph: Graph) -> Graph:
 def forward_ops(graph: Graph, is_root: Callable[[Op], bool]) -> tuple[Op, ...]:
     """Return the ops for which `is_root` is true and all ops that these need, as they
     run outside training."""
+    graph = graph.with_ops(map(_uncounted, graph.ops))
     once: set[str] = set()
     ops: list[Op] = []
     for op in resolve_if_training(graph, 1, is_root):
@@ -44,3 +45,12 @@ def forward_ops(graph: Graph, is_root: Callable[[Op], bool]) -> tuple[Op, ...]:
             op = op.with_attrs(once=True)
         ops.append(op)
     return tuple(ops)
+
+
+def _uncounted(op: Op) -> Op:
+    """Return an op that collects keys without what only a training step counts."""
+    if op.kind != "distinct_keys" or "inputs" not in op.attrs:
+        return op
+    attrs = dict(op.attrs)
+    count = len(op.operands) - len(attrs.pop("inputs"))
+    return replace(op, operands=op.operands[:count], attrs=attrs)

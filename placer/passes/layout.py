@@ -20,7 +20,7 @@ from math import gcd, lcm, prod
 
 from msgspec.structs import replace
 
-from placer.analysis.keyed import keyed_signature
+from placer.analysis.keyed import is_keyed, keyed_signature
 from placer.analysis.layout_rules import (
     Layouts,
     LayoutSignature,
@@ -159,6 +159,8 @@ def check_rows(graph: Graph) -> None:
             continue  # users need the whole batch, and have a `read` of their own
         for value in op.results:
             value_type = value.type
+            if is_keyed(graph, value.name):
+                continue  # split by key
             over = value.layout, value.microbatch_layout
             key = id(value_type), over, id(op.place), op.is_computed
             if key in checked:

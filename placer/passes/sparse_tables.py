@@ -244,6 +244,16 @@ class _Writer:
             self.read.add(op)
             yield op
 
+    def _read_input(self, name: str, kind: str, lookup: _Lookup) -> Op:
+        """Return the op that reads an input where keys are looked up."""
+        for op in self.graph.ops:
+            is_read = op.structure.anywhere and op.attrs.get("input") == name
+            if is_read and op.place == lookup.place:
+                return op
+        value = self._value(name, TensorType.parse(kind))
+        source = lookup.users[0].source
+        return Op("read", (), (value,), {"input": name}, lookup.place, source)
+
     def _look_up(self, op: Op, lookup: _Lookup) -> Iterator[Op]:
         if not lookup.rows:
             yield from self._begin(lookup)
@@ -270,11 +280,18 @@ class _Writer:
             kind = TensorType("int32", graph.tensor_type(name).shape)
             positions[name, padding] = self._value(f"{user.name}.position", kind)
         attrs: dict[str, Any] = {"table": table.name}
+        inputs = {}
+        for key, (name, kind_text) in table.attrs.get("inputs", {}).items():
+            read = self._read_input(name, kind_text, lookup)
+            yield from self._read(read)
+            inputs[key] = read.name
+        if inputs:
+            attrs["inputs"] = tuple(inputs)
         if any(padding is not None for _, padding in ids):
             attrs["padding"] = tuple(padding for _, padding in ids)
         yield Op(
             "distinct_keys",
-            tuple(name for name, _ in ids),
+            (*(name for name, _ in ids), *inputs.values()),
             (keys, *positions.values()),
             attrs,
             lookup.place,

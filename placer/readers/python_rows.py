@@ -1,4 +1,4 @@
-"""Read the rows that a Python function beside the spec returns, one dict per row."""
+"""Read the rows that a Python function beside the spec returns."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from placer.errors import DataError, did_you_mean
 from placer.readers.arguments import ReadRequest
 from placer.readers.iterable import collect_rows
 from placer.readers.map_style import MapStyleRows, read_item
+from placer.readers.python_columns import read_columns
 from placer.readers.python_row import module_path, reader_errors
 from placer.readers.python_values import needs_columns, python_values
 from placer.readers.rows import Rows
 
 
 def read(request: ReadRequest) -> Rows:
-    """Call `FUNCTION` of `MODULE.py` for its rows, each a dict.
+    """Call `FUNCTION` of `MODULE.py` for its rows.
 
     The function returns an iterable of rows, which are all read into memory; or a
     sequence of its own class (`__len__` and `__getitem__`, like PyTorch's map-style
-    datasets), whose rows are read when a step needs them; or a function without
-    arguments that returns one of these. Every row has the same keys.
+    datasets), whose rows are read when a step needs them; or a mapping from column to
+    an array with all rows; or a function without arguments that returns one of these.
+    Every row has the same keys.
 
     Raises:
         RunError: for an exception of the function.
@@ -40,6 +42,8 @@ def read(request: ReadRequest) -> Rows:
             data = function()
             if callable(data) and not _is_dataset(data):
                 data = data()
+        if isinstance(data, Mapping):
+            return read_columns(request, data)
         if not _is_dataset(data):
             return collect_rows(request, data)
         with reader_errors(request, "to return its length"):
@@ -54,7 +58,7 @@ def read(request: ReadRequest) -> Rows:
 def _is_dataset(data: object) -> bool:
     """Return whether rows are read by number, and are not in memory already."""
     is_indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
-    return is_indexed and not isinstance(data, type | list | tuple | Mapping)
+    return is_indexed and not isinstance(data, type | list | tuple)
 
 
 def _find_function(request: ReadRequest, modules: Modules) -> Callable[..., Any]:

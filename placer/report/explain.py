@@ -6,14 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from placer.analysis.keyed import is_keyed
 from placer.build.plan import (
+    BY_KEY,
     Choice,
     Edge,
     EdgeValue,
     Parameter,
     Plan,
+    SparseTable,
     Table,
 )
+from placer.build.table_text import describe_optimizer
 from placer.config.slicing import Block
 from placer.errors import PlacerError, nearest
 from placer.graph.graph import Graph, Op, Value
@@ -26,10 +30,10 @@ from placer.report.numbers import format_count, plural
 from placer.report.repeated_work import explain_repeat
 from placer.report.server_tables import (
     block_bytes,
-    describe_optimizer,
     format_range,
     item_bytes,
 )
+from placer.report.sparse_tables import describe_table
 
 LAYOUT_TEXTS: dict[Layout, str] = {
     "R": "replicated: each node has the whole value",
@@ -46,6 +50,14 @@ MICROBATCH_LAYOUT_TEXTS: dict[Layout, str] = {
     "P": "partial over microbatches: the value is the sum over all microbatches",
 }
 """What each layout means for a value over the microbatches of a step."""
+
+
+KEYED_LAYOUT_TEXTS: dict[Layout, str] = {
+    "R": "by key: each node has those of the keys that it looks up",
+    "S": "by key: each node has those of the partitions that it holds",
+    "P": "by key: each node has those of its rows of the batch",
+}
+"""What each layout means for a value with a row for each key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +78,14 @@ def explain(build: BuildInfo, name: str) -> Iterator[str]:
 
     Raises PlacerError with the nearest name if there is nothing of this name.
     """
-    parameter = next((p for p in build.plan.parameters if p.name == name), None)
+    plan = build.plan
+    parameter = next((p for p in plan.parameters if p.name == name), None)
+    table = next((t for t in plan.sparse_tables if t.name == name), None)
     op = _find_op(build.graphs, name)
     if parameter is not None:
         yield from _parameter(build, parameter)
+    elif table is not None:
+        yield from _sparse_table(build, table)
     elif op is not None:
         yield from _op(build, op, name)
     else:
@@ -95,6 +111,7 @@ def _find_op(graphs: Sequence[Graph], name: str) -> Op | None:
 
 def _unknown_name(build: BuildInfo, name: str) -> PlacerError:
     names = {p.name for p in build.plan.parameters}
+    names |= {table.name for table in build.plan.sparse_tables}
     names |= {value for graph in build.graphs for value in graph.values}
     close = nearest(name, names)
     hint = f"did you mean '{close}'?" if close else "`placer show` lists the names"
@@ -130,12 +147,27 @@ def _parameter(build: BuildInfo, parameter: Parameter) -> Iterator[str]:
     tables = [*(table for _, table, _ in blocks), *(table for _, table in local)]
     for table in {table.name: table for table in tables}.values():
         yield f"  {table.name}: {describe_optimizer(table)}"
-    yield from _crossings(build, own, "the parameter")
+    yield from _crossings(build, own, "the parameter is")
     if local:
-        yield from _crossings(build, {f"{parameter.name}.delta"}, "its difference")
+        yield from _crossings(build, {f"{parameter.name}.delta"}, "its difference is")
     if parameter.trainable:
         grads = {f"{name}.grad" for name in own}
-        yield from _crossings(build, grads, "its gradient")
+        yield from _crossings(build, grads, "its gradient is")
+
+
+def _sparse_table(build: BuildInfo, table: SparseTable) -> Iterator[str]:
+    plan, name = build.plan, table.name
+    trained = "trained" if table.trainable else "not trained"
+    yield f"{name}: sparse table {table.dtype}[keys, {table.settings.dim}], {trained}"
+    yield from _position(build, name)
+    whys = dict.fromkeys(choice.why for choice in _choices(plan, {name}))
+    nodes = format_nodes(table.holders)
+    yield f"  stored on {nodes}: {'; '.join(whys) or 'as written in the spec'}"
+    for line in describe_table(plan, table):
+        yield f"  {line}"
+    edges = (*plan.step_edges, *plan.evaluation_edges, *plan.prediction_edges)
+    moved = {v.operand for edge in edges for v in edge.values if v.table == name}
+    yield from _crossings(build, moved, "rows of it, their keys and gradients are")
 
 
 def _init(init: Any) -> str:
@@ -188,14 +220,15 @@ def _op(build: BuildInfo, op: Op, name: str) -> Iterator[str]:
         for user in graph.uses.get(value.name, ()):
             yield f"  {value.name} is used by {user.name} ({user.kind}) at {user.place}"
     names = {value.name for value in op.results} or set(op.operands)
-    yield from _crossings(build, names, name)
+    yield from _crossings(build, names, f"{name} is")
 
 
 def _layouts(graph: Graph, op: Op, value: Value) -> Iterator[str]:
     """Yield the layout of a value over its nodes, and over microbatches."""
     nodes = graph.nodes(op)
     if value.layout is not None and len(nodes) > 1:
-        yield f"  {value.name} is {LAYOUT_TEXTS[value.layout]}"
+        texts = KEYED_LAYOUT_TEXTS if is_keyed(graph, value.name) else LAYOUT_TEXTS
+        yield f"  {value.name} is {texts[value.layout]}"
         if value.layout == "S" and nodes[0].kind == HETER:
             pairs = zip(nodes, row_shards(nodes, graph.cluster.workers), strict=True)
             for node, share in pairs:
@@ -237,10 +270,10 @@ def _crossings(build: BuildInfo, names: set[str], what: str) -> Iterator[str]:
         for line in _crossing(edge, names, whole if edge.once else part)
     ]
     if lines:
-        yield f"  {what} is sent between nodes:"
+        yield f"  {what} sent between nodes:"
         yield from lines
     else:
-        yield f"  {what} is not sent between nodes"
+        yield f"  {what} not sent between nodes"
 
 
 def _copies(graph: Graph, names: set[str]) -> set[str]:
@@ -279,13 +312,15 @@ def _crossing(edge: Edge, names: set[str], when: str) -> Iterator[str]:
         "push_delta": f"each worker's own, every {edge.every} steps; ",
         "offer": "to each worker that begins the step; ",
         "sum_of_first": f"summed over the first {edge.first}, in node order; ",
-        "ask_rows": "to the holders of their partitions; ",
-        "give_rows": "to the nodes that ask for them; ",
-        "push_rows": "to the holders of their partitions; ",
+        "ask_rows": "each node's own, to the nodes that hold them; ",
+        "give_rows": "to each node those of its keys; ",
+        "push_rows": "each node's own, to the nodes that hold their rows; ",
         None: "",
     }[edge.exchange]
     average = " on average" if edge.every > 1 else ""
     size = f"{format_count(edge.nbytes)} bytes per {when}{average}"
+    if edge.exchange in BY_KEY:
+        size = f"at most {size}"
     if not edge.nbytes:
         size = f"between the threads of a process, in each {when}"
     more = f", with {plural(others, 'other value')}" if others else ""

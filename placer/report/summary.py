@@ -11,16 +11,18 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from placer import ops
+from placer.analysis.keyed import is_keyed, keys_of
 from placer.build.plan import NodePlan, Plan, device_peaks
 from placer.config.sources import POSITION
 from placer.config.window import Window
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_conversion, is_optimizer_part
-from placer.node_kinds import NodeId
+from placer.node_kinds import CPU, NodeId
 from placer.place.ids import format_ids, format_nodes
 from placer.report.console import grid
 from placer.report.numbers import format_count, format_flops, format_size, plural
 from placer.report.server_tables import block_bytes, item_bytes
+from placer.report.sparse_tables import summarize_table
 from placer.types import ITEM_BYTES, TensorType
 
 INPUT = "input"
@@ -37,8 +39,9 @@ _COMPOSITES = {
 class Layer:
     """An input or an op of the model as a user wrote it, without its gradient.
 
-    `parameters` is the number of elements of the parameters that no earlier layer uses;
-    `shares` says whether an earlier one uses all of them.
+    `parameters` is the number of elements of the parameters that no earlier layer uses,
+    and `per_key` that of the columns of such sparse tables; `shares` says whether an
+    earlier one uses all of them.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Layer:
     parameters: int
     shares: bool
     place: str
+    per_key: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ def find_layers(plan: Plan, step: Graph) -> list[Layer]:
             place = "" if op.kind == "read" else str(op.place)
             groups.setdefault((key, place), []).append(op)
     sizes = {p.name: prod(p.shape) for p in plan.parameters}
+    columns = {table.name: table.settings.dim for table in plan.sparse_tables}
     names = [name for name, _ in groups]
     order = {op: i for i, op in enumerate(step.ops)}
     counted: set[str] = set()
@@ -100,7 +105,7 @@ def find_layers(plan: Plan, step: Graph) -> list[Layer]:
             parameter
             for op in parts
             for operand in op.operands
-            if (parameter := _parameter_of(operand, sizes)) is not None
+            if (parameter := _parameter_of(step, operand, sizes)) is not None
         }
         layers.append(
             Layer(
@@ -108,9 +113,10 @@ def find_layers(plan: Plan, step: Graph) -> list[Layer]:
                 name if names.count(name) == 1 else _main(name, parts).name,
                 _kind(name, parts),
                 _output(_main(name, parts)),
-                sum(sizes[parameter] for parameter in used - counted),
+                sum(sizes.get(parameter, 0) for parameter in used - counted),
                 bool(used) and used <= counted,
                 ", ".join(dict.fromkeys(str(op.place) for op in parts)),
+                sum(columns.get(parameter, 0) for parameter in used - counted),
             )
         )
         counted |= used
@@ -132,9 +138,11 @@ def _is_of_model(op: Op) -> bool:
     )
 
 
-def _parameter_of(operand: str, parameters: dict[str, int]) -> str | None:
-    """Return the parameter that an operand is a copy of, such as `h.w` for `h.w.copy`;
-    None if it is not."""
+def _parameter_of(step: Graph, operand: str, parameters: dict[str, int]) -> str | None:
+    """Return the parameter that an operand is a copy of, such as `h.w` for `h.w.copy`, or
+    the sparse table whose rows it has; None if it is not."""
+    if is_keyed(step, operand):
+        return str(keys_of(step, operand).attrs["table"])
     while operand not in parameters:
         operand, dot, _ = operand.rpartition(".")
         if not dot:
@@ -204,13 +212,16 @@ def _memory_of(nodes: Sequence[NodePlan], items: Mapping[str, int]) -> ProcessMe
 
 
 def _devices(nodes: Sequence[NodePlan]) -> str:
-    """List the peak of each device of a process, such as `gpu:0-7 454.1 kB`."""
+    """List the peak of each device of a process, such as `gpu:0-7 454.1 kB`, and how much
+    host memory the spec gives it."""
     ids: dict[tuple[str, int], list[int]] = {}
     for device, nbytes in device_peaks(nodes).items():
         kind, _, number = device.partition(":")
         ids.setdefault((kind, nbytes), []).append(int(number))
+    limit = nodes[0].memory
+    of = {} if limit is None else {CPU: f" of {format_size(limit)}"}
     return ", ".join(
-        f"{kind}:{format_ids(sorted(numbers))} {format_size(nbytes)}"
+        f"{kind}:{format_ids(sorted(numbers))} {format_size(nbytes)}{of.get(kind, '')}"
         for (kind, nbytes), numbers in ids.items()
     )
 
@@ -222,7 +233,10 @@ def _layer_table(layers: Sequence[Layer]) -> Grid:
         column.overflow = "fold"
     table.columns[3].no_wrap = True
     for layer in layers:
-        count = "shared" if layer.shares else format_count(layer.parameters)
+        counts = [format_count(layer.parameters)] if layer.parameters else []
+        if layer.per_key:
+            counts.append(f"{format_count(layer.per_key)} per key")
+        count = "shared" if layer.shares else " + ".join(counts) or "0"
         cells = (
             layer.name,
             layer.kind,
@@ -302,6 +316,10 @@ def _totals(plan: Plan, step: Graph) -> Grid:
     }
     for name, text in rows.items():
         table.add_row(name, text)
+        if name == "parameters":
+            for i, each in enumerate(plan.sparse_tables):
+                head = plural(len(plan.sparse_tables), "sparse table")
+                table.add_row("" if i else head, summarize_table(each))
     return table
 
 

@@ -21,7 +21,10 @@ from placer.spec.sections.parameters import Group, Rule, first_match, read_param
 from placer.spec.tree import MappingNode, ScalarNode
 from placer.spec.values import Values
 from placer.spec.weight_files import WeightFiles
-from placer.types import TensorType
+from placer.types import BATCH, TensorType
+
+_TIMES = ("int32", "uint32", "uint64", "int64")
+_NUMBERS = ("bool", "int32", "int64", "float64", "float32")
 
 MAX_ELEMENTS = 2**40
 """The most elements that a parameter may have: 4 TiB of float32."""
@@ -146,11 +149,35 @@ class Parameters:
         attrs: dict[str, Any] = {"init": init, "sparse": parameter.sparse}
         if parameter.rows is not None:
             attrs["rows"] = parameter.rows
+        if inputs := self._inputs_of(name, parameter, span):
+            attrs["inputs"] = inputs
         self._assign(name, attrs, rule, span)
         self.tables[name] = parameter
         self.values.add(
             Op("sparse_table", (), (Value(name, type_),), attrs, None, span)
         )
+
+    def _inputs_of(
+        self, name: str, parameter: LayerParameter, span: Span
+    ) -> dict[str, tuple[str, str]]:
+        """Return the inputs that a sparse table needs beside keys, each with its type; report
+        those that do not fit."""
+        found = {}
+        for key, wanted in (parameter.inputs or {}).items():
+            type_ = self.values.read_in_full(wanted)
+            what = f"sparse table '{name}': '{key}' is '{wanted}'"
+            if type_ is None:
+                hint = did_you_mean(wanted, self.values.inputs)
+                self.problems.add(f"{what}, which is not an input", span, hint)
+                continue
+            dtypes = _TIMES if key == "time" else _NUMBERS
+            if type_.shape not in ((BATCH,), (BATCH, 1)) or type_.dtype not in dtypes:
+                kind = "an integer" if key == "time" else "a number"
+                message = f"{what}, which is {type_}, not {kind} for each row"
+                self.problems.add(message, span, f"declare it {dtypes[-1]}[batch]")
+                continue
+            found[key] = wanted, str(type_)
+        return found
 
     def _assign(
         self, name: str, attrs: dict[str, Any], rule: Rule | None, span: Span

@@ -177,6 +177,13 @@ class Values:
             self.report_unknown(node, op)
         return None
 
+    def read_in_full(self, name: str) -> TensorType | None:
+        """Return the type of an input that no op computes with, with integers of 64 bits
+        unless an op uses it; None for what is not an input."""
+        if name in self._written and name not in self.types and self._is_narrowed(name):
+            self.declare_keys(name, self._written[name])
+        return self.inputs.get(name)
+
     def _is_narrowed(self, name: str) -> bool:
         """Whether an input with integers of 64 bits is read as 32 bits."""
         type_ = self.inputs[name]

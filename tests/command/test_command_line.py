@@ -519,8 +519,9 @@ def test_show_tables_lists_every_block_and_the_balance(
     ]
     assert ["h1.w", "h1.w", "0-8,191", "[64,", "128]", "32,768"] in lines
     assert ["logits.b", "logits.b", "0-9", "[10]", "40"] in lines
-    heads = [line[:3] for line in lines if line and line[0].startswith("ps:")]
-    assert heads == [["ps:0", "dense", "1"], ["ps:1", "dense", "3"]]
+    heads = [line[:5] for line in lines if line and line[0].startswith("ps:")]
+    table = ["table", "0", "dense"]
+    assert heads == [["ps:0", *table, "1"], ["ps:1", *table, "3"]]
     # 32,768 of 38,440 bytes are on one of two servers.
     assert lines[-1][-1] == "1.705"
 
@@ -540,7 +541,7 @@ def test_explain_a_parameter(run_command: RunCommand, build: Path) -> None:
         "  stored on ps:0: a parameter is where its optimizer (adam) is\n"
         "    h1.w: elements 0-8,191, 32,768 bytes, on ps:0 in table 'dense' (adam)\n"
         "  dense: adam: learning rate cosine: {init: 0.01, steps: 220}, b1 0.9, "
-        "b2 0.999, eps 1e-08; slots mu and nu\n"
+        "b2 0.999, eps 1e-08; slots mu = 0 and nu = 0\n"
         "  the parameter is sent between nodes:\n"
         "    edge 1: ps:0 -> worker:0-1, h1.w R -> R, 65,536 bytes per step\n"
         "    edge 7: ps:0 -> worker:0-1, h1.w R -> R, "

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import placer
+from placer.build.plan import read_plan
+from placer.build.table_text import table_lines
 from placer.resources import find_file
 
 PRINTING_SPEC = """\
@@ -66,6 +68,9 @@ def test_a_checkout_launches_from_any_folder_without_installation(
         "ps-0.log",
         "worker-0.log",
     ]
+    plan = read_plan(build)
+    log = (tmp_path / "logs" / "ps-0.log").read_text()
+    assert log.startswith("\n".join(table_lines(plan, plan.node("ps:0"))))
 
 
 def test_threads_of_one_process_compute_the_same_result(

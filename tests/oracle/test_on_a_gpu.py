@@ -1,18 +1,11 @@
 """R1 with a GPU on every node, emulated, and real if the machine has one."""
 
-import jax
 import pytest
+from support.gpu import needs_gpu
 from support.marks import slow_but
 from support.plain_jax_checks import CLASSES, check_against_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
-
-
-def has_gpu():
-    try:
-        return bool(jax.devices("gpu"))
-    except RuntimeError:
-        return False
 
 
 def model(first, last):
@@ -54,9 +47,7 @@ IN_EVERY_RUN = ("all on GPUs", "layers on GPUs, and servers")
     "emulate",
     [
         True,
-        pytest.param(
-            False, marks=pytest.mark.skipif(not has_gpu(), reason="there is no GPU")
-        ),
+        pytest.param(False, marks=needs_gpu),
     ],
     ids=["emulated", "real"],
 )

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 from safetensors.numpy import load_file
 
 import placer
+from placer.build.plan import read_plan
 from placer.errors import PlacerError
 from placer.runtime.run.options import Options
 from placer.runtime.run.threads import run_in_threads
@@ -28,7 +29,13 @@ def write_rows(folder: Path) -> None:
     other = rng.integers(0, VOCABULARY, ROWS)
     x, y = rng.normal(size=(ROWS, 4)), rng.integers(0, 3, ROWS).astype(np.int32)
     w = rng.uniform(0.5, 1.5, (ROWS, 3))
-    np.savez(folder / "rows.npz", ids=ids, other=other, x=x, y=y, w=w)
+    counted = {
+        "shows": rng.uniform(0.5, 2.0, ROWS),
+        "clicks": rng.integers(0, 2, (ROWS, 1)).astype(np.float64),
+        "time": 2**31 + np.arange(ROWS) * 10,
+    }
+    rows = {"ids": ids, "other": other, "x": x, "y": y, "w": w, **counted}
+    np.savez(folder / "rows.npz", **rows)
     large = np.int64(0x9E3779B97F4A7C15 - 2**64)  # odd: other keys for other ids
     np.savez(folder / "large.npz", ids=ids * large, other=other * large, x=x, y=y)
 
@@ -164,6 +171,30 @@ def test_a_table_on_workers_trains_as_one_on_servers(tmp_path, dense):
     assert_same(on_workers, dense(optimizers=ADAGRAD), rtol=1e-12)
 
 
+def test_a_table_on_heter_nodes_trains_as_a_dense_one(tmp_path):
+    """A worker waits for nothing between the keys that it sends and their rows; these
+    are no activations all the same."""
+
+    def of_rows_only(**settings):
+        content = spec(**settings)
+        (concat,) = (op for op in content["graph"] if op["op"] == "concat")
+        concat["in"].remove("x")
+        del content["inputs"]["x"]
+        return content
+
+    tables = {**ADAGRAD, "match": "*.table", "place": "/node:heter/cpu"}
+    content = of_rows_only(workers=2, servers=1, optimizers=[tables, ADAGRAD])
+    content["nodes"]["heter"] = {"count": 2}
+    for op in content["graph"][-3:]:
+        op["place"] = "/node:heter/cpu"
+    on_heter = trained(content, tmp_path, "heter")
+    worker = (tmp_path / "heter" / "worker" / "program.py").read_text()
+    assert "node.send_and_recv(" in worker
+    expected = of_rows_only(sparse=False)
+    one = trained(expected, tmp_path, "dense", single_process=True)
+    assert_same(on_heter, one, rtol=1e-12)
+
+
 def test_keys_of_all_magnitudes_train_as_small_ones(tmp_path):
     """Initial values depend on the key, so they are constant here."""
     init = [{"match": "*.table", "init": {"constant": 0.1}}]
@@ -220,6 +251,35 @@ def test_a_frozen_table_stays_as_it_is(tmp_path, dense):
     )
 
 
+@pytest.mark.parametrize("update", ["sync", "half_async"])
+def test_scores_and_times_come_from_inputs(tmp_path, update):
+    table = {
+        "score": {"show": "shows", "click": "clicks", "decay": 0.9},
+        "admit": {"score": 1.5},
+        "forget": {"unseen_seconds": 200, "time": "time", "every": 2},
+    }
+
+    def content(**settings):
+        content = spec(table=table, optimizers={**ADAGRAD, **settings.pop("more", {})})
+        content["inputs"] |= {"shows": "float64[batch]", "clicks": "float64[batch, 1]"}
+        content["inputs"]["time"] = "int64[batch]"
+        content["nodes"] = settings
+        return content
+
+    one = trained(content(worker={"count": 1}), tmp_path, "one")
+    workers = 2 if update == "sync" else 1
+    nodes = {"worker": {"count": workers}, "ps": {"count": 2}}
+    spread = content(**nodes, more={"update": update})
+    assert_same(trained(spread, tmp_path, "spread"), one, rtol=1e-12)
+    plan = read_plan(tmp_path / "spread")
+    evaluated = {
+        read.input for n in plan.nodes if n.evaluation for read in n.evaluation.reads
+    }
+    assert evaluated == {"ids", "other", "x", "y"}
+    always = trained(spec(), tmp_path, "always")
+    assert one[1]["loss"] != always[1]["loss"]
+
+
 def test_a_key_that_is_not_admitted_reads_the_default(tmp_path):
     """With a count that no key reaches, the tables stay empty."""
     never = {"admit": {"count": 10**6}, "default": 0.25}
@@ -244,6 +304,9 @@ def test_a_key_that_is_not_admitted_reads_the_default(tmp_path):
         ({"admit": {"count": 2, "score": 1.0}}, "exactly one of"),
         ({"admit": {"score": 1.0}}, "has no 'score'"),
         ({"forget": {"every": 0}}, "at least 1"),
+        ({"forget": {"unseen_seconds": 9}}, "or neither"),
+        ({"forget": {"unseen_seconds": 9, "time": "x"}}, "not an integer for each row"),
+        ({"score": {"click": "clix"}}, "which is not an input"),
         ({"capacity": 3}, "at least its 256 partitions"),
         ({"bounds": [1.0, 0.0]}, "low < high"),
         ({"dtype": "float16"}, "rows are float32 or float64"),
@@ -271,14 +334,12 @@ def test_rules_of_rows_are_for_sparse_tables(tmp_path):
         placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")
 
 
-@pytest.mark.parametrize("update", ["half_async", {"async": {"max_staleness": 3}}])
 @pytest.mark.parametrize("clip", [{}, {"clip": {"norm": 0.05}}], ids=["", "clipped"])
-def test_one_worker_without_lockstep_trains_as_in_lockstep(tmp_path, update, clip):
-    """The rows that it gets contain all of its own updates. Its dense parameters do so in
-    half_async only, so they are in lockstep here."""
+def test_one_worker_in_half_async_trains_as_in_lockstep(tmp_path, clip):
+    """What it uses contains all of its own updates."""
     rows = {**ADAGRAD, **clip, "match": "*.table"}
     expected = spec(workers=1, servers=2, optimizers=[rows, SGD])
-    free = [{**rows, "update": update}, {**SGD, "update": "half_async"}]
+    free = [{**each, "update": "half_async"} for each in (rows, SGD)]
     content = spec(workers=1, servers=2, optimizers=free)
     assert_same(
         trained(content, tmp_path, "free"),

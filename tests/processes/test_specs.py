@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.data_sets import find_data
 from support.marks import slow_but
 from support.real_runs import launch, run_command
 
@@ -26,13 +27,15 @@ MODELS = sorted([*(file.stem for file in SPECS.glob("*.yaml")), *PYTHON])
 STEPS = 30
 IN_EVERY_RUN = ("cnn_gpus", "digits_cnn")
 """Specs that no other fast test trains; `.ci/run` trains a few steps of all specs."""
-STEPS_TO_LEARN = {"lstm": 160}
+STEPS_TO_LEARN = {"heter_sparse": 60, "lstm": 160}
 """The steps after which the loss is lower, for specs that need more than `STEPS`."""
 
 REACHED = {
+    "adult": {"auc": 0.928},
     "breast_cancer": {"auc": 0.993, "precision": 0.95, "recall": 0.87},
     "cnn_gpus": {"accuracy": 0.985, "loss": -0.045},
     "custom_op": {"accuracy": 0.97},
+    "deepfm": {"auc": 0.828},
     "diabetes": {"rmse": -60.0},
     "digits": {"accuracy": 0.98},
     "digits_all_reduce": {"accuracy": 0.98},
@@ -49,6 +52,7 @@ REACHED = {
     "digits_geo": {"accuracy": 0.98},
     "flax_block": {"accuracy": 0.97},
     "flax_block_gpus": {"accuracy": 0.97},
+    "heter_sparse": {"accuracy": 0.9, "loss": -0.33},
     "lamb": {"accuracy": 0.98},
     "lstm": {"accuracy": 0.99},
     "mlp_pipeline": {"accuracy": 0.98},
@@ -57,7 +61,9 @@ REACHED = {
     "transformer_pipeline": {"loss": -0.47},
     "two_workers": {"accuracy": 0.9},
     "wide_deep": {"loss": -0.41, "auc": 0.895},
+    "wide_deep_sparse": {"auc": 0.8274},
     "word2vec": {"loss": -1.45, "surprise": -3.4},
+    "word2vec_sparse": {"loss": -1.45, "surprise": -3.31},
 }
 """Bounds of the final evaluation: lower bounds, or upper bounds with a minus sign."""
 
@@ -79,7 +85,10 @@ def spec_of(model: str) -> Path:
 
 
 @pytest.mark.parametrize("model", slow_but([*IN_EVERY_RUN][:1], MODELS))
-def test_the_loss_of_a_spec_decreases(model: str, tmp_path: Path) -> None:
+def test_the_loss_of_a_spec_decreases(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_data(model, monkeypatch)
     history = tmp_path / "history.jsonl"
     plan = compile(spec_of(model), tmp_path / "build")
     steps = STEPS_TO_LEARN.get(model, STEPS)
@@ -110,7 +119,10 @@ def check_metrics(metrics: Mapping[str, float | None], names: Sequence[str]) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
-def test_processes_reach_the_metrics_of_the_spec(model: str, tmp_path: Path) -> None:
+def test_processes_reach_the_metrics_of_the_spec(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_data(model, monkeypatch)
     done = run_command("compile", spec_of(model), "--out", tmp_path / "build")
     assert done.status == 0, done.err
     ended = launch(tmp_path / "build")

@@ -1,12 +1,12 @@
 """Text files of cells: their rows, and every mistake with its line and column."""
 
 import gzip
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.data_sets import FOLDER, find_data
 
 from placer.config.csv import Csv
 from placer.config.data import Data
@@ -496,7 +496,6 @@ def test_a_form_that_does_not_fit_the_file(form, message, tmp_path):
 
 # real rows
 
-ADULT = Path(__file__).parents[3] / "shared" / "data"
 NAMES = [
     "age", "workclass", "fnlwgt", "education", "education_num", "marital_status",
     "occupation", "relationship", "race", "sex", "capital_gain", "capital_loss",
@@ -505,12 +504,12 @@ NAMES = [
 NUMBERS = ["age", "fnlwgt", "education_num", "hours_per_week", "capital_gain"]
 
 
-@pytest.mark.skipif(not ADULT.is_dir(), reason="the Adult census rows are not here")
 @pytest.mark.parametrize(
     ("file", "rows"), [("adult.data", 32561), ("adult.test.gz", 16281)]
 )
-def test_the_adult_census_rows(file, rows):
-    path = ADULT / file
+def test_the_adult_census_rows(file, rows, monkeypatch):
+    find_data("adult", monkeypatch)
+    path = FOLDER / file
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
         split = [line.strip().split(", ") for line in lines]
     split = [line for line in split if len(line) == 15]
@@ -532,7 +531,7 @@ def test_the_adult_census_rows(file, rows):
     ]
     mapping = {"dense": NUMBERS, "words": ["sex", "workclass"], "label": "income"}
     data = Data(f"csv:{file}", columns=mapping, csv=form)
-    batch = take_all(open_source(data, columns, ADULT))
+    batch = take_all(open_source(data, columns, FOLDER))
     assert len(split) == len(batch["label"]) == rows
     at = [NAMES.index(name) for name in NUMBERS]
     expected = np.array([[float(line[k]) for k in at] for line in split], np.float32)

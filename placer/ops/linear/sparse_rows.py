@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from placer.config.sparse import PARTITIONS
 from placer.config.sparse_keys import KEYS as SETTINGS
-from placer.config.sparse_keys import Admit, ForgetKeys, ScoreKeys, read_settings
+from placer.config.sparse_keys import (
+    Admit,
+    ForgetKeys,
+    ScoreKeys,
+    read_inputs,
+    read_settings,
+)
 from placer.errors import OpError
 from placer.ops.declaration import Attr, Attrs, LayerParameter, flag
 from placer.types import KEYS, TensorType
@@ -63,5 +69,10 @@ def sparse_table(attrs: Attrs) -> LayerParameter:
         raise OpError(f"needs 'rows' of at least 1, not {rows}", attr="rows")
     table = TensorType(attrs["dtype"], (KEYS, dim))
     return LayerParameter(
-        "table", table, "uniform", sparse=read_settings(attrs), rows=rows
+        "table",
+        table,
+        "uniform",
+        sparse=read_settings(attrs),
+        rows=rows,
+        inputs=read_inputs(attrs),
     )

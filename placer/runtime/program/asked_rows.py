@@ -7,8 +7,9 @@ them in their order: the rows that a step gets contain all of this worker's own 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from placer.build.plan import Edge
 from placer.channel.protocol import Array, Key
@@ -33,6 +34,7 @@ class AskedRows:
     push: Edge
     mode: Mode
     _number: int = 0  # of the last message
+    _asked: deque[int] = field(default_factory=deque)  # messages without an answer yet
     _versions: Sequence[int] = ()  # of the rows in use, of each server
     _done: int = 0
 
@@ -43,17 +45,15 @@ class AskedRows:
         wanted = 0 if bound is None else max(0, step - 1 - bound)
         head = header(MessageKind.ASK, wanted)
         self._number += 1
+        self._asked.append(self._number)
         for i, server in enumerate(self.push.targets):
-            message = [head]
-            for each in keys:
-                own = each.of_server(i)
-                message += [each.keys[own], each.occurrences[own]]
-            self._send(server, message)
+            arrays = [array for each in keys for array in each.message_to(i)]
+            self._send(server, [head, *arrays])
 
     def receive_rows(self, keys: Sequence[BatchKeys]) -> tuple[Array, ...]:
-        """Wait for the rows of the keys that were sent last; see
+        """Wait for the rows of the keys that were sent first, of those without rows; see
         `RowExchange.receive_rows`."""
-        key = Key(self.give.id, self._number)
+        key = Key(self.give.id, self._asked.popleft())
         arrays, heads = self.rows.receive_answers(self.give, key, keys)
         self._versions = [int(head[0]) for head in heads]
         self._done = min(int(head[2]) for head in heads)
@@ -80,10 +80,13 @@ class AskedRows:
 
     def drain(self, step: int, *, ends: bool = False) -> None:
         """Tell the servers that `step` was the last one, be it that of the run or not."""
-        del ends
         self._number += 1
         for server in self.push.targets:
             self._send(server, [header(MessageKind.DRAIN, step)])
+        while ends and self._asked:  # rows of a step that there is not
+            key = Key(self.give.id, self._asked.popleft())
+            for server in self.give.sources:
+                self.rows.channel.receive(server, key)
 
     def resume(self, steps: Mapping[str, int]) -> None:
         """Continue after the steps of workers."""

@@ -40,8 +40,13 @@ class Devices:
         devices = {device for value in values for device in value.devices()}
         if all(device.platform == CPU for device in devices):
             return self.copy_to_devices(values, MEMORY)
-        for value in values:
-            value.copy_to_host_async()
+        from placer.runtime.program.transfers import has_page_locked, to_page_locked
+
+        if all(map(has_page_locked, devices)):
+            values = tuple(to_page_locked(values))
+        else:
+            for value in values:
+                value.copy_to_host_async()
         return tuple(map(np.asarray, values)) if wait else values
 
     def copy_to_devices(
@@ -61,11 +66,13 @@ class Devices:
             self.sharding(to, i < rows and value.shape[0] % len(self.sets[to]) == 0)
             for i, value in enumerate(values)
         ]
-        arrays = list(values)
-        if self.sets[to][0].platform == CPU:
-            # A CPU device may alias numpy memory. A copy from one CPU device to another
-            # is a real copy, so the arrays go to the first one before.
-            arrays = jax.device_put(arrays, self.sets[MEMORY][0])
+        if self.sets[to][0].platform != CPU:
+            from placer.runtime.program.transfers import put
+
+            return put(values, shardings, rows)
+        # A CPU device may alias numpy memory. A copy from one CPU device to another is a
+        # real copy, so the arrays go to the first one before.
+        arrays = jax.device_put(list(values), self.sets[MEMORY][0])
         return tuple(jax.device_put(arrays, shardings))
 
     def sharding(self, to: str, rows: bool) -> Sharding:
@@ -108,9 +115,9 @@ def open_devices(me: NodePlan, emulate: bool) -> Iterator[Devices]:
         return
     import jax
 
-    find_device = _find_emulated if emulate else _find_device
+    find = _find_emulated if emulate else find_device
     sets = {
-        name: tuple(find_device(me, device) for device in devices)
+        name: tuple(find(me, device) for device in devices)
         for name, devices in {MEMORY: (MEMORY,), **me.computes}.items()
     }
     with jax.default_device(sets[MEMORY][0]):
@@ -131,23 +138,27 @@ def in_another_thread(plan: Plan, me: NodePlan, devices: Devices) -> Iterator[No
         yield
 
 
-def reserve_cpu_devices(
-    nodes: Sequence[NodePlan], emulate: bool, *, alone: bool
-) -> None:
-    """Configure JAX with as many CPU devices as the node with the most of them needs.
+def configure_jax(nodes: Sequence[NodePlan], emulate: bool, *, alone: bool) -> None:
+    """Configure JAX for the devices of nodes, before it initializes its own.
 
-    This has no effect once JAX has initialized its devices.
+    There are as many CPU devices as the node with the most of them needs. A process that
+    needs only CPUs does not look for others: on a machine with GPUs, JAX would start
+    CUDA, which takes half a gigabyte of each.
 
     Args:
         nodes: the nodes that run in this process; they share the devices.
         emulate: whether CPU devices take the place of all devices.
-        alone: whether the process only runs these nodes. Then JAX does not look for
-            other platforms if devices are emulated.
+        alone: whether the process only runs these nodes.
     """
-    most = max(
-        (_cpu_count(node, emulate) for node in nodes if node.computes), default=0
+    computing = [node for node in nodes if node.computes]
+    if not computing:
+        return
+    most = max(_cpu_count(node, emulate) for node in computing)
+    needs_others = not emulate and any(
+        node.devices.keys() - {CPU} for node in computing
     )
-    if most == 0 or (most == 1 and not emulate):
+    only_cpus = alone and not needs_others
+    if most == 1 and not only_cpus:
         return
     import jax
 
@@ -156,8 +167,8 @@ def reserve_cpu_devices(
         config: Any = jax.config
         if config.jax_num_cpu_devices < most:  # it may be set by the user
             config.update("jax_num_cpu_devices", most)
-        if emulate and alone:
-            config.update("jax_platforms", "cpu")
+        if only_cpus:
+            config.update("jax_platforms", CPU)
 
 
 def _cpu_count(node: NodePlan, emulate: bool) -> int:
@@ -166,7 +177,9 @@ def _cpu_count(node: NodePlan, emulate: bool) -> int:
     return sum(counts.values()) if emulate else counts[CPU]
 
 
-def _find_device(me: NodePlan, name: str) -> jax.Device:
+def find_device(me: NodePlan, name: str) -> jax.Device:
+    """Return a device of this machine by its name, such as `gpu:0`. Raises RunError if
+    there is none."""
     import jax
 
     kind, _, number = name.partition(":")
@@ -178,9 +191,13 @@ def _find_device(me: NodePlan, name: str) -> jax.Device:
         return devices[int(number)]
     if kind == CPU and int(number) < me.devices.get(CPU, 1):
         raise _too_late(int(number) + 1, len(devices))
-    platforms = dict.fromkeys(device.platform for device in jax.devices())
+    if devices:
+        last = len(devices) - 1
+        existing = f"{kind}:0-{last}" if last else f"{kind}:0"
+    else:
+        existing = ", ".join(dict.fromkeys(each.platform for each in jax.devices()))
     raise RunError(
-        f"there is no {name} on this machine, only {', '.join(platforms)}",
+        f"there is no {name} on this machine, only {existing}",
         hint="run the node on a machine that has it, place its ops elsewhere, or try it"
         " out with --emulate",
     )

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from placer.build.plan import EdgeValue
 from placer.channel.protocol import Array, Key
 from placer.memory import aligned
 from placer.runtime.program.row_exchange import AskedKeys, PartsOfRows, RowExchange
+from placer.tables.key_sums import KeyPart
 from placer.tables.sparse.batch_keys import BatchKeys
 from placer.tables.sparse.table import SparseTable
 
@@ -27,9 +29,9 @@ class _DryRowExchange(RowExchange):
 
     def receive_keys(self, key: Key) -> tuple[AskedKeys, ...]:
         edge = self.edges[key.edge]
-        none = np.empty(0, np.uint64), np.empty(0, np.uint32)
-        parts = (none,) * len(edge.sources)
-        return tuple(AskedKeys(parts) for _ in edge.values)
+        return tuple(
+            AskedKeys((no_keys(value),) * len(edge.sources)) for value in edge.values
+        )
 
     def send_rows(self, key: Key, rows: Sequence[PartsOfRows]) -> None:
         """Send nothing."""
@@ -70,5 +72,12 @@ class FrozenRows:
     def push(self, keys: Array, gradients: Array, **others: Any) -> None:
         """Change nothing."""
 
-    def forget(self, step: int) -> None:
+    def forget(self, step: int, now: float) -> None:
         """Forget nothing."""
+
+
+def no_keys(value: EdgeValue) -> KeyPart:
+    """Return no keys of a table, with all that goes with them."""
+    scores = np.empty(0, np.float32) if "scores" in value.counted else None
+    times = np.empty(0, np.uint32) if "times" in value.counted else None
+    return KeyPart(np.empty(0, np.uint64), np.empty(0, np.uint32), scores, times)

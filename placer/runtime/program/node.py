@@ -186,6 +186,8 @@ class Node(RowCalls):
                     self._position, read.shard, self.microbatch, self.parts
                 )
             arrays.append(rows_by_shard[read.shard][read.input])
+            if self.row_exchange is not None:
+                self._read_inputs[id(arrays[-1])] = value
         return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
     def parameters(self, table: str, kind: type[T]) -> T:
@@ -958,6 +960,7 @@ class Node(RowCalls):
         self.where = f"step {step}"
         self._step, self._position, self._evaluation = step, (epoch, index), False
         self._trained = step
+        self._read_inputs.clear()
         self._batch = 0
         self.count = self.training.batch_size(index)
         self.exchange.new_step()
@@ -979,9 +982,10 @@ class Node(RowCalls):
         self.exchange.new_step()
 
     def discard_sent_back(self) -> None:
-        """Receive what servers have sent for the next step, which there is not."""
+        """Receive what other nodes have sent for the next step, which there is not."""
         if self._trained in (0, self.last_step):
             return
+        self.discard_ahead()
         for edge in self.exchange.edges.values():
             if edge.sent_back and self.name in edge.targets:
                 self.exchange.discard(Key(edge.id, self._trained + 1))
@@ -1044,6 +1048,22 @@ class Node(RowCalls):
     @property
     def _row_step(self) -> int:
         return self._step
+
+    @property
+    def _is_evaluation(self) -> bool:
+        return self._evaluation
+
+    @property
+    def _is_last_step(self) -> bool:
+        return self._trained >= self.last_step
+
+    def _next_rows(self, value: str) -> Array:
+        epoch, index = self._position
+        steps = self.training.order.steps_per_epoch
+        following = (epoch, index + 1) if index + 1 < steps else (epoch + 1, 0)
+        read = next(each for each in self.phases[0].reads if each.value == value)
+        rows = self.training.take(following, read.shard, None, self.parts)
+        return rows[read.input]
 
     @property
     def _rows_of_step(self) -> tuple[int, int]:

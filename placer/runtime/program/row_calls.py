@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,26 @@ if TYPE_CHECKING:
     from placer.runtime.program.service import Service
     from placer.tables.sparse.batch_keys import BatchKeys
     from placer.tables.sparse.table import SparseTable
+
+
+@dataclass(frozen=True, slots=True)
+class _Collected:
+    """How the keys of a table are collected: the values that were read, of which the first
+    are the keys, which of `show`, `click` and `time` follow, and the padding."""
+
+    names: Sequence[str]
+    ids: int
+    stats: Sequence[bool]
+    padding: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """The keys of a step, and their positions."""
+
+    step: int
+    keys: BatchKeys
+    positions: Sequence[Array]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,12 +78,24 @@ class RowCalls(Microbatches):
     """
 
     row_exchange: RowExchange | None = None
-    row_tables: Mapping[str, SparseTable] = field(default_factory=dict)
+    row_tables: dict[str, SparseTable] = field(default_factory=dict)
     forced_size: int | None = None
     most_sizes: int = field(default=1, init=False)
     """How many sizes the rows of a batch had at most, so far."""
     _batch_keys: list[BatchKeys] = field(default_factory=list, init=False)
     """The keys that were collected last, whose rows have no size yet."""
+    _read_inputs: dict[int, str] = field(default_factory=dict, init=False)
+    """The inputs that the program has read in this step, by the identity of their arrays."""
+    _collected: dict[str, _Collected] = field(default_factory=dict, init=False)
+    """Of which inputs the keys of each table are."""
+    _tables_of: dict[int, list[str]] = field(default_factory=dict, init=False)
+    """The tables whose keys are sent on each edge."""
+    _ahead: dict[str, _Ahead] = field(default_factory=dict, init=False)
+    """The keys of the next step, by table."""
+    _sent_ahead: dict[int, int] = field(default_factory=dict, init=False)
+    """The step of the keys that were sent ahead on each edge."""
+    _latest: dict[str, int] = field(default_factory=dict, init=False)
+    """The latest time of all rows that each table was trained on, in seconds."""
     _swept: dict[str, int] = field(default_factory=dict, init=False)
     """The step after which each table has forgotten keys last."""
 
@@ -74,7 +106,13 @@ class RowCalls(Microbatches):
         raise NotImplementedError
 
     def distinct_keys(
-        self, table: str, *ids: Any, padding: tuple[int | None, ...] = ()
+        self,
+        table: str,
+        *ids: Any,
+        padding: tuple[int | None, ...] = (),
+        show: Any = None,
+        click: Any = None,
+        time: Any = None,
     ) -> tuple[Any, ...]:
         """Collect the keys that this node looks up in a table, each once.
 
@@ -82,6 +120,9 @@ class RowCalls(Microbatches):
             table: the name of the table.
             ids: arrays of keys, of any shape and integer dtype.
             padding: the key of each array that stands for none; None if there is none.
+            show, click: what an occurrence in each row counts for the score of its key, of
+                shape [batch]; by default 1 and 0.
+            time: the time of each row in seconds, integers of shape [batch].
 
         Returns:
             The keys; and for each array the position of each of its keys among them, int32
@@ -90,15 +131,49 @@ class RowCalls(Microbatches):
         Example:
             keys, position = node.distinct_keys("emb.table", ids)
         """
+        ahead = self._ahead.pop(table, None)
+        if (
+            ahead is not None
+            and ahead.step == self._row_step
+            and not self._is_evaluation
+        ):
+            self._batch_keys.append(ahead.keys)
+            return ahead.keys, *ahead.positions
+        given = *ids, *(each for each in (show, click, time) if each is not None)
+        names = [self._read_inputs.get(id(each), "") for each in given]
+        if all(names) and not self._is_evaluation:
+            stats = [each is not None for each in (show, click, time)]
+            self._collected[table] = _Collected(names, len(ids), stats, padding)
+        keys, positions = self._collect(table, ids, padding, show, click, time)
+        self._batch_keys.append(keys)
+        return keys, *positions
+
+    def _collect(
+        self,
+        table: str,
+        ids: Sequence[Any],
+        padding: tuple[int | None, ...],
+        show: Any,
+        click: Any,
+        time: Any,
+    ) -> tuple[BatchKeys, list[Array]]:
         from placer.tables.sparse.batch_keys import collect_keys
 
         exchange = self._row_exchange()
         planned = exchange.tables[table]
         arrays = [np.asarray(each) for each in ids]
         holders, partitions = len(planned.holders), planned.settings.partitions
-        keys, positions = collect_keys(arrays, holders, partitions, padding)
-        self._batch_keys.append(keys)
-        return keys, *positions
+        scoring, scores = planned.settings.score, None
+        if scoring is not None and not (show is None and click is None):
+            shows = np.asarray(1 if show is None else show, np.float32).reshape(-1)
+            clicks = np.asarray(0 if click is None else click, np.float32).reshape(-1)
+            scores = (shows - clicks) * scoring.no_click + clicks * scoring.click
+        times = None if time is None else np.asarray(time).reshape(-1)
+        keys, positions = collect_keys(
+            arrays, holders, partitions, padding, scores, times
+        )
+        keys.table = table
+        return keys, positions
 
     def send_keys(self, edge: int, *keys: BatchKeys) -> None:
         """Ask the nodes that hold tables for the rows of keys.
@@ -113,11 +188,59 @@ class RowCalls(Microbatches):
         Example:
             node.send_keys(1, keys)
         """
+        self._tables_of[edge] = [each.table for each in keys]
+        if self._sent_ahead.get(edge) == self._row_step and not self._is_evaluation:
+            return
         end = self._asked_rows(edge)
         if end is not None:
             end.send_keys(self._row_step, keys)
         else:
             self._row_exchange().send_keys(self._key(edge), keys)
+
+    def send_keys_ahead(self, edge: int) -> None:
+        """Ask for the rows of the next step, while this one is still computed: in lockstep
+        they come after the update of this step.
+
+        Args:
+            edge: the number of the edge.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.send_keys_ahead(1)
+        """
+        end, step = self._asked_rows(edge), self._row_step + 1
+        tables = self._tables_of.get(edge, ())
+        if (
+            self._is_last_step
+            or not all(table in self._collected for table in tables)
+            or (end is not None and end.mode.waits_for_own)
+        ):
+            return
+        found = []
+        for table in tables:
+            known = self._collected[table]
+            arrays = [self._next_rows(name) for name in known.names]
+            ids, rest = arrays[: known.ids], iter(arrays[known.ids :])
+            stats = [next(rest) if given else None for given in known.stats]
+            keys, positions = self._collect(table, ids, known.padding, *stats)
+            self._ahead[table] = _Ahead(step, keys, positions)
+            found.append(keys)
+        self._sent_ahead[edge] = step
+        if end is not None:
+            end.send_keys(step, found)
+        else:
+            self._row_exchange().send_keys(self._key(edge)._replace(step=step), found)
+
+    def discard_ahead(self) -> None:
+        """Receive the keys of a step that there is not, which nodes have sent ahead."""
+        if self.row_exchange is None or self._is_last_step or not self._row_step:
+            return
+        for edge in self.row_exchange.edges.values():
+            if edge.ahead and edge.group is None:
+                key = self._key(edge.id)._replace(step=self._row_step + 1)
+                self.row_exchange.discard(key)
 
     def receive_keys(self, edge: int) -> tuple[AskedKeys, ...]:
         """Wait for the keys that nodes ask for.
@@ -157,9 +280,9 @@ class RowCalls(Microbatches):
         dim = held.settings.dim
         if isinstance(keys, AskedKeys):
             parts = []
-            for asked, _ in keys.parts:
-                out = arena.allocate(held.dtype, (asked.size, dim))
-                parts.append(held.pull(asked, out))
+            for part in keys.parts:
+                out = arena.allocate(held.dtype, (part.keys.size, dim))
+                parts.append(held.pull(part.keys, out))
             return PartsOfRows(tuple(parts))
         self._choose_sizes()
         count = keys.keys.size
@@ -262,7 +385,7 @@ class RowCalls(Microbatches):
         """
         from placer.runtime.program.row_exchange import AskedKeys
 
-        return tuple(AskedKeys((pair,)) for pair in message.keys)
+        return tuple(AskedKeys((part,)) for part in message.keys)
 
     def answer_rows(self, message: WorkerMessage, *rows: PartsOfRows) -> None:
         """Send the worker that a message is from the rows that it asks for.
@@ -302,11 +425,11 @@ class RowCalls(Microbatches):
         if arrays is None:
             raise malformed(message)
         found = []
-        for value, array, (keys, _) in zip(values, arrays, message.keys, strict=True):
-            dim = int(value.shape[1])
-            if array.size != keys.size * dim:
+        for value, array, part in zip(values, arrays, message.keys, strict=True):
+            count, dim = part.keys.size, int(value.shape[1])
+            if array.size != count * dim:
                 raise malformed(message)
-            found.append(PartsOfRows((array.reshape(keys.size, dim),)))
+            found.append(PartsOfRows((array.reshape(count, dim),)))
         return tuple(found)
 
     def sum_by_key(self, *keys_and_gradients: Any, limit: float | None = None) -> Any:
@@ -332,19 +455,19 @@ class RowCalls(Microbatches):
         for keys, gradients in lookups:
             if not hasattr(keys, "parts"):  # of this node itself
                 own = np.asarray(gradients)[: keys.keys.size]
-                terms.append(KeySums(keys.keys, own, keys.occurrences))
+                terms.append(KeySums(keys.part, own))
                 continue
-            for (asked, counts), part in zip(keys.parts, gradients.parts, strict=True):
-                if len(part) != asked.size:
+            for part, rows in zip(keys.parts, gradients.parts, strict=True):
+                if len(rows) != part.keys.size:
                     raise RunError(
-                        f"there are {len(part)} gradients of {asked.size} rows",
+                        f"there are {len(rows)} gradients of {part.keys.size} rows",
                         hint="give every node of a run the same build",
                     )
-                terms.append(KeySums(asked, part, counts))
+                terms.append(KeySums(part, rows))
         total = sum_by_key(terms)
         if limit is not None:
             clipped = np.clip(total.gradients, -limit, limit)
-            total = KeySums(total.keys, clipped, total.occurrences)
+            total = KeySums(total.part, clipped)
         return total
 
     def partition_norms(self, total: KeySums, partitions: int) -> Array:
@@ -391,20 +514,39 @@ class RowCalls(Microbatches):
         held = self.row_tables[table]
         # Without lockstep a table is at the step that all workers have done.
         step = self._row_step if message is None else message.least
+        part, scoring = total.part, held.settings.score
+        scores = part.scores
+        if scoring is not None and scores is None:
+            scores = part.occurrences.astype(np.float32) * np.float32(scoring.no_click)
         held.push(
-            total.keys,
+            part.keys,
             total.gradients,
             learning_rate=self._learning_rate(table, message),
             step=step,
-            occurrences=total.occurrences,
+            occurrences=part.occurrences,
+            scores=scores,
+            times=part.times,
             scale=1.0 if scale is None else float(scale),
         )
+        now = self._latest[table] = max(self._latest.get(table, 0), part.now)
         for swept in range(self._swept.get(table, step - 1) + 1, step + 1):
-            held.forget(swept)
+            held.forget(swept, now)
         self._swept[table] = step
 
     @property
     def _row_step(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def _is_evaluation(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def _is_last_step(self) -> bool:
+        raise NotImplementedError
+
+    def _next_rows(self, value: str) -> Array:
+        """Return this node's rows of an input in the next step."""
         raise NotImplementedError
 
     @property

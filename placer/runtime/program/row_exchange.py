@@ -5,7 +5,9 @@ A node sends each holder of a table the distinct keys of its batch that this hol
 and how often each occurs. The holder answers with their rows; the gradients of these rows
 go back in the same order. Tables that are looked up at the same places share messages:
 
-    keys       uint64[n] and uint32[n] for each table: the keys, and their occurrences
+    keys       uint64[n] and uint32[n] for each table: the keys, and their occurrences;
+               as the plan says float32[n], uint32[n] and uint32[1]: what they add to
+               their scores, when they were seen, and the latest time
     rows       dtype[n, dim] for each table
     gradients  dtype[n, dim] for each table
 """
@@ -14,14 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from placer.build.plan import Edge, SparseTable
+from placer.build.plan import Edge, EdgeValue, SparseTable
 from placer.channel.protocol import Array, Channel, Key
 from placer.errors import RunError
 from placer.memory.arena import Arena
 from placer.runtime.program.worker_messages import HEADER_SIZE
+from placer.tables.key_sums import KeyPart
 from placer.tables.sparse.batch_keys import BatchKeys, server_partitions
 from placer.tables.sparse.hashing import U64, mix, partition_of
 
@@ -31,11 +35,10 @@ class AskedKeys:
     """Keys that nodes look up, as a node that holds them has them.
 
     Attributes:
-        parts: the keys of each node that asks, uint64[n], and their occurrences,
-            uint32[n]; in the order of the nodes.
+        parts: the keys of each node that asks, in the order of the nodes.
     """
 
-    parts: tuple[tuple[Array, Array], ...]
+    parts: tuple[KeyPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +73,7 @@ class RowExchange:
     def send_keys(self, key: Key, keys: Sequence[BatchKeys]) -> None:
         """Send each holder its keys of each table."""
         for i, holder in enumerate(self.edges[key.edge].targets):
-            message = []
-            for each in keys:
-                own = each.of_server(i)
-                message += [each.keys[own], each.occurrences[own]]
+            message = [array for each in keys for array in each.message_to(i)]
             self._send(holder, key, message)
 
     def receive_keys(self, key: Key) -> tuple[AskedKeys, ...]:
@@ -84,26 +84,43 @@ class RowExchange:
                 occurs.
         """
         edge = self.edges[key.edge]
-        parts: list[list[tuple[Array, Array]]] = [[] for _ in edge.values]
+        parts: list[list[KeyPart]] = [[] for _ in edge.values]
+        dtypes = dtypes_of_keys(edge)
         for source in edge.sources:
-            message = self._receive(source, key, 2 * len(edge.values))
-            pairs = self.read_keys(edge, source, message)
-            for part, pair in zip(parts, pairs, strict=True):
-                part.append(pair)
+            message = self._receive(source, key, len(dtypes))
+            for part, each in zip(
+                parts, self.read_keys(edge, source, message), strict=True
+            ):
+                part.append(each)
         return tuple(AskedKeys(tuple(each)) for each in parts)
+
+    def discard(self, key: Key) -> None:
+        """Receive keys from every node, and forget them."""
+        for source in self.edges[key.edge].sources:
+            if self.node in self.edges[key.edge].targets:
+                if source == self.node:
+                    self._own.pop(key, None)
+                else:
+                    self.channel.receive(source, key)
 
     def read_keys(
         self, edge: Edge, source: str, message: Sequence[Array]
-    ) -> list[tuple[Array, Array]]:
-        """Return the keys of each table that a node asks for, and their occurrences.
+    ) -> list[KeyPart]:
+        """Return the keys of each table that a node asks for.
 
         Raises:
-            RunError: the arrays are not keys of this node, and how often each occurs.
+            RunError: the arrays are not keys of this node, and what goes with them.
         """
-        pairs = [*zip(message[::2], message[1::2], strict=True)]
-        for value, (keys, occurrences) in zip(edge.values, pairs, strict=True):
-            self._check_keys(source, self.tables[str(value.table)], keys, occurrences)
-        return pairs
+        arrays, found = iter(message), []
+        for value in edge.values:
+            keys, counts, *more = (next(arrays) for _ in dtypes_of_value(value))
+            scores = more.pop(0) if "scores" in value.counted else None
+            times, now = more if "times" in value.counted else (None, None)
+            part = KeyPart(keys, counts, scores, times)
+            fits = now is None or (now.dtype == np.uint32 and now.shape == (1,))
+            self._check_keys(source, self.tables[str(value.table)], part, fits)
+            found.append(part if now is None else part._replace(now=int(now[0])))
+        return found
 
     def send_rows(self, key: Key, rows: Sequence[PartsOfRows]) -> None:
         """Send each node the rows that it has asked for, of each table."""
@@ -200,22 +217,32 @@ class RowExchange:
         return message
 
     def _check_keys(
-        self, source: str, table: SparseTable, keys: Array, counts: Array
+        self, source: str, table: SparseTable, part: KeyPart, fits: bool
     ) -> None:
-        """Check what a node has sent: loops of a table check no bounds."""
-        partitions = table.settings.partitions
+        """Check what a node has sent: loops of a table check no bounds. `fits` says whether
+        the rest of it does."""
+        partitions, keys = table.settings.partitions, part.keys
         holders = table.holders
-        held = server_partitions(holders.index(self.node), len(holders), partitions)
         problem = ""
+        others = (
+            (part.occurrences, np.uint32),
+            (part.scores, np.float32),
+            (part.times, np.uint32),
+        )
         if (
-            keys.ndim != 1
+            not fits
+            or keys.ndim != 1
             or keys.dtype != np.uint64
-            or counts.dtype != np.uint32
-            or counts.shape != keys.shape
-            or not counts.all()
+            or any(
+                array is not None
+                and (array.dtype != dtype or array.shape != keys.shape)
+                for array, dtype in others
+            )
+            or not part.occurrences.all()
         ):
             problem = "do not fit"
         elif len(holders) > 1:
+            held = server_partitions(holders.index(self.node), len(holders), partitions)
             of = partition_of(mix(keys), U64(partitions.bit_length() - 1))
             if np.any((of < held.start) | (of >= held.stop)):
                 problem = "are not all of this node"
@@ -238,3 +265,16 @@ def _spaces(
 ) -> list[Array]:
     """Return the part of each array that has the rows of a holder."""
     return [a[each.of_server(holder)] for a, each in zip(arrays, keys, strict=True)]
+
+
+def dtypes_of_keys(edge: Edge) -> list[Any]:
+    """Return the dtypes of the arrays of a message of keys."""
+    return [dtype for value in edge.values for dtype in dtypes_of_value(value)]
+
+
+def dtypes_of_value(value: EdgeValue) -> list[Any]:
+    """Return the dtypes of the arrays of the keys of one table: keys, occurrences, and as
+    the plan says scores, times and the latest time."""
+    scores = [np.float32] if "scores" in value.counted else []
+    times = [np.uint32, np.uint32] if "times" in value.counted else []
+    return [np.uint64, np.uint32, *scores, *times]

@@ -27,8 +27,9 @@ from placer.runtime.program.worker_messages import (
     malformed_on,
 )
 from placer.runtime.program.worker_sums import WorkerSums
+from placer.tables.key_sums import KeyPart
 
-ReadKeys = Callable[[Edge, str, Sequence[Array]], Sequence[tuple[Array, Array]]]
+ReadKeys = Callable[[Edge, str, Sequence[Array]], Sequence[KeyPart]]
 ALL: Final = math.inf
 """The steps that a request waits for which is answered when all workers have drained."""
 
@@ -62,7 +63,8 @@ class _Served:
         staleness: how many pushes had each staleness: so many steps of other workers
             were applied between the answer that a push was computed from and the push.
         ask: the edge of the keys of sparse tables, if it is of those.
-        asked: the keys that each worker has asked for, and not pushed gradients of.
+        asked: the keys that each worker has asked for, and not pushed gradients of: those
+            of this step, and of the next one.
     """
 
     pull: Edge
@@ -79,7 +81,7 @@ class _Served:
     answers: dict[str, dict[int, _Answer]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     staleness: Counter[int] = field(default_factory=Counter)
-    asked: dict[str, Sequence[tuple[Array, Array]]] = field(default_factory=dict)
+    asked: dict[str, list[Sequence[KeyPart]]] = field(default_factory=dict)
 
     @property
     def answering_edge(self) -> int:
@@ -332,31 +334,34 @@ class Service:
             del answers[older]
         if not rows and next(pieces, None) is not None:
             raise malformed_on(worker, key)
-        keys: Sequence[tuple[Array, Array]] = ()
+        keys: Sequence[KeyPart] = ()
         if served.ask is not None:
-            if worker not in served.asked:
+            if not served.asked.get(worker):
                 raise malformed_on(worker, key)
-            keys = served.asked.pop(worker)
+            keys = served.asked[worker].pop(0)
         base = answers[version]
         staleness = served.count_others(worker) - base.others
+        least = min(step if w == worker else s for w, s in served.applied.items())
         return WorkerMessage(
             key.edge, worker, key.step, step, steps, rows / count, staleness,
-            base.values, (pieces,), keys, min(served.applied.values()),
+            base.values, (pieces,), keys, least,
         )  # fmt: skip
 
     def _read_ask(
         self, served: _Served, worker: str, key: Key, pieces: Iterator[Piece]
     ) -> WorkerMessage:
-        """Read the keys whose rows a worker asks for; it asks again once it has pushed
-        their gradients."""
-        if served.ask is None or self._read_keys is None or worker in served.asked:
+        """Read the keys whose rows a worker asks for; it asks for those of a step and of the
+        next one before it pushes the gradients of the first."""
+        waiting = served.asked.setdefault(worker, [])
+        if served.ask is None or self._read_keys is None or len(waiting) > 1:
             raise malformed_on(worker, key)
-        dtypes = [np.uint64, np.uint32] * len(served.ask.values)
-        arrays = join_flat(pieces, dtypes)
+        from placer.runtime.program.row_exchange import dtypes_of_keys
+
+        arrays = join_flat(pieces, dtypes_of_keys(served.ask))
         if arrays is None:
             raise malformed_on(worker, key)
-        served.asked[worker] = self._read_keys(served.ask, worker, arrays)
-        keys = served.asked[worker]
+        keys = self._read_keys(served.ask, worker, arrays)
+        waiting.append(keys)
         return WorkerMessage(served.ask.id, worker, key.step, keys=keys)
 
     def _round(

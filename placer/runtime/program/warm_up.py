@@ -265,8 +265,9 @@ class _DryService:
 
 def _empty_message(edge: Edge) -> WorkerMessage:
     """Return a message about no keys of sparse tables."""
-    none = np.empty(0, np.uint64), np.empty(0, np.uint32)
-    keys = (none,) * len(edge.values)
+    from placer.runtime.program.dry_rows import no_keys
+
+    keys = [no_keys(value) for value in edge.values]
     return WorkerMessage(
         edge.id, edge.sources[0], 1, 1, 1, parts=(iter(()),), keys=keys
     )

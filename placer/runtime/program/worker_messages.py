@@ -11,7 +11,7 @@ but for those of kind DRAIN. Every message begins with a header, int64[8], fille
     REQUEST  REQUEST, steps: answer once these steps of all workers are applied
     DRAIN    DRAIN, newest step: the worker has pushed all that it has
     ASK      ASK, steps: as a request, for rows of sparse tables
-             then for each table keys, uint64[n], and how often each occurs, uint32[n]; a
+             then for each table keys and what goes with them, as in `row_exchange`; a
              push afterwards has the gradients of their rows
     answer   version, steps: these steps of all workers that have not drained are applied;
              steps of all workers that are applied
@@ -40,6 +40,7 @@ import numpy.typing as npt
 from placer.build.plan import EdgeValue
 from placer.channel.protocol import Array, Key, Piece
 from placer.errors import RunError
+from placer.tables.key_sums import KeyPart
 
 HEADER_SIZE = 8
 
@@ -70,9 +71,10 @@ class WorkerMessage:
         base: the values of the blocks of that version, if they are kept.
         parts: the pieces of a push: those of the worker's gradients, or of the differences
             of all workers of a round. The array 0 is the header.
-        keys: the keys of each sparse table, and their occurrences, whose rows are asked
-            for or have the gradients of a push.
-        least: the newest step up to which all steps of all workers were applied before.
+        keys: the keys of each sparse table, whose rows are asked for or have the
+            gradients of a push.
+        least: the newest step up to which all steps of all workers are applied, with
+            this push.
     """
 
     edge: int
@@ -84,7 +86,7 @@ class WorkerMessage:
     staleness: int = 0
     base: Sequence[Array] = ()
     parts: tuple[Iterator[Piece], ...] = ()
-    keys: Sequence[tuple[Array, Array]] = ()
+    keys: Sequence[KeyPart] = ()
     least: int = 0
 
     def chunks(

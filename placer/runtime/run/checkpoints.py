@@ -19,13 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 import placer
+from placer.build.plan import Plan
 from placer.channel.protocol import Aborted, Key
 from placer.checkpoint.folder import (
     check_continues,
@@ -47,12 +48,14 @@ from placer.checkpoint.writing import (
     describe_file,
     discard,
     pieces_of_file,
+    spool,
     temporary_folder,
     write_file,
+    write_stream,
     write_tensors,
 )
 from placer.config.optimizers import VALUES
-from placer.errors import CheckpointError
+from placer.errors import CheckpointError, RunError
 from placer.runtime.program.local_values import LocalValues
 from placer.runtime.run.barrier import (
     FILE_PART,
@@ -64,6 +67,14 @@ from placer.runtime.run.barrier import (
 )
 from placer.runtime.run.byte_messages import receive_parts, send_parts
 from placer.runtime.run.events import CheckpointSaved, NodeWarning
+from placer.runtime.run.row_files import (
+    Saves,
+    begin_saves,
+    file_of_rows,
+    groups_of_file,
+    holds_rows,
+    stored_sparse,
+)
 from placer.runtime.run.start_facts import StartFacts
 from placer.runtime.run.state import Execution
 from placer.runtime.run.stored_blocks import (
@@ -75,6 +86,9 @@ from placer.runtime.run.stored_blocks import (
 )
 from placer.tables.block_table import BlockTable, Snapshot
 
+if TYPE_CHECKING:
+    from placer.tables.sparse.table import SparseTable
+
 FAILED_WAIT: Final = 5.0
 """Seconds that a run that has failed waits for the thread that writes checkpoints."""
 FINITE_CHUNK: Final = 1 << 16
@@ -82,10 +96,11 @@ FINITE_CHUNK: Final = 1 << 16
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a node tells the control node about its file of a checkpoint; `is_full` says
-    that the disk is."""
+    """What a node tells the control node about its file of a checkpoint, and that of the
+    rows of sparse tables; `is_full` says that the disk is."""
 
     stored: Stored | None = None
+    rows: Stored | None = None
     updates: dict[str, tuple[int, ...]] = {}
     sent: bool = False
     problem: str = ""
@@ -94,9 +109,14 @@ class Report(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A checkpoint to write: `progress` is that of the run, on the control node only."""
+    """A checkpoint to write: `progress` is that of the run, on the control node only.
+    `saves` are those of the sparse tables, which end with `contexts`; `problem` says why
+    there are none."""
 
     step: int
+    saves: Saves
+    contexts: ExitStack
+    problem: str
     snapshots: Mapping[str, Snapshot]
     updates: Mapping[str, tuple[int, ...]]
     progress: Progress | None
@@ -111,6 +131,7 @@ class Checkpoints:
         execution: the node's run.
         tables: the tables of the node, by name.
         local: values of a worker's own, by the name of their table.
+        sparse: the sparse tables of the node, by name.
         facts: what the manifests have from the start of the run.
         before_commit: called before a manifest is written.
 
@@ -128,6 +149,7 @@ class Checkpoints:
         execution: Execution,
         tables: Mapping[str, BlockTable],
         local: Mapping[str, LocalValues],
+        sparse: Mapping[str, SparseTable],
         facts: StartFacts,
         before_commit: Callable[[], None],
     ) -> None:
@@ -139,7 +161,7 @@ class Checkpoints:
         self.problem = ""
         self.seconds = 0.0
         self._execution, self._tables, self._facts = execution, tables, facts
-        self._local = local
+        self._local, self._sparse = local, sparse
         self._held = held_blocks(execution.plan, execution.me.name)
         self._queue: queue.Queue[_Job | None] = queue.Queue()
         self._idle = threading.Semaphore(1)
@@ -221,7 +243,15 @@ class Checkpoints:
             self._reuse = {n: s for n, s in snapshots.items() if _is_in_memory(s)}
         updates = {name: self._tables[name].updates for name in self._held}
         self.last_step = step
-        self._queue.put(_Job(step, snapshots, updates, progress))
+        saves: Saves = {}
+        contexts, problem = ExitStack(), ""
+        try:
+            saves = begin_saves(self._sparse, contexts)
+        except RunError as error:  # a table has no room for it
+            problem = error.message
+        self._queue.put(
+            _Job(step, saves, contexts, problem, snapshots, updates, progress)
+        )
 
     def wait(self) -> None:
         """Wait until the last checkpoint is written, or has failed."""
@@ -242,6 +272,7 @@ class Checkpoints:
             except Exception as error:
                 self._fail(job.step, _describe(error), _is_full(error))
             finally:
+                job.contexts.close()
                 del job  # a snapshot may take memory of a device
                 self._last_time = time.monotonic()
                 self._idle.release()
@@ -250,6 +281,9 @@ class Checkpoints:
         execution = self._execution
         temporary = temporary_folder(self.settings.folder, job.step, self._run)
         report, pieces = self._write_own(temporary, job)
+        row_pieces: Sequence[memoryview] = ()
+        if not report.problem and self._sparse:
+            report, row_pieces = self._write_rows(temporary, job, report)
         if not execution.is_control:
             key = Key(STORED, job.step)
             send_json(
@@ -259,8 +293,11 @@ class Checkpoints:
                 msgspec.to_builtins(report),
             )
             if report.sent:
-                key = Key(FILE_PART, job.step)
+                key, rows_key = Key(FILE_PART, job.step), Key(FILE_PART, job.step, 1)
                 send_parts(execution.channel, execution.plan.control, key, pieces)
+                send_parts(
+                    execution.channel, execution.plan.control, rows_key, row_pieces
+                )
             return
         try:
             self._complete(temporary, job, report)
@@ -275,7 +312,7 @@ class Checkpoints:
         """
         execution = self._execution
         reports = {execution.me.name: report}
-        for node in holders(execution.plan):
+        for node in _writing_nodes(execution.plan):
             if node != execution.me.name:
                 reports[node] = receive_json(
                     execution.channel, node, Key(STORED, job.step), Report
@@ -318,25 +355,47 @@ class Checkpoints:
             if self._sees_folder:
                 name = file_of(execution.me.name)
                 stored = write_tensors(temporary, name, tensors)
-                return Report(stored, updates), ()
+                return Report(stored, updates=updates), ()
             pieces = pieces_of_file(tensors)
-            return Report(describe_file(pieces), updates, sent=True), pieces
+            return Report(describe_file(pieces), updates=updates, sent=True), pieces
+        except Exception as error:  # the control node waits for a report
+            return _failed(error), ()
+
+    def _write_rows(
+        self, temporary: Path, job: _Job, report: Report
+    ) -> tuple[Report, Sequence[memoryview]]:
+        """Write this node's file of sparse tables, or return its bytes if it does not see
+        the folder; return its report."""
+        execution = self._execution
+        plan, me = execution.plan, execution.me.name
+        if job.problem:
+            return Report(problem=job.problem), ()
+        try:
+            groups = groups_of_file(plan, me, job.saves, finite=plan.nan == "stop")
+            if self._sees_folder:
+                stored = write_stream(temporary, file_of_rows(me), groups)
+                return replace(report, rows=stored), ()
+            stored, content = spool(groups)
+            return replace(report, rows=stored, sent=True), [content]
         except Exception as error:  # the control node waits for a report
             return _failed(error), ()
 
     def _receive_file(
         self, temporary: Path, node: str, report: Report, step: int
     ) -> Report:
-        """Write the file of a node that does not see the folder; return its report."""
-        assert report.stored is not None
-        channel, nbytes = self._execution.channel, report.stored.nbytes
-        parts = receive_parts(channel, node, Key(FILE_PART, step), nbytes)
-        try:
-            write_file(temporary, file_of(node), parts)
-        except OSError as error:
-            for _ in parts:
-                pass  # the sender waits until they are received
-            return _failed(error)
+        """Write the files of a node that does not see the folder; return its report."""
+        files = (file_of(node), report.stored), (file_of_rows(node), report.rows)
+        for number, (name, stored) in enumerate(files):
+            if stored is None:
+                continue
+            channel, key = self._execution.channel, Key(FILE_PART, step, number)
+            parts = receive_parts(channel, node, key, stored.nbytes)
+            try:
+                write_file(temporary, name, parts)
+            except OSError as error:
+                for _ in parts:
+                    pass  # the sender waits until they are received
+                report = _failed(error)
         return report
 
     def _commit(
@@ -364,10 +423,15 @@ class Checkpoints:
                 plan, {node: report.updates for node, report in reports.items()}
             ),
             files={
-                file_of(node): report.stored
+                name: stored
                 for node, report in reports.items()
-                if report.stored is not None
+                for name, stored in (
+                    (file_of(node), report.stored),
+                    (file_of_rows(node), report.rows),
+                )
+                if stored is not None
             },
+            sparse=stored_sparse(plan),
             machines=self._facts.machines,
             written=time.time(),
         )
@@ -400,6 +464,13 @@ class Checkpoints:
         if is_full and self._execution.is_control:
             # The next one would have taken the place of the oldest one.
             self._remove_old(max(1, self.settings.keep - 1))
+
+
+def _writing_nodes(plan: Plan) -> list[str]:
+    """Return the nodes that write files of a checkpoint, in the order of the plan."""
+    dense = {*holders(plan)}
+    names = (node.name for node in plan.nodes)
+    return [name for name in names if name in dense or holds_rows(plan, name)]
 
 
 def _not_finite(tensors: Mapping[str, Any]) -> str:

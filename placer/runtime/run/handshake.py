@@ -86,8 +86,8 @@ def start_fingerprint(execution: Execution) -> str | None:
     option, and None on a node that has not read them because it has no tables."""
     if execution.options.init_params is None:
         return ""
-    file = execution.start_file
-    return None if file is None else fingerprint(file)
+    start = execution.start
+    return None if start is None else fingerprint(start.file)
 
 
 def fingerprint(file: Path) -> str:

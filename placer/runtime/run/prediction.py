@@ -13,6 +13,7 @@ from placer.build.plan import NodePlan, data_root
 from placer.config.data import RowSource
 from placer.config.sources import InputColumnError
 from placer.errors import DataError
+from placer.memory.collection import begin_collection
 from placer.readers import Order, PieceRows, Rows
 from placer.runtime.program.devices import in_precision, open_devices
 from placer.runtime.program.exchange import Exchange
@@ -41,6 +42,7 @@ from placer.runtime.run.prediction_request import (
 from placer.runtime.run.result import PredictionResult
 from placer.runtime.run.row_tables import make_row_calls
 from placer.runtime.run.same_rows import compare_rows
+from placer.runtime.run.start import open_start
 from placer.runtime.run.state import Execution
 from placer.runtime.run.tables import make_tables
 
@@ -73,6 +75,7 @@ def predict(
         channel.join()
         execution.on_joined()
         execution.report_state(INITIALIZING)
+        open_start(execution)
         tables = make_tables(execution, devices)
         execution.report_state(READING)
         rows = _open_rows(execution, data)
@@ -115,6 +118,7 @@ def predict(
             warm_up_prediction(plan, node, hooks.predict)
             execution.report_state(PREPARED)
             barrier(plan, channel, {}, READY)
+            begin_collection()
             execution.report_state("predicting")
             start = time.perf_counter()
             node.enter_prediction()

@@ -23,7 +23,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from placer.build.plan import BASE_PORT, Plan, neighbours, read_plan
+from placer.build.plan import BASE_PORT, NodePlan, Plan, neighbours, read_plan
+from placer.build.table_text import table_lines
 from placer.channel.keys import find_key
 from placer.channel.protocol import Aborted, Cause
 from placer.channel.session import Session
@@ -33,15 +34,16 @@ from placer.memory.allocator import keep_memory
 from placer.memory.caches import trim_caches
 from placer.memory.compilation import keep_compiled
 from placer.memory.cores import fix_threads
-from placer.node_kinds import NodeId
+from placer.node_kinds import SERVER, NodeId
 from placer.reentry import node_in_process
-from placer.runtime.program.devices import reserve_cpu_devices
+from placer.runtime.program.devices import configure_jax
 from placer.runtime.program.load import Hook
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.event_queue import EventQueue, write_all
 from placer.runtime.run.event_relay import EventRelay, RelayedReport
 from placer.runtime.run.events import Event, Output, Report, show_output
 from placer.runtime.run.failure import failure_event
+from placer.runtime.run.gpus import take_gpus
 from placer.runtime.run.interruption import Interruption
 from placer.runtime.run.node_signals import NodeSignals
 from placer.runtime.run.options import Options
@@ -129,7 +131,9 @@ def run(
     for name, address in (endpoints or {}).items():
         plan.process(name)
         addresses[name] = address
-    reserve_cpu_devices(nodes, options.emulate or plan.emulate, alone=True)
+    emulate = options.emulate or plan.emulate
+    if not emulate:
+        take_gpus(plan, node, addresses, launched=report_fd is not None)
     channel: Session | None = None
 
     def exit_without_launcher() -> None:
@@ -226,6 +230,7 @@ def run(
             _start_order_thread(order_fd, execution, exit_without_launcher)
         if signals is not None and pipe is None:
             signals.obey(execution)
+        _show_tables(plan, nodes)
         with ExitStack() as contexts:
             contexts.enter_context(node_in_process(node))
             if pipe is not None:
@@ -234,6 +239,7 @@ def run(
                 contexts.enter_context(_states_reported(executions))
             trim_caches()
             if any(each.computes for each in nodes):
+                configure_jax(nodes, emulate, alone=True)
                 keep_compiled()
             result = run_nodes(executions, prediction, report_failure)
         if prediction is not None:
@@ -259,6 +265,14 @@ def run(
         forced_exit.cancel()
         if pipe is not None:
             pipe.close(EXIT_TIMEOUT)
+
+
+def _show_tables(plan: Plan, nodes: Sequence[NodePlan]) -> None:
+    """Print the tables of servers to standard error, which is the log of a node that a
+    launcher has started."""
+    for node in nodes:
+        if NodeId(node.name).kind == SERVER:
+            print("\n".join(table_lines(plan, node)), file=sys.stderr, flush=True)
 
 
 def _note_and_show(interruption: Interruption, event: Event) -> None:

@@ -8,8 +8,9 @@ checkpoints was named, all nodes take the one before it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from placer.build.plan import NodePlan, Plan, Table
 from placer.channel.protocol import Array, Channel, Key
 from placer.checkpoint.choice import candidates, is_checkpoint, is_first_start
-from placer.checkpoint.manifest import FILE, OLD, Manifest, Progress
+from placer.checkpoint.manifest import FILE, OLD, Manifest, Progress, StoredSparse
 from placer.checkpoint.reading import Checkpoint, Wanted
 from placer.config import optimizers
 from placer.config.optimizers import VALUES
@@ -36,6 +37,13 @@ from placer.runtime.run.barrier import (
 from placer.runtime.run.byte_messages import send_parts
 from placer.runtime.run.events import NodeWarning, Resumed
 from placer.runtime.run.handshake import fingerprint
+from placer.runtime.run.row_files import (
+    ReadPartition,
+    load_rows,
+    read_partition,
+    receive_partition,
+    serve_rows,
+)
 from placer.runtime.run.same_model import (
     check_not_later,
     check_same_data,
@@ -46,6 +54,9 @@ from placer.runtime.run.start_facts import StartFacts
 from placer.runtime.run.state import Execution
 from placer.runtime.run.stored_blocks import array_of, slots_of
 from placer.tables.block_table import BlockTable
+
+if TYPE_CHECKING:
+    from placer.tables.sparse.table import SparseTable
 
 NOT_KEPT: Final = "this run saves no checkpoints; --checkpoint DIR saves them"
 """The warning of a run that continues from a checkpoint and saves none itself."""
@@ -66,6 +77,7 @@ def resume(
     execution: Execution,
     tables: Mapping[str, BlockTable],
     local: Mapping[str, LocalValues],
+    sparse: dict[str, SparseTable],
     facts: StartFacts,
     total_steps: int,
 ) -> Progress | None:
@@ -78,6 +90,7 @@ def resume(
         execution: the node's run.
         tables: the node's tables, by name.
         local: values of a worker's own, by the name of their table.
+        sparse: the node's sparse tables, by name.
         facts: the facts of this run, to compare with those of the checkpoint.
         total_steps: the number of the last step of this run.
 
@@ -114,7 +127,7 @@ def resume(
             return None
         progress, problem = None, ""
         try:
-            progress = _load(execution, tables, local, choice, checkpoint)
+            progress = _load(execution, tables, local, sparse, choice, checkpoint)
         except CheckpointError as error:
             problem = error.message
         problem = _first_problem(plan, barrier(plan, channel, {"": problem}, RESUME))
@@ -162,17 +175,20 @@ class Contents(msgspec.Struct, frozen=True):
             the table, the name of the array in the checkpoint, the number of the block,
             and the worker whose own array it is, if it is one.
         updates: the number of updates of each block, by table.
+        sparse: the sparse tables of the checkpoint.
     """
 
     progress: Progress
     arrays: tuple[tuple[str, str, int, str], ...]
     updates: dict[str, tuple[int, ...]]
+    sparse: dict[str, StoredSparse]
 
 
 def _load(
     execution: Execution,
     tables: Mapping[str, BlockTable],
     local: Mapping[str, LocalValues],
+    sparse: dict[str, SparseTable],
     choice: Choice,
     checkpoint: Checkpoint | None,
 ) -> Progress:
@@ -195,11 +211,15 @@ def _load(
         contents = receive_json(channel, plan.control, Key(RANGES, 0), Contents)
         loaded = _Loaded(execution.me, tables, local, contents)
         loaded.receive(channel, plan.control)
+        read_rows: ReadPartition = partial(receive_partition, channel, plan.control)
+        load_rows(plan, execution.me.name, sparse, contents.sparse, read_rows)
     else:
         contents = _contents(plan, execution.me, checkpoint.manifest)
         loaded = _Loaded(execution.me, tables, local, contents)
         try:
             loaded.read(checkpoint)
+            read_rows = partial(read_partition, checkpoint)
+            load_rows(plan, execution.me.name, sparse, contents.sparse, read_rows)
         except CheckpointError as error:
             problem = error
     if execution.is_control:
@@ -207,6 +227,7 @@ def _load(
         for node, each in zip(plan.nodes, reports, strict=True):
             if each["remote"]:
                 _serve(plan, channel, node, checkpoint)
+                serve_rows(plan, channel, node.name, checkpoint)
     if problem is not None:
         raise problem
     loaded.store()
@@ -254,7 +275,7 @@ def _contents(plan: Plan, node: NodePlan, manifest: Manifest) -> Contents:
                 counts[index] = count
             arrays += [(table.name, name, index, worker) for name in names]
         updates[table.name] = tuple(counts)
-    return Contents(manifest.progress, tuple(arrays), updates)
+    return Contents(manifest.progress, tuple(arrays), updates, manifest.sparse)
 
 
 class _Loaded:

@@ -11,6 +11,7 @@ from placer.config.update_modes import Geo
 from placer.errors import CheckpointError, did_you_mean
 from placer.readers import Digests
 from placer.runtime.run.events import NodeWarning, Report
+from placer.runtime.run.row_files import compare_sparse
 from placer.runtime.run.start_facts import StartFacts
 from placer.runtime.run.stored_blocks import holding_table, slots_of, training_table
 
@@ -66,7 +67,12 @@ def check_same_model(
         outer = stored.outer
         if slots and (outer is None or (outer.rule, outer.slots) != (rule, slots)):
             without_state.append(f"{parameter.name} (outer {rule})")
-    extra = sorted(manifest.parameters.keys() - {each.name for each in plan.parameters})
+    sparse = compare_sparse(manifest, plan.sparse_tables)
+    for names, more in zip((missing, changed, without_state), sparse, strict=True):
+        names += more
+    known = {each.name for each in plan.parameters}
+    known |= {each.name for each in plan.sparse_tables}
+    extra = sorted((manifest.parameters.keys() | manifest.sparse.keys()) - known)
     shown = len(rules) + len(extra) if partial else _SHOWN
     parts = [
         f"{what}: {_list(names, shown)}"

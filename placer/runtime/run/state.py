@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from placer.build.plan import NodePlan, Plan
 from placer.channel.protocol import Channel
 from placer.runtime.program.node import Node
@@ -19,6 +21,8 @@ from placer.runtime.run.common_step import CommonStep
 from placer.runtime.run.events import IMPORTING, READING, Report, State
 from placer.runtime.run.options import Options
 from placer.runtime.run.shared_rows import SharedRows
+from placer.runtime.run.start_parameters import StartParameters
+from placer.runtime.run.table_counts import TableCounts
 
 if TYPE_CHECKING:
     from placer.runtime.timeline.recording import Recording
@@ -64,9 +68,8 @@ class Execution:
         timing: the duration of the steps.
         recording: the node's part in the timeline of the run, if there is one.
         state_lock: held while a state is reported.
-        start_file: the file that says from which parameters the tables have started:
-            that of `--init-params`, or the manifest of a checkpoint, which has the
-            checksums of its files.
+        start: the parameters that `--init-params` names, which the tables start from;
+            None without the option, and on a node without tables.
         checkpointing: the settings of checkpoints, None if none are saved.
         common_step: the node's part in ending or saving the run at a step that the spec
             does not fix.
@@ -88,7 +91,7 @@ class Execution:
     timing: Timing = field(default_factory=Timing)
     recording: Recording | None = None
     state_lock: threading.Lock = field(default_factory=threading.Lock)
-    start_file: Path | None = None
+    start: StartParameters | None = None
     checkpointing: CheckpointSettings | None = field(init=False)
     common_step: CommonStep = field(init=False)
 
@@ -129,8 +132,19 @@ class Execution:
                     self.channel.waiting(),
                     self.channel.bytes_sent,
                     self.rows_read,
+                    self.table_counts(),
                 )
             )
+
+    def table_counts(self) -> dict[str, TableCounts]:
+        """Return what has happened in the sparse tables of the node so far. May be called
+        from any thread."""
+        if self.node is None:
+            return {}
+        return {
+            name: msgspec.convert(table.statistics(), TableCounts, from_attributes=True)
+            for name, table in self.node.row_tables.items()
+        }
 
     @property
     def is_control(self) -> bool:

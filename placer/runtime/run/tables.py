@@ -10,29 +10,25 @@ import numpy as np
 from placer.build.plan import MEMORY, Plan, Table
 from placer.channel.protocol import Array
 from placer.runtime.program.devices import Devices
-from placer.runtime.run.events import NodeWarning
-from placer.runtime.run.parameter_files import check
-from placer.runtime.run.start_parameters import StartParameters, open_parameters
 from placer.runtime.run.state import Execution
 from placer.tables.block_table import BlockTable
 from placer.tables.dense import DenseTable
 from placer.tables.initial.initial_values import compute_values
-from placer.types import TensorType
 
 
 def make_tables(execution: Execution, devices: Devices) -> dict[str, BlockTable]:
     """Create a node's tables and compile their updates; return them by name.
 
-    They start from the parameters that `--init-params` names, if any. Tables that
-    are updated in place are in memory from the node's channel.
+    They start from `execution.start`, if it is set. Tables that are updated in place
+    are in memory from the node's channel.
 
     Raises:
-        DataError: for a file or checkpoint that cannot be read or does not fit the
-            model.
+        DataError: for a file that cannot be read.
+        CheckpointError: for a damaged checkpoint.
     """
     plan, me, build = execution.plan, execution.me, execution.folder
     parameters = {parameter.name: parameter for parameter in plan.parameters}
-    start = _open_start(execution)
+    start = execution.start
     tables: dict[str, BlockTable] = {}
     for planned in me.tables:
         dtype = parameters[planned.blocks[0].parameter].dtype
@@ -58,25 +54,6 @@ def make_tables(execution: Execution, devices: Devices) -> dict[str, BlockTable]
                 table.warm_up(sources)
         tables[planned.name] = table
     return tables
-
-
-def _open_start(execution: Execution) -> StartParameters | None:
-    """Open the parameters that `--init-params` names, and check that they fit the model.
-
-    A node without tables reads none of them. Sets `execution.start_file`. Warns of
-    damaged checkpoints of a folder.
-    """
-    if execution.options.init_params is None or not execution.me.tables:
-        return None
-
-    start = open_parameters(
-        execution.options.init_params,
-        lambda why: execution.report(NodeWarning(f"{execution.me.name}: {why}")),
-    )
-    declared = {p.name: TensorType(p.dtype, p.shape) for p in execution.plan.parameters}
-    check(start.types, declared)
-    execution.start_file = start.file
-    return start
 
 
 def _source_counts(plan: Plan, planned: Table) -> set[int]:

@@ -13,7 +13,7 @@ from placer.channel.protocol import Aborted, Cause
 from placer.memory.cores import fix_threads
 from placer.node_kinds import NodeId
 from placer.reentry import node_in_thread
-from placer.runtime.program.devices import reserve_cpu_devices
+from placer.runtime.program.devices import configure_jax
 from placer.runtime.program.load import Hooks, load_program
 from placer.runtime.run.callbacks import CallbackQueue
 from placer.runtime.run.common_step import Action
@@ -124,7 +124,7 @@ def run_in_threads(
         finally:
             execution.channel.close()
 
-    reserve_cpu_devices(plan.nodes, options.emulate or plan.emulate, alone=False)
+    configure_jax(plan.nodes, options.emulate or plan.emulate, alone=False)
     runs = [
         _start_thread(partial(run_node, execution), execution.me.name)
         for execution in executions

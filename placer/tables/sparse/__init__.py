@@ -7,9 +7,13 @@
    one by one.
 3. `admission` decides which new keys get a row. `store` has the rows, `initial_rows` their
    first values.
-4. `row_updates` applies the optimizer's rule to each row once.
+4. `row_rule` and `row_updates` apply the optimizer's rule to each row once.
 5. `forgetting` drops rows that were not seen, or that have little effect; `eviction`
    those over the capacity.
+6. `saving` reads partitions as they were, while the table changes: before that happens,
+   `kept` copies what a save still needs.
+
+`storage` has the arrays of a table (`state`), within the `memory` of a server.
 
 All of them are loops over a batch, compiled by numba without the interpreter lock, and
 work on the arrays of `State`. Nothing here imports JAX.

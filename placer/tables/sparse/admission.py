@@ -14,6 +14,7 @@ from numba.extending import register_jitable
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.index import slot_of
+from placer.tables.sparse.kept import Kept, keep_counter
 from placer.tables.sparse.state import (
     Array,
     State,
@@ -113,17 +114,13 @@ def admit_filtered(
     occurrences: Array,
     least: Any,
     filters: Array,
+    estimates: Array,
     admitted: Array,
 ) -> None:
-    """Count keys without a row in Bloom filters, uint8 of shape [partitions, counters],
-    and admit those that have occurred `least` times by these.
-
-    All are judged by the filter as it was before; then it counts those that are refused:
-    only the smallest of a key's counters grow (conservative update: Estan and Varghese
-    2002).
-    """
+    """Admit those of the keys without a row that have occurred `least` times, by Bloom
+    filters (uint8, of shape [partitions, counters]), and write how often each occurred by
+    these to `estimates` (int64)."""
     blocks = filters.shape[1] // BLOCK
-    estimates = np.zeros(keys.size, np.int64)
     for i in range(keys.size):
         if rows[i] < 0:
             hashed = mix(keys[i])
@@ -134,11 +131,28 @@ def admit_filtered(
                 estimate = min(estimate, counter)
             estimates[i] = estimate + np.int64(occurrences[i])
             admitted[i] = estimates[i] >= least
+
+
+@compiled
+def count_refused(
+    kept: Kept,
+    bits: Any,
+    keys: Array,
+    rows: Array,
+    estimates: Array,
+    filters: Array,
+) -> None:
+    """Count keys without a row in Bloom filters: only the smallest of a key's counters
+    grow (conservative update: Estan and Varghese 2002)."""
+    blocks = filters.shape[1] // BLOCK
     for i in range(keys.size):
-        if rows[i] < 0 and not admitted[i]:
+        if rows[i] < 0:
             hashed = mix(keys[i])
-            own = filters[partition_of(hashed, bits)]
+            partition = partition_of(hashed, bits)
+            own = filters[partition]
             count = np.uint8(min(estimates[i], MAX_COUNT))
             for probe in range(4):
                 at = _counter(hashed, bits, blocks, probe)
-                own[at] = max(own[at], count)
+                if own[at] < count:
+                    keep_counter(kept, partition, at, own[at])
+                    own[at] = count

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from placer.layouts.sparse import server_partitions as server_partitions
+from placer.tables.key_sums import KeyPart
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.merging import number_keys
@@ -28,6 +30,11 @@ class BatchKeys:
             order in which they first appear.
         splits: the keys of holder i are `splits[i]` to `splits[i + 1]`.
         occurrences: uint32, of shape [n]: how often each key occurs.
+        scores: float32, of shape [n]: what each key adds to its score, if rows have one.
+        times: uint32, of shape [n]: when each key was seen last, in seconds, if rows have
+            a time.
+        now: the latest time of the batch.
+        table: the name of the table.
         sizes: the sizes that the rows of these keys may have: a function of the number of
             keys of the batch, of which the last has room for all.
         size: the size that they have.
@@ -37,7 +44,26 @@ class BatchKeys:
     splits: tuple[int, ...]
     occurrences: Array
     sizes: tuple[int, ...]
+    table: str = ""
     size: int = 0
+    scores: Array | None = None
+    times: Array | None = None
+    now: int = 0
+
+    @property
+    def part(self) -> KeyPart:
+        """All keys, as their only holder has them."""
+        return KeyPart(self.keys, self.occurrences, self.scores, self.times, self.now)
+
+    def message_to(self, server: int) -> list[Array]:
+        """Return what a holder gets of its keys."""
+        own = self.of_server(server)
+        message = [self.keys[own], self.occurrences[own]]
+        if self.scores is not None:
+            message.append(self.scores[own])
+        if self.times is not None:
+            message += [self.times[own], np.array([self.now], np.uint32)]
+        return message
 
     def of_server(self, server: int) -> slice:
         """Return which of the keys a holder has."""
@@ -53,12 +79,6 @@ class BatchKeys:
         self.size = self.sizes[min(number, len(self.sizes) - 1)]
 
 
-def server_partitions(server: int, servers: int, partitions: int) -> range:
-    """Return the partitions that one of several holders has: neighboring ones."""
-    first, stop = partitions * server // servers, partitions * (server + 1) // servers
-    return range(first, stop)
-
-
 def padded_sizes(keys: int) -> tuple[int, ...]:
     """Return the numbers of rows that a step may have for a batch of `keys` keys, in
     order: a function of the batch alone, so that all steps together need no other."""
@@ -71,6 +91,8 @@ def collect_keys(
     servers: int,
     partitions: int,
     padding: Sequence[int | None] = (),
+    row_scores: Array | None = None,
+    row_times: Array | None = None,
 ) -> tuple[BatchKeys, list[Array]]:
     """Return the distinct keys of a batch, and the position of each.
 
@@ -79,6 +101,9 @@ def collect_keys(
         servers: the number of nodes that share the partitions.
         partitions: the number of partitions, a power of two.
         padding: the key of each array that stands for no key.
+        row_scores: what an occurrence in each row of the batch adds to the score of its
+            key, of shape [batch]; the arrays are of shape [batch, …] then.
+        row_times: the time of each row in seconds, integers of shape [batch].
 
     Returns:
         The keys, and for each array the positions, int32 of its shape; -1 for padding.
@@ -115,7 +140,23 @@ def collect_keys(
         positions.append(part.reshape(given.shape))
     splits = (0, *np.cumsum(counts).tolist())
     sizes = padded_sizes(sum(each.size for each in arrays))
-    return BatchKeys(ordered, splits, occurrences, sizes), positions
+    collected = BatchKeys(ordered, splits, occurrences, sizes)
+    if row_scores is not None or row_times is not None:
+        rows = [
+            np.flatnonzero(np.ones(a.size, np.bool_) if m is None else m)
+            // max(1, a.size // max(1, len(given)))
+            for a, m, given in zip(arrays, masks, ids, strict=True)
+        ]
+        of_row = np.concatenate(rows)
+        if row_scores is not None:
+            collected.scores = np.zeros(ordered.size, np.float32)
+            np.add.at(collected.scores, places, row_scores.astype(np.float32)[of_row])
+        if row_times is not None:
+            seconds = row_times.astype(np.uint32)
+            collected.times = np.zeros(ordered.size, np.uint32)
+            np.maximum.at(collected.times, places, seconds[of_row])
+            collected.now = int(seconds.max(initial=0))
+    return collected, positions
 
 
 def _as_keys(ids: Array) -> Array:

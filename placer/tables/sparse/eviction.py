@@ -17,6 +17,7 @@ from numba.extending import register_jitable
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.index import delete_entry, slot_of
+from placer.tables.sparse.kept import Kept, keep_row
 from placer.tables.sparse.state import CHUNK, NONE, Array, State, row_of
 from placer.tables.sparse.store import free_row
 
@@ -128,7 +129,12 @@ def note_new_rows(
 
 @compiled
 def evict_rows(
-    state: State, bits: Any, candidates: Candidates, shares: Array, by_count: Any
+    state: State,
+    kept: Kept,
+    bits: Any,
+    candidates: Candidates,
+    shares: Array,
+    by_count: Any,
 ) -> Any:
     """Drop rows until each partition has its share (int64, of shape [partitions]) or
     less; return how many."""
@@ -146,8 +152,9 @@ def evict_rows(
                 continue  # it was forgotten
             now = _rank_of(state, row, by_count)
             if now == rank:
+                keep_row(state, kept, partition, row)
                 delete_entry(state, bits, key)
-                free_row(state, partition, row)
+                free_row(state, state.partitions[partition], row)
                 evicted += 1
             else:
                 bound = candidates.bounds[partition]

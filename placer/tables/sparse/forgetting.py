@@ -11,6 +11,7 @@ from placer.config.sparse import Forgetting, Scoring
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.index import delete_entry
+from placer.tables.sparse.kept import Kept, keep_row, keep_word
 from placer.tables.sparse.state import (
     CHUNK,
     NONE,
@@ -83,6 +84,7 @@ def _passed(now: Any, seen: Any, mask: Any) -> Any:
 @compiled
 def forget_partition(
     state: State,
+    kept: Kept,
     bits: Any,
     partition: Any,
     step: Any,
@@ -102,6 +104,8 @@ def forget_partition(
                 continue
             gone = False
             if state.scores.size:
+                if limits.decay != 1.0:
+                    keep_row(state, kept, partition, row)
                 state.scores[row] *= limits.decay
                 gone = state.scores[row] < limits.score
             if limits.steps >= 0:
@@ -116,8 +120,9 @@ def forget_partition(
                     total += np.float64(state.values[row, j]) ** 2
                 gone = gone or total < limits.norm
             if gone:
+                keep_row(state, kept, partition, row)
                 delete_entry(state, bits, state.meta[row, 0])
-                free_row(state, partition, row)
+                free_row(state, state.partitions[partition], row)
                 rows += 1
         chunk = state.chunk_before[chunk]
     own = state.partitions[partition]
@@ -125,6 +130,7 @@ def forget_partition(
         for slot in range(own.start, own.start + own.capacity):
             word = state.slots[slot, 1]
             if word and row_of(word) < 0:
+                keep_word(kept, partition, state.slots[slot, 0], word)
                 score = np.float32(score_of(word) * limits.decay)
                 state.slots[slot, 1] = word_of_score(score, seen_of(word))
     at = U64(0)
@@ -143,6 +149,7 @@ def forget_partition(
                 passed = _passed(now, seen_of(word), SEEN_MASK)
                 gone = gone or passed > limits.seconds
         if gone:
+            keep_word(kept, partition, state.slots[slot, 0], word)
             # The entry behind it may move here: look again.
             delete_entry(state, bits, state.slots[slot, 0])
             entries += 1

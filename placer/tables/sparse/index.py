@@ -12,16 +12,15 @@ from typing import Any, Final
 import numpy as np
 from numba.extending import register_jitable
 
+from placer.config.row_bytes import GROWTH, MAX_LOAD, MIN_SLOTS
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, home_of, mix, partition_of
 from placer.tables.sparse.intrinsics import AHEAD, prefetch
 from placer.tables.sparse.state import Array, State, row_of
 from placer.tables.sparse.store import give_back
 
-MAX_LOAD: Final = 0.7
-GROWTH: Final = 1.5
-MIN_SLOTS: Final = 16
-"""Slots of a partition at least; a multiple of those in a cache line."""
+_GOLDEN: Final = (5**0.5 - 1) / 2
+"""Multiples of the golden ratio, modulo 1, are spread evenly, however many there are."""
 
 
 @register_jitable
@@ -49,26 +48,43 @@ def slot_of(state: State, bits: Any, key: Any) -> Any:
 
 
 @compiled
-def find_rows(state: State, bits: Any, keys: Array, rows: Array) -> None:
-    """Write the row of each key to `rows` (int64), or ABSENT or COUNTED."""
+def find_rows(
+    state: State, bits: Any, first: Any, count: Any, keys: Array, rows: Array
+) -> Any:
+    """Write the row of each key to `rows` (int64), or ABSENT or COUNTED; return how many
+    keys are not of the `count` partitions from `first` on (uint64)."""
+    others = 0
     for i in range(min(AHEAD, keys.size)):
         prefetch_entry(state, bits, keys[i])
     for i in range(keys.size):
         if i + AHEAD < keys.size:
             prefetch_entry(state, bits, keys[i + AHEAD])
+        others += partition_of(mix(keys[i]), bits) - first >= count
         rows[i] = row_of(state.slots[slot_of(state, bits, keys[i]), 1])
+    return others
 
 
 @compiled
 def set_words(state: State, bits: Any, keys: Array, words: Array) -> None:
     """Write the words of entries, where they are not 0; there is room for new ones."""
+    for i in range(min(AHEAD, keys.size)):
+        prefetch_entry(state, bits, keys[i])
     for i in range(keys.size):
+        if i + AHEAD < keys.size:
+            prefetch_entry(state, bits, keys[i + AHEAD])
         if words[i]:
             slot = slot_of(state, bits, keys[i])
-            if state.slots[slot, 1] == U64(0):
-                state.partitions[partition_of(mix(keys[i]), bits)].entries += 1
-                state.slots[slot, 0] = keys[i]
+            is_new = state.slots[slot, 1] == U64(0)
+            state.partitions[partition_of(mix(keys[i]), bits)].entries += is_new
+            state.slots[slot, 0] = keys[i]
             state.slots[slot, 1] = words[i]
+
+
+@compiled
+def read_words(state: State, bits: Any, keys: Array, words: Array) -> None:
+    """Write the word of the entry of each key to `words` (uint64), and 0 for none."""
+    for i in range(keys.size):
+        words[i] = state.slots[slot_of(state, bits, keys[i]), 1]
 
 
 @register_jitable
@@ -98,10 +114,11 @@ def delete_entry(state: State, bits: Any, key: Any) -> None:
 
 
 @compiled
-def count_absent(bits: Any, keys: Array, rows: Array, counts: Array) -> None:
-    """Count the keys without an entry in each partition, in `counts` (int64)."""
+def count_keys(bits: Any, keys: Array, which: Array, counts: Array) -> None:
+    """Add the number of keys of each partition, of those that `which` (bool) says, to
+    `counts` (int64)."""
     for i in range(keys.size):
-        if rows[i] == -1:
+        if which[i]:
             counts[partition_of(mix(keys[i]), bits)] += 1
 
 
@@ -130,21 +147,41 @@ class SlotSpace:
         self._state, self._bits = state, np.uint64(bits)
         self._used = 0
         for partition in range(state.partitions.size):
-            self._grow(partition, 0)
+            self._grow(partition, MIN_SLOTS)
+
+    def more_nbytes(self, more: Array) -> int:
+        """Return the bytes that `make_room` needs at most, besides those in use."""
+        growing, capacities = self._growing(more)
+        if not growing.size:
+            return 0
+        before = self._state.partitions["capacity"][growing].astype(np.int64)
+        return 16 * int((capacities - before).sum() + before.max())
 
     def make_room(self, more: Array) -> None:
-        """Let partitions grow until they have room for so many more entries each."""
-        partitions = self._state.partitions
-        wanted = partitions["entries"] + more
-        full = wanted > MAX_LOAD * partitions["capacity"]
-        for partition in np.flatnonzero(full & (more > 0)):
-            self._grow(int(partition), int(wanted[partition]))
+        """Let partitions grow until they have room for so many more entries each (int64,
+        of shape [partitions])."""
+        for partition, capacity in zip(*self._growing(more), strict=True):
+            self._grow(int(partition), int(capacity))
 
-    def _grow(self, partition: int, entries: int) -> None:
+    def _growing(self, more: Array) -> tuple[Array, Array]:
+        """Return the partitions that have to grow, and how many slots they will have.
+
+        The sizes of each partition are those of the others times a factor of its own, so
+        that few of them grow in the same step, although all have as many entries.
+        """
+        partitions = self._state.partitions
+        capacity = partitions["capacity"].astype(np.int64)
+        wanted = partitions["entries"] + more
+        growing = np.flatnonzero((wanted > MAX_LOAD * capacity) & (more > 0))
+        least = np.maximum(wanted[growing] / MAX_LOAD + 1, capacity[growing] + 1)
+        own = MIN_SLOTS * GROWTH ** (growing * _GOLDEN % 1)
+        steps = np.ceil(np.log(least / own) / np.log(GROWTH))
+        slots = np.maximum(own * GROWTH**steps, least)
+        return growing, -(-slots // MIN_SLOTS).astype(np.int64) * MIN_SLOTS
+
+    def _grow(self, partition: int, new: int) -> None:
         own = self._state.partitions[partition]
         start, capacity = int(own["start"]), int(own["capacity"])
-        least = max(int(entries / MAX_LOAD) + 1, int(capacity * GROWTH), MIN_SLOTS)
-        new = -(-least // MIN_SLOTS) * MIN_SLOTS
         new_start = self._used
         self._used += new
         assert self._used <= len(self._state.slots)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placer.tables.key_sums import KeySums
+from placer.tables.key_sums import KeyPart, KeySums
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.merging import add_rows, number_keys
@@ -17,18 +17,30 @@ def sum_by_key(terms: Sequence[KeySums]) -> KeySums:
     """Return the sums over several terms, added up in their order."""
     if len(terms) == 1:
         return terms[0]
-    keys, numbers = number_keys(np.concatenate([each.keys for each in terms]))
+    parts = [each.part for each in terms]
+    keys, numbers = number_keys(np.concatenate([part.keys for part in parts]))
     first = terms[0].gradients
     gradients = np.zeros((keys.size, first.shape[1]), first.dtype)
     occurrences = np.zeros(keys.size, np.int64)
+    scores, times = (
+        None if array is None else np.zeros(keys.size, array.dtype)
+        for array in (parts[0].scores, parts[0].times)
+    )
     low = 0
-    for each in terms:
-        part = numbers[low : low + each.keys.size]
-        add_rows(each.gradients, part, gradients)
-        occurrences[part] += each.occurrences  # a key is in a term once
-        low += each.keys.size
+    for part, each in zip(parts, terms, strict=True):
+        at = numbers[low : low + part.keys.size]  # a key is in a term once
+        add_rows(each.gradients, at, gradients)
+        occurrences[at] += part.occurrences
+        if scores is not None:
+            scores[at] += part.scores
+        if times is not None:
+            assert part.times is not None
+            times[at] = np.maximum(times[at], part.times)
+        low += part.keys.size
     most = np.iinfo(np.uint32).max
-    return KeySums(keys, gradients, np.minimum(occurrences, most).astype(np.uint32))
+    counts = np.minimum(occurrences, most).astype(np.uint32)
+    now = max(part.now for part in parts)
+    return KeySums(KeyPart(keys, counts, scores, times, now), gradients)
 
 
 def partition_norms(sums: KeySums, partitions: int) -> Array:
@@ -40,7 +52,7 @@ def partition_norms(sums: KeySums, partitions: int) -> Array:
     """
     squares = np.zeros(partitions)
     bits = U64(partitions.bit_length() - 1)
-    _add_squares(sums.keys, sums.gradients, bits, squares)
+    _add_squares(sums.part.keys, sums.gradients, bits, squares)
     return np.sqrt(squares).astype(sums.gradients.dtype)
 
 

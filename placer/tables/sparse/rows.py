@@ -47,18 +47,24 @@ def compile_gather(dim: int, dtype: str) -> Callable[..., None]:
 
 
 @compiled
-def begin_rows(
-    state: State, bits: Any, keys: Array, new: Array, rows: Array, words: Array
-) -> None:
-    """Take a row for each key that is `new` (bool, of shape [n]): write it to `rows`, its
-    key to `meta`, and its entry to `words`."""
+def take_rows(state: State, bits: Any, keys: Array, new: Array, rows: Array) -> None:
+    """Take a row for each key that is `new` (bool, of shape [n]), and write it to `rows`."""
     for i in range(keys.size):
         if new[i]:
-            row = take_row(state, partition_of(mix(keys[i]), bits))
-            state.meta[row, 0] = keys[i]
-            state.meta[row, 1] = U64(0)
-            rows[i] = row
-            words[i] = word_of_row(row)
+            own = state.partitions[partition_of(mix(keys[i]), bits)]
+            rows[i] = take_row(state, own)
+
+
+@compiled
+def begin_rows(
+    state: State, keys: Array, new: Array, rows: Array, words: Array
+) -> None:
+    """Write the key of each new row to `meta`, and its entry to `words`."""
+    for i in range(keys.size):
+        if new[i]:
+            state.meta[rows[i], 0] = keys[i]
+            state.meta[rows[i], 1] = U64(0)
+            words[i] = word_of_row(rows[i])
 
 
 @compiled

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import register_jitable
 
+from placer.config.row_bytes import CHUNK as CHUNK
 from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.intrinsics import bits_of, float32_of
 
@@ -15,8 +16,6 @@ Array = npt.NDArray[Any]
 
 SEEN_MASK: Final = 2**30 - 1
 """The bits of when a key without a row was last seen."""
-CHUNK: Final = 256
-"""Rows that a partition takes from the store at a time."""
 ABSENT: Final = -1
 """In place of the row of a key without an entry."""
 COUNTED: Final = -2
@@ -32,11 +31,19 @@ PARTITION: Final = np.dtype(
         ("rows", np.int64),
         ("free", np.int64),  # the first of its free rows, which are a list
         ("next", np.int64),  # the first row that was never used of its last chunk
-        ("stop", np.int64),  # the end of that chunk
         ("chunk", np.int64),  # that chunk, whose list leads to its other ones
+        ("chunks", np.int64),  # their number
     ]
 )
 """A partition of the keys, 64 bytes."""
+
+
+def without_rows(partitions: int) -> Array:
+    """Return partitions, of shape [partitions], that have no slots and no rows."""
+    found = np.zeros(partitions, PARTITION)
+    for name in ("free", "chunk"):
+        found[name] = NONE
+    return found
 
 
 class State(NamedTuple):
@@ -50,8 +57,10 @@ class State(NamedTuple):
     free row. For each row, `scalars` has what a rule keeps once, `updates` (uint32) the
     number of its updates, `times` (uint32) when it was last seen, in seconds, and
     `scores` (float32) its score; they are empty where a table does not need them.
-    `chunk_before` is the chunk that the partition of each chunk had before it.
-    `chunks` has one element, the number of chunks in use.
+    `chunk_before`, int64 of shape [chunks], is the chunk that the partition of each chunk
+    had before it; a free chunk leads to the next free one, relative to the one behind it:
+    by 0 if neither was ever used. `chunks`, int64 of shape [3], is the first free chunk,
+    the number of those in use, and that of those that were ever used.
     """
 
     partitions: Array

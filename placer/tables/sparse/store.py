@@ -11,11 +11,16 @@ import mmap
 from typing import Any
 
 import numpy as np
-from numba.extending import register_jitable
 
 from placer.errors import RunError
-from placer.memory import aligned
-from placer.tables.sparse.state import CHUNK, NONE, Array, State
+from placer.tables.sparse.intrinsics import inlined
+from placer.tables.sparse.state import (
+    CHUNK,
+    NONE,
+    Array,
+    State,
+    without_rows,
+)
 
 _NORESERVE = 0x4000
 """MAP_NORESERVE of Linux, which Python's module does not name."""
@@ -63,42 +68,67 @@ def _memory_of(array: Array) -> mmap.mmap:
     return memory
 
 
-def row_length(count: int, itemsize: int) -> int:
-    """Return `count` elements, padded so that no row shares more cache lines than it has
-    to: whole lines, or a power of two that divides one."""
-    line = aligned.ALIGNMENT // itemsize
-    if count >= line:
-        return -(-count // line) * line
-    return 1 << max(0, (count - 1).bit_length())
-
-
-@register_jitable
-def take_row(state: State, partition: Any) -> Any:
-    """Return a free row for a partition. The caller fills it, and has made sure that the
-    store has another chunk."""
-    own = state.partitions[partition]
-    own.rows += 1
+@inlined
+def take_row(state: State, own: Any) -> Any:
+    """Return a free row for a partition (`own`, of dtype PARTITION). The caller fills it,
+    and has made sure that the store has another chunk."""
+    # numba counts references to arrays in branches within branches.
     row = own.free
     if row != NONE:
         own.free = np.int64(state.meta[row, 0]) - 1
-        return row
-    if own.next == own.stop:
+    elif own.next < (own.chunk + 1) * CHUNK:
+        row = own.next
+        own.next = row + 1
+    else:
         chunk = state.chunks[0]
-        state.chunks[0] = chunk + 1
+        state.chunks[0] = chunk + 1 + state.chunk_before[chunk]
+        state.chunks[1] += 1
+        state.chunks[2] = max(state.chunks[2], chunk + 1)
         state.chunk_before[chunk] = own.chunk
         own.chunk = chunk
-        own.next = chunk * CHUNK
-        own.stop = own.next + CHUNK
-    row = own.next
-    own.next = row + 1
+        own.chunks += 1
+        row = chunk * CHUNK
+        own.next = row + 1
+    own.rows += 1
     return row
 
 
-@register_jitable
-def free_row(state: State, partition: Any, row: Any) -> None:
+@inlined
+def free_row(state: State, own: Any, row: Any) -> None:
     """Give a row back to its partition."""
-    own = state.partitions[partition]
     own.rows -= 1
     state.meta[row, 0] = np.uint64(own.free + 1)
     state.meta[row, 1] = np.uint64(0)
     own.free = row
+
+
+def give_chunks(state: State, own: Array) -> None:
+    """Give the chunks of partitions without rows (of dtype PARTITION) back to the store."""
+    for each in own:
+        assert each["rows"] == 0
+        chunk = int(each["chunk"])
+        while chunk != NONE:
+            before = int(state.chunk_before[chunk])
+            state.chunk_before[chunk] = state.chunks[0] - chunk - 1
+            state.chunks[0] = chunk
+            state.chunks[1] -= 1
+            chunk = before
+    own[:] = without_rows(own.size)
+
+
+def chunks_for(own: Array, rows: Array) -> int:
+    """Return the chunks that partitions need for so many more rows each."""
+    free = own["chunks"] * CHUNK - own["rows"]
+    return int(np.maximum(-(-(rows - free) // CHUNK), 0).sum())
+
+
+def chunks_left(state: State) -> int:
+    """Return the number of chunks that the address space has room for."""
+    return state.chunk_before.size - int(state.chunks[1])
+
+
+def chunk_nbytes(state: State) -> int:
+    """Return the bytes of a chunk."""
+    by_row = (state.values, state.meta, state.scalars, state.updates)
+    arrays = [each for each in (*by_row, state.times, state.scores) if each.size]
+    return CHUNK * sum(int(each[0].nbytes) for each in arrays)

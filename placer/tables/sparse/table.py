@@ -6,14 +6,14 @@ the only thing that changes rows: a pull never does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
-from placer.config import optimizers
 from placer.config.sparse import (
     Always,
     Bloom,
@@ -27,49 +27,40 @@ from placer.config.sparse import (
 from placer.errors import RunError
 from placer.memory.limit import available_nbytes
 from placer.tables.initial.draws import parameter_key
-from placer.tables.rules import (
-    changing_numbers,
-    constant_numbers,
-    kernels_of,
-    record_of_numbers,
-)
 from placer.tables.sparse import admission
+from placer.tables.sparse.checks import (
+    check_array,
+    check_keys,
+    check_saved,
+    find_not_finite,
+)
 from placer.tables.sparse.eviction import Candidates, evict_rows, note_new_rows
 from placer.tables.sparse.forgetting import (
     Limits,
     forget_partition,
     partitions_of_step,
 )
-from placer.tables.sparse.hashing import U64, mix, partition_of
-from placer.tables.sparse.index import (
-    SlotSpace,
-    count_absent,
-    find_rows,
-    set_words,
-)
+from placer.tables.sparse.hashing import U64
+from placer.tables.sparse.index import count_keys, find_rows, set_words
 from placer.tables.sparse.initial_rows import Fill, constant_rows, drawn_rows
-from placer.tables.sparse.row_updates import (
-    RowUpdate,
-    bias_corrections,
-    compile_row_update,
-)
-from placer.tables.sparse.rows import (
-    begin_rows,
-    compile_gather,
-    fill_slots,
-    note_seen,
-)
-from placer.tables.sparse.state import (
-    ABSENT,
-    CHUNK,
-    COUNTED,
-    NONE,
-    PARTITION,
-    Array,
-    State,
-)
-from placer.tables.sparse.store import reserve, row_length
+from placer.tables.sparse.memory import MemoryBudget
+from placer.tables.sparse.partition_arrays import OPTIONAL, arrays_of, saved_layout
+from placer.tables.sparse.row_rule import RowRule
+from placer.tables.sparse.rows import begin_rows, compile_gather, note_seen, take_rows
+from placer.tables.sparse.saving import PATIENCE, TableSave
+from placer.tables.sparse.state import ABSENT, Array
+from placer.tables.sparse.statistics import TableStatistics
+from placer.tables.sparse.storage import Storage
 
+_COUNTERS = (
+    "admitted",
+    "refused",
+    "forgotten",
+    "evicted",
+    "not_finite",
+    "hits",
+    "lookups",
+)
 _SMALL = 1 << 24
 """Bytes of a table that is only there to compile its functions."""
 
@@ -77,29 +68,36 @@ _SMALL = 1 << 24
 @dataclass(frozen=True, slots=True)
 class Pushed:
     """What a push did with its keys: rows that it updated, keys that it `admitted` to a
-    row, keys that it `refused` one, and rows that it `evicted` over the capacity."""
+    row, keys that it `refused` one, rows that it `evicted` over the capacity, and gradients
+    that it dropped because they were `not_finite`."""
 
     updated: int
     admitted: int
     refused: int
     evicted: int
+    not_finite: int = 0
 
 
 class SparseTable:
     """The rows of the keys of some partitions.
 
-    One thread at a time uses a table.
+    One thread at a time uses a table; another one may read what `begin_save` returns.
 
     Args:
         settings: the settings of the table.
         seed: the seed of the model.
         dtype: the dtype of values, slots and gradients: float32 or float64.
-        memory: bytes that the table may use; by default, those of the machine.
+        memory: bytes that the table may use, or the budget of several tables; by default,
+            the bytes that the machine has left.
+        held: the partitions whose keys it has; by default all.
 
     Attributes:
         settings: the settings of the table.
         dtype: the dtype of values, slots and gradients.
-        forgotten: the number of rows that were forgotten so far.
+        held: the partitions whose keys it has.
+
+    Raises:
+        RunError: the memory is too small for a table without rows.
     """
 
     def __init__(
@@ -107,48 +105,18 @@ class SparseTable:
         settings: Settings,
         seed: int,
         dtype: str = "float32",
-        memory: int | None = None,
+        memory: int | MemoryBudget | None = None,
+        held: range | None = None,
     ) -> None:
-        self.settings = settings
-        self.forgotten = 0
+        self.settings, self._seed, self._memory = settings, seed, memory
         self.dtype = np.dtype(dtype)
-        rule = settings.rule
-        hyper = self._hyper = optimizers.complete(rule, settings.hyper)
-        (kernel,) = kernels_of(rule, hyper)
-        slots = optimizers.slots(rule, hyper)
-        row_slot = optimizers.row_slot(rule)
-        self._first_scalar = self.dtype.type(slots.pop(row_slot, 0.0))
-        self._first_slots = np.repeat(
-            np.array([*slots.values()], self.dtype), settings.dim
-        )
-        counts_updates = "b1" in hyper
+        self.held = range(settings.partitions) if held is None else held
+        self._done = dict.fromkeys(_COUNTERS, 0)
+        if not isinstance(memory, MemoryBudget):
+            memory = MemoryBudget(available_nbytes() if memory is None else memory)
+        self._rule = RowRule(settings, dtype)
+        self._storage = Storage(settings, self.dtype, self._rule, memory)
         self._gather = compile_gather(settings.dim, dtype)
-        self._update = compile_row_update(
-            RowUpdate(
-                kernel,
-                settings.dim,
-                dtype,
-                counts_updates,
-                row_slot and ("decayed" if counts_updates else "sum"),
-                settings.bounds is not None,
-            )
-        )
-        self._corrections = (
-            bias_corrections(hyper, dtype)
-            if counts_updates
-            else np.empty((0, 3), self.dtype)
-        )
-        self._memory = available_nbytes() if memory is None else memory
-        self._bits = U64(settings.partitions.bit_length() - 1)
-        self._state = _reserve_state(
-            settings,
-            self.dtype,
-            settings.dim * (1 + len(slots)),
-            has_scalar=bool(row_slot),
-            counts_updates=counts_updates,
-            nbytes=self._memory,
-        )
-        self._slots = SlotSpace(self._state, int(self._bits))
         self._fill = _initial_rows(settings, seed)
         self._salt = sha256(f"{seed}/{settings.name}".encode()).digest()
         self._limits = Limits.of(
@@ -156,7 +124,7 @@ class SparseTable:
             settings.score,
             scored=isinstance(settings.admit, Score),
         )
-        self._filters = _filters(settings)
+        self._save: TableSave | None = None
         self._candidates: Candidates | None = None
         if settings.capacity is not None:
             self._candidates = Candidates.none(settings.partitions)
@@ -166,22 +134,25 @@ class SparseTable:
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return int(self._state.partitions["rows"].sum())
+        return int(self._storage.state.partitions["rows"].sum())
 
     @property
     def nbytes(self) -> int:
-        """The bytes of memory that rows, their slots and the index take."""
-        state = self._state
-        used = int(state.chunks[0]) * CHUNK
-        by_row = (state.values, state.meta, state.scalars, state.updates)
-        arrays = [each for each in (*by_row, state.times, state.scores) if each.size]
-        return self._slots.nbytes + used * sum(int(each[0].nbytes) for each in arrays)
+        """The bytes of memory that rows, their slots, the index and filters take, and what
+        a save keeps."""
+        return self._storage.nbytes
+
+    def statistics(self) -> TableStatistics:
+        """Return what the table has, and has done so far."""
+        return TableStatistics(rows=self.rows, nbytes=self.nbytes, **self._done)
 
     def warm_up(self) -> None:
         """Compile what the methods need, so that the first calls are as fast as others."""
-        empty = SparseTable(self.settings, 0, self.dtype.name, _SMALL)
+        memory = _SMALL + 8 * self._storage.least_nbytes
+        empty = SparseTable(self.settings, 0, self.dtype.name, memory)
         key = np.zeros(1, np.uint64)
-        for step in range(2):  # the first one admits the key
+
+        def push(step: int) -> None:
             empty.pull(key)
             empty.push(
                 key,
@@ -191,7 +162,13 @@ class SparseTable:
                 occurrences=np.full(1, 2**32 - 1, np.uint32),
                 scores=np.full(1, np.inf, np.float32),
             )
-        empty.shrink(step)
+
+        push(0)  # admits the key
+        with empty.begin_save(memory // 2) as save:
+            push(1)
+            empty.shrink(1)
+            for _ in save.partitions():
+                pass
 
     def pull(self, keys: Array, out: Array | None = None) -> Array:
         """Return the values of keys.
@@ -207,15 +184,18 @@ class SparseTable:
             `out`, or a new array.
 
         Raises:
-            RunError: the keys are not 64-bit integers, or `out` does not fit.
+            RunError: the keys are not 64-bit integers of partitions that the table has, or
+                `out` does not fit.
         """
-        keys = self._check_keys(keys)
+        keys = check_keys(self.settings.name, keys)
         if out is None:
             out = np.empty((keys.size, self.settings.dim), self.dtype)
         self._check("the result", out, (keys.size, self.settings.dim), self.dtype)
         rows = self._find(keys)
+        self._done["lookups"] += keys.size
+        self._done["hits"] += int(np.count_nonzero(rows >= 0))
         default = self.dtype.type(self.settings.default)
-        self._gather(self._state.values, rows, default, out)
+        self._gather(self._storage.state.values, rows, default, out)
         if isinstance(self.settings.admit, Always):
             absent = np.flatnonzero(rows < 0)
             if absent.size:
@@ -233,6 +213,7 @@ class SparseTable:
         scores: Array | None = None,
         times: Array | None = None,
         scale: float = 1.0,
+        drop_not_finite: bool = False,
     ) -> Pushed:
         """Count keys, admit them or not, and update the rows of those that have one.
 
@@ -249,12 +230,15 @@ class SparseTable:
             scores: what each key adds to its score, float32 of shape [n]; by default 0.
             times: when each key was seen, in seconds, of shape [n]; by default 0.
             scale: a factor of the gradients.
+            drop_not_finite: whether gradients with a NaN or an infinity are dropped, and
+                their keys only counted; else they are an error.
 
         Raises:
-            RunError: the arrays do not fit, or the table would take more than its
-                memory; then nothing has changed.
+            RunError: the arrays do not fit, keys are not of partitions that the table has,
+                gradients are not finite, or the table would take more than its memory;
+                then nothing has changed.
         """
-        keys, count = self._check_keys(keys), keys.size
+        keys, count = check_keys(self.settings.name, keys), keys.size
         if occurrences is None:
             occurrences = np.ones(count, np.uint32)
         if scores is None:
@@ -268,24 +252,33 @@ class SparseTable:
         self._check("times", seconds, (count,), seconds.dtype)
         seconds = np.floor(seconds).astype(np.int64).astype(np.uint32)
         counts, sums = occurrences.astype(np.int64), scores.astype(np.float32)
-        rows = self._find(keys)
-        words = np.zeros(count, np.uint64)
-        new = self._admit(keys, rows, counts, sums, seconds, step, words)
-        without_row = int(np.count_nonzero(rows < 0))
+        bad = find_not_finite(gradients)
+        not_finite = 0 if bad is None else int(np.count_nonzero(bad))
+        if not_finite and not drop_not_finite:
+            raise RunError(
+                f"table {self.settings.name}: the gradients of {not_finite:,} of"
+                f" {count:,} keys are not finite"
+            )
+        state, rows = self._storage.state, self._find(keys)
+        before = rows.copy()
+        with self._keeping(keys, rows):
+            new = self._admit(keys, rows, counts, sums, seconds, step)
+        note_seen(state, rows, counts, sums, seconds, np.int64(step))
+        updated = rows if isinstance(self.settings.admit, Always) else before
+        if bad is not None:
+            updated = np.where(bad, np.int64(ABSENT), updated)
+        self._rule.update(state, updated, gradients, learning_rate, scale)
         admitted = int(np.count_nonzero(new))
-        updated = rows.copy()
-        if admitted or words.any():
-            self._begin(keys, rows, new, admitted, words)
-        if isinstance(self.settings.admit, Always):
-            updated = rows
-        note_seen(self._state, rows, counts, sums, seconds, np.int64(step))
-        self._update_rows(updated, gradients, learning_rate, scale)
-        return Pushed(
-            int(np.count_nonzero(updated >= 0)),
-            admitted,
-            without_row - admitted,
-            self._evict(keys, rows, new),
+        pushed = Pushed(
+            updated=int(np.count_nonzero(updated >= 0)),
+            admitted=admitted,
+            refused=int(np.count_nonzero(before < 0)) - admitted,
+            evicted=self._evict(keys, rows, new),
+            not_finite=not_finite,
         )
+        for name in ("admitted", "refused", "evicted", "not_finite"):
+            self._done[name] += getattr(pushed, name)
+        return pushed
 
     def forget(self, step: int, now: float = 0.0) -> int:
         """Look at the partitions of a step's part of the sweep, and forget keys.
@@ -302,7 +295,43 @@ class SparseTable:
 
     def shrink(self, step: int, now: float = 0.0) -> int:
         """Do a whole sweep at once; see `forget`."""
-        return self._forget(range(self.settings.partitions), step, now)
+        return self._forget(self.held, step, now)
+
+    def begin_save(
+        self, memory: int | None = None, patience: float = PATIENCE
+    ) -> TableSave:
+        """Return the partitions as they are now, which another thread can read while this
+        one goes on with the table.
+
+        Args:
+            memory: bytes that the save may use; by default an eighth of the table's, or
+                4 MiB, if it has as much left.
+            patience: seconds that a change of the table waits for the reader when they are
+                used up; then the save is given up.
+
+        Raises:
+            RunError: another save of the table is not closed yet, or its memory has not
+                enough room.
+        """
+        if self._save is not None:
+            raise RunError(f"table {self.settings.name}: it is being saved already")
+        if memory is None:
+            memory = min(max(self.nbytes // 8, 4 << 20), self._storage.bytes_left)
+        partitions = self._storage.state.partitions
+        counts = isinstance(self.settings.admit, Count | Score)
+        self._save = TableSave(
+            self._storage,
+            self.held,
+            memory,
+            has_words=counts
+            or bool((partitions["entries"] > partitions["rows"]).any()),
+            ended=self._end_save,
+            patience=patience,
+        )
+        return self._save
+
+    def _end_save(self) -> None:
+        self._save = None
 
     def save_partition(self, partition: int) -> dict[str, Array]:
         """Return what a partition has, as arrays.
@@ -313,58 +342,99 @@ class SparseTable:
             `updates`, `times` and `scores`; `entry_keys` and `entry_words` (uint64), the
             keys without a row; and the counters `filter` (uint8) of its Bloom filter.
         """
-        state = self._state
-        rows = self._rows_of(partition)
-        word = state.meta[rows, 1]
-        saved = {
-            "keys": state.meta[rows, 0],
-            "values": state.values[rows],
-            "seen": word.astype(np.uint32),
-            "count": (word >> U64(32)).astype(np.uint32),
-        }
-        for name in ("scalars", "updates", "times", "scores"):
-            array = getattr(state, name)
-            if array.size:
-                saved[name] = array[rows]
-        own = state.partitions[partition]
-        start, stop = int(own["start"]), int(own["start"] + own["capacity"])
-        slots = state.slots[start:stop]
-        entries = slots[(slots[:, 1] != 0) & (slots[:, 1] & U64(1) == 0)]
-        saved["entry_keys"], saved["entry_words"] = entries[:, 0], entries[:, 1]
-        if self._filters.size:
-            saved["filter"] = self._filters[partition].copy()
-        return saved
+        return arrays_of(self._storage.state, self._storage.filters, partition)
 
     def load_partition(self, partition: int, saved: Mapping[str, Array]) -> None:
         """Add to a partition without entries what `save_partition` returned.
 
         Raises:
-            RunError: the partition has entries, or the arrays are not those of this
-                table's settings or of this partition.
+            RunError: the table does not hold the partition, or it has entries, the arrays
+                are not those of this table's settings or of this partition, or the table is
+                being saved.
         """
-        state = self._state
-        self._check_saved(partition, saved)
+        storage, name = self._storage, self.settings.name
+        state = storage.state
+        self._check_begins(partition)
+        layout = saved_layout(state, storage.filters, 0, 0)
+        check_saved(name, partition, saved, layout, storage.bits)
         keys, entry_keys = saved["keys"], saved["entry_keys"]
         both = np.concatenate([keys, entry_keys])
         rows = np.full(both.size, ABSENT, np.int64)
         words = np.concatenate([np.zeros_like(keys), saved["entry_words"]])
-        new = np.arange(both.size) < keys.size
-        self._begin(both, rows, new, keys.size, words)
+        self._begin(both, rows, np.arange(both.size) < keys.size, words)
         rows = rows[: keys.size]
         state.values[rows] = saved["values"]
         count = saved["count"].astype(np.uint64)
         state.meta[rows, 1] = (count << U64(32)) | saved["seen"]
-        for name in ("scalars", "updates", "times", "scores"):
-            if name in saved:
-                getattr(state, name)[rows] = saved[name]
-        if self._filters.size:
-            self._filters[partition] = saved["filter"]
+        for each in OPTIONAL:
+            if each in saved:
+                getattr(state, each)[rows] = saved[each]
+        if storage.filters.size:
+            storage.filters[partition] = saved["filter"]
         if self._candidates is not None:
             self._candidates = Candidates.none(self.settings.partitions)
 
+    def load_values(self, partition: int, keys: Array, values: Array) -> None:
+        """Add rows with these values to a partition without entries: their slots begin anew,
+        and each key counts as having occurred once, before the first step.
+
+        Args:
+            partition: the partition.
+            keys: its keys, uint64[n].
+            values: of shape [n, dim] and the table's dtype.
+
+        Raises:
+            RunError: as `load_partition`.
+        """
+        storage, name, count = self._storage, self.settings.name, keys.size
+        self._check_begins(partition)
+        layout = saved_layout(storage.state, storage.filters, 0, 0)
+        self._check("values", values, (count, self.settings.dim), self.dtype)
+        saved = {
+            each: np.zeros((count, *shape[1:]), dtype)
+            for each, (dtype, shape) in layout.items()
+        }
+        for each in ("entry_keys", "entry_words"):
+            saved[each] = saved[each][:0]
+        if "filter" in layout:
+            saved["filter"] = np.zeros(layout["filter"][1], np.uint8)
+        saved |= {"keys": keys, "count": np.ones(count, np.uint32)}
+        check_saved(name, partition, saved, layout, storage.bits)
+        rows = np.full(count, ABSENT, np.int64)
+        words = np.zeros(count, np.uint64)
+        self._begin(keys, rows, np.ones(count, np.bool_), words)
+        storage.state.values[rows, : self.settings.dim] = values
+        storage.state.meta[rows, 1] = U64(1) << U64(32)
+
+    def _check_begins(self, partition: int) -> None:
+        """Raise RunError unless the partition can be loaded."""
+        name = self.settings.name
+        if self._save is not None:
+            raise RunError(f"table {name}: it is being saved, and cannot be loaded")
+        if partition not in self.held:
+            raise RunError(f"table {name}: it does not hold partition {partition}")
+        if self._storage.state.partitions[partition]["entries"]:
+            raise RunError(
+                f"table {name}, partition {partition}: it has entries already"
+            )
+
+    def emptied(self) -> SparseTable:
+        """Return the table as it began, without rows."""
+        return SparseTable(
+            self.settings, self._seed, self.dtype.name, self._memory, self.held
+        )
+
     def _find(self, keys: Array) -> Array:
+        """Return the rows of keys; RunError if some are of other partitions."""
+        storage, held = self._storage, self.held
         rows = np.empty(keys.size, np.int64)
-        find_rows(self._state, self._bits, keys, rows)
+        first, count = U64(held.start), U64(len(held))
+        others = find_rows(storage.state, storage.bits, first, count, keys, rows)
+        if others:
+            raise RunError(
+                f"table {self.settings.name}: {others:,} of {keys.size:,} keys are not of"
+                f" the partitions {held.start} to {held.stop - 1} that it holds"
+            )
         return rows
 
     def _admit(
@@ -375,12 +445,13 @@ class SparseTable:
         scores: Array,
         seconds: Array,
         step: int,
-        words: Array,
     ) -> Array:
-        """Return which of the keys get a row now (bool, of shape [n]), and write the
-        words of the entries of others."""
-        admit = self.settings.admit
-        new = np.zeros(keys.size, np.bool_)
+        """Create the rows of keys that get one now, count the others that have none, and
+        return which keys got one (bool, of shape [n])."""
+        storage, admit = self._storage, self.settings.admit
+        state, bits = storage.state, storage.bits
+        new, words = np.zeros(keys.size, np.bool_), np.zeros(keys.size, np.uint64)
+        estimates = np.zeros(keys.size, np.int64)
         if self._limits.by_steps:
             seconds = np.full(keys.size, step & 0xFFFFFFFF, np.uint32)
         match admit:
@@ -388,178 +459,119 @@ class SparseTable:
                 new = rows < 0
             case Count():
                 admission.admit_counted(
-                    self._state,
-                    self._bits,
-                    keys,
-                    rows,
-                    counts,
-                    admit.n,
-                    seconds,
-                    words,
-                    new,
+                    state, bits, keys, rows, counts, admit.n, seconds, words, new
                 )
             case Score():
+                least = np.float32(admit.least)
                 admission.admit_scored(
-                    self._state,
-                    self._bits,
-                    keys,
-                    rows,
-                    scores,
-                    np.float32(admit.least),
-                    seconds,
-                    words,
-                    new,
+                    state, bits, keys, rows, scores, least, seconds, words, new
                 )
             case Bloom():
                 admission.admit_filtered(
-                    self._bits, keys, rows, counts, admit.n, self._filters, new
+                    bits, keys, rows, counts, admit.n, storage.filters, estimates, new
                 )
             case Probability():
                 digest = sha256(self._salt + step.to_bytes(8, "little")).digest()
                 salt = U64(int.from_bytes(digest[:8], "little"))
                 admission.admit_by_chance(keys, rows, counts, admit.p, salt, new)
+        self._begin(keys, rows, new, words)
+        if storage.filters.size:
+            admission.count_refused(
+                storage.kept, bits, keys, rows, estimates, storage.filters
+            )
         return new
 
-    def _begin(
-        self, keys: Array, rows: Array, new: Array, count: int, words: Array
-    ) -> None:
-        """Create rows, of which there are `count`, and write the words of entries."""
-        absent = np.zeros(self.settings.partitions, np.int64)
-        without_entry = np.where(new | (words != 0), rows, np.int64(COUNTED))
-        count_absent(self._bits, keys, without_entry, absent)
-        self._slots.make_room(absent)
-        self._check_memory(count)
-        begin_rows(self._state, self._bits, keys, new, rows, words)
-        set_words(self._state, self._bits, keys, words)
+    def _begin(self, keys: Array, rows: Array, new: Array, words: Array) -> None:
+        """Create the rows of new keys, and write the words of entries."""
+        if not (new.any() or words.any()):
+            return
+        storage = self._storage
+        state, bits = storage.state, storage.bits
+        more_rows = np.zeros(self.settings.partitions, np.int64)
+        more_entries = more_rows.copy()
+        count_keys(bits, keys, new, more_rows)
+        is_new_entry = (rows == ABSENT) & (new | (words != 0))
+        count_keys(bits, keys, is_new_entry, more_entries)
+        if not storage.make_room(more_rows, more_entries):
+            if self._save is not None:  # what it keeps may be what is too much
+                self._save.wait_for_end()
+            if not storage.make_room(more_rows, more_entries):
+                raise RunError(
+                    f"table {self.settings.name}: {self.rows:,} rows and"
+                    f" {more_rows.sum():,} new ones need more than its memory:"
+                    f" {storage.budget.describe()}",
+                    hint="set a capacity, forget rows, or give its servers more memory",
+                )
+        take_rows(state, bits, keys, new, rows)
+        if self._save is not None:
+            self._save.keep_new(keys, rows, new, words)
+        begin_rows(state, keys, new, rows, words)
+        set_words(state, bits, keys, words)
         created = rows[new]
-        self._fill(keys[new], created, self._state.values)
-        fill_slots(
-            self._state,
-            created,
-            np.int64(self.settings.dim),
-            self._first_slots,
-            self._first_scalar,
-        )
-
-    def _check_memory(self, rows: int) -> None:
-        # A partition may need a chunk for a single row.
-        chunks = min(rows, self.settings.partitions + -(-rows // CHUNK))
-        no_room = self._state.chunk_before.size - int(self._state.chunks[0]) < chunks
-        if no_room or self.nbytes > self._memory:
-            raise RunError(
-                f"table {self.settings.name}: {self.rows:,} rows and"
-                f" {rows:,} new ones need more than its memory",
-                hint="set a capacity, forget rows, or give its servers more memory",
-            )
-
-    def _update_rows(
-        self, rows: Array, gradients: Array, rate: float, scale: float
-    ) -> None:
-        real, low_high = self.dtype.type, self.settings.bounds or (0.0, 0.0)
-        constants = constant_numbers(self._hyper, decays=True)
-        changing = changing_numbers(self._hyper, 1, rate, self.dtype)
-        numbers = np.array(constants._replace(**changing), self.dtype)
-        self._update(
-            rows,
-            np.ascontiguousarray(gradients, self.dtype),
-            real(scale),
-            numbers.view(record_of_numbers(self.dtype)),
-            self._corrections,
-            real(low_high[0]),
-            real(low_high[1]),
-            self._state.values,
-            self._state.scalars,
-            self._state.updates,
-        )
+        self._fill(keys[new], created, state.values)
+        self._rule.begin(state, created)
 
     def _evict(self, keys: Array, rows: Array, new: Array) -> int:
-        if self._candidates is None:
+        candidates = self._candidates
+        if candidates is None:
             return 0
-        by_count = self.settings.evict == "lfu"
-        note_new_rows(
-            self._state, self._bits, self._candidates, keys, rows, new, by_count
-        )
-        return int(
-            evict_rows(
-                self._state, self._bits, self._candidates, self._shares, by_count
+        by_count, storage = self.settings.evict == "lfu", self._storage
+        state, bits, shares = storage.state, storage.bits, self._shares
+        note_new_rows(state, bits, candidates, keys, rows, new, by_count)
+
+        def needed(pending: Array) -> tuple[int, int]:
+            over = np.maximum(state.partitions["rows"] - shares, 0)
+            return int((over * pending).sum()), 0
+
+        with self._changing(needed):
+            evicted = evict_rows(
+                state, storage.kept, bits, candidates, shares, by_count
             )
-        )
+        return int(evicted)
 
     def _forget(self, partitions: Iterable[int], step: int, now: float) -> int:
         if not self._limits.is_active:
             return 0
-        forgotten = 0
-        for partition in partitions:
+        forgotten = sum(self._forget_of(each, step, now) for each in partitions)
+        self._done["forgotten"] += forgotten
+        return forgotten
+
+    def _forget_of(self, partition: int, step: int, now: float) -> int:
+        storage = self._storage
+        own = storage.state.partitions[partition]
+
+        def needed(pending: Array) -> tuple[int, int]:
+            rows, entries = int(own["rows"]), int(own["entries"])
+            # A word may decay, and then be deleted.
+            return (rows, 2 * (entries - rows)) if pending[partition] else (0, 0)
+
+        with self._changing(needed):
             rows, _ = forget_partition(
-                self._state,
-                self._bits,
+                storage.state,
+                storage.kept,
+                storage.bits,
                 np.int64(partition),
                 np.int64(step),
                 np.int64(np.floor(now)),
                 self._limits,
                 np.int64(self.settings.dim),
             )
-            forgotten += int(rows)
-        self.forgotten += forgotten
-        return forgotten
+        return int(rows)
 
-    def _rows_of(self, partition: int) -> Array:
-        """Return the rows of a partition, in the order in which they were taken first."""
-        chunks = []
-        chunk = int(self._state.partitions[partition]["chunk"])
-        while chunk != NONE:
-            chunks.append(chunk)
-            chunk = int(self._state.chunk_before[chunk])
-        starts = np.array(chunks[::-1], np.int64) * CHUNK
-        rows: Array = (starts[:, None] + np.arange(CHUNK)).reshape(-1)
-        used: Array = self._state.meta[rows, 1] != 0
-        return rows[used]
+    def _keeping(self, keys: Array, rows: Array) -> AbstractContextManager[None]:
+        """Keep what a save needs of a push: see `TableSave.keeping`."""
+        return nullcontext() if self._save is None else self._save.keeping(keys, rows)
 
-    def _check_saved(self, partition: int, saved: Mapping[str, Array]) -> None:
-        own = self.save_partition(partition)
-        name = f"table {self.settings.name}, partition {partition}"
-        if own["keys"].size or own["entry_keys"].size:
-            raise RunError(f"{name}: it has entries already")
-        if saved.keys() != own.keys():
-            raise RunError(
-                f"{name}: the saved arrays are {', '.join(sorted(saved))}, and those of"
-                f" the table {', '.join(sorted(own))}"
-            )
-        entries = "entry_keys", "entry_words"
-        for each, array in own.items():
-            count = saved["entry_keys" if each in entries else "keys"].shape[:1]
-            shape = array.shape if each == "filter" else (*count, *array.shape[1:])
-            self._check(f"saved {each} of {partition}", saved[each], shape, array.dtype)
-        keys = np.concatenate([saved["keys"], saved["entry_keys"]])
-        if np.any(partition_of(mix(keys), self._bits) != partition):
-            raise RunError(f"{name}: some of the saved keys are of another partition")
-        is_entry = saved["entry_words"] & U64(3) == 2
-        if (
-            np.unique(keys).size < keys.size
-            or not saved["count"].all() & is_entry.all()
-        ):
-            raise RunError(f"{name}: the saved arrays are damaged")
-
-    def _check_keys(self, keys: Array) -> Array:
-        """Return keys as uint64, of the same bits, in memory that may be written to: so
-        that the loops are compiled once. RunError for others."""
-        if keys.ndim != 1 or keys.dtype not in (np.uint64, np.int64):
-            raise RunError(
-                f"table {self.settings.name}: keys are {keys.dtype}{list(keys.shape)},"
-                " not int64[n] or uint64[n]"
-            )
-        return np.require(keys, None, ["C", "W"]).view(np.uint64)
+    def _changing(
+        self, needed: Callable[[Array], tuple[int, int]]
+    ) -> AbstractContextManager[None]:
+        """Keep what a save needs of other changes: see `TableSave.changing`."""
+        return nullcontext() if self._save is None else self._save.changing(needed)
 
     def _check(
         self, what: str, array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> None:
-        """Raise RunError for an array of another shape or dtype: the loops, which check
-        no bounds, would read or write what is not theirs."""
-        if array.shape != shape or array.dtype != dtype:
-            raise RunError(
-                f"table {self.settings.name}: {what} are {array.dtype}"
-                f"{list(array.shape)}, not {dtype}{list(shape)}"
-            )
+        check_array(self.settings.name, what, array, shape, dtype)
 
 
 def _initial_rows(settings: Settings, seed: int) -> Fill:
@@ -569,44 +581,3 @@ def _initial_rows(settings: Settings, seed: int) -> Fill:
     low, high = arguments
     key = parameter_key(seed, settings.name)
     return drawn_rows(form, (low, high), key, settings.dim)
-
-
-def _filters(settings: Settings) -> Array:
-    if not isinstance(settings.admit, Bloom):
-        return np.empty((0, 0), np.uint8)
-    blocks = max(1, settings.admit.nbytes // settings.partitions // admission.BLOCK)
-    return np.zeros((settings.partitions, blocks * admission.BLOCK), np.uint8)
-
-
-def _reserve_state(
-    settings: Settings,
-    dtype: np.dtype[Any],
-    columns: int,
-    *,
-    has_scalar: bool,
-    counts_updates: bool,
-    nbytes: int,
-) -> State:
-    """Reserve the arrays of a table that may use `nbytes` bytes."""
-    stride = row_length(columns, dtype.itemsize)
-    has_times = settings.forget.unseen_seconds is not None
-    has_scores = settings.score is not None
-    per_row = stride * dtype.itemsize + 16
-    chunks = max(nbytes // (per_row * CHUNK), settings.partitions) + settings.partitions
-    rows = chunks * CHUNK
-    partitions = np.zeros(settings.partitions, PARTITION)
-    for name in ("free", "chunk"):
-        partitions[name] = NONE
-    return State(
-        partitions=partitions,
-        # Partitions that grow leave their old slots: a geometric series.
-        slots=reserve((4 * max(nbytes // 16, 64 * settings.partitions), 2), np.uint64),
-        values=reserve((rows, stride), dtype),
-        meta=reserve((rows, 2), np.uint64),
-        scalars=reserve((rows if has_scalar else 0,), dtype),
-        updates=reserve((rows if counts_updates else 0,), np.uint32),
-        times=reserve((rows if has_times else 0,), np.uint32),
-        scores=reserve((rows if has_scores else 0,), np.float32),
-        chunk_before=reserve((chunks,), np.int64),
-        chunks=np.zeros(1, np.int64),
-    )

@@ -6,21 +6,15 @@ import sys
 import jax
 import numpy as np
 import pytest
+from support.gpu import without_gpu
 
 import placer
 from placer import RunError
 from placer.memory import aligned
 from placer.resources import find_file
-from placer.runtime.program.devices import Devices
+from placer.runtime.program.devices import Devices, find_device
 from placer.runtime.run.options import Options
 from placer.runtime.run.threads import run_in_threads
-
-
-def has_gpu() -> bool:
-    try:
-        return bool(jax.devices("gpu"))
-    except RuntimeError:
-        return False
 
 
 def compile_for_gpus(folder):
@@ -32,9 +26,7 @@ def compile_for_gpus(folder):
     return placer.compile(spec, folder / "build")
 
 
-@pytest.mark.skipif(
-    has_gpu(), reason="this machine has the device that must be missing"
-)
+@without_gpu
 def test_a_missing_device_is_reported_with_the_platforms(tmp_path):
     plan = compile_for_gpus(tmp_path)
     assert [node.computes for node in plan.nodes] == [{"gpu:0": ("gpu:0",)}] * 2
@@ -99,3 +91,44 @@ def test_a_node_starts_without_the_parser_of_places(tmp_path):
         "assert 'lark' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code, tmp_path / "build"], check=True)
+
+
+def test_only_processes_that_need_a_gpu_look_for_one(tmp_path):
+    compile_for_gpus(tmp_path)
+    code = (
+        "import sys, pathlib, jax\n"
+        "from msgspec.structs import replace\n"
+        "from placer.build.plan import read_plan\n"
+        "from placer.runtime.program.devices import configure_jax\n"
+        "gpu = read_plan(pathlib.Path(sys.argv[1])).nodes[0]\n"
+        "cpu = replace(gpu, devices={'cpu': 1}, computes={'cpu:0': ('cpu:0',)})\n"
+        "jax.config.update('jax_platforms', None)\n"
+        "for nodes, emulate, alone in (\n"
+        "    ([cpu], False, False), ([gpu, cpu], False, True), ([cpu], False, True)\n"
+        "):\n"
+        "    configure_jax(nodes, emulate, alone=alone)\n"
+        "    print(jax.config.jax_platforms)\n"
+        "jax.config.update('jax_platforms', None)\n"
+        "configure_jax([gpu], True, alone=True)\n"
+        "print(jax.config.jax_platforms, len(jax.devices()))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "build"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split("\n") == ["None", "None", "cpu", "cpu 2", ""]
+
+
+@pytest.mark.parametrize(
+    ("count", "existing"), [(1, "only gpu:0"), (3, "only gpu:0-2")]
+)
+def test_a_device_with_a_number_that_is_too_high_is_reported(
+    count, existing, tmp_path, monkeypatch
+):
+    plan = compile_for_gpus(tmp_path)
+    monkeypatch.setattr(jax, "devices", lambda kind: [object()] * count)
+    with pytest.raises(RunError) as caught:
+        find_device(plan.nodes[0], "gpu:5")
+    assert caught.value.message == f"there is no gpu:5 on this machine, {existing}"

@@ -72,7 +72,7 @@ def test_each_worker_gets_the_rows_of_its_keys(workers, servers):
         try:
             node = nodes[name]
             (asked,) = node.receive_keys(Key(1, 1))
-            parts = tuple(row_of(keys) for keys, _ in asked.parts)
+            parts = tuple(row_of(part.keys) for part in asked.parts)
             node.send_rows(Key(2, 1), [type(asked_rows)(parts)])
             (gradients,) = node.receive_gradients(Key(3, 1))
             pushed[name] = asked, gradients
@@ -101,8 +101,8 @@ def test_each_worker_gets_the_rows_of_its_keys(workers, servers):
         thread.join()
     assert not failures
     for asked, gradients in pushed.values():
-        for (keys, _), part in zip(asked.parts, gradients.parts, strict=True):
-            assert_allclose(part, 2 * row_of(keys))
+        for part, rows in zip(asked.parts, gradients.parts, strict=True):
+            assert_allclose(rows, 2 * row_of(part.keys))
 
 
 @pytest.mark.parametrize(

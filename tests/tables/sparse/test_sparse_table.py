@@ -228,19 +228,6 @@ def test_each_partition_is_looked_at_once_in_a_sweep():
     assert all(forgotten)
 
 
-def test_a_table_that_needs_more_than_its_memory_says_so():
-    table = make(memory=1 << 20)
-
-    def push_all():
-        for step in range(100):
-            push(table, range(1000 * step, 1000 * step + 1000), step)
-
-    with pytest.raises(RunError, match="rows and 1,000 new ones need") as failure:
-        push_all()
-    assert failure.value.hint is not None
-    assert "capacity" in failure.value.hint
-
-
 def test_arrays_of_another_table_are_not_loaded():
     wide, narrow = make(dim=40), make(dim=3)
     push(wide, range(20))
@@ -331,3 +318,80 @@ def test_every_row_rule_has_a_slot_that_it_declares():
     for name, rule in optimizers.ROW_RULES.items():
         assert rule.row_slot in rule.slots
         assert optimizers.row_slot(name) == rule.row_slot
+
+
+def test_a_table_has_the_keys_of_its_partitions_only():
+    whole = make(partitions=16)
+    keys = np.arange(1000, dtype=np.uint64)
+    push(whole, keys)
+    parts = [
+        SparseTable(whole.settings, SEED, memory=1 << 24, held=range(low, stop))
+        for low, stop in [(0, 3), (3, 10), (10, 16)]
+    ]
+    for part in parts:
+        for partition in part.held:
+            part.load_partition(partition, whole.save_partition(partition))
+        own = np.concatenate([part.save_partition(p)["keys"] for p in part.held])
+        assert part.rows == own.size
+        assert_array_equal(part.pull(own), whole.pull(own))
+        with part.begin_save() as save:
+            assert [partition for partition, _ in save.partitions()] == [*part.held]
+        problem = f"{1000 - own.size:,} of 1,000 keys are not of the partitions"
+        with pytest.raises(RunError, match=problem):
+            part.pull(keys)
+        before = part.statistics()
+        with pytest.raises(RunError, match=problem):
+            push(part, keys)
+        assert part.statistics() == before
+        other = (part.held.stop + 1) % 16
+        with pytest.raises(RunError, match=f"does not hold partition {other}"):
+            part.load_partition(other, whole.save_partition(other))
+    assert sum(part.rows for part in parts) == whole.rows
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_gradients_that_are_not_finite_change_no_row(value, dtype):
+    table, other = make(dtype=dtype, rule="adam"), make(dtype=dtype, rule="adam")
+    keys = np.arange(20, dtype=np.uint64)
+    for each in (table, other):
+        push(each, keys[:15])
+    gradients = np.full((20, DIM), 0.5, dtype)
+    is_bad = np.isin(keys, [0, 7, 19])
+    gradients[is_bad, [0, 2, DIM - 1]] = value
+    before = [table.save_partition(p) for p in range(4)]
+    with pytest.raises(RunError, match="the gradients of 3 of 20 keys are not finite"):
+        table.push(keys, gradients, learning_rate=0.1, step=2)
+    for partition, saved in enumerate(before):
+        for name, array in table.save_partition(partition).items():
+            assert_array_equal(array, saved[name])
+    pushed = table.push(
+        keys, gradients, learning_rate=0.1, step=2, drop_not_finite=True
+    )
+    assert (pushed.updated, pushed.admitted, pushed.not_finite) == (17, 5, 3)
+    other.push(keys[~is_bad], gradients[~is_bad], learning_rate=0.1, step=2)
+    assert_array_equal(table.pull(keys), other.pull(keys))
+    seen = np.concatenate([table.save_partition(p)["seen"] for p in range(4)])
+    assert np.count_nonzero(seen == 2) == 20, "the keys have occurred"
+
+
+def test_statistics_are_sums_of_what_was_done():
+    table = make(admit=Count(2), capacity=40, forget=Forgetting(unseen_steps=1))
+    random = np.random.default_rng(0)
+    expected = dict.fromkeys(("admitted", "refused", "evicted", "not_finite"), 0)
+    forgotten = hits = 0
+    for step in range(20):
+        keys = random.permutation(100)[:30].astype(np.uint64)
+        pushed = push(table, keys, step)
+        for name in expected:
+            expected[name] += getattr(pushed, name)
+        forgotten += table.shrink(step)
+        held = np.concatenate([table.save_partition(p)["keys"] for p in range(4)])
+        hits += np.isin(keys, held).sum()
+        table.pull(keys)
+    found = table.statistics()
+    assert {name: getattr(found, name) for name in expected} == expected
+    assert found.admitted - found.evicted - found.forgotten == found.rows > 0
+    assert (found.forgotten, found.hits, found.lookups) == (forgotten, hits, 600)
+    assert min(found.refused, found.evicted, found.forgotten, found.hits) > 0
+    assert found.nbytes == table.nbytes

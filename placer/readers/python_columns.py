@@ -1,0 +1,51 @@
+"""Rows of a `python:` source that returns whole columns: an array for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from placer.errors import DataError
+from placer.readers.arguments import ReadRequest
+from placer.readers.arrays import make_rows
+from placer.readers.digests import digest
+from placer.readers.python_values import needs_columns
+from placer.readers.rows import LoadedRows
+from placer.readers.whole_numbers import to_array
+
+
+def read_columns(request: ReadRequest, columns: Mapping[str, Any]) -> LoadedRows:
+    """Return the rows of columns that each have an entry per row, [rows, ...].
+
+    Raises:
+        DataError: for a column that does not fit, or settings that are for rows.
+    """
+    source = request.source.text
+    # These are about one value at a time.
+    lists = any(isinstance(feed, list) for feed in request.feeds.values())
+    if lists or needs_columns(request) or request.data.python:
+        raise DataError(
+            f"{source} returns columns, and the options of its columns, features, lists"
+            " of columns and globs are for rows",
+            hint="yield a dict for each row",
+        )
+    wanted = {request.single_feeds[column.name] for column in request.used}
+    unread = np.empty(0)
+    arrays = {
+        name: _array(source, name, column) if name in wanted else unread
+        for name, column in ((str(key), column) for key, column in columns.items())
+    }
+    read = wanted & arrays.keys() if request.options.with_digests else ()
+    return make_rows(request, arrays, {name: digest(arrays[name]) for name in read})
+
+
+def _array(source: str, name: str, column: Any) -> np.ndarray:
+    try:
+        return to_array(column)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{source}: column '{name}': {error}",
+            hint="a column is an array with an entry for each row",
+        ) from error

@@ -1,0 +1,163 @@
+"""Describes the sparse tables of a build: which keys have a row, and what rows take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from placer.build.plan import Plan, SparseTable
+from placer.build.table_text import (
+    describe_first_values,
+    describe_optimizer_of_rows,
+    describe_partitions,
+    table_ids,
+)
+from placer.config.row_bytes import RowBytes, row_bytes, table_bytes
+from placer.config.sparse import (
+    Admission,
+    Always,
+    Bloom,
+    Count,
+    Forgetting,
+    Probability,
+    Score,
+)
+from placer.place.ids import format_nodes
+from placer.report.numbers import format_count, format_size, plural
+
+MAX_NAMED = 8
+"""The nodes of a table whose partitions are listed at most."""
+
+
+def format_row_bytes(table: SparseTable) -> str:
+    """Return the bytes of a row, at least and at most."""
+    low, high = row_bytes(table.settings, table.dtype).total
+    return f"{format_count(low)}-{format_count(high)} bytes"
+
+
+def summarize_table(table: SparseTable) -> str:
+    """Return a table in one line: its width, the bytes of a row, and where it is."""
+    text = f"{table.name}: width {format_count(table.settings.dim)}"
+    text += "" if table.trainable else ", frozen"
+    text += f", {format_row_bytes(table)} a row, on {format_nodes(table.holders)}"
+    return f"{text}; {expected}" if (expected := _expected(table)) else text
+
+
+def describe_table(plan: Plan, table: SparseTable) -> Iterator[str]:
+    """Yield what there is to say of a table, except for its place, each as a line."""
+    settings = table.settings
+    for node in table.holders[:MAX_NAMED]:
+        yield f"  {node}: {describe_partitions(table, node)}"
+    if len(table.holders) > MAX_NAMED:
+        yield "  and so on"
+    optimizer = describe_optimizer_of_rows(table)
+    yield f"table {table_ids(plan)[table.name]}: {optimizer}"
+    yield describe_first_values(table)
+    if table.trainable:
+        yield _admission(settings.admit, settings.default)
+        yield from _forgetting(settings.forget)
+    if settings.score is not None:
+        score = settings.score
+        yield (
+            f"the score of a key is {score.no_click:g} for each time that it is shown and"
+            f" not clicked, and {score.click:g} for each click, times {score.decay:g} in"
+            " each sweep"
+        )
+    if settings.capacity is not None:
+        which = {"lru": "least recently", "lfu": "least frequently"}[settings.evict]
+        yield (
+            f"it has at most {plural(settings.capacity, 'row')}, of which each partition"
+            f" has its share: the {which} used ones make room"
+        )
+    if settings.bounds is not None:
+        low, high = settings.bounds
+        yield f"elements are clipped to {low:g} to {high:g} after each update"
+    yield _row(row_bytes(settings, table.dtype))
+    if isinstance(settings.admit, Bloom):
+        nbytes = format_size(settings.admit.nbytes)
+        yield f"the counters of keys without a row take {nbytes} on each node"
+    elif isinstance(settings.admit, Count | Score):
+        low, high = row_bytes(settings, table.dtype).index
+        yield f"a key that is counted and has no row takes {low}-{high} bytes"
+    if expected := _expected(table):
+        yield expected
+
+
+def _row(row: RowBytes) -> str:
+    low, high = row.total
+    parts = {
+        "values": row.values,
+        "slots": row.slots,
+        "padding": row.padding,
+        **row.numbers,
+        "metadata": row.metadata,
+    }
+    listed = [f"{format_count(n)} of {what}" for what, n in parts.items() if n]
+    least, most = row.index
+    return (
+        f"a row takes {format_count(low)}-{format_count(high)} bytes:"
+        f" {', '.join(listed)}, {least}-{most} of the index"
+    )
+
+
+def _expected(table: SparseTable) -> str:
+    """Return how many rows the spec expects, and their bytes; nothing if it does not
+    say."""
+    if table.rows is None:
+        return ""
+    parts = [
+        table_bytes(
+            table.settings, table.dtype, table.rows, len(table.partitions_of(node))
+        )
+        for node in table.holders
+    ]
+    text, capacity = f"{plural(table.rows, 'row')} expected", table.settings.capacity
+    if capacity is not None and capacity < table.rows:
+        text = f"{format_count(capacity)} of {format_count(table.rows)} expected rows"
+    text += f", at least {format_size(sum(parts))}"
+    if len(parts) > 1:
+        text += f", {format_size(max(parts))} on each node"
+    return text
+
+
+def _admission(admit: Admission, default: float) -> str:
+    match admit:
+        case Always():
+            return (
+                "a key gets a row when it is first updated; until then it reads the values"
+                " with which its row would begin"
+            )
+        case Count():
+            when = f"at its {_ordinal(admit.n)} occurrence"
+        case Bloom():
+            when = f"at about its {_ordinal(admit.n)} occurrence"
+        case Probability():
+            when = f"at each occurrence with probability {admit.p:g}"
+        case Score():
+            when = f"when its score is {admit.least:g}"
+    return f"a key gets a row {when}; until then it reads {default:g}"
+
+
+def _forgetting(forget: Forgetting) -> Iterator[str]:
+    limits = []
+    if forget.unseen_steps is not None:
+        limits.append(f"has not occurred for {plural(forget.unseen_steps, 'step')}")
+    if forget.unseen_seconds is not None:
+        seconds = plural(forget.unseen_seconds, "second")
+        limits.append(f"has not occurred for {seconds}")
+    if forget.score_below is not None:
+        limits.append(f"has a score below {forget.score_below:g}")
+    if forget.norm_below is not None:
+        limits.append(f"has values with a norm below {forget.norm_below:g}")
+    if limits:
+        every = plural(forget.every, "step")
+        yield f"a key is forgotten that {', or '.join(limits)}; a sweep takes {every}"
+
+
+def _ordinal(number: int) -> str:
+    """
+    >>> _ordinal(2), _ordinal(11), _ordinal(23)
+    ('2nd', '11th', '23rd')
+    """
+    teens = 10 <= number % 100 < 20
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{format_count(number)}{'th' if teens else ending}"

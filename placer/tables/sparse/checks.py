@@ -1,0 +1,94 @@
+"""What a table is given, checked before loops that check no bounds work on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from placer.errors import RunError
+from placer.tables.machine_code import compiled
+from placer.tables.sparse.hashing import U64, mix, partition_of
+from placer.tables.sparse.state import Array
+
+
+def check_keys(name: str, keys: Array) -> Array:
+    """Return keys of table `name` as uint64, of the same bits, in memory that may be
+    written to: so that the loops are compiled once. RunError for others."""
+    if keys.ndim != 1 or keys.dtype not in (np.uint64, np.int64):
+        raise RunError(
+            f"table {name}: keys are {keys.dtype}{list(keys.shape)},"
+            " not int64[n] or uint64[n]"
+        )
+    return np.require(keys, None, ["C", "W"]).view(np.uint64)
+
+
+def check_array(
+    name: str, what: str, array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> None:
+    """Raise RunError for an array of another shape or dtype."""
+    if array.shape != shape or array.dtype != dtype:
+        raise RunError(
+            f"table {name}: {what} are {array.dtype}{list(array.shape)},"
+            f" not {dtype}{list(shape)}"
+        )
+
+
+def check_saved(
+    name: str,
+    partition: int,
+    saved: Mapping[str, Array],
+    layout: Mapping[str, tuple[str, tuple[int, ...]]],
+    bits: Any,
+) -> None:
+    """Raise RunError for arrays that are not a partition of table `name`.
+
+    Args:
+        name: the name of the table.
+        partition: the number of the partition.
+        saved: the arrays.
+        layout: the dtype and the shape of each in a table without rows.
+        bits: the number of partitions as a power of 2.
+    """
+    whole = f"table {name}, partition {partition}"
+    if saved.keys() != layout.keys():
+        raise RunError(
+            f"{whole}: the saved arrays are {', '.join(sorted(saved))}, and those of"
+            f" the table {', '.join(sorted(layout))}"
+        )
+    rows, entries = saved["keys"].shape[:1], saved["entry_keys"].shape[:1]
+    for each, (dtype, shape) in layout.items():
+        if each != "filter":
+            shape = (*(entries if each.startswith("entry") else rows), *shape[1:])
+        what = f"saved {each} of {partition}"
+        check_array(name, what, saved[each], shape, np.dtype(dtype))
+    keys = np.concatenate([saved["keys"], saved["entry_keys"]])
+    if np.any(partition_of(mix(keys), bits) != partition):
+        raise RunError(f"{whole}: some of the saved keys are of another partition")
+    is_entry = saved["entry_words"] & U64(3) == 2
+    if np.unique(keys).size < keys.size or not saved["count"].all() & is_entry.all():
+        raise RunError(f"{whole}: the saved arrays are damaged")
+
+
+def find_not_finite(gradients: Array) -> Array | None:
+    """Return which rows of gradients, float32 or float64 of shape [n, dim], have a NaN or
+    an infinity (bool, of shape [n]), or None if none has."""
+    is_wide = gradients.dtype == np.float64
+    words = np.ascontiguousarray(gradients).view(np.uint64 if is_wide else np.uint32)
+    # All bits of the exponent are 1.
+    exponent = words.dtype.type(0x7FF << 52 if is_wide else 0xFF << 23)
+    found = np.empty(len(gradients), np.bool_)
+    return found if _find_exponents(words, exponent, found) else None
+
+
+@compiled
+def _find_exponents(words: Array, exponent: Any, found: Array) -> Any:
+    count = 0
+    for i in range(words.shape[0]):
+        greatest = exponent ^ exponent
+        for j in range(words.shape[1]):
+            greatest = max(greatest, words[i, j] & exponent)
+        found[i] = greatest == exponent
+        count += found[i]
+    return count

@@ -1,0 +1,189 @@
+"""The arrays of a partition, as they are saved: read from a table, and put together.
+
+Rows come in the order of their chunks, which is that in which they were first taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from placer.tables.machine_code import compiled
+from placer.tables.sparse.hashing import U64
+from placer.tables.sparse.state import CHUNK, NONE, Array, State
+
+OPTIONAL = ("scalars", "updates", "times", "scores")
+"""Arrays that not all tables have."""
+
+
+class RowArrays(NamedTuple):
+    """Room for rows of a table: each array has an element or a row for each.
+
+    `rows` (int64) are their numbers in the table; `keys` and `words` (uint64) what `meta`
+    of the state has. The others are as in the state.
+    """
+
+    rows: Array
+    keys: Array
+    words: Array
+    values: Array
+    scalars: Array
+    updates: Array
+    times: Array
+    scores: Array
+
+    @classmethod
+    def room_for(cls, state: State, rows: int) -> RowArrays:
+        """Return room for so many rows of a table."""
+        by_name = {
+            name: np.empty((rows if array.size else 0, *array.shape[1:]), array.dtype)
+            for name in ("values", *OPTIONAL)
+            for array in [getattr(state, name)]
+        }
+        return cls(
+            rows=np.empty(rows, np.int64),
+            keys=np.empty(rows, np.uint64),
+            words=np.empty(rows, np.uint64),
+            **by_name,
+        )
+
+
+def saved_arrays(state: State, room: RowArrays, count: int) -> dict[str, Array]:
+    """Return the arrays of a save of the first `count` rows: views of them, but `seen` and
+    `count`."""
+    words = room.words[:count]
+    saved = {
+        "keys": room.keys[:count],
+        "values": room.values[:count],
+        "seen": words.astype(np.uint32),
+        "count": (words >> U64(32)).astype(np.uint32),
+    }
+    for name in OPTIONAL:
+        if getattr(state, name).size:
+            saved[name] = getattr(room, name)[:count]
+    return saved
+
+
+def saved_layout(
+    state: State, filters: Array, rows: int, entries: int
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the dtype and the shape of each array of a partition with so many rows, and
+    entries without one."""
+    layout = {
+        "keys": ("uint64", (rows,)),
+        "values": (str(state.values.dtype), (rows, state.values.shape[1])),
+        "seen": ("uint32", (rows,)),
+        "count": ("uint32", (rows,)),
+    }
+    for name in OPTIONAL:
+        array: Array = getattr(state, name)
+        if array.size:
+            layout[name] = (str(array.dtype), (rows,))
+    layout["entry_keys"] = layout["entry_words"] = ("uint64", (entries,))
+    if filters.size:
+        layout["filter"] = ("uint8", filters.shape[1:])
+    return layout
+
+
+def row_room(own: Any) -> int:
+    """Return the number of rows that a partition (of dtype PARTITION) has ever used."""
+    before = int(own["chunks"]) - 1
+    return int(own["next"]) + (before - int(own["chunk"])) * CHUNK
+
+
+@compiled
+def read_rows(state: State, own: Array, out: RowArrays) -> None:
+    """Copy all rows that a partition has ever used, the free ones, too.
+
+    `own`, of dtype PARTITION and shape [1], is the partition at that time. Rows that change
+    meanwhile may be copied in part.
+    """
+    partition = own[0]
+    chunk, stop = partition.chunk, partition.next
+    end = stop - chunk * CHUNK + (partition.chunks - 1) * CHUNK
+    while chunk != NONE:
+        first = chunk * CHUNK
+        at = end - (stop - first)
+        end = at
+        for row in range(first, stop):
+            out.rows[at] = row
+            out.keys[at] = state.meta[row, 0]
+            out.words[at] = state.meta[row, 1]
+            for j in range(state.values.shape[1]):
+                out.values[at, j] = state.values[row, j]
+            if state.scalars.size:
+                out.scalars[at] = state.scalars[row]
+            if state.updates.size:
+                out.updates[at] = state.updates[row]
+            if state.times.size:
+                out.times[at] = state.times[row]
+            if state.scores.size:
+                out.scores[at] = state.scores[row]
+            at += 1
+        chunk = state.chunk_before[chunk]
+        stop = (chunk + 1) * CHUNK
+
+
+@compiled
+def put_copies(state: State, copy_of: Array, count: Any, out: RowArrays) -> Any:
+    """Put the copies of rows (`copy_of` is that of `Kept`) in their places, and close the
+    gaps of free rows; return the number of rows that are left. `rows` stays as it is."""
+    kept = 0
+    for i in range(count):
+        copy = np.int64(copy_of[out.rows[i]]) - 1 if copy_of.size else NONE
+        if copy >= 0:
+            if state.meta[copy, 1] != U64(0):
+                out.keys[kept] = state.meta[copy, 0]
+                out.words[kept] = state.meta[copy, 1]
+                for j in range(state.values.shape[1]):
+                    out.values[kept, j] = state.values[copy, j]
+                if state.scalars.size:
+                    out.scalars[kept] = state.scalars[copy]
+                if state.updates.size:
+                    out.updates[kept] = state.updates[copy]
+                if state.times.size:
+                    out.times[kept] = state.times[copy]
+                if state.scores.size:
+                    out.scores[kept] = state.scores[copy]
+                kept += 1
+        elif out.words[i] != U64(0):
+            if kept < i:
+                out.keys[kept] = out.keys[i]
+                out.words[kept] = out.words[i]
+                for j in range(state.values.shape[1]):
+                    out.values[kept, j] = out.values[i, j]
+                if state.scalars.size:
+                    out.scalars[kept] = out.scalars[i]
+                if state.updates.size:
+                    out.updates[kept] = out.updates[i]
+                if state.times.size:
+                    out.times[kept] = out.times[i]
+                if state.scores.size:
+                    out.scores[kept] = out.scores[i]
+            kept += 1
+    return kept
+
+
+def entries_of(slots: Array) -> tuple[Array, Array]:
+    """Return the keys and the words of the entries without a row among slots, of shape
+    [n, 2]."""
+    is_entry = (slots[:, 1] != 0) & (slots[:, 1] & U64(1) == 0)
+    entries = slots[is_entry]
+    return entries[:, 0], entries[:, 1]
+
+
+def arrays_of(state: State, filters: Array, partition: int) -> dict[str, Array]:
+    """Return the arrays of a partition of a table that nothing changes meanwhile."""
+    own = state.partitions[partition : partition + 1]
+    used = row_room(own[0])
+    room = RowArrays.room_for(state, used)
+    read_rows(state, own, room)
+    rows = put_copies(state, np.empty(0, np.uint32), used, room)
+    saved = saved_arrays(state, room, int(rows))
+    start = int(own["start"][0])
+    slots = state.slots[start : start + int(own["capacity"][0])]
+    saved["entry_keys"], saved["entry_words"] = entries_of(slots)
+    if filters.size:
+        saved["filter"] = filters[partition].copy()
+    return saved

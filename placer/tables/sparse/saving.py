@@ -1,0 +1,364 @@
+"""Saving a table while it changes.
+
+Two threads use a save. The table's thread keeps what the save needs before it changes
+something; another one reads partitions, each as it was when the save began.
+
+Why a partition is read as it was. The reader copies its rows without a lock, so some of
+them may be read while they change. Then, in the lock, it marks the partition as read, and
+afterwards it puts the copies that were kept of its rows in their places. The table's
+thread makes these copies in the lock, too, and changes the rows only afterwards:
+
+- if it took the lock before the reader did, the reader sees the copy, and uses it instead
+  of what it has read of that row;
+- if it took the lock after the reader did, the reader had read the row before.
+
+What is not rows (the index, which the entries of keys without a row are part of, and Bloom
+filters) changes in the lock only, and is copied in the lock; the reader undoes the changes
+that were recorded. Partitions that were read change without copies and records.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+
+from placer.errors import RunError
+from placer.tables.machine_code import compiled
+from placer.tables.sparse.index import delete_entry, read_words, slot_of
+from placer.tables.sparse.kept import (
+    RECORD_NBYTES,
+    Kept,
+    free_copies,
+    free_words,
+    keep_rows,
+    keep_words,
+    rows_to_keep,
+)
+from placer.tables.sparse.partition_arrays import (
+    RowArrays,
+    entries_of,
+    put_copies,
+    read_rows,
+    row_room,
+    saved_arrays,
+    saved_layout,
+)
+from placer.tables.sparse.state import CHUNK, NONE, Array, State
+from placer.tables.sparse.storage import Storage
+from placer.tables.sparse.store import chunk_nbytes, chunks_for, give_chunks
+
+PATIENCE: Final = 60.0
+"""Seconds that a change waits for the reader of a save."""
+
+
+class TableSave:
+    """The partitions of a table as they were when the save began, as a context manager.
+
+    `SparseTable.begin_save` makes one. `layout`, `partition`, `partitions` and `close` are
+    for the thread that reads, the other methods for the table.
+
+    What is kept takes memory up to a bound. When it is reached, the next change of the
+    table waits until more partitions are read. If none is for `patience` seconds, the save
+    is given up: its reader gets a RunError, and the table goes on.
+
+    Args:
+        storage: what the table holds.
+        held: the partitions to save.
+        memory: bytes that the save may use.
+        has_words: whether there are entries of keys without a row, or will be.
+        ended: called when the save is closed.
+        patience: seconds.
+
+    Attributes:
+        waited: seconds that the table has waited for the reader.
+
+    Raises:
+        RunError: the memory of the table has not enough room.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        held: range,
+        memory: int,
+        *,
+        has_words: bool,
+        ended: Callable[[], None],
+        patience: float = PATIENCE,
+    ) -> None:
+        self._storage, self._held, self._ended = storage, held, ended
+        self._has_words, self._patience = has_words, patience
+        self._changed = threading.Condition()
+        self._problem = ""
+        self._reads = 0
+        self.waited = 0.0
+        state = storage.state
+        self._begun = state.partitions.copy()
+        most = max((row_room(self._begun[p]) for p in held), default=0)
+        self._buffers = RowArrays.room_for(state, most)
+        extra = 4 * CHUNK * int(state.chunks[2]) + sum(a.nbytes for a in self._buffers)
+        # A key without a row has an entry, or four counters of a filter.
+        self._words_of_key = has_words + 4 * bool(storage.filters.size)
+        self._most_words = 0
+        if self._words_of_key:
+            self._most_words = max(0, memory - extra) // 4 // RECORD_NBYTES
+        extra += self._most_words * RECORD_NBYTES
+        self._most_chunks = max(0, memory - extra) // chunk_nbytes(state)
+        if not storage.take_memory(0, extra):
+            raise RunError(
+                f"table {storage.name}: a save needs {extra:,} bytes, and its memory has"
+                f" {storage.bytes_left:,} left",
+                hint="give its servers more memory, or set a lower capacity",
+            )
+        storage.extra = extra
+        storage.kept = Kept.begin(
+            state,
+            self._most_words,
+            words=has_words,
+            counters=bool(storage.filters.size),
+        )
+        storage.kept.pending[:] = [p in held for p in range(self._begun.size)]
+
+    def __enter__(self) -> TableSave:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # For the thread that reads.
+
+    def layout(self, partition: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Return the dtype and the shape of each array that `partition` returns."""
+        own, storage = self._begun[partition], self._storage
+        rows = int(own["rows"])
+        entries = int(own["entries"]) - rows if self._has_words else 0
+        return saved_layout(storage.state, storage.filters, rows, entries)
+
+    def partitions(self) -> Iterator[tuple[int, dict[str, Array]]]:
+        """Yield the number and the arrays of each partition that was not read yet; see
+        `partition`."""
+        for partition in self._held:
+            self._check()
+            if self._storage.kept.pending[partition]:
+                yield partition, self.partition(partition)
+
+    def partition(self, partition: int) -> dict[str, Array]:
+        """Return the arrays of a partition as it was when the save began, once.
+
+        The arrays are those of `SparseTable.save_partition`. They are valid until the next
+        partition is read.
+
+        Raises:
+            RunError: the save was given up or closed, or has read the partition.
+        """
+        storage, own = self._storage, self._begun[partition : partition + 1]
+        state, kept, filters = storage.state, storage.kept, storage.filters
+        self._check_unread(partition)
+        read_rows(state, own, self._buffers)
+        with self._changed:
+            self._check_unread(partition)
+            kept.pending[partition] = 0
+            index = _index_of(state, partition) if self._has_words else None
+            counters = filters[partition].copy() if filters.size else None
+        used = row_room(own[0])
+        rows = int(put_copies(state, kept.copy_of, used, self._buffers))
+        assert rows == own[0]["rows"], (rows, own)
+        saved = saved_arrays(state, self._buffers, rows)
+        saved["entry_keys"] = saved["entry_words"] = np.empty(0, np.uint64)
+        if index is not None:
+            _undo_words(index, storage.bits, partition, kept)
+            saved["entry_keys"], saved["entry_words"] = entries_of(index.slots)
+        if counters is not None:
+            _undo_counters(counters, partition, kept)
+            saved["filter"] = counters
+        with self._changed:
+            free_copies(state, kept, self._buffers.rows[:used])
+            free_words(kept, partition)
+            self._reads += 1
+            self._changed.notify_all()
+        return saved
+
+    def close(self) -> None:
+        """End the save, whether or not all partitions were read: nothing is kept any
+        more."""
+        storage = self._storage
+        with self._changed:
+            if self._problem == _CLOSED:
+                return
+            self._problem = _CLOSED
+            copies = storage.kept.copies
+            storage.kept = Kept.none(self._begun.size)
+            _clear_rows(storage.state, copies)
+            give_chunks(storage.state, copies)
+            storage.extra = 0
+            storage.take_memory(0)
+            self._ended()
+            self._changed.notify_all()
+
+    def _check(self) -> None:
+        if self._problem:
+            raise RunError(f"table {self._storage.name}: {self._problem}")
+
+    def _check_unread(self, partition: int) -> None:
+        self._check()
+        if not self._storage.kept.pending[partition]:
+            raise RunError(
+                f"table {self._storage.name}: the save has read partition {partition}, or"
+                " the table does not hold it"
+            )
+
+    # For the table.
+
+    @contextmanager
+    def keeping(self, keys: Array, rows: Array) -> Iterator[None]:
+        """Keep the rows of keys, and hold the lock.
+
+        In the body of the `with` statement, keys without a row (those whose row is below
+        0) may get one, or be counted. The rows of the others may change after it.
+        """
+        storage, found = self._storage, np.empty(keys.size, np.int64)
+        count = 0
+        without_row = int(np.count_nonzero(rows < 0))
+        words = without_row * self._words_of_key
+
+        def needed(pending: Array) -> tuple[int, int]:
+            nonlocal count
+            count = int(rows_to_keep(storage.kept, storage.bits, keys, rows, found))
+            return count + without_row, words
+
+        with self._locked():
+            self._wait_for_room(needed)
+            keep_rows(storage.state, storage.kept, found[:count])
+            try:
+                if storage.kept.pending.any():
+                    storage.promised = self._chunks_for(without_row)
+                yield
+            finally:
+                storage.promised = 0
+
+    def keep_new(self, keys: Array, rows: Array, new: Array, words: Array) -> None:
+        """Keep what is about to change in the body of `keeping`: the rows of new keys
+        (bool, of shape [n]), which may have been those of other keys when the save began,
+        and the words of entries of these keys and of those whose new word is not 0."""
+        storage, kept, bits = self._storage, self._storage.kept, self._storage.bits
+        found = np.empty(keys.size, np.int64)
+        count = rows_to_keep(kept, bits, keys[new], rows[new], found)
+        keep_rows(storage.state, kept, found[:count])
+        if self._has_words:
+            changing = keys[new | (words != 0)]
+            before = np.empty_like(changing)
+            read_words(storage.state, bits, changing, before)
+            keep_words(kept, bits, changing, before)
+
+    @contextmanager
+    def changing(self, needed: Callable[[Array], tuple[int, int]]) -> Iterator[None]:
+        """Hold the lock. In the body of the `with` statement, the index, rows and words may
+        change: how many is a function of whether partitions are yet to be read (uint8, of
+        shape [partitions])."""
+        with self._locked():
+            self._wait_for_room(needed)
+            yield
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        begin = time.perf_counter()
+        with self._changed:
+            self.waited += time.perf_counter() - begin
+            yield
+
+    def wait_for_end(self) -> None:
+        """Wait until the reader has closed the save, or for `patience` seconds."""
+        with self._changed:
+            self._wait(lambda: self._problem == _CLOSED)
+
+    def _wait_for_room(self, needed: Callable[[Array], tuple[int, int]]) -> None:
+        """Wait until there is room for the rows and words that are needed, if any partition
+        is yet to be read; give the save up if none is read meanwhile."""
+        while True:
+            pending = self._storage.kept.pending
+            rows, words = needed(pending)
+            if not pending.any() or self._has_room(rows, words):
+                return
+            if not self._wait_for_read():
+                pending[:] = 0
+                self._problem = (
+                    "the save was given up, because it reads too slowly: the table has"
+                    f" waited {self._patience:g} seconds"
+                )
+
+    def _wait_for_read(self) -> bool:
+        """Wait until another partition is read, or the save is closed: whether it was."""
+        before = self._reads
+        return self._wait(lambda: self._reads != before or bool(self._problem))
+
+    def _wait(self, until: Callable[[], bool]) -> bool:
+        begin = time.perf_counter()
+        try:
+            return self._changed.wait_for(until, self._patience)
+        finally:
+            self.waited += time.perf_counter() - begin
+
+    def _has_room(self, rows: int, words: int) -> bool:
+        kept = self._storage.kept
+        if kept.free_words[2] + words > self._most_words:
+            return False
+        chunks = self._chunks_for(rows)
+        if kept.copies["chunks"][0] + chunks > self._most_chunks:
+            return False
+        return self._storage.take_memory(chunks)
+
+    def _chunks_for(self, rows: int) -> int:
+        return chunks_for(self._storage.kept.copies, np.array([rows]))
+
+
+_CLOSED: Final = "the save is closed"
+
+
+def _index_of(state: State, partition: int) -> State:
+    """Return a copy of the index of a partition, as a state of its own."""
+    partitions = state.partitions.copy()
+    start, capacity = (
+        int(partitions[partition][name]) for name in ("start", "capacity")
+    )
+    partitions["start"][partition] = 0
+    slots = state.slots[start : start + capacity].copy()
+    return state._replace(partitions=partitions, slots=slots)
+
+
+@compiled
+def _undo_words(index: State, bits: Any, partition: Any, kept: Kept) -> None:
+    """Bring the entries of keys without a row back to what they were."""
+    at = kept.last_word[partition]
+    while at != NONE:
+        key, word = kept.words[at]
+        slot = slot_of(index, bits, key)
+        if word:
+            index.slots[slot, 0] = key
+            index.slots[slot, 1] = word
+        elif index.slots[slot, 1]:
+            delete_entry(index, bits, key)
+        at = kept.word_before[at]
+
+
+@compiled
+def _undo_counters(counters: Array, partition: Any, kept: Kept) -> None:
+    """Bring the counters of a filter back to what they were."""
+    at = kept.last_counter[partition]
+    while at != NONE:
+        position, counter = kept.words[at]
+        counters[position] = counter
+        at = kept.word_before[at]
+
+
+def _clear_rows(state: State, own: Array) -> None:
+    """Mark all rows of a partition as free (`own`, of dtype PARTITION, shape [1])."""
+    chunk = int(own["chunk"][0])
+    while chunk != NONE:
+        state.meta[chunk * CHUNK : (chunk + 1) * CHUNK] = 0
+        chunk = int(state.chunk_before[chunk])
+    own["rows"] = 0

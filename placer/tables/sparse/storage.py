@@ -1,0 +1,138 @@
+"""What a table holds, within its memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from placer.config.row_bytes import row_length
+from placer.config.sparse import Bloom
+from placer.config.sparse import SparseTable as Settings
+from placer.errors import RunError
+from placer.tables.sparse.admission import BLOCK
+from placer.tables.sparse.hashing import U64
+from placer.tables.sparse.index import SlotSpace
+from placer.tables.sparse.kept import Kept
+from placer.tables.sparse.memory import MemoryBudget
+from placer.tables.sparse.row_rule import RowRule
+from placer.tables.sparse.state import CHUNK, Array, State, without_rows
+from placer.tables.sparse.store import (
+    chunk_nbytes,
+    chunks_for,
+    chunks_left,
+    reserve,
+)
+
+
+class Storage:
+    """The arrays of a table.
+
+    Args:
+        settings: the settings of the table.
+        dtype: the dtype of values and slots.
+        rule: the optimizer's rule.
+        budget: the memory that it may use.
+
+    Attributes:
+        name: the name of the table.
+        state: the arrays that its loops work on.
+        bits: the number of partitions as a power of 2.
+        slots: where the slots of partitions are.
+        filters: the Bloom filters, uint8 of shape [partitions, counters], or none.
+        kept: what a save keeps.
+        extra: the bytes that a save uses besides copies of rows.
+        promised: the chunks that a save is about to use.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        dtype: np.dtype[Any],
+        rule: RowRule,
+        budget: MemoryBudget,
+    ) -> None:
+        self.name = settings.name
+        self.budget = budget
+        self.bits = U64(settings.partitions.bit_length() - 1)
+        self.state = _reserve_state(settings, dtype, rule, budget.total)
+        self.slots = SlotSpace(self.state, int(self.bits))
+        self.filters = _filters(settings)
+        self.kept = Kept.none(settings.partitions)
+        self.extra = 0
+        self.promised = 0
+        if not self.take_memory(0):
+            raise RunError(
+                f"table {self.name}: it needs {self.nbytes:,} bytes without any rows, and"
+                f" its memory has {self.bytes_left:,} left"
+            )
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that all of it takes."""
+        chunks = int(self.state.chunks[2])
+        rows = chunks * chunk_nbytes(self.state)
+        return self.slots.nbytes + rows + self.filters.nbytes + self.extra
+
+    @property
+    def least_nbytes(self) -> int:
+        """The bytes that it takes at least, with a row."""
+        return self.slots.nbytes + self.filters.nbytes + chunk_nbytes(self.state)
+
+    @property
+    def bytes_left(self) -> int:
+        """The bytes that are left of the memory that it may use."""
+        return max(0, self.budget.left_for(self.name) - self.nbytes)
+
+    def take_memory(self, chunks: int, other: int = 0) -> bool:
+        """Reserve memory for so many more chunks of rows, and other bytes, if there is as
+        much."""
+        chunks += self.promised
+        _, used, ever_used = map(int, self.state.chunks)
+        new = max(0, used + chunks - ever_used)
+        more = new * chunk_nbytes(self.state) + other
+        return chunks <= chunks_left(self.state) and self.budget.take(
+            self.name, self.nbytes + more
+        )
+
+    def make_room(self, rows: Array, entries: Array) -> bool:
+        """Make room for so many more rows and entries of each partition (int64), if there
+        is as much memory; else change nothing and return False."""
+        chunks = chunks_for(self.state.partitions, rows)
+        if not self.take_memory(chunks, self.slots.more_nbytes(entries)):
+            return False
+        self.slots.make_room(entries)
+        # Growing slots are there twice for a while.
+        assert self.take_memory(chunks)
+        return True
+
+
+def _filters(settings: Settings) -> Array:
+    if not isinstance(settings.admit, Bloom):
+        return np.empty((0, 0), np.uint8)
+    blocks = max(1, settings.admit.nbytes // settings.partitions // BLOCK)
+    return np.zeros((settings.partitions, blocks * BLOCK), np.uint8)
+
+
+def _reserve_state(
+    settings: Settings, dtype: np.dtype[Any], rule: RowRule, nbytes: int
+) -> State:
+    """Reserve the arrays of a table that may use `nbytes` bytes."""
+    stride = row_length(rule.columns, dtype.itemsize)
+    has_times = settings.forget.unseen_seconds is not None
+    has_scores = settings.score is not None
+    chunks = max(nbytes // ((stride * dtype.itemsize + 16) * CHUNK), 1)
+    rows = chunks * CHUNK
+    return State(
+        partitions=without_rows(settings.partitions),
+        # Partitions that grow leave their old slots: a geometric series.
+        slots=reserve((4 * max(nbytes // 16, 64 * settings.partitions), 2), np.uint64),
+        values=reserve((rows, stride), dtype),
+        meta=reserve((rows, 2), np.uint64),
+        scalars=reserve((rows if rule.has_scalar else 0,), dtype),
+        updates=reserve((rows if rule.counts_updates else 0,), np.uint32),
+        times=reserve((rows if has_times else 0,), np.uint32),
+        scores=reserve((rows if has_scores else 0,), np.float32),
+        chunk_before=reserve((chunks,), np.int64),
+        chunks=np.zeros(3, np.int64),
+    )

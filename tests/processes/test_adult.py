@@ -1,0 +1,16 @@
+"""The spec of the census rows, whose features placer computes, learns from real data."""
+
+from support.data_sets import find_data
+
+from placer.compiler import compile
+from placer.resources import find_file
+from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
+
+
+def test_one_epoch_of_census_rows_predicts_incomes(tmp_path, monkeypatch):
+    find_data("adult", monkeypatch)
+    compile(find_file("specs/adult.yaml"), tmp_path, overrides={"train.epochs": 1})
+    metrics = run_in_threads(tmp_path, Options()).eval
+    assert metrics["auc"] >= 0.92
+    assert metrics["loss"] <= 0.30

@@ -1,0 +1,185 @@
+"""Sparse tables in checkpoints: a run that continues has the rows of one that was not
+interrupted, wherever its tables are."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import placer
+from placer.checkpoint.manifest import SPARSE_ARRAYS
+from placer.checkpoint.reading import Checkpoint
+from placer.errors import CheckpointError, PlacerError
+from placer.runtime.run.options import Options
+from placer.runtime.run.row_files import read_partition
+from placer.runtime.run.threads import run_in_threads
+
+PARTITIONS = 8
+
+
+def build(
+    folder, name, *, workers=1, servers=2, update="sync", table=None, rule="adam"
+):
+    rng = np.random.default_rng(0)
+    keys = (rng.zipf(1.3, (64, 3)).astype(np.uint64) * np.uint64(2**60 + 1)).view("i8")
+    np.savez(folder / "rows.npz", keys=keys, y=rng.integers(0, 3, 64).astype(np.int32))
+    settings = {"sparse": True, "dim": 4, "partitions": PARTITIONS, **(table or {})}
+    nodes = {"worker": {"count": workers}}
+    if servers:
+        nodes["ps"] = {"count": servers}
+    content = {
+        "name": "saved",
+        "precision": "float64",
+        "nodes": nodes,
+        "inputs": {"keys": "int64[batch, 3]", "y": "int32[batch]"},
+        "data": {
+            "train": {"source": "npz:rows.npz", "batch": 16},
+            "eval": {"source": "npz:rows.npz"},
+        },
+        "graph": [
+            {"name": "emb", "op": "embedding", "in": "keys", **settings},
+            {"name": "flat", "op": "flatten", "in": "emb"},
+            {"name": "z", "op": "fc", "in": "flat", "size": 3},
+            {"name": "loss", "op": "softmax_cross_entropy", "in": ["z", "y"]},
+        ],
+        "train": {
+            "minimize": "loss",
+            "epochs": 3,
+            "optimizer": {"op": rule, "learning_rate": 0.05, "update": update},
+        },
+    }
+    file = folder / f"{name}.yaml"
+    file.write_text(json.dumps(content))
+    placer.compile(file, folder / name)
+    return folder / name
+
+
+def rows_of(checkpoint):
+    """Return all rows of a checkpoint by key: each array of them."""
+    opened = Checkpoint(checkpoint)
+    found = {}
+    for partition in range(PARTITIONS):
+        arrays = read_partition(opened, "emb.table", partition)
+        for i, key in enumerate(arrays["keys"]):
+            found[int(key)] = {
+                name: arrays[name][i] for name in SPARSE_ARRAYS[1:-3] if name in arrays
+            }
+    return found
+
+
+def assert_same_rows(first, second, **tolerance):
+    first, second = rows_of(first), rows_of(second)
+    assert first.keys() == second.keys()
+    for key, row in first.items():
+        for name, value in row.items():
+            assert_allclose(value, second[key][name], **tolerance)
+
+
+TABLES = {
+    "always": {},
+    "counted": {"admit": {"count": 2}, "forget": {"unseen_steps": 3, "every": 2}},
+    "filtered": {"admit": {"bloom": {"count": 2, "bytes": 4096}}, "capacity": 24},
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+@pytest.mark.parametrize("servers", [0, 1, 3])
+def test_a_resumed_run_has_the_same_rows(tmp_path, table, servers):
+    first = build(tmp_path, "first", servers=2, table=table)
+    whole = run_in_threads(
+        first,
+        Options(
+            checkpoint=tmp_path / "whole",
+            checkpoint_every=5,
+            checkpoint_keep=9,
+        ),
+    )
+    second = build(tmp_path, "second", servers=servers, table=table)
+    resumed = run_in_threads(
+        second,
+        Options(
+            resume=tmp_path / "whole" / "step-000005", checkpoint=tmp_path / "again"
+        ),
+    )
+    assert resumed.eval == whole.eval
+    last = "step-000012"
+    assert_same_rows(tmp_path / "again" / last, tmp_path / "whole" / last, rtol=0)
+
+
+def test_rows_are_those_of_the_step_although_the_run_goes_on(tmp_path):
+    build_of = build(tmp_path, "b")
+    run_in_threads(
+        build_of,
+        Options(checkpoint=tmp_path / "c", checkpoint_every=1, checkpoint_keep=99),
+    )
+    run_in_threads(build_of, Options(checkpoint=tmp_path / "d", steps=4))
+    step = "step-000004"
+    assert_same_rows(tmp_path / "c" / step, tmp_path / "d" / step, rtol=0)
+
+
+def test_without_lockstep_a_run_saves_and_continues(tmp_path):
+    saved = tmp_path / "saved"
+    made = build(tmp_path, "b", workers=2, update="half_async")
+    run_in_threads(made, Options(checkpoint=saved, steps=6))
+    result = run_in_threads(made, Options(resume=saved, checkpoint=saved))
+    assert result.steps == 12
+    assert (
+        rows_of(saved / "step-000012").keys() >= rows_of(saved / "step-000006").keys()
+    )
+
+
+def test_rows_begin_a_new_run_with_another_rule(tmp_path):
+    saved = tmp_path / "saved"
+    run_in_threads(build(tmp_path, "b"), Options(checkpoint=saved, steps=4))
+    other = build(tmp_path, "o", servers=1, rule="adagrad")
+    with pytest.raises(CheckpointError, match=r"another optimizer: .*emb.table"):
+        run_in_threads(other, Options(resume=saved))
+    begun = tmp_path / "begun"
+    run_in_threads(other, Options(init_params=saved, checkpoint=begun, steps=1))
+    before, after = rows_of(saved / "step-000004"), rows_of(begun / "step-000001")
+    untouched = [k for k in before if k in after and after[k]["seen"] == 0]
+    assert untouched
+    for key in untouched:
+        assert_array_equal(after[key]["values"][:4], before[key]["values"][:4])
+        assert after[key]["count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"dim": 5}, r"rows of float64\[4\]"), ({"partitions": 16}, "8 partitions")],
+)
+def test_a_table_of_another_form_is_refused(tmp_path, change, message):
+    saved = tmp_path / "saved"
+    run_in_threads(build(tmp_path, "b"), Options(checkpoint=saved, steps=2))
+    other = build(tmp_path, "o", table=change)
+    with pytest.raises(PlacerError, match=message):
+        run_in_threads(other, Options(resume=saved))
+
+
+def test_counts_of_keys_are_not_read_as_scores(tmp_path):
+    saved = tmp_path / "saved"
+    counted = build(tmp_path, "b", table={"admit": {"count": 2}})
+    run_in_threads(counted, Options(checkpoint=saved, steps=2))
+    scored = {"admit": {"score": 1.0}, "score": {"show": 1}}
+    other = build(tmp_path, "o", table=scored)
+    with pytest.raises(PlacerError, match=r"the occurrences and step of keys without"):
+        run_in_threads(other, Options(resume=saved))
+
+
+def test_a_damaged_file_is_not_loaded(tmp_path):
+    saved = tmp_path / "saved"
+    made = build(tmp_path, "b")
+    options = Options(checkpoint=saved, checkpoint_every=2, checkpoint_keep=5, steps=4)
+    run_in_threads(made, options)
+    file = saved / "step-000004" / "ps-1.rows.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"ps-1.rows.safetensors"):
+        run_in_threads(made, Options(resume=saved / "step-000004"))
+    # Of a folder, the checkpoint before it is taken.
+    result = run_in_threads(made, Options(resume=saved, steps=5))
+    assert result.steps == 5
