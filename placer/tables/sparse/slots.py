@@ -20,8 +20,6 @@ from placer.tables.sparse.hashing import U64, home_of, home_of_tag, mix
 from placer.tables.sparse.intrinsics import prefetch
 from placer.tables.sparse.state import Array, row_of
 
-NBYTES: Final = {"wide": 16, "compact": 8}
-"""The bytes of a slot of each kind."""
 _ROW: Final = U64(0xFFFFFFFF)
 _TAG: Final = U64(32)
 _overload: Any = numba.extending.overload

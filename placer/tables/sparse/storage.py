@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from placer.config.row_bytes import MIN_SLOTS, row_length
+from placer.config.row_bytes import ENTRY, MIN_SLOTS, row_length
 from placer.config.sparse import Bloom
 from placer.config.sparse import SparseTable as Settings
 from placer.errors import RunError
@@ -16,7 +16,6 @@ from placer.tables.sparse.index import SlotSpace
 from placer.tables.sparse.kept import Kept
 from placer.tables.sparse.memory import MemoryBudget
 from placer.tables.sparse.row_rule import RowRule
-from placer.tables.sparse.slots import NBYTES
 from placer.tables.sparse.state import CHUNK, Array, State, without_rows
 from placer.tables.sparse.store import (
     chunk_nbytes,
@@ -126,7 +125,7 @@ def _reserve_state(
     # Rows are kept as 32 bits in compact slots and in saves.
     chunks = min(chunks, (1 << 32) // CHUNK - 1)
     rows = chunks * CHUNK
-    slot = NBYTES[settings.index]
+    slot = ENTRY[settings.index]
     # Partitions that grow leave their old slots: a geometric series.
     slots = 4 * max(nbytes // slot, 4 * MIN_SLOTS * settings.partitions)
     return State(

@@ -81,7 +81,11 @@ def assert_same_rows(first, second, **tolerance):
 TABLES = {
     "always": {},
     "counted": {"admit": {"count": 2}, "forget": {"unseen_steps": 3, "every": 2}},
-    "filtered": {"admit": {"bloom": {"count": 2, "bytes": 4096}}, "capacity": 24},
+    "filtered": {
+        "admit": {"bloom": {"count": 2, "bytes": 4096}},
+        "capacity": 24,
+        "index": "compact",
+    },
 }
 
 

@@ -198,14 +198,15 @@ def test_a_row_and_its_entry_take_few_bytes_beside_its_values(index, most):
 
 def test_keys_with_the_same_bits_in_a_compact_index_have_rows_of_their_own():
     """Its entries have 32 bits of the hash: of 2**17 keys, some share these."""
-    table = make(memory=1 << 26, dim=1, partitions=2, index="compact")
+    table = make(memory=1 << 26, partitions=2, index="compact")
     random = np.random.default_rng(0)
     bits = np.unique(random.integers(0, 2**26, 1 << 17, np.uint64))
     # The inverse of the hash: keys whose tags differ in few of their bits.
     keys = np.concatenate([unmix(bits << np.uint64(37) | each) for each in (1, 2)])
     for low in range(0, keys.size, 5000):
         part = keys[low : low + 5000]
-        gradients = np.arange(low, low + part.size, dtype=np.float32)[:, None]
+        numbers = np.arange(low, low + part.size, dtype=np.float32)
+        gradients = np.repeat(numbers[:, None], DIM, axis=1)
         table.push(part, gradients, learning_rate=1.0, step=1)
     assert table.rows == keys.size
     assert_array_equal(table.pull(keys)[:, 0], -np.arange(keys.size))
