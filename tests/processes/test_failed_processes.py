@@ -24,6 +24,7 @@ from support.real_runs import (
     nodes_by_hand,
     run_command,
     running_command,
+    shown_tables,
 )
 
 import placer
@@ -98,7 +99,8 @@ def test_every_node_started_by_hand_reports_the_error_of_a_reader(
         ends = {node: run.wait() for node, run in runs.items()}
     for node, end in ends.items():
         expected = error if node == "worker:1" else f"worker:1: {error}"
-        assert (end.status, end.out, end.err) == (1, "", expected)
+        shown = shown_tables(build, node) + expected
+        assert (end.status, end.out, end.err) == (1, "", shown)
 
 
 def test_nodes_that_read_different_rows_are_reported(tmp_path: Path) -> None:

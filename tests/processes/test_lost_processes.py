@@ -20,6 +20,7 @@ from support.real_runs import (
     nodes_by_hand,
     run_command,
     running_launch,
+    shown_tables,
 )
 
 NODES = {"worker:0", "worker:1", "ps:0"}
@@ -83,7 +84,7 @@ def test_nodes_started_by_hand_name_the_one_that_ended(
         for node in ("worker:0", "ps:0"):
             ended = runs[node].wait(END_TIMEOUT)
             assert ended.status == 1
-            (line,) = ended.err.splitlines()
+            (line,) = ended.err.removeprefix(shown_tables(build, node)).splitlines()
             assert line.startswith("worker:1: ")
             assert message in line
     assert not node_processes(build)
