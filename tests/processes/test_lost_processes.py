@@ -238,7 +238,7 @@ def test_a_node_that_is_paused_for_less_than_the_limit_is_named_and_goes_on(
     tmp_path: Path,
 ) -> None:
     build = compile_small(tmp_path, workers=2)
-    with running_launch(build, "--steps=1000") as run:
+    with running_launch(build, "--steps=400") as run:
         run.wait_for_line("step ")
         paused = node_processes(build)["worker:1"]
         os.kill(paused, signal.SIGSTOP)
