@@ -192,6 +192,13 @@ def test_a_server_lists_its_tables_and_the_barrier(tmp_path: Path) -> None:
     ]
 
 
+def test_a_plan_counts_its_sparse_tables(tmp_path: Path) -> None:
+    text = repr(load(tmp_path).plan)
+    assert text.startswith(
+        "<Plan of clicks: worker:0-1, ps:0-1; 66 parameters, 2 sparse tables; 7 edges,"
+    )
+
+
 def test_a_model_with_rows_is_not_exported(tmp_path: Path) -> None:
     build, out = tmp_path / "build", tmp_path / "out"
     placer.compile(write_sparse_spec(tmp_path), build)
