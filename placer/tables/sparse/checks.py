@@ -82,6 +82,16 @@ def find_not_finite(gradients: Array) -> Array | None:
     return found if _find_exponents(words, exponent, found) else None
 
 
+def describe_not_finite(keys: Array, bad: Array, where: str = "") -> str:
+    """Say how many gradients are not finite, and the key of one: `bad` says which."""
+    key, at = int(keys[np.argmax(bad)]), f" {where}" if where else ""
+    signed = f" (int64 {key - 2**64})" if key >= 2**63 else ""
+    return (
+        f"the gradients of {np.count_nonzero(bad):,} of {keys.size:,} keys are not"
+        f" finite{at}, such as that of key {key}{signed}"
+    )
+
+
 @compiled
 def _find_exponents(words: Array, exponent: Any, found: Array) -> Any:
     count = 0
