@@ -132,6 +132,7 @@ class StoredSparse(Struct, frozen=True):
         files: the file that has each range of partitions, in order: its name, the first
             partition and the one behind the last. An array of a partition is the tensor
             `table/partition/array` of its file.
+        entries: what is stored of keys without a row (`entry_form`).
     """
 
     dtype: str
@@ -140,6 +141,7 @@ class StoredSparse(Struct, frozen=True):
     slots: tuple[str, ...]
     partitions: Count
     files: tuple[tuple[str, Size, Size], ...]
+    entries: str = ""
 
     def file_of(self, partition: int) -> str:
         """Return the file that has a partition."""

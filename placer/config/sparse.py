@@ -107,3 +107,14 @@ class SparseTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     capacity: int | None = None
     evict: Literal["lru", "lfu"] = "lru"
     bounds: tuple[float, float] | None = None
+
+
+def entry_form(table: SparseTable) -> str:
+    """Return what the entries of keys without a row mean, or nothing if there are none:
+    saved entries are of no use to a table where they mean something else."""
+    kinds = {Count: "occurrences", Score: "score"}
+    if type(table.admit) not in kinds:
+        return ""
+    forget = table.forget
+    by_step = forget.unseen_seconds is None or forget.unseen_steps is not None
+    return f"{kinds[type(table.admit)]} and {'step' if by_step else 'second'}"

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from placer.build.folder import read_file
 from placer.build.modules import modules_in
 from placer.build.plan import MODEL, Plan, read_plan, read_sources
-from placer.build.rows_in_files import check_rows_in_files
 from placer.config.feature_columns import source_columns
 from placer.config.slicing import Block
 from placer.errors import CheckpointWarning, PlacerError, missing_package_hint
@@ -91,7 +90,12 @@ def export(
     refuse_in_node("placer.export")
     folder, target = Path(build), Path(out)
     plan = read_plan(folder)
-    check_rows_in_files(plan, "an exported model has")
+    if plan.sparse_tables:
+        names = ", ".join(table.name for table in plan.sparse_tables)
+        raise PlacerError(
+            f"'{plan.name}' has sparse tables ({names}), and an exported model has no rows"
+            " of them"
+        )
     graph = _graph_of(folder, plan, outputs)
     _check_target(target, folder)
     parameters = _load_parameters(Path(params), plan, graph)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placer.build.plan import Plan, read_plan, read_sources
-from placer.build.rows_in_files import check_rows_in_files
 from placer.config.sources import KINDS
 from placer.errors import PlacerError, RunWarning
 from placer.launcher.checks import check_thread_options, threads_error
@@ -194,7 +193,6 @@ def check_predict(
     """Return the plan of a build; PlacerError if it cannot predict what is asked."""
     refuse_in_node("placer.predict")
     plan = read_plan(build)
-    check_rows_in_files(plan, "the files that a prediction reads have")
     spec = build / read_sources(build).spec
     refuse_at_import("placer.predict", spec.parent, plan.modules)
     check_request(plan, request)

@@ -20,7 +20,15 @@ BAD = -3
 
 
 def trained(
-    folder, name, *, inside=True, workers=2, servers=2, update="sync", clip=None, **train
+    folder,
+    name,
+    *,
+    inside=True,
+    workers=2,
+    servers=2,
+    update="sync",
+    clip=None,
+    **train,
 ):
     """Train a model with √(w·x²) of rows x or, if the weight is not `inside`, w·√(x²).
 

@@ -26,7 +26,7 @@ from placer.build.plan import Plan, read_plan
 
 KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
 KEYS += ["checkpoint_seconds", "streams", "staleness", "divergence"]
-KEYS += ["untrained_rows", "shares"]
+KEYS += ["untrained_rows", "shares", "tables"]
 
 
 def compile_spec(

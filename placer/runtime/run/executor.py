@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from placer.build.plan import NodePlan, Plan, edges_ahead
 from placer.checkpoint.manifest import Progress
@@ -51,6 +54,7 @@ from placer.runtime.run.saving import gather_parameters
 from placer.runtime.run.start import open_start
 from placer.runtime.run.start_facts import gather_facts
 from placer.runtime.run.state import Execution
+from placer.runtime.run.table_counts import TableCounts, add_counts
 from placer.runtime.run.tables import make_tables
 from placer.runtime.run.training import Training, count_steps, make_watches
 from placer.runtime.run.without_lockstep import (
@@ -179,6 +183,7 @@ def _finish(training: Training) -> Result | None:
         "streams": channel.streams(),
         "staleness": training.node.staleness,
         "divergence": replicas.divergence if replicas is not None else None,
+        "tables": msgspec.to_builtins(execution.table_counts()),
     }
     execution.on_last_barrier()
     reports = barrier(plan, channel, own, DONE)
@@ -222,6 +227,7 @@ def _finish(training: Training) -> Result | None:
         ),
         untrained_rows=history.untrained_rows,
         shares=shares,
+        tables=_add_tables(report["tables"] for report in reports),
     )
     execution.report(result)
     execution.report_state("done")
@@ -233,6 +239,13 @@ def _add_staleness(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for report in reports:
         total.update({int(key): count for key, count in report.items()})
     return {str(key): total[key] for key in sorted(total)}
+
+
+def _add_tables(
+    reports: Iterable[Mapping[str, Any]],
+) -> dict[str, dict[str, int | float | None]]:
+    parts = (msgspec.convert(each, dict[str, TableCounts]) for each in reports)
+    return {name: counts.as_dict() for name, counts in add_counts(parts).items()}
 
 
 def _make_node(

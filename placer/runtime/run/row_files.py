@@ -24,6 +24,7 @@ from placer.checkpoint.manifest import (
 from placer.checkpoint.reading import Checkpoint
 from placer.checkpoint.tensor_file import make_header
 from placer.config import optimizers
+from placer.config.sparse import entry_form
 from placer.errors import CheckpointError, RunError
 from placer.layouts.sparse import server_partitions
 from placer.runtime.run.barrier import (
@@ -120,6 +121,7 @@ def _stored(table: SparseTable) -> StoredSparse:
         slots=slots,
         partitions=settings.partitions,
         files=tuple((file_of_rows(n), each.start, each.stop) for n, each in held),
+        entries=entry_form(settings),
     )
 
 
@@ -143,6 +145,11 @@ def compare_sparse(
             changed.append(
                 f"{table.name} has {stored.partitions} partitions, and"
                 f" {own.partitions} in the model"
+            )
+        elif stored.entries and own.entries and stored.entries != own.entries:
+            changed.append(
+                f"{table.name} has the {stored.entries} of keys without a row, and in the"
+                f" model they have {own.entries}"
             )
         elif own.slots and (stored.rule, stored.slots) != (own.rule, own.slots):
             without_state.append(f"{table.name} ({stored.rule}, not {own.rule})")

@@ -49,7 +49,6 @@ from placer.tables.sparse.memory import MemoryBudget
 from placer.tables.sparse.partition_arrays import OPTIONAL, arrays_of, saved_layout
 from placer.tables.sparse.row_rule import RowRule
 from placer.tables.sparse.rows import begin_rows, compile_gather, note_seen, take_rows
-from placer.tables.sparse.saved_form import SavedForm
 from placer.tables.sparse.saving import PATIENCE, TableSave
 from placer.tables.sparse.state import ABSENT, Array
 from placer.tables.sparse.statistics import TableStatistics
@@ -104,7 +103,6 @@ class SparseTable:
         settings: the settings of the table.
         dtype: the dtype of values, slots and gradients.
         held: the partitions whose keys it has.
-        form: what a save has in common with a table that loads it.
 
     Raises:
         RunError: the memory is too small for a table without rows.
@@ -120,7 +118,6 @@ class SparseTable:
     ) -> None:
         self.settings, self._seed, self._memory = settings, seed, memory
         self.dtype = np.dtype(dtype)
-        self.form = SavedForm.of(settings, dtype)
         self.held = range(settings.partitions) if held is None else held
         self._done = dict.fromkeys(_COUNTERS, 0)
         if not isinstance(memory, MemoryBudget):

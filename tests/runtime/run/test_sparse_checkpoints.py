@@ -159,6 +159,16 @@ def test_a_table_of_another_form_is_refused(tmp_path, change, message):
         run_in_threads(other, Options(resume=saved))
 
 
+def test_counts_of_keys_are_not_read_as_scores(tmp_path):
+    saved = tmp_path / "saved"
+    counted = build(tmp_path, "b", table={"admit": {"count": 2}})
+    run_in_threads(counted, Options(checkpoint=saved, steps=2))
+    scored = {"admit": {"score": 1.0}, "score": {"show": 1}}
+    other = build(tmp_path, "o", table=scored)
+    with pytest.raises(PlacerError, match=r"the occurrences and step of keys without"):
+        run_in_threads(other, Options(resume=saved))
+
+
 def test_a_damaged_file_is_not_loaded(tmp_path):
     saved = tmp_path / "saved"
     made = build(tmp_path, "b")

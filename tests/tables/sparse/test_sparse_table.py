@@ -320,20 +320,6 @@ def test_every_row_rule_has_a_slot_that_it_declares():
         assert optimizers.row_slot(name) == rule.row_slot
 
 
-def test_a_save_of_another_table_is_one_message():
-    table = make()
-    table.form.check("emb.table", make().form)
-    other = make(dim=8, rule="adam", admit=Count(2), partitions=16)
-    expected = (
-        "table emb.table: the save has dim 8, rule 'adam', slots ('mu', 'nu'), partitions"
-        " 16, counts 'occurrences', seen 'step', and the table dim 5, rule 'sgd', slots"
-        " (), partitions 4, counts '', seen ''"
-    )
-    with pytest.raises(RunError) as failure:
-        table.form.check("emb.table", other.form)
-    assert failure.value.message == expected
-
-
 def test_a_table_has_the_keys_of_its_partitions_only():
     whole = make(partitions=16)
     keys = np.arange(1000, dtype=np.uint64)
