@@ -131,6 +131,9 @@ class RowCalls(Microbatches):
                 shape [batch]; by default 1 and 0.
             time: the time of each row in seconds, integers of shape [batch].
 
+        Raises:
+            RunError: scores are not finite, or times are not seconds from 0 to 2^32 - 1.
+
         Returns:
             The keys; and for each array the position of each of its keys among them, int32
             of the same shape, and -1 for padding.
@@ -165,6 +168,7 @@ class RowCalls(Microbatches):
         time: Any,
     ) -> tuple[BatchKeys, list[Array]]:
         from placer.tables.sparse.batch_keys import collect_keys
+        from placer.tables.sparse.checks import check_scores, check_times
 
         exchange = self._row_exchange()
         planned = exchange.tables[table]
@@ -177,7 +181,10 @@ class RowCalls(Microbatches):
             scores = np.asarray(
                 (shows - clicks) * scoring.no_click + clicks * scoring.click
             )
+            check_scores(table, scores)
         times = None if time is None else np.asarray(time)
+        if times is not None:
+            check_times(table, times)
         keys, positions = collect_keys(
             arrays, holders, partitions, padding, scores, times
         )
