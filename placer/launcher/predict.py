@@ -97,12 +97,14 @@ def predict(
     """
     import numpy as np
 
+    from placer.readers.whole_numbers import to_array
+
     with ExitStack() as exits:
         exits.enter_context(end_shown())
         temporary = tempfile.TemporaryDirectory(prefix="placer-")
         folder = Path(exits.enter_context(temporary))
         if isinstance(rows, Mapping):
-            arrays = {key: np.asarray(value) for key, value in rows.items()}
+            arrays = {key: to_array(value) for key, value in rows.items()}
             rows = folder / "rows.npz"
             _write_arrays(rows, arrays)
             used = {

@@ -31,7 +31,7 @@ def write_rows(folder: Path) -> None:
     w = rng.uniform(0.5, 1.5, (ROWS, 3))
     counted = {
         "shows": rng.uniform(0.5, 2.0, ROWS),
-        "clicks": rng.integers(0, 2, ROWS).astype(np.float64),
+        "clicks": rng.integers(0, 2, (ROWS, 1)).astype(np.float64),
         "time": 2**31 + np.arange(ROWS) * 10,
     }
     rows = {"ids": ids, "other": other, "x": x, "y": y, "w": w, **counted}
@@ -261,7 +261,7 @@ def test_scores_and_times_come_from_inputs(tmp_path, update):
 
     def content(**settings):
         content = spec(table=table, optimizers={**ADAGRAD, **settings.pop("more", {})})
-        content["inputs"] |= {"shows": "float64[batch]", "clicks": "float64[batch]"}
+        content["inputs"] |= {"shows": "float64[batch]", "clicks": "float64[batch, 1]"}
         content["inputs"]["time"] = "int64[batch]"
         content["nodes"] = settings
         return content
