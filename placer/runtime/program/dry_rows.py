@@ -72,6 +72,11 @@ class FrozenRows:
     def push(self, keys: Array, gradients: Array, **others: Any) -> None:
         """Change nothing."""
 
+    latest = 0
+
+    def note_time(self, second: int) -> None:
+        """Note nothing."""
+
     def forget(self, step: int, now: float) -> None:
         """Forget nothing."""
 
