@@ -1,4 +1,4 @@
-"""What placer compiles for the cases of modes.py."""
+"""What placer compiles for the cases of modes.py and wide.py."""
 
 from __future__ import annotations
 
@@ -36,6 +36,13 @@ class Build:
         placer.compile(specs / self.spec, out, nodes=counts, overrides=self.settings)
 
 
+def _wide(mode: str, nodes: int, rows: str = "w2.npz") -> Build:
+    """W2 with so many workers, and as many servers."""
+    optimizers = {f"train.optimizer.{i}.update": mode for i in range(2)}
+    data = {"data.train.batch": 1024 * nodes, "data.train.source": f"npz:{rows}"}
+    return Build("w2", "w2.yaml", nodes, nodes, {**optimizers, **data})
+
+
 BUILDS = {
     "w1_sync": Build("w1", "clicks.yaml", 2, 1),
     "w1_async": Build("w1", "clicks.yaml", 2, 1, {UPDATE: "async"}),
@@ -43,6 +50,12 @@ BUILDS = {
     "w3_servers": Build("w3", "dense.yaml", 2, 2, {"data.train.batch": 128}),
     "w3_all_reduce": Build("w3", "all_reduce.yaml", 2, 0),
     "wire": Build("w3", "dense.yaml", 1, 1),
+    "w2_1_sync": _wide("sync", 1),
+    "w2_1_async": _wide("async", 1),
+    "w2_2_sync": _wide("sync", 2),
+    "w2_2_async": _wide("async", 2),
+    "w2_2_sync_10m": _wide("sync", 2, "w2_10m.npz"),
+    "w2_2_async_10m": _wide("async", 2, "w2_10m.npz"),
 }
 
 

@@ -17,61 +17,19 @@ The case `wire` needs root, and the commands `ip` and `tc`.
 
 from __future__ import annotations
 
-import argparse
 import json
-import statistics
 import sys
-import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from mode_builds import BUILDS, copy_specs
+from cases import Case, Measured, Ratio, main
+from mode_builds import BUILDS
 from on_cores import Process, run_together
 from peers import runs
-from peers.environment import set_up
-
-from placer.channel.ports import free_endpoints
+from placed import Bench
 
 ROOT = Path(__file__).parent.parent
 W3_BYTES = 4 * (1024 * 4096 + 4096 * 4096 + 4096 * 1000 + 4096 + 4096 + 1000)
 GIGABIT = 1e9 / 8
-
-
-@dataclass(frozen=True)
-class Bench:
-    """The folders of a run of this benchmark: the environment of the peers, and specs."""
-
-    env: Path
-    folder: Path
-
-    def build(self, name: str) -> Path:
-        """Compile the build of a case, the first time."""
-        out = self.folder / name
-        if not out.exists():
-            BUILDS[name].compile(self.folder, out)
-        return out
-
-    def placer(self, name: str, steps: int, warm: int) -> float:
-        """Run a build; return the samples per second of all workers together."""
-        out, build = self.build(name), BUILDS[name]
-        nodes = build.nodes()
-        endpoints = ",".join(f"{n}={a}" for n, a in free_endpoints(nodes).items())
-        history = self.folder / "history.jsonl"
-        command = [sys.executable, "-m", "placer.command", "run", str(out)]
-        command += ["--endpoints", endpoints, "--steps", str(warm + steps)]
-        command += ["--history", str(history), "--node"]
-        cores = runs.cores_of(build.workers, build.servers)
-        run_together(
-            [
-                Process([*command, node], core)
-                for node, core in zip(nodes, cores, strict=True)
-            ]
-        )
-        lines = [json.loads(line) for line in history.read_text().splitlines()]
-        seconds = [line["seconds"] for line in lines if "step" in line]
-        batch = build.workers * runs.ROWS[build.workload]
-        return batch * steps / (seconds[-1] - seconds[warm - 1])
 
 
 def alone(workload: str, steps: int, workers: int = 1) -> float:
@@ -84,9 +42,7 @@ def alone(workload: str, steps: int, workers: int = 1) -> float:
     return sum(json.loads(text)[0] for text in printed)
 
 
-# The cases. Each measures one round: a number by system.
-
-Measured = Mapping[str, float]
+# The cases. Each measures one round.
 
 
 def w1_sync(bench: Bench) -> Measured:
@@ -152,34 +108,6 @@ def wire(bench: Bench) -> Measured:
         "wire": 1e3 * W3_BYTES / GIGABIT,
         "one JAX process": 1e3 * runs.ROWS["w3"] / alone("w3", 15),
     }
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio of a round, and what it must be at least or at most, if anything."""
-
-    name: str
-    of: Callable[[Measured], float]
-    at_least: float | None = None
-    at_most: float | None = None
-
-    def target(self) -> str:
-        if self.at_least is not None:
-            return f">= {self.at_least}"
-        return "" if self.at_most is None else f"<= {self.at_most}"
-
-    def reached(self, value: float) -> bool | None:
-        if self.at_least is not None:
-            return value >= self.at_least
-        return None if self.at_most is None else value <= self.at_most
-
-
-@dataclass(frozen=True)
-class Case:
-    what: str
-    unit: str
-    measure: Callable[[Bench], Measured]
-    ratios: tuple[Ratio, ...]
 
 
 def over_best(values: Measured) -> float:
@@ -257,60 +185,5 @@ CASES = {
 }
 
 
-def report(name: str, rounds: list[Measured]) -> dict[str, object]:
-    """Print the medians of a case, and its ratios with their targets."""
-    case = CASES[name]
-    print(f"\n{name}: {case.what}")
-    for system in rounds[0]:
-        values = [each[system] for each in rounds]
-        low, middle, high = min(values), statistics.median(values), max(values)
-        print(f"  {system:32}{middle:10,.1f} {case.unit}  ({low:,.1f} to {high:,.1f})")
-    ratios = {}
-    for ratio in case.ratios:
-        values = [ratio.of(each) for each in rounds]
-        middle, reached = (
-            statistics.median(values),
-            ratio.reached(statistics.median(values)),
-        )
-        said = {True: "yes", False: "NO", None: ""}[reached]
-        print(
-            f"  {ratio.name:32}{middle:10.2f}x ({min(values):.2f} to {max(values):.2f})"
-            f"  {ratio.target():8}{said}",
-            flush=True,
-        )
-        ratios[ratio.name] = {
-            "median": middle,
-            "rounds": values,
-            "target": ratio.target(),
-            "reached": reached,
-        }
-    return {"unit": case.unit, "rounds": rounds, "ratios": ratios}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="the environment of the peers")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
-    parser.add_argument("--setup", action="store_true")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    arguments = parser.parse_args()
-    if arguments.setup:
-        set_up(arguments.folder)
-        return
-    names = arguments.cases or list(CASES)
-    if unknown := set(names) - set(CASES):
-        parser.error(f"no case {', '.join(sorted(unknown))}: {', '.join(CASES)}")
-    results = {}
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(arguments.folder.absolute(), Path(folder))
-        copy_specs(bench.folder)
-        for name in names:
-            rounds = [CASES[name].measure(bench) for _ in range(arguments.rounds)]
-            results[name] = report(name, rounds)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__.splitlines()[0], CASES)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO
 
+from cpu_times import CpuTimes
+
 ENVIRONMENT = {
     **os.environ,
     "OMP_NUM_THREADS": "1",
@@ -31,8 +33,14 @@ class Process:
     serves: bool = False
 
 
-def run_together(processes: Sequence[Process], seconds: float = 120) -> list[str]:
+def run_together(
+    processes: Sequence[Process],
+    seconds: float = 240,
+    times: CpuTimes | None = None,
+) -> list[str]:
     """Start all processes; return what each of them that ends by itself printed.
+
+    `times` reads their CPU times meanwhile.
 
     Raises RuntimeError, with what a process wrote to standard error, if it fails, or
     does not end within `seconds`.
@@ -45,6 +53,9 @@ def run_together(processes: Sequence[Process], seconds: float = 120) -> list[str
         try:
             for each, error in zip(processes, errors, strict=True):
                 running.append(_start(each, error))
+            if times is not None:
+                times.start([process.pid for process in running])
+                files.callback(times.stop)
             for each, process, error in zip(processes, running, errors, strict=True):
                 if each.serves:
                     continue

@@ -1,7 +1,8 @@
-"""The models W1 and W3 in torch, with their rows and optimizers.
+"""The models W1, W2 and W3 in torch, with their rows and optimizers.
 
 `w1` has an embedding of 1000 ids and four layers, Adam 1e-4 and 512 rows for each worker;
-`w3` is an MLP 1024-4096-4096-1000 with SGD 0.01 and 64 rows.
+`w3` is an MLP 1024-4096-4096-1000 with SGD 0.01 and 64 rows. `w2` is an MLP
+429-400-400-400-1 with Adam 1e-3 and 1024 rows; torch_sparse.py has its table.
 """
 
 from __future__ import annotations
@@ -12,8 +13,13 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-ROWS = {"w1": 512, "w3": 64}
-WIDTHS = {"w1": (128, 1024, 512, 256, 2), "w3": (1024, 4096, 4096, 1000)}
+ROWS = {"w1": 512, "w2": 1024, "w3": 64}
+WIDTHS = {
+    "w1": (128, 1024, 512, 256, 2),
+    "w2": (429, 400, 400, 400, 1),
+    "w3": (1024, 4096, 4096, 1000),
+}
+RATES = {"w1": 1e-4, "w2": 1e-3, "w3": 0.01}
 BATCHES = 10
 
 
@@ -43,6 +49,5 @@ def optimizer(
     workload: str,
 ) -> Callable[[Iterable[torch.Tensor]], torch.optim.Optimizer]:
     """Return the optimizer of a workload, in torch's fastest form, which is fused."""
-    if workload == "w1":
-        return lambda parameters: torch.optim.Adam(parameters, lr=1e-4, fused=True)
-    return lambda parameters: torch.optim.SGD(parameters, lr=0.01, fused=True)
+    rule = torch.optim.SGD if workload == "w3" else torch.optim.Adam
+    return lambda parameters: rule(parameters, lr=RATES[workload], fused=True)

@@ -82,8 +82,8 @@ def step_costs(
 
 
 def _pushes(graph: Graph, nodes: Iterable[str]) -> dict[Op, Op]:
-    """Return the sends of workers that updates without lockstep run for: once for each
-    worker."""
+    """Return the sends of workers that updates of whole parameters without lockstep run
+    for: once for each worker. Those of rows by key are of the keys of the worker only."""
     if all(op.attrs.get("exchange") is None for op in graph.sends.values()):
         return {}
     return {
@@ -91,7 +91,7 @@ def _pushes(graph: Graph, nodes: Iterable[str]) -> dict[Op, Op]:
         for node in nodes
         for edge, ops in served_ops(graph, node).items()
         for op in ops
-        if graph.sends[edge].attrs["exchange"] in ("push", "push_delta", "push_rows")
+        if graph.sends[edge].attrs["exchange"] in ("push", "push_delta")
     }
 
 

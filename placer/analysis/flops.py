@@ -48,7 +48,7 @@ def _compute_flops(graph: Graph, op: Op, rows: int) -> int:
         return 0  # the FLOPs that a rule declares include both phases; see below
     if is_update(op.kind):
         per_element = optimizers.RULES[op.kind].flops
-        return per_element * _sized(graph, op.operands[1], graph.batch).numel()
+        return per_element * _sized(graph, op.operands[1], rows).numel()
     forward = graph.producers[op.operands[0]] if op.is_gradient else op
     declaration = ops.find(forward.kind)
     types = [_sized(graph, name, rows) for name in forward.operands]

@@ -13,12 +13,13 @@ from placer.analysis.keyed import count_keys, keys_of, row_bytes
 from placer.analysis.lifetimes import Lifetime, Lifetimes
 from placer.analysis.schedule import Schedule, ScheduledTask
 from placer.analysis.units import LoweredGraph, Unit
-from placer.build.plan import MEMORY, Plan, Table, device_peaks
+from placer.build.plan import MEMORY, Plan, SparseTable, Table, device_peaks
 from placer.config import optimizers
+from placer.config.row_bytes import table_bytes
 from placer.config.update_modes import Async, HalfAsync, Mode
 from placer.errors import SpecError
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.model import Model
+from placer.graph.model import Memory, Model
 from placer.layouts.partition import row_shard
 from placer.node_kinds import NodeId
 from placer.place import Place
@@ -325,6 +326,7 @@ def _exchange_copies(graph: Graph, table: Table, mode: Mode) -> int:
 def check_memory(plan: Plan, model: Model) -> None:
     """Raise SpecError if a step does not fit the memory that the spec gives a device.
 
+    In host memory there are also the sparse tables, with as many rows as the spec expects.
     The error points at that `memory` in the spec.
     """
     for process, nodes in plan.processes.items():
@@ -340,3 +342,51 @@ def check_memory(plan: Plan, model: Model) -> None:
                     hint="use a smaller batch, or more nodes"
                     + (", or fewer threads" if threads > 1 else ""),
                 )
+            if memory is not None and device == MEMORY:
+                _check_rows(plan, process, needed, memory)
+
+
+def _check_rows(plan: Plan, process: str, needed: int, memory: Memory) -> None:
+    """Raise SpecError if sparse tables do not fit beside a step of a process, which needs
+    `needed` bytes."""
+    held = [
+        (nbytes, table)
+        for table in plan.sparse_tables
+        if (nbytes := _bytes_in_process(plan, process, table))
+    ]
+    if needed + sum(nbytes for nbytes, _ in held) <= memory.nbytes:
+        return
+    listed = [
+        f"at least {nbytes:,} for {_expected(table)} of table '{table.name}'"
+        for nbytes, table in sorted(held, key=lambda each: -each[0])
+    ]
+    *first, last = [f"{needed:,} bytes of {MEMORY} for a step", *listed]
+    raise SpecError(
+        f"{process} needs {', '.join(first)} and {last}, which is more than its"
+        f" {memory.nbytes:,}",
+        span=memory.span,
+        hint="use more nodes, or a smaller 'dim', fewer 'rows' or a 'capacity'",
+    )
+
+
+def _bytes_in_process(plan: Plan, process: str, table: SparseTable) -> int:
+    """Return the bytes of a process for its part of a sparse table, at least."""
+    return sum(
+        table_bytes(
+            table.settings,
+            table.dtype,
+            table.rows or 0,
+            len(table.partitions_of(node.name)),
+        )
+        for node in plan.processes[process]
+        if node.name in table.holders
+    )
+
+
+def _expected(table: SparseTable) -> str:
+    """Return which rows of a table a spec expects that its nodes share."""
+    if table.rows is None:
+        return "the index"
+    rows = min(table.rows, table.settings.capacity or table.rows)
+    share = "" if len(table.holders) == 1 else "its part of "
+    return f"{share}{rows:,} expected rows"

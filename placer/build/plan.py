@@ -283,7 +283,8 @@ class NodePlan(PlanStruct, frozen=True, kw_only=True):
     empty if the node computes nothing. FLOPs are declared, for one training step. `table_bytes` is the size of the tables, and of
     sums that a server keeps for workers which update by themselves, `activation_bytes`
     the peak of the values of a step, and `device_bytes` the peak of both on each
-    device.
+    device. None of them counts sparse tables. `memory` is how many bytes of host memory
+    the spec gives the process of the node, if it does.
     """
 
     name: str
@@ -298,6 +299,7 @@ class NodePlan(PlanStruct, frozen=True, kw_only=True):
     table_bytes: Size = 0
     activation_bytes: Size = 0
     device_bytes: dict[str, Size] = {}
+    memory: Size | None = None
     flops: Size = 0
     replicated_flops: Size = 0
     exchange_flops: Size = 0
@@ -432,6 +434,16 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
                 raise BuildError(message, hint=f"run {process}") from None
             message = f"this build has no node '{name}'"
             raise BuildError(message, hint=f"one of: {valid}") from None
+
+    def memory_for_rows(self, node: str) -> int | None:
+        """Return the bytes that the sparse tables of a node, the only one of its process
+        with any, may use: what a step leaves of the memory of the process. None if the
+        spec says nothing of that memory."""
+        memory = self.node(node).memory
+        if memory is None:
+            return None
+        nodes = self.processes[NodeId(node).process]
+        return max(0, memory - device_peaks(nodes).get(MEMORY, 0))
 
     @property
     def control(self) -> str:

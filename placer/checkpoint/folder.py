@@ -27,7 +27,7 @@ _TEMPORARY = re.compile(
     r"\.step-[0-9-]+\.[0-9a-z]+\.tmp|\.run-[0-9a-f]+\.tmp|" + re.escape(_BEST_TEMPORARY)
 )
 _NAME = re.compile(r"step-[0-9]+(-[0-9]+)?")
-_FILE_OF_NODE = re.compile(r"[a-z][a-z0-9_]*-[0-9]+\.safetensors")
+_FILE_OF_NODE = re.compile(r"[a-z][a-z0-9_]*-[0-9]+(\.rows)?\.safetensors")
 
 
 @contextmanager

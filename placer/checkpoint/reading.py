@@ -128,6 +128,15 @@ class Checkpoint:
             if (name := tensor_of_rows(table, partition, array)) in tensors
         }
 
+    def stored_rows(self, table: str) -> tuple[int, int]:
+        """Return how many rows of a sparse table there are, and the bytes of all that is
+        stored of it."""
+        stored = range(self.manifest.sparse[table].partitions)
+        parts = [self.partition(table, partition) for partition in stored]
+        keys = sum(tensors["keys"].nbytes for tensors in parts if "keys" in tensors)
+        nbytes = sum(each.nbytes for tensors in parts for each in tensors.values())
+        return keys // ITEM_BYTES["uint64"], nbytes
+
     def wanted_rows(
         self, table: str, partition: int, out: Mapping[str, memoryview]
     ) -> Iterator[Wanted]:

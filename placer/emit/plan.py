@@ -44,7 +44,7 @@ from placer.layouts.companions import goes_between_companions
 from placer.layouts.conversions import Conversion
 from placer.layouts.partition import RowShard, row_shard, row_shards
 from placer.layouts.ranges import count_sent
-from placer.node_kinds import NodeId
+from placer.node_kinds import CPU, NodeId
 from placer.place import Place
 from placer.types import ITEM_BYTES, TensorType
 
@@ -94,6 +94,7 @@ def make_plan(
             table_bytes=memory.table_bytes(tables[node]) + memory.sum_bytes(node),
             activation_bytes=memory.activation_bytes(node),
             device_bytes=memory.device_bytes(node, tables[node]),
+            memory=_host_memory(model, node),
             flops=cost.model,
             replicated_flops=cost.replicated,
             exchange_flops=cost.exchange,
@@ -125,11 +126,17 @@ def make_plan(
         evaluation_edges=edges.get("evaluate", ()),
         prediction_edges=edges.get("predict", ()),
         parameters=_parameters(step, nodes),
-        sparse_tables=tuple(plan_sparse_tables(step)),
+        sparse_tables=tuple(plan_sparse_tables(each.graph for each in graphs)),
         choices=explain_choices(model, step),
         modules=model.modules,
         files=dict(sorted(files.items())),
     )
+
+
+def _host_memory(model: Model, node: NodeId) -> int | None:
+    """Return the bytes of host memory that the spec gives a node."""
+    memory = model.memory.get((node.kind, CPU))
+    return None if memory is None else memory.nbytes
 
 
 def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]:

@@ -51,8 +51,8 @@ def predicting_model(build: Path, plan: Plan, sources: Sources) -> Model:
 def _as_written(op: Op, sources: Sources) -> Op:
     """Return an op of `model.txt` as before the first pass, with its position."""
     attrs = {key: value for key, value in op.attrs.items() if key != "once"}
+    attrs.pop("group", None)
     if op.kind == "parameter":
-        attrs.pop("group", None)
         attrs["init"] = "zeros"
     position = sources.ops.get(op.name)
     source = None if position is None else Span(Path(sources.spec).name, *position)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from placer.analysis.keyed import ahead_of, keys_of
@@ -18,17 +18,22 @@ from placer.graph.graph import Graph, Op
 from placer.graph.kinds import DISTINCT_KEYS
 
 
-def plan_sparse_tables(step: Graph) -> Iterator[SparseTable]:
-    """Yield the sparse tables of a step."""
-    for op in step.sparse_tables:
-        kind = step.tensor_type(op.name)
-        update = find_update(step, op.name)
+def plan_sparse_tables(graphs: Iterable[Graph]) -> Iterator[SparseTable]:
+    """Yield the sparse tables of a step, and those that only an evaluation or a prediction
+    uses."""
+    first: dict[str, tuple[Graph, Op]] = {}
+    for graph in graphs:
+        for op in graph.sparse_tables:
+            first.setdefault(op.name, (graph, op))
+    for graph, op in first.values():
+        kind = graph.tensor_type(op.name)
+        update = find_update(graph, op.name)
         ((form, argument),) = op.attrs["init"].items()
         trained: dict[str, Any] = {}
         rate: Any = 0.0
         mode = None
         if update is not None:
-            attrs = step.optimizers[update.attrs["group"]].attrs
+            attrs = graph.optimizers[update.attrs["group"]].attrs
             rate, mode = attrs["learning_rate"], read_mode(attrs["update"])
             trained = {"rule": attrs["rule"], "hyper": _hyper(op, attrs)}
         yield SparseTable(
@@ -43,7 +48,7 @@ def plan_sparse_tables(step: Graph) -> Iterator[SparseTable]:
             learning_rate=rate,
             trainable=update is not None,
             mode=mode,
-            holders=tuple(step.nodes(op)),
+            holders=tuple(graph.nodes(op)),
             rows=op.attrs.get("rows"),
         )
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.build.folder import read_file
 from placer.build.modules import modules_in
-from placer.build.plan import MODEL, Plan, read_plan, read_sources
-from placer.build.rows_in_files import check_rows_in_files
+from placer.build.plan import MODEL, Plan, SparseTable, read_plan, read_sources
 from placer.config.feature_columns import source_columns
 from placer.config.slicing import Block
 from placer.errors import CheckpointWarning, PlacerError, missing_package_hint
@@ -28,6 +27,7 @@ from placer.types import TensorType
 
 if TYPE_CHECKING:
     from placer.exporting.model_file import ModelFile
+    from placer.runtime.run.start_parameters import StartParameters
 
 AnyPath = str | os.PathLike[str]
 
@@ -65,13 +65,15 @@ def export(
     rows into its arguments (`prepare.py`), the parameters (`params.safetensors`), the
     model as StableHLO in the format of `jax.export` (`model.stablehlo`), and a
     `README.md`. There is no dropout, and batch normalization uses its running
-    statistics.
+    statistics. A model with sparse tables takes rows instead of keys: a table is a
+    Parquet file, of which `tables.py` looks them up.
 
     Args:
         build: a build folder whose spec has `predict.outputs`, or that was compiled
             with `outputs`. It may have any number of nodes.
         out: the folder to write: a new or an empty one.
-        params: the parameters, as `save_params` of `launch` writes them.
+        params: the parameters, as `save_params` of `launch` writes them, or a
+            checkpoint, which alone has the rows of sparse tables.
         outputs: which outputs of the build to export; by default all.
         batch: the numbers of rows to write a StableHLO file for. By default there is
             one file for any number of rows. If an op needs a fixed one, there are a
@@ -91,16 +93,15 @@ def export(
     refuse_in_node("placer.export")
     folder, target = Path(build), Path(out)
     plan = read_plan(folder)
-    check_rows_in_files(plan, "an exported model has")
     graph = _graph_of(folder, plan, outputs)
     _check_target(target, folder)
-    parameters = _load_parameters(Path(params), plan, graph)
+    start = _open_parameters(Path(params), plan, graph)
     try:
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     except OSError as error:
         raise PlacerError(f"cannot write '{target}': {error.strerror}") from error
     try:
-        model = _write(work, folder, plan, graph, parameters, batch)
+        model = _write(work, folder, plan, graph, start, batch)
         work.chmod(0o755)
         work.replace(target)
     except OSError as error:
@@ -144,13 +145,13 @@ def _check_target(target: Path, build: Path) -> None:
         raise PlacerError(f"cannot write '{target}': it is inside the build folder")
 
 
-def _load_parameters(path: Path, plan: Plan, graph: Graph) -> dict[str, Any]:
-    """Return the parameters that the graph needs, of a file or a checkpoint.
+def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:
+    """Open the parameters of a file or a checkpoint.
 
-    Raises DataError if one of them is missing, or if they are those of another model.
+    Raises DataError if one that the graph needs is missing, or if they are those of
+    another model.
     """
-    from placer.runtime.run import parameter_files
-    from placer.runtime.run.start_parameters import open_parameters
+    from placer.runtime.run.start_parameters import check_start, open_parameters
 
     def warn(text: str) -> None:
         warnings.warn(text, CheckpointWarning, stacklevel=5)
@@ -162,13 +163,24 @@ def _load_parameters(path: Path, plan: Plan, graph: Graph) -> dict[str, Any]:
         for each in plan.parameters
         if each.name in needed or each.name in stored.types
     }
-    parameter_files.check(stored.types, declared)
-    blocks = [
-        Block(name, name, 0, prod(declared[name].sizes(1)), declared[name].sizes(1))
-        for name in sorted(needed)
-    ]
-    arrays = zip(blocks, stored.read(blocks), strict=True)
+    check_start(stored, declared, _tables_of(plan, graph))
+    return stored
+
+
+def _read_parameters(start: StartParameters, graph: Graph) -> dict[str, Any]:
+    """Return the parameters that the graph needs, by name."""
+    blocks = []
+    for name in sorted(op.name for op in graph.parameters):
+        shape = start.types[name].sizes(1)
+        blocks.append(Block(name, name, 0, prod(shape), shape))
+    arrays = zip(blocks, start.read(blocks), strict=True)
     return {block.parameter: array.reshape(block.shape) for block, array in arrays}
+
+
+def _tables_of(plan: Plan, graph: Graph) -> dict[str, SparseTable]:
+    """Return the sparse tables that the graph needs, by name."""
+    needed = {op.name for op in graph.sparse_tables}
+    return {each.name: each for each in plan.sparse_tables if each.name in needed}
 
 
 def _write(
@@ -176,18 +188,20 @@ def _write(
     build: Path,
     plan: Plan,
     graph: Graph,
-    parameters: Mapping[str, Any],
+    start: StartParameters,
     batch: Sequence[int],
 ) -> tuple[tuple[str, ...], ...]:
     """Write all files to a folder; return the fields of `ExportedModel` after it."""
     from placer.exporting.input_columns import input_columns
+    from placer.exporting.lookups import keys_only
     from placer.exporting.model_file import has_wide_numbers, write_model
     from placer.exporting.prepare_file import write_prepare
     from placer.exporting.readme import Described, write_readme
+    from placer.exporting.tables_file import file_of_table
     from placer.runtime.run import parameter_files
 
     assert plan.prediction is not None
-    wide = has_wide_numbers(graph)
+    wide = has_wide_numbers(graph, keys_only(graph))
     title = f"{plan.name}: %s. Exported by placer, which it does not need."
     order = [column.name for column in plan.columns]
     with _user_modules(build, wide) as load:
@@ -197,14 +211,23 @@ def _write(
     (work / "model.py").write_text(model.text, encoding="utf-8")
     what = "from columns of rows to the arguments of the model"
     spec_folder = (build / read_sources(build).spec).parent
-    feeds, features = input_columns(plan, model.arguments, spec_folder)
+    feeds, features = input_columns(plan, model.inputs, spec_folder)
+    tables = _tables_of(plan, graph)
     prepare = write_prepare(
-        title % what, plan.prediction, plan.columns, model.arguments, feeds, features
+        title % what,
+        plan.prediction,
+        plan.columns,
+        model.inputs,
+        feeds,
+        features,
+        looks_up=bool(tables),
     )
     (work / "prepare.py").write_text(prepare, encoding="utf-8")
-    parameter_files.save(work / "params.safetensors", parameters)
+    parameter_files.save(work / "params.safetensors", _read_parameters(start, graph))
+    if tables:
+        _write_tables(work, title, plan, tables, model, start)
     files, notes = _write_stablehlo(work, plan, graph, model, batch, wide)
-    inputs = _inputs_of(graph, model)
+    inputs = model.types
     outputs = {
         op.attrs["output"]: graph.tensor_type(op.operands[0])
         for op in graph.of_kind("output")
@@ -222,8 +245,11 @@ def _write(
                 for c in source_columns(n, features)
             ],
             sorted(
-                p.stem for p in work.glob("*.py") if p.stem not in ("model", "prepare")
+                p.stem
+                for p in work.glob("*.py")
+                if p.stem not in ("model", "prepare", "tables")
             ),
+            [*map(file_of_table, tables)],
             files,
             notes,
             wide,
@@ -234,12 +260,40 @@ def _write(
     return tuple(written), tuple(inputs), tuple(outputs), tuple(notes)
 
 
-def _inputs_of(graph: Graph, model: ModelFile) -> dict[str, TensorType]:
-    """Return the types of the arguments of a model, in order."""
-    types = {
-        op.attrs["input"]: graph.tensor_type(op.name) for op in graph.of_kind("read")
-    }
-    return {argument: types[name] for name, argument in model.arguments.items()}
+def _write_tables(
+    work: Path,
+    title: str,
+    plan: Plan,
+    tables: Mapping[str, SparseTable],
+    model: ModelFile,
+    start: StartParameters,
+) -> None:
+    """Write the sparse tables, and what looks up their rows."""
+    from placer.exporting.tables_file import write_table, write_tables_file
+    from placer.runtime.run.row_files import read_partition
+
+    checkpoint = start.checkpoint
+    assert checkpoint is not None  # `check_start` has checked it
+    dtypes = {column.name: column.dtype for column in plan.columns}
+    for name, table in tables.items():
+        inputs = {each.input for each in model.lookups if each.table == name}
+        wide = {dtypes[each] for each in inputs} == {"uint64"}
+
+        def read(partition: int, name: str = name) -> tuple[Any, Any]:
+            arrays = read_partition(checkpoint, name, partition, ("keys", "values"))
+            return arrays["keys"], arrays["values"][:, : tables[name].settings.dim]
+
+        write_table(work, table, "uint64" if wide else "int64", read)
+    what = "the rows of keys, which the model takes"
+    text = write_tables_file(
+        title % what,
+        tables,
+        plan.seed,
+        model.inputs,
+        [name for name in model.inputs.values() if name in model.types],
+        model.lookups,
+    )
+    (work / "tables.py").write_text(text, encoding="utf-8")
 
 
 @contextmanager
@@ -287,7 +341,7 @@ def _write_stablehlo(
 
     assert plan.prediction is not None
     parameters = {op.name: graph.tensor_type(op.name) for op in graph.parameters}
-    inputs = _inputs_of(graph, model)
+    inputs = model.types
     with modules_in(work, built=False):
         function = load_model(model.text, work / "model.py", [WIDE])
         lowered = partial(lower, function, parameters, inputs, wide=wide)

@@ -17,6 +17,17 @@ def load_params(path: str = "params.safetensors") -> dict[str, jax.Array]:
     return params
 
 
+def as_table(
+    rows: jax.Array, present: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """Return the indices of looked-up rows in a table of them, and the table. The index of
+    a row that is not present is -1."""
+    leading = rows.shape[:-1]
+    table = rows.reshape(-1, rows.shape[-1])
+    indices = jnp.arange(table.shape[0], dtype=jnp.int32).reshape(leading)
+    return indices if present is None else jnp.where(present, indices, -1), table
+
+
 def outputs_of(
     fn: Callable[..., Any],
     params: dict[str, jax.Array],

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from placer.config.sources import POSITION
 from placer.emit.code import Call, Expression, bracketed, literal
 from placer.emit.computed import keywords_of, takes_count
 from placer.emit.names import RESERVED, Names
 from placer.exporting.calls import CallWriter
+from placer.exporting.definitions import Copies
 from placer.exporting.imports import import_lines
+from placer.exporting.lookups import Lookup, find_lookups, keys_only
 from placer.exporting.op_functions import add_op, copy_op_functions
 from placer.exporting.user_modules import exported_name
-from placer.graph.graph import Graph
+from placer.graph.graph import Graph, Op
 from placer.graph.kinds import OUTPUT
 from placer.types import TensorType
 
@@ -28,13 +32,20 @@ _GLOBALS = {"jax", "jnp", "model", "params"}
 class ModelFile:
     """The text of model.py, and what it needs beside it.
 
-    `arguments` are the inputs by the names of the arguments of `model`; `parameters`
-    are the names of the parameters that it uses; `functions` are what it uses of the
-    modules of the user, as MODULE:NAME.
+    Attributes:
+        text: the text.
+        types: the types of the arguments of `model` besides the parameters, in order.
+        inputs: the name of each input of the spec that the model needs: that of an
+            argument of `model`, or of keys that are looked up before.
+        lookups: the rows of sparse tables that it takes.
+        parameters: the names of the parameters that it uses.
+        functions: what it uses of the modules of the user, as MODULE:NAME.
     """
 
     text: str
-    arguments: dict[str, str]
+    types: dict[str, TensorType]
+    inputs: dict[str, str]
+    lookups: tuple[Lookup, ...]
     parameters: tuple[str, ...]
     functions: tuple[str, ...]
 
@@ -69,10 +80,18 @@ def write_model(
     copies.add("placer.exporting.helpers_jax", "load_params")
     names = Names(modules, {*RESERVED, *copies.used} - {*modules})
     reads = [op for op in graph.of_kind("read") if op.attrs["input"] != POSITION]
-    inputs = {
-        names.name_of(op.name): op
-        for op in sorted(reads, key=lambda op: inputs_in_order.index(op.attrs["input"]))
+    reads.sort(key=lambda op: inputs_in_order.index(op.attrs["input"]))
+    inputs = {names.name_of(op.name): op for op in reads}
+    lookups = find_lookups(graph, names)
+    distinct = tuple({id(each): each for each in lookups.values()}.values())
+    keys = keys_only(graph)
+    types = {
+        name: graph.tensor_type(op.name)
+        for name, op in inputs.items()
+        if op.name not in keys
     }
+    for lookup in distinct:
+        types |= lookup.arguments
     parameters = {op.name for op in graph.parameters}
 
     def expression(value: str) -> Expression:
@@ -86,11 +105,16 @@ def write_model(
     module_names = {each: names.modules[exported_name(each)] for each in called}
     rows = names.new_name("rows")
     body: list[str] = []
-    for name, op in inputs.items():
-        dtype = literal(graph.tensor_type(op.name).dtype)
-        body += _lines(Call("jnp.asarray", [name, dtype], [name]))
+    for name, kind in types.items():
+        body += _lines(Call("jnp.asarray", [name, literal(kind.dtype)], [name]))
     statements: list[str] = []
     for op in computed:
+        if op.name in lookups:
+            calls_of = _look_up(
+                op, lookups[op.name], function_of[op.kind], copies, names, expression
+            )
+            statements += [line for call in calls_of for line in _lines(call)]
+            continue
         if op.kind == "call":
             for call in calls.statements(op, expression, targets, rows, module_names):
                 statements += _lines(call)
@@ -103,13 +127,12 @@ def write_model(
             Call(function_of[op.kind], arguments, targets([v.name for v in op.results]))
         )
     if any(f"{rows}" in line for line in statements):
-        body.append(f"    {rows} = {next(iter(inputs))}.shape[0]")
+        body.append(f"    {rows} = {next(iter(types))}.shape[0]")
     outputs = [
         f"{literal(op.attrs['output'])}: {expression(op.operands[0])}"
         for op in graph.of_kind(OUTPUT)
     ]
     returned = bracketed("return {", outputs, "}", 1)
-    types = {name: graph.tensor_type(op.name) for name, op in inputs.items()}
     head = bracketed(
         "def model(",
         ["params: dict[str, jax.Array]", *(f"{name}: jax.Array" for name in types)],
@@ -118,21 +141,49 @@ def write_model(
     )
     docstring = _docstring(graph, types)
     imports, definitions = copies.definitions()
-    wide = has_wide_numbers(graph)
+    wide = has_wide_numbers(graph, keys)
     text = _join(
         title, types, imports, modules, names.modules, wide,
         [*head, *docstring, *body, *statements, *returned],
         definitions,
     )  # fmt: skip
     used = tuple(op.name for op in graph.parameters)
-    arguments_of = {op.attrs["input"]: name for name, op in inputs.items()}
-    return ModelFile(text, arguments_of, used, tuple(calls.functions))
+    names_of = {op.attrs["input"]: name for name, op in inputs.items()}
+    functions = tuple(calls.functions)
+    return ModelFile(text, types, names_of, distinct, used, functions)
 
 
-def has_wide_numbers(graph: Graph) -> bool:
-    """Whether values of a graph have 64 bits, with which JAX computes only if asked."""
-    types = (value.type for value in graph.values.values())
-    return any(isinstance(t, TensorType) and t.dtype in _WIDE for t in types)
+def _look_up(
+    op: Op,
+    lookup: Lookup,
+    function: str,
+    copies: Copies,
+    names: Names,
+    expression: Callable[[str], Expression],
+) -> list[Call]:
+    """Return the statements of an op that looks up rows, with rows that are arguments."""
+    as_table = copies.add("placer.exporting.helpers_jax", "as_table")
+    own = names.name_of(op.name)
+    indices, table = names.new_name(f"{own}_indices"), names.new_name(f"{own}_table")
+    attrs = dict(op.attrs) | ({} if lookup.present is None else {"padding": -1})
+    present = [] if lookup.present is None else [lookup.present]
+    between = [str(expression(weights)) for weights in op.operands[1:-1]]
+    keywords = keywords_of(replace(op, attrs=attrs), {})
+    arguments = [indices, *between, table, *keywords]
+    return [
+        Call(as_table, [lookup.rows, *present], [indices, table]),
+        Call(function, arguments, [own]),
+    ]
+
+
+def has_wide_numbers(graph: Graph, without: Collection[str] = ()) -> bool:
+    """Whether values of a graph have 64 bits, with which JAX computes only if asked;
+    those of some names do not count."""
+    return any(
+        isinstance(value.type, TensorType) and value.type.dtype in _WIDE
+        for value in graph.values.values()
+        if value.name not in without
+    )
 
 
 def modules_called(graph: Graph) -> list[str]:

@@ -30,6 +30,8 @@ def write_prepare(
     arguments: Mapping[str, str],
     feeds: Mapping[str, Sequence[str]],
     features: Features,
+    *,
+    looks_up: bool = False,
 ) -> str:
     """Return prepare.py.
 
@@ -40,7 +42,9 @@ def write_prepare(
         arguments: the arguments of `model`, by the names of the inputs.
         feeds: the columns and features that each input reads, in order.
         features: the features of the source, expanded.
+        looks_up: whether `tables.py` takes the arguments, and gives those of the model.
     """
+    given = "look_up(tables, **arguments)" if looks_up else "arguments"
     copies = copy_helpers({"prepare", "columns"})
     check = copies.add(_MODULE, "check_rows")
     read = [name for names in feeds.values() for name in names]
@@ -75,7 +79,7 @@ def write_prepare(
         f'"""{title}',
         "",
         "    arguments = prepare(columns)",
-        "    outputs = model(params, **arguments)",
+        f"    outputs = model(params, **{given})",
         "",
         "It needs numpy only.",
         '"""',

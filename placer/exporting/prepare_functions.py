@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from placer.readers.whole_numbers import to_array
+
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "NULL", "null")
 """The texts that mean a missing number, as None and NaN do."""
 
@@ -44,7 +46,7 @@ def stack_columns(
         ValueError: a column is missing or has another shape, or a value does not fit.
     """
     check_names(columns, names)
-    arrays = [to_dtype(name, np.asarray(columns[name]), dtype) for name in names]
+    arrays = [to_dtype(name, to_array(columns[name]), dtype) for name in names]
     array = arrays[0] if len(arrays) == 1 else join(names, arrays)
     if len(arrays) > 1 or array.shape[1:] == ():
         array = reshape_rows(names, array, shape)

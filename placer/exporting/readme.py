@@ -13,7 +13,8 @@ from placer.exporting.stablehlo import PLATFORMS
 @dataclass(frozen=True)
 class Described:
     """What a README says of a model: arguments and outputs with their types, the
-    columns of its rows, its modules, and the StableHLO files with their notes."""
+    columns of its rows, its modules, the files of its sparse tables, and the StableHLO
+    files with their notes."""
 
     name: str
     arguments: Sequence[str]
@@ -21,6 +22,7 @@ class Described:
     outputs: Sequence[str]
     columns: Sequence[str]
     modules: Sequence[str]
+    tables: Sequence[str]
     files: Sequence[str]
     notes: Sequence[str]
     wide: bool
@@ -29,6 +31,9 @@ class Described:
 def write_readme(model: Described) -> str:
     """Return the text of README.md."""
     listed = ", ".join(model.arguments)
+    given = "prepare(columns)"
+    if model.tables:
+        given = f"look_up(tables, **{given})"
     rows = ", ".join(f'"{name}": […]' for name in dict.fromkeys(model.columns))
     lines = [
         f"# {model.name}",
@@ -53,6 +58,15 @@ def write_readme(model: Described) -> str:
         f"| `{name}.py` | functions that `model.py` calls, with what they import |"
         for name in model.modules
     ]
+    if model.tables:
+        lines.append(
+            "| `tables.py` | looks up the rows of sparse tables; it needs numpy and"
+            " pyarrow |"
+        )
+    lines += [
+        f"| `{name}` | a sparse table: the columns `key` and `row` |"
+        for name in model.tables
+    ]
     lines += [f"| `{name}` | the model as StableHLO |" for name in model.files]
     lines += [
         "",
@@ -61,10 +75,12 @@ def write_readme(model: Described) -> str:
         "    import jax",
         "    from model import load_params, model",
         "    from prepare import prepare",
+        *(["    from tables import load_tables, look_up"] if model.tables else []),
         "",
         '    params = load_params("params.safetensors")',
+        *(["    tables = load_tables()"] if model.tables else []),
         f"    columns = {{{rows}}}",
-        "    outputs = jax.jit(model)(params, **prepare(columns))",
+        f"    outputs = jax.jit(model)(params, **{given})",
         "",
     ]
     if model.wide:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from placer.build.plan import Plan, read_plan, read_sources
-from placer.build.rows_in_files import check_rows_in_files
 from placer.checkpoint.folder import check_continues
 from placer.errors import PlacerError
 from placer.launcher.remote import Hosts, remote_endpoints
@@ -27,7 +26,6 @@ def check_launch(build: Path, options: Options, *, hosts: Hosts | None = None) -
     plan = read_plan(build)
     if not plan.minimize:
         raise PlacerError(f"the build '{build}' can only predict")
-    _check_rows(plan, options)
     spec = build / read_sources(build).spec
     refuse_at_import("placer.launch", spec.parent, plan.modules)
     if hosts is not None:
@@ -41,21 +39,6 @@ def check_launch(build: Path, options: Options, *, hosts: Hosts | None = None) -
     if options.record_order is not None:
         check_has_none(options.record_order, [node.name for node in plan.nodes])
     return plan
-
-
-def _check_rows(plan: Plan, options: Options) -> None:
-    """Raise PlacerError for a run with sparse tables that would continue from files, or
-    that writes checkpoints."""
-    given = {
-        "--resume": options.resume,
-        "--init-params": options.init_params,
-        "--checkpoint": options.checkpoint,
-        "train.checkpoint": plan.checkpoint,
-    }
-    for name, value in given.items():
-        if value is not None:
-            hint = f"leave out {name}"
-            check_rows_in_files(plan, "checkpoints and files of parameters have", hint)
 
 
 def check_output_files(build: Path, options: Options) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placer.build.plan import Plan, read_plan, read_sources
-from placer.build.rows_in_files import check_rows_in_files
 from placer.config.sources import KINDS
 from placer.errors import PlacerError, RunWarning
 from placer.launcher.checks import check_thread_options, threads_error
@@ -98,12 +97,14 @@ def predict(
     """
     import numpy as np
 
+    from placer.readers.whole_numbers import to_array
+
     with ExitStack() as exits:
         exits.enter_context(end_shown())
         temporary = tempfile.TemporaryDirectory(prefix="placer-")
         folder = Path(exits.enter_context(temporary))
         if isinstance(rows, Mapping):
-            arrays = {key: np.asarray(value) for key, value in rows.items()}
+            arrays = {key: to_array(value) for key, value in rows.items()}
             rows = folder / "rows.npz"
             _write_arrays(rows, arrays)
             used = {
@@ -194,7 +195,6 @@ def check_predict(
     """Return the plan of a build; PlacerError if it cannot predict what is asked."""
     refuse_in_node("placer.predict")
     plan = read_plan(build)
-    check_rows_in_files(plan, "the files that a prediction reads have")
     spec = build / read_sources(build).spec
     refuse_at_import("placer.predict", spec.parent, plan.modules)
     check_request(plan, request)

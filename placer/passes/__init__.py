@@ -116,13 +116,13 @@ def lower(graph: Graph, observe: PassObserver | None = None) -> LoweredModel:
 def lower_prediction(graph: Graph) -> LoweredModel:
     """Lower a graph that is only predicted: it has `output` ops, and no optimizers.
 
-    Its step has the parameters, and does nothing. Raises GraphError if the graph cannot
+    Its step has the parameters and sparse tables, and does nothing. Raises GraphError if the graph cannot
     be lowered.
     """
     cache = VerifierCache()
     verify(graph, GraphForm.WRITTEN, cache)
     graph = _run(SHARED_PASSES, graph, cache, None)
-    step = _run(STEP_PASSES, graph.with_ops(graph.parameters), cache, None)
+    step = _run(STEP_PASSES, graph.with_ops(graph.weights), cache, None)
     prediction = _run((PREDICT, *STEP_PASSES), graph, cache, None)
     return LoweredModel(step, None, prediction)
 

@@ -8,7 +8,7 @@ position of the block in the worker's program.
 from __future__ import annotations
 
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import LevelPhase
+from placer.graph.kinds import BY_KEY, LevelPhase
 from placer.place import HETER, WORKER
 
 
@@ -17,7 +17,7 @@ def send_and_recv(graph: Graph) -> Graph:
 
     Ops between a request and its reply are moved before the request. A graph with
     microbatches is returned as it is: while a worker waits for one reply, it can go on
-    with other microbatches.
+    with other microbatches. Messages of a sparse table on a heter node stay apart.
     """
     if graph.microbatches > 1:
         return graph
@@ -41,7 +41,7 @@ def _pairs(graph: Graph) -> dict[int, list[int]]:
     for i, op in enumerate(graph.ops):
         if op.kind != "send" or op.attrs["to"].node != HETER:
             continue
-        if op.known_place.node != WORKER:
+        if op.known_place.node != WORKER or op.attrs.get("exchange") in BY_KEY:
             continue
         to_reply = _find_reply(graph, i, op)
         # An op can be moved for one pair only.
@@ -67,6 +67,7 @@ def _find_reply(graph: Graph, position: int, send: Op) -> list[int] | None:
             continue
         is_reply = (
             op.kind == "listen_and_serv"
+            and op.attrs.get("exchange") not in BY_KEY
             and (op.place, op.attrs["from"]) == (send.place, send.attrs["to"])
             and _depends_on(graph, op.attrs["edge"], send.attrs["edge"])
         )

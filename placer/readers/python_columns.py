@@ -13,6 +13,7 @@ from placer.readers.arrays import make_rows
 from placer.readers.digests import digest
 from placer.readers.python_values import needs_columns
 from placer.readers.rows import LoadedRows
+from placer.readers.whole_numbers import to_array
 
 
 def read_columns(request: ReadRequest, columns: Mapping[str, Any]) -> LoadedRows:
@@ -42,7 +43,7 @@ def read_columns(request: ReadRequest, columns: Mapping[str, Any]) -> LoadedRows
 
 def _array(source: str, name: str, column: Any) -> np.ndarray:
     try:
-        return np.asarray(column)
+        return to_array(column)
     except (TypeError, ValueError) as error:
         raise DataError(
             f"{source}: column '{name}': {error}",

@@ -20,6 +20,7 @@ from placer.readers.features.cells import from_python, is_missing
 from placer.readers.features.computation import Computation
 from placer.readers.features.input_values import input_values
 from placer.readers.feeds import Feeds, find_feeds, wanted_columns
+from placer.readers.whole_numbers import to_array
 
 Row = Mapping[str, Any]
 Arrays = dict[str, np.ndarray]
@@ -198,7 +199,7 @@ class PythonValues:
         elif (missing := first_match(self.form.missing, name)) is not None:
             value = missing if is_missing(value) else value
         try:
-            return np.asarray(value)
+            return to_array(value)
         except (TypeError, ValueError) as error:
             raise DataError(
                 f"{self._where(name, [number], 0)}: {error}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 
 from rich.console import RenderableType
@@ -15,6 +15,7 @@ from placer.checkpoint.manifest import (
     StoredBlock,
     StoredData,
     StoredParameter,
+    StoredSparse,
     Watched,
 )
 from placer.config.window import Window
@@ -46,7 +47,7 @@ def details_view(listed: Listed) -> Iterator[RenderableType]:
     yield Text()
     yield _facts_table(manifest)
     yield Text()
-    yield _parameter_table(manifest)
+    yield _parameter_table(manifest, listed.rows)
     yield Text()
     yield _file_table(manifest)
 
@@ -128,8 +129,9 @@ def _machine(machine: Machine) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _parameter_table(manifest: Manifest) -> Table:
-    """Return the parameters: what is stored of each, and on which nodes."""
+def _parameter_table(manifest: Manifest, rows: Mapping[str, tuple[int, int]]) -> Table:
+    """Return the parameters and sparse tables: what is stored of each, and on which
+    nodes."""
     numbers = ("updates", "size")
     names = ("parameter", "type", "optimizer", *numbers, "on")
     table = grid(*names, numbers=numbers)
@@ -146,15 +148,27 @@ def _parameter_table(manifest: Manifest) -> Table:
             holders(block.file for block in _all_blocks(each)),
         )
         table.add_row(*map(Text, cells))
+    for name, sparse in manifest.sparse.items():
+        count, nbytes = rows.get(name, ("keys", None))
+        cells = (
+            name,
+            f"{sparse.dtype}[{count}, {sparse.dim}]",
+            _optimizer(sparse),
+            "",
+            "" if nbytes is None else format_size(nbytes),
+            holders(file for file, _, _ in sparse.files),
+        )
+        table.add_row(*map(Text, cells))
     return table
 
 
-def _optimizer(parameter: StoredParameter) -> str:
+def _optimizer(parameter: StoredParameter | StoredSparse) -> str:
     if parameter.rule is None:
         return "not trained"
     rules = [(parameter.rule, parameter.slots)]
-    if parameter.outer is not None and parameter.outer.slots:
-        rules.append((f"outer {parameter.outer.rule}", parameter.outer.slots))
+    outer = parameter.outer if isinstance(parameter, StoredParameter) else None
+    if outer is not None and outer.slots:
+        rules.append((f"outer {outer.rule}", outer.slots))
     return ", ".join(
         f"{rule} ({', '.join(slots)})" if slots else rule for rule, slots in rules
     )
@@ -183,6 +197,7 @@ def _file_table(manifest: Manifest) -> Table:
     for name, file in manifest.files.items():
         own = [block for block in blocks if block.file == name]
         values = sum(block.stop - block.start for block in own)
-        cells = format_size(file.nbytes), format_count(len(own)), format_count(values)
+        counts = (format_count(len(own)), format_count(values)) if own else ("", "")
+        cells = format_size(file.nbytes), *counts
         table.add_row(*map(Text, (name, *cells)))
     return table

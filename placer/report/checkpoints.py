@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -33,9 +33,6 @@ from placer.report.numbers import (
     format_time,
 )
 
-SUFFIX = ".safetensors"
-"""The end of the name of a node's file, which begins with the node's."""
-
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -47,6 +44,8 @@ class Listed:
         problem: what is wrong with it, None if nothing.
         verified: whether the checksums of its files were checked.
         is_best: whether the folder links it as the best one.
+        rows: of each sparse table the number of rows and the bytes of all that is stored
+            of it; empty if the checkpoint is damaged.
     """
 
     path: Path
@@ -54,6 +53,7 @@ class Listed:
     problem: CheckpointError | None
     verified: bool
     is_best: bool = False
+    rows: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def find_checkpoints(folder: Path, *, verify: bool) -> Iterator[Listed]:
@@ -82,14 +82,15 @@ def find_checkpoints(folder: Path, *, verify: bool) -> Iterator[Listed]:
 def _listed(path: Path, manifest: Manifest, verify: bool) -> Listed:
     path = path.resolve() if path.is_symlink() else path
     is_best = (path.parent / BEST).resolve() == path.resolve()
-    problem = None
+    problem, rows = None, {}
     try:
         checkpoint = Checkpoint(path)
+        rows = {name: checkpoint.stored_rows(name) for name in manifest.sparse}
         if verify:
             checkpoint.verify()
     except CheckpointError as error:
         problem = error
-    return Listed(path, manifest, problem, verify, is_best)
+    return Listed(path, manifest, problem, verify, is_best, rows)
 
 
 def list_view(listed: Sequence[Listed], screen: Console) -> Iterator[RenderableType]:
@@ -183,7 +184,7 @@ def evaluation_text(manifest: Manifest) -> str:
 def holders(files: Iterable[str]) -> str:
     """Return the nodes that have written some files of a checkpoint."""
     return format_nodes(
-        ":".join(name.removesuffix(SUFFIX).rpartition("-")[::2])
+        ":".join(name.partition(".")[0].rpartition("-")[::2])
         for name in dict.fromkeys(files)
     )
 

@@ -11,7 +11,9 @@ from placer.build.plan import Plan
 from placer.node_kinds import CPU
 from placer.place.ids import format_nodes
 from placer.report.numbers import format_count, format_metrics, format_size, plural
+from placer.report.progress.view import table_text
 from placer.runtime.run.result import PredictionResult, Result
+from placer.runtime.run.table_counts import TableCounts
 
 
 def result_lines(result: Result) -> Iterator[str]:
@@ -29,6 +31,9 @@ def result_lines(result: Result) -> Iterator[str]:
     if result.untrained_rows:
         rows = plural(result.untrained_rows, "row")
         yield f"  not trained {rows} of workers that were late"
+    for name, counts in result.tables.items():
+        known = {n: v for n, v in counts.items() if n != "hit_rate"}
+        yield f"  {table_text(name, msgspec.convert(known, TableCounts))}"
     width = max(map(len, result.shares), default=0)
     for node, shares in result.shares.items():
         yield f"  {node:{max(width, 10)}}  {_shares(shares)}"

@@ -17,7 +17,7 @@ from placer.config.sources import POSITION
 from placer.config.window import Window
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_conversion, is_optimizer_part
-from placer.node_kinds import NodeId
+from placer.node_kinds import CPU, NodeId
 from placer.place.ids import format_ids, format_nodes
 from placer.report.console import grid
 from placer.report.numbers import format_count, format_flops, format_size, plural
@@ -212,13 +212,16 @@ def _memory_of(nodes: Sequence[NodePlan], items: Mapping[str, int]) -> ProcessMe
 
 
 def _devices(nodes: Sequence[NodePlan]) -> str:
-    """List the peak of each device of a process, such as `gpu:0-7 454.1 kB`."""
+    """List the peak of each device of a process, such as `gpu:0-7 454.1 kB`, and how much
+    host memory the spec gives it."""
     ids: dict[tuple[str, int], list[int]] = {}
     for device, nbytes in device_peaks(nodes).items():
         kind, _, number = device.partition(":")
         ids.setdefault((kind, nbytes), []).append(int(number))
+    limit = nodes[0].memory
+    of = {} if limit is None else {CPU: f" of {format_size(limit)}"}
     return ", ".join(
-        f"{kind}:{format_ids(sorted(numbers))} {format_size(nbytes)}"
+        f"{kind}:{format_ids(sorted(numbers))} {format_size(nbytes)}{of.get(kind, '')}"
         for (kind, nbytes), numbers in ids.items()
     )
 

@@ -150,6 +150,9 @@ def check_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> bool
         return True
     misfits: list[tuple[str, SpecNode, inspect.Type]] = []
     for option in _options(inspect.type_info(type_)):
+        if isinstance(node, MappingNode) and isinstance(option, inspect.StructType):
+            _check_fields(key, node, option.cls, problems)
+            return False
         if isinstance(node, SequenceNode) and isinstance(option, inspect.ListType):
             misfits += (
                 (f"an item of '{key}'", item, option.item_type)
@@ -171,6 +174,20 @@ def check_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> bool
     return False
 
 
+def _check_fields(
+    key: str, node: MappingNode, struct: type[Struct], problems: Problems
+) -> None:
+    """Report what is wrong in a mapping with the fields of a struct."""
+    fields = {each.encode_name: each for each in msgspec.structs.fields(struct)}
+    meant = report_unknown_keys(node, fields, f"'{key}'", problems)
+    for name, field in fields.items():
+        value = node.get(name)
+        if value is not None:
+            check_type(name, value, field.type, problems)
+        elif field.required and name not in meant:
+            report_missing(node, name, f"'{key}'", problems)
+
+
 def _is_of(value: Any, type_: Any) -> bool:
     try:
         msgspec.convert(value, type_)
@@ -186,7 +203,7 @@ def report_wrong_type(key: str, node: SpecNode, type_: Any, problems: Problems) 
     literals = [
         v for o in options if isinstance(o, inspect.LiteralType) for v in o.values
     ]
-    if len(literals) == 1 and isinstance(node.value, str):
+    if len(literals) == len(options) == 1 and isinstance(node.value, str):
         message = f"'{key}: {node.value}' is not supported yet"
         hint = f"only '{literals[0]}' is supported"
     else:

@@ -171,7 +171,7 @@ class Parameters:
                 self.problems.add(f"{what}, which is not an input", span, hint)
                 continue
             dtypes = _TIMES if key == "time" else _NUMBERS
-            if type_.shape != (BATCH,) or type_.dtype not in dtypes:
+            if type_.shape not in ((BATCH,), (BATCH, 1)) or type_.dtype not in dtypes:
                 kind = "an integer" if key == "time" else "a number"
                 message = f"{what}, which is {type_}, not {kind} for each row"
                 self.problems.add(message, span, f"declare it {dtypes[-1]}[batch]")

@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from support.small_models import load_model, two_layers
+from support.sparse_specs import write_sparse_spec
 
 from placer.build.plan import read_plan
 from placer.compiler import compile as compile_model
@@ -194,3 +195,21 @@ def test_a_sum_that_is_cheaper_in_parts_has_no_negative_flops(tmp_path):
     plan = compile_model(tmp_path / "parts.yaml", tmp_path / "build")
     assert all(node.replicated_flops >= 0 for node in plan.nodes)
     assert read_plan(tmp_path / "build") == plan
+
+
+@pytest.mark.parametrize("update", ["sync", "async"])
+@pytest.mark.parametrize("servers", [1, 3])
+def test_rows_by_key_are_updated_once_whatever_the_servers(tmp_path, servers, update):
+    rule = {
+        "op": "sgd",
+        "learning_rate": 0.1,
+        "update": update,
+        "place": "/node:ps/cpu",
+    }
+    spec = write_sparse_spec(tmp_path, servers=servers, optimizer=rule)
+    plan = compile_model(spec, tmp_path / "build")
+    alone = compile_model(spec, tmp_path / "alone", single_process=True)
+    assert sum(node.flops for node in plan.nodes) == alone.nodes[0].flops
+    dense = 2 * 66  # those of the layer, by the second worker's gradients
+    repeated = [n.replicated_flops for n in plan.nodes if n.name.startswith("ps")]
+    assert sum(repeated) == (dense if update == "async" else 0)

@@ -1,8 +1,11 @@
 """The memory that a step needs, and the memory that the spec gives to a device."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.sparse_specs import write_sparse_spec
 
 from placer import SpecError, compile
 from placer.resources import find_file
@@ -115,3 +118,52 @@ train:
     assert needed["float32"] - needed["bfloat16"] == pytest.approx(
         2 * gradient, rel=0.1
     )
+
+
+def with_rows(folder: Path, size: str, **settings: Any) -> Path:
+    return write_sparse_spec(folder, cpu={"count": 1, "memory": size}, **settings)
+
+
+def test_rows_that_are_expected_and_do_not_fit_are_an_error_at_the_memory(tmp_path):
+    item = {"rows": 10_000_000}  # at least 103 bytes each, on two servers
+    spec = with_rows(tmp_path, "256MiB", item=item)
+    with pytest.raises(SpecError) as caught:
+        compile(spec, tmp_path / "build")
+    found = re.fullmatch(
+        r"ps:0 needs [0-9,]+ bytes of cpu:0 for a step, at least ([0-9,]+) for its part"
+        r" of 10,000,000 expected rows of table 'i.table' and at least 65,536 for the"
+        r" index of table 'u.table', which is more than its 268,435,456",
+        caught.value.message,
+    )
+    assert found is not None
+    assert 510e6 < int(found[1].replace(",", "")) < 530e6
+    assert caught.value.span is not None
+    assert caught.value.span.text[caught.value.span.column - 1 :].startswith('"256MiB')
+    assert "a 'capacity'" in str(caught.value.hint)
+    bounded = item | {"capacity": 1_000_000}
+    for name, table in {"bounded": bounded, "open": {}}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        compile(with_rows(folder, "256MiB", item=table), folder / "build")
+    compile(spec, tmp_path / "more", nodes={"ps": 8})
+
+
+def test_what_a_step_leaves_of_the_memory_is_for_rows(tmp_path):
+    plan = compile(with_rows(tmp_path, "1GiB"), tmp_path / "build")
+    server = plan.node("ps:0")
+    assert server.memory == 1 << 30
+    assert plan.memory_for_rows("ps:0") == (1 << 30) - server.device_bytes["cpu:0"]
+    assert plan.memory_for_rows("worker:0") is None
+
+
+def test_the_threads_of_a_process_leave_its_first_one_memory_for_rows(tmp_path):
+    spec = write_sparse_spec(tmp_path, servers=0)
+    devices = {"cpu": {"count": 1, "memory": "1GiB"}}
+    plan = compile(
+        spec,
+        tmp_path / "build",
+        overrides={"nodes.worker.devices": devices, "train.threads": 2},
+    )
+    assert plan.sparse_tables[0].holders == ("worker:0.0", "worker:1.0")
+    needed = sum(each.device_bytes["cpu:0"] for each in plan.process("worker:0"))
+    assert plan.memory_for_rows("worker:0.0") == (1 << 30) - needed

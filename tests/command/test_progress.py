@@ -29,6 +29,7 @@ from placer.runtime.run.events import (
     State,
     Step,
 )
+from placer.runtime.run.table_counts import TableCounts
 
 NODES = ("worker:0", "ps:0")
 
@@ -370,3 +371,62 @@ def test_a_script_shows_progress_on_a_terminal_or_if_asked_to(
     monkeypatch.setattr(sys, "stderr", Stream(terminal))
     display = show_progress_of_script("digits", NODES, progress)
     assert display is None if shown is None else isinstance(display, shown)
+
+
+def holding(node: str, rows: int, *names: str) -> State:
+    """A server with sparse tables of so many rows."""
+    counts = TableCounts(
+        rows=rows,
+        nbytes=100 * rows,
+        admitted=rows + 7,
+        refused=5,
+        forgotten=4,
+        evicted=3,
+        lookups=2000,
+        hits=rows,
+    )
+    return State(node, "running", 7, tables=dict.fromkeys(names, counts))
+
+
+def test_the_live_table_adds_up_what_servers_hold(terminal: Console) -> None:
+    table = LiveTable(view(("worker:0", "ps:0", "ps:1")), terminal)
+    table(step(7))
+    table(State("worker:0", "running", 7))
+    for node, rows in (("ps:0", 1000), ("ps:1", 500), ("ps:0", 1500)):
+        table(holding(node, rows, "emb.table"))
+    lines = screen(table, 80, 24)
+    at = next(i for i, line in enumerate(lines) if line.startswith("table "))
+    heads = ["table", "rows", "admitted", "refused", "forgotten", "hit rate", "memory"]
+    assert re.split("  +", lines[at]) == heads
+    numbers = ["emb.table", "2,000", "2,014", "10", "14", "50.0%", "200.0 kB"]
+    assert re.split("  +", lines[at + 1]) == numbers
+    assert lines[at + 2].startswith("node ")
+
+
+def test_a_small_terminal_adds_up_the_last_tables(terminal: Console) -> None:
+    table = LiveTable(view(("ps:0",)), terminal)
+    table(holding("ps:0", 1000, *(f"t{i}" for i in range(40))))
+    lines = screen(table, 60, 12)
+    at = next(i for i, line in enumerate(lines) if line.startswith("table "))
+    assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["t0", "t1", "38"]
+    assert lines[at + 3].split()[:3] == ["38", "others", "38,000"]
+    assert lines[at + 4].startswith("node ")
+
+
+def test_plain_lines_show_tables_with_an_evaluation_and_every_ten_seconds() -> None:
+    out, clock = io.StringIO(), Clock()
+    with PlainLines(view(clock=clock), out) as show:
+        show(step(1))
+        show(holding("ps:0", 1000, "emb.table"))
+        show(step(2, accuracy=0.5))
+        for number in range(3, 15):
+            clock.now += 1.0
+            show(step(number))
+    text = (
+        "table emb.table  1,000 rows  1,007 admitted  5 refused  7 forgotten"
+        "  hit rate 50.0%  100.0 kB"
+    )
+    heads = [line.split("  ")[0] for line in lines_of(out)]
+    assert heads.count("table emb.table") == 2
+    assert lines_of(out)[heads.index("evaluation after step 2") + 1] == text
+    assert lines_of(out)[heads.index("step 12") + 1] == text

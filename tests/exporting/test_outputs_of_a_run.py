@@ -21,16 +21,15 @@ from support import seen_rows
 from support.data_sets import FILES
 from support.exported import TOLERANCE, check_close, check_exported
 from support.marks import slow_but
-from support.spec_models import SPARSE, SPECS, copy_spec
+from support.spec_models import SPECS, copy_spec
 
 import placer
 from placer.build.plan import Plan
 from placer.runtime.run.events import Event, Start
 
 STEPS = 5
-YAML = sorted({file.stem for file in SPECS.glob("*.yaml")} - {*FILES, *SPARSE})
-"""All specs but those with features, which an exported model computes of columns, and
-those of sparse tables."""
+YAML = sorted({file.stem for file in SPECS.glob("*.yaml")} - {*FILES})
+"""All specs but those with features, which an exported model computes of columns."""
 PLACES = {
     "digits": "/node:worker/cpu",
     "flax_block": "/node:worker:1",

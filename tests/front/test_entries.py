@@ -16,6 +16,8 @@ def ops_of(*look_ups: Callable[[Variable], Variable]) -> list[dict[str, Any]]:
     """Return the ops of a program that calls functions with an input `ids`."""
     with program() as each:
         ids = layers.data("ids", "int64[batch, 3]")
+        layers.data("show", "float32[batch]")
+        layers.data("click", "float32[batch]")
         for look_up in look_ups:
             look_up(ids)
     return each.tree().value["graph"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from support.builds import check_same_builds, graph_lines
 from support.clicks_demo import demo, write_clicks
 
 import placer
-from placer import layers
-from placer.config import optimizers
+from placer import Variable, layers
+from placer.build.table_text import table_lines
+from placer.config.sparse import Scoring
 from placer.front.yaml_text import to_yaml
 
 SIZE = [1000, 128]
@@ -41,36 +43,45 @@ def test_a_sparse_listing_compiles_like_its_yaml(tmp_path: Path) -> None:
 
 
 def test_a_server_has_the_tables_of_the_listing(tmp_path: Path) -> None:
-    """PaddlePaddle's server lists a sparse table embedding_0.w_0 of width 128 and a dense
-    one of 788738 values, both with 256 shards and adam, and a barrier."""
+    """PaddlePaddle's server lists a dense table of 788738 values and a sparse one of width
+    128, both with 256 shards and adam, and a barrier."""
     xavier = [{"match": "*.table", "init": "xavier_uniform"}]
     listing = demo(LISTINGS["static.nn.embedding"], parameters=xavier)
     plan = placer.compile(listing, tmp_path / "build")
-    (table,) = plan.sparse_tables
-    settings = table.settings
-    assert (table.name, table.rows, settings.dim) == ("embedding_0.table", 1000, 128)
-    assert table.holders == ("ps:0",)
-    assert settings.partitions == 256
-    # dims: 128 128 128 1 1 1: the row and the slots; the powers of b1 and b2, which
-    # follow from the row's number of updates here; the rate
-    assert (settings.rule, table.learning_rate) == ("adam", 1e-4)
-    assert optimizers.slots("adam", settings.hyper) == {"mu": 0.0, "nu": 0.0}
-    assert (settings.hyper["b1"], settings.hyper["b2"]) == (0.9, 0.999)
-    # uniform_random&0&-0.0729324966669&0.0729324966669
-    form, limits = settings.init
-    assert form == "uniform"
-    assert limits == pytest.approx((-0.0729325, 0.0729325), abs=1e-7)
-
     (server,) = (node for node in plan.nodes if node.name == "ps:0")
-    (dense,) = server.tables
-    assert (dense.rule, dense.learning_rate) == ("adam", 1e-4)
-    sizes = [math.prod(block.shape) for block in dense.blocks]
-    assert sum(sizes) == 788_738
+    adam = "adam: learning rate 0.0001, b1 0.9, b2 0.999, eps 1e-08; slots mu = 0 and nu = 0"
+    _, _, *rows = (
+        re.split(" {2,}", line.strip()) for line in table_lines(plan, server)
+    )
+    assert rows == [
+        ["0", "dense", "dense", "788,738", "788,738 elements in 8 blocks", adam],
+        [
+            "1",
+            "sparse",
+            "embedding_0.table",
+            "128",
+            "all 256 partitions",
+            # uniform_random&0&-0.0729324966669&0.0729324966669
+            f"{adam}; values begin as uniform(-0.0729325, 0.0729325)",
+        ],
+        ["2", "barrier", "2 processes"],
+    ]
+    (table,) = plan.sparse_tables
+    assert table.rows == 1000
 
-    # The barrier: a server waits in each step for the gradients of the only worker.
-    program = (tmp_path / "build" / "ps-0" / "program.py").read_text()
-    assert "node.receive_row_gradients(" in program
-    assert 'node.update_from_edges("dense", ' in program
+
+def test_shows_and_clicks_go_to_the_server_with_the_keys(tmp_path: Path) -> None:
+    def look_up(ids: Variable) -> Variable:
+        show = layers.data(name="show", shape=[None], dtype="float32")
+        click = layers.data(name="click", shape=[None], dtype="float32")
+        entry = layers.ShowClickEntry(show, click)
+        return layers.sparse_embedding(input=ids, size=SIZE, entry=entry)
+
+    plan = placer.compile(demo(look_up), tmp_path / "build")
+    (table,) = plan.sparse_tables
+    assert table.settings.score == Scoring()
+    worker = (tmp_path / "build" / "worker-0" / "program.py").read_text()
+    assert re.search(r"node.distinct_keys\([^)]*show[^)]*click", worker)
 
 
 def test_the_heter_listing_trains(tmp_path: Path) -> None:

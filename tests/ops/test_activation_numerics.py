@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import compiled_ops as ops
 from support.op_gradient import result_and_gradients
 
-from placer import ops
 from placer.ops.elementwise import activation_jax
 from placer.ops.elementwise.activation import (
     ACTIVATIONS,

@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import compiled_ops as ops
 from support.op_programs import backward_program, count_products
 from support.op_use import Use
-
-from placer import ops
 
 ROWS, TIME, HEADS, SIZE = 3, 6, 2, 4
 RNG = np.random.default_rng(0)
@@ -69,7 +68,7 @@ def test_the_three_forms_of_a_mask_are_equivalent():
 
 
 def test_nothing_overflows():
-    large = jnp.full((1, 3, 1), 1e18, jnp.float32) * jnp.array([[[1.0], [-1.0], [2.0]]])
+    large = jnp.full((1, 3, 2), 1e18, jnp.float32) * jnp.array([[[1.0], [-1.0], [2.0]]])
     out, residuals = ops.attention.forward(large, large, large)
     np.testing.assert_array_equal(out, large[:, [2, 1, 2]])
     for slope in ops.attention.backward(residuals, large, large, large, out):

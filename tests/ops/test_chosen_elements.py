@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from placer import ops
+from support import compiled_ops as ops
 
 NAN = np.nan
 

@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import compiled_ops as ops
 from support.op_gradient import result_and_gradients
 from support.op_use import Use
-
-from placer import ops
 
 COSTED = [
     Use("conv2d", ("float32[16, 28, 28, 8]", "float32[3, 3, 8, 16]")),

@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import compiled_ops as ops
 from support.op_cases import Use
 from support.op_gradient import result_and_gradients
-
-from placer import ops
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import compiled_ops as ops
 from support.op_cases import Use
 from support.op_gradient import result_and_gradients
 
-from placer import ops
 from placer.errors import OpError
 
 TABLE = np.arange(1.0, 7.0, dtype="float32").reshape(3, 2)

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-
-from placer import ops
+from support import compiled_ops as ops
 
 ROWS = 2048
 IDS = np.arange(ROWS, dtype=np.int32) % 2

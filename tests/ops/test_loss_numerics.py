@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from support import compiled_ops as ops
 from support.marks import slow_but
 from support.op_gradient import result_and_gradients
-
-from placer import ops
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(6, 4)).astype(np.float32)

@@ -2,14 +2,13 @@
 
 from itertools import pairwise
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn import metrics
+from support import compiled_ops as ops
 from support.op_cases import Use
 
-from placer import ops
 from placer.config.metrics import FINALIZERS
 from placer.errors import OpError
 from placer.runtime.metrics.finals import finalize
@@ -88,9 +87,9 @@ SUMS = [
 
 def statistic(kind, operands, attrs=None, cuts=(0, 120, 121, 121, ROWS)):
     """Return the sum of the statistics of the parts of the rows between the cuts."""
-    program = jax.jit(lambda *xs: getattr(ops, kind)(*xs, **(attrs or {})))
+    function = getattr(ops, kind)
     parts = [
-        np.asarray(program(*(x[low:high] for x in operands)))
+        np.asarray(function(*(x[low:high] for x in operands), **(attrs or {})))
         for low, high in pairwise(cuts)
     ]
     wide = np.float64 if parts[0].dtype.kind == "f" else np.int64

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import compiled_ops as ops
 from support.op_gradient import result_and_gradients
 from support.op_use import Use
 
-from placer import ops
 from placer.errors import OpError
 from placer.ops.attributes import complete
 from placer.types import TensorType

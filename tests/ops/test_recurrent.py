@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support import compiled_ops as ops
 from support.op_programs import backward_program, count_products, find_equations
 from support.op_use import Use
-
-from placer import ops
 
 KINDS = {"simple_rnn": 1, "gru": 3, "lstm": 4}
 STATES = {"simple_rnn": 1, "gru": 1, "lstm": 2}

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from support import compiled_ops as ops
 
-from placer import ops
 from placer.errors import OpError
 from placer.ops.attributes import complete
 from placer.ops.composites import COMPOSITES

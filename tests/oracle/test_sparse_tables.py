@@ -31,7 +31,7 @@ def write_rows(folder: Path) -> None:
     w = rng.uniform(0.5, 1.5, (ROWS, 3))
     counted = {
         "shows": rng.uniform(0.5, 2.0, ROWS),
-        "clicks": rng.integers(0, 2, ROWS).astype(np.float64),
+        "clicks": rng.integers(0, 2, (ROWS, 1)).astype(np.float64),
         "time": 2**31 + np.arange(ROWS) * 10,
     }
     rows = {"ids": ids, "other": other, "x": x, "y": y, "w": w, **counted}
@@ -179,6 +179,30 @@ def test_a_table_on_workers_trains_as_one_on_servers(tmp_path, dense):
     assert_same(on_workers, dense(optimizers=ADAGRAD), rtol=1e-12)
 
 
+def test_a_table_on_heter_nodes_trains_as_a_dense_one(tmp_path):
+    """A worker waits for nothing between the keys that it sends and their rows; these
+    are no activations all the same."""
+
+    def of_rows_only(**settings):
+        content = spec(**settings)
+        (concat,) = (op for op in content["graph"] if op["op"] == "concat")
+        concat["in"].remove("x")
+        del content["inputs"]["x"]
+        return content
+
+    tables = {**ADAGRAD, "match": "*.table", "place": "/node:heter/cpu"}
+    content = of_rows_only(workers=2, servers=1, optimizers=[tables, ADAGRAD])
+    content["nodes"]["heter"] = {"count": 2}
+    for op in content["graph"][-3:]:
+        op["place"] = "/node:heter/cpu"
+    on_heter = trained(content, tmp_path, "heter")
+    worker = (tmp_path / "heter" / "worker" / "program.py").read_text()
+    assert "node.send_and_recv(" in worker
+    expected = of_rows_only(sparse=False)
+    one = trained(expected, tmp_path, "dense", single_process=True)
+    assert_same(on_heter, one, rtol=1e-12)
+
+
 def test_keys_of_all_magnitudes_train_as_small_ones(tmp_path):
     """Initial values depend on the key, so they are constant here."""
     init = [{"match": "*.table", "init": {"constant": 0.1}}]
@@ -245,7 +269,7 @@ def test_scores_and_times_come_from_inputs(tmp_path, update):
 
     def content(**settings):
         content = spec(table=table, optimizers={**ADAGRAD, **settings.pop("more", {})})
-        content["inputs"] |= {"shows": "float64[batch]", "clicks": "float64[batch]"}
+        content["inputs"] |= {"shows": "float64[batch]", "clicks": "float64[batch, 1]"}
         content["inputs"]["time"] = "int64[batch]"
         content["nodes"] = settings
         return content

@@ -23,10 +23,11 @@ from support.real_runs import (
 )
 
 from placer.build.plan import Plan, read_plan
+from placer.build.table_text import table_lines
 
 KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
 KEYS += ["checkpoint_seconds", "streams", "staleness", "divergence"]
-KEYS += ["untrained_rows", "shares"]
+KEYS += ["untrained_rows", "shares", "tables"]
 
 
 def compile_spec(
@@ -220,14 +221,15 @@ def test_a_program_started_by_hand_is_the_same_node_as_placer_run(
     tmp_path: Path,
 ) -> None:
     build = compile_small(tmp_path, workers=2)
-    outputs = {}
+    plan, outputs = read_plan(build), {}
+    tables = "\n".join(table_lines(plan, plan.node("ps:0"))) + "\n"
     for programs in (False, True):
         saved = tmp_path / f"{programs}.safetensors"
         options = ["--steps=5", f"--save-params={saved}"]
         with nodes_by_hand(build, *options, programs=programs) as nodes:
             ends = {node: run.wait() for node, run in nodes.items()}
         assert [end.status for end in ends.values()] == [0, 0, 0], ends
-        assert [end.err for end in ends.values()] == ["", "", ""]
+        assert [end.err for end in ends.values()] == ["", "", tables]
         assert [bool(end.out) for end in ends.values()] == [True, False, False]
         lines = ends["worker:0"].out.splitlines()
         assert lines[0].startswith("5 steps, ")

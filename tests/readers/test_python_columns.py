@@ -42,6 +42,14 @@ def test_an_input_may_read_a_column_of_another_name(tmp_path):
     assert rows.take(np.arange(2))["keys"].tolist() == [2**62 + 1, -5]
 
 
+@pytest.mark.parametrize("body", ["{'keys': %s}", "[{'keys': k} for k in [%s]]"])
+def test_keys_of_64_bits_are_read_exactly(tmp_path, body):
+    keys = [[2**64 - 3, 5], [2**63 + 1, 1]]
+    text = body % keys if body.startswith("{") else body % str(keys)[1:-1]
+    rows = open_columns(tmp_path, text, Column("keys", "uint64", (2,)))
+    assert rows.take(np.arange(2))["keys"].tolist() == keys
+
+
 def test_every_column_is_compared_between_processes(tmp_path):
     digests = [
         open_columns(tmp_path, f"{{'x': np.eye(2), 'label': [{first}, 1]}}").digests()

@@ -13,8 +13,13 @@ def result_and_gradients(
 ) -> tuple[jax.Array, tuple[jax.Array | None, ...]]:
     """Return the result and the gradients; `dy` is 1 for each element by default."""
     function = getattr(ops, kind)
-    out, residuals = function.forward(*inputs, **attrs)
-    saved = [inputs[i] for i in residuals.saves]
-    return out, function.backward(
-        residuals, *saved, jnp.ones_like(out) if dy is None else dy
-    )
+
+    @jax.jit
+    def program(*inputs: Any) -> Any:
+        out, residuals = function.forward(*inputs, **attrs)
+        saved = [inputs[i] for i in residuals.saves]
+        return out, function.backward(
+            residuals, *saved, jnp.ones_like(out) if dy is None else dy
+        )
+
+    return program(*inputs)

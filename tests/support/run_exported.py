@@ -31,6 +31,10 @@ with np.load(columns_file) as opened:
     columns = {name: opened[name].tolist() for name in opened}
 params = load_params(folder / "params.safetensors")
 arguments = prepare(columns)
+if (folder / "tables.py").exists():
+    from tables import load_tables, look_up
+
+    arguments = look_up(load_tables(folder), **arguments)
 outputs = dict(jax.jit(model)(params, **arguments))
 for file in folder.glob("*.stablehlo"):
     lowered = export.deserialize(bytearray(file.read_bytes()))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from placer import ops
 from placer.build.plan import MEMORY, Table
@@ -57,6 +58,13 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("lars", {"weight_decay": 0.3, "trust_coefficient": 0.1, "eps": 1e-2}),
 ]
 ONE_PHASE = [case for case in VARIANTS if not optimizers.RULES[case[0]].is_two_phase]
+
+
+def slow_but_variants(quick, every=VARIANTS):
+    """Return the variants `every` for `parametrize`; those not in `quick` are slow."""
+    assert all(case in every for case in quick)
+    slow = pytest.mark.slow
+    return [c if c in quick else pytest.param(c, marks=slow) for c in every]
 
 
 def case_id(case: tuple[str, dict[str, Any]]) -> str:

@@ -18,6 +18,7 @@ from support.small_tables import (
     make_gradients,
     make_table,
     planned,
+    slow_but_variants,
     trust_ratio,
     trust_ratio_of,
     update_table,
@@ -110,7 +111,10 @@ def test_slices_on_several_tables_have_the_bits_of_one_table(case, dtype):
     [(1, True), (2, False), (3, True), (update_pass.MAX_FUSED + 1, False)],
 )
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", ONE_PHASE, ids=case_id)
+# Each kernel is compiled for each of these; all compute their gradient by one function.
+@pytest.mark.parametrize(
+    "case", slow_but_variants([("adam", {}), ("sgd", {})], ONE_PHASE), ids=case_id
+)
 def test_chunks_are_summed_in_the_order_of_the_workers(case, dtype, workers, in_place):
     at_once = make_table(ALL, *case, dtype)
     chunked = make_table(ALL, *case, dtype, in_place=in_place)

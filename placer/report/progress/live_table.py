@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from placer.report.numbers import format_count, format_size
-from placer.report.progress.view import STARTING, RunView, checkpoint_text, node_rows
+from placer.report.progress.view import (
+    STARTING,
+    TABLE_NUMBERS,
+    RunView,
+    checkpoint_text,
+    node_rows,
+    table_numbers,
+    table_rows,
+)
 from placer.runtime.run.events import (
     BEFORE_FIRST_STEP,
     SAVING,
@@ -20,6 +28,7 @@ from placer.runtime.run.events import (
     format_output,
     show_output,
 )
+from placer.runtime.run.table_counts import TableCounts
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -28,7 +37,8 @@ if TYPE_CHECKING:
 REFRESH_RATE = 10
 """The updates of the live table per second."""
 WIDE = 70
-"""The columns of a terminal from which on the table has the bytes sent."""
+"""The columns of a terminal from which on nodes have the bytes sent, and sparse tables
+their memory."""
 
 
 @dataclass(slots=True)
@@ -82,8 +92,11 @@ class LiveTable:
         from rich.console import Group
 
         head = list(self._head())
+        tables = table_rows(self.run, max(1, self.console.height // 4))
+        if tables:
+            head.append(_sparse_tables(tables, wide=self.console.width >= WIDE))
         # The cursor is in the line after the last.
-        room = max(0, self.console.height - 1 - len(head))
+        room = max(0, self.console.height - 1 - len(head) - len(tables))
         if self._ended:
             return Group(*head, *self._evaluations(room))
         evaluations = len(self.run.evaluations) and len(self.run.evaluations) + 1
@@ -164,6 +177,21 @@ class LiveTable:
                 *(f"{value:.4g}" for value in values),
             )
         yield table
+
+
+def _sparse_tables(
+    rows: Sequence[tuple[str, TableCounts]], *, wide: bool
+) -> RenderableType:
+    """Return a table of sparse tables, a line for each."""
+    from placer.report.console import grid
+
+    names = TABLE_NUMBERS if wide else TABLE_NUMBERS[:-1]
+    view = grid("table", *names, numbers=names)
+    for column in view.columns:
+        column.no_wrap = True
+    for name, counts in rows:
+        view.add_row(name, *table_numbers(counts)[: len(names)])
+    return view
 
 
 def _fill(fields: Iterable[str], width: int) -> Iterator[str]:

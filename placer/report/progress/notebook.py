@@ -11,13 +11,20 @@ from typing import Any
 
 from placer.printable import make_printable
 from placer.report.numbers import format_count, format_size
-from placer.report.progress.view import RunView, checkpoint_text, node_rows
+from placer.report.progress.view import (
+    TABLE_NUMBERS,
+    RunView,
+    checkpoint_text,
+    node_rows,
+    table_numbers,
+    table_rows,
+)
 from placer.runtime.run.events import Event, show_output
 
 UPDATE_EVERY = 0.5
 """The shortest time between two updates, in seconds."""
 MOST_NODES = 16
-"""The most nodes that have a row each."""
+"""The most nodes, and the most sparse tables, that have a row each."""
 MOST_EVALUATIONS = 50
 """The most evaluations that are shown: the last ones."""
 
@@ -58,6 +65,9 @@ class NotebookOutput:
 
     def _content(self, *, ended: bool) -> dict[str, str]:
         tables = [] if ended else [_node_table(self.run)]
+        if sparse := table_rows(self.run, MOST_NODES):
+            rows = [(name, *table_numbers(counts)) for name, counts in sparse]
+            tables.append([("table", *TABLE_NUMBERS), *rows])
         if self.run.evaluations:
             tables.append(_evaluation_table(self.run))
         lines = [f"{self.run.title}  {self.run.position()}"]

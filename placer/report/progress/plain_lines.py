@@ -12,6 +12,7 @@ from placer.report.progress.view import (
     RunView,
     checkpoint_text,
     group_rows,
+    table_text,
 )
 from placer.runtime.run.events import (
     CheckpointSaved,
@@ -26,6 +27,8 @@ LINE_EVERY = 1.0
 """The shortest time between two lines of steps, in seconds."""
 STATES_EVERY = 5.0
 """The time without a line after which the states of nodes are printed, in seconds."""
+TABLES_EVERY = 10.0
+"""The longest time between two reports of the sparse tables, in seconds."""
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ class PlainLines:
     stream: TextIO
     _written: Step | None = None
     _last: float | None = None
+    _tables_at: float = 0.0
 
     def __call__(self, event: Event) -> None:
         show_output(event)
@@ -44,11 +48,14 @@ class PlainLines:
         if self._last is None:
             self._last = now
         if isinstance(event, Step):
-            first = self._written is None
+            if first := self._written is None:
+                self._tables_at = now
             if first or event.eval is not None or now - self._last >= LINE_EVERY:
                 self._write_step(now)
             if event.eval is not None:
                 self._write(_evaluation_line(event), now)
+            if event.eval is not None or now - self._tables_at >= TABLES_EVERY:
+                self._write_tables(now)
         elif isinstance(event, CheckpointSaved):
             self._write(checkpoint_text(event), now)
         elif isinstance(event, Predicted):
@@ -67,6 +74,11 @@ class PlainLines:
     def _write_step(self, now: float) -> None:
         self._written = self.run.last_step
         self._write_position(now)
+
+    def _write_tables(self, now: float) -> None:
+        self._tables_at = now
+        for name, counts in self.run.tables().items():
+            self._write(table_text(name, counts), now)
 
     def _write_position(self, now: float) -> None:
         fields = (self.run.position(), *self.run.metrics(), *self.run.times())

@@ -12,6 +12,8 @@ from placer.report.numbers import (
     format_duration,
     format_metrics,
     format_rate,
+    format_size,
+    plural,
 )
 from placer.report.progress.time_left import TimeLeft
 from placer.runtime.run.events import (
@@ -22,6 +24,7 @@ from placer.runtime.run.events import (
     State,
     Step,
 )
+from placer.runtime.run.table_counts import TableCounts, add_counts
 
 STARTING = "starting"
 """The state of a node that has not reported one."""
@@ -119,6 +122,10 @@ class RunView:
         for name, rate in step.learning_rates.items():
             yield f"learning rate{f' of {name}' if several else ''} {rate:.4g}"
 
+    def tables(self) -> dict[str, TableCounts]:
+        """Return what has happened in each sparse table, over all nodes."""
+        return add_counts(state.tables for state in self.states.values())
+
     def times(self) -> Iterator[str]:
         """Yield the time since the start, the time left and the rates, each as a
         text."""
@@ -198,6 +205,45 @@ def _node_row(run: RunView, nodes: Sequence[str]) -> NodeRow:
         sum(state.bytes_sent for state in states),
         format_nodes(waiting),
     )
+
+
+TABLE_NUMBERS = ("rows", "admitted", "refused", "forgotten", "hit rate", "memory")
+"""What is shown of a sparse table."""
+
+
+def table_rows(run: RunView, most: int) -> list[tuple[str, TableCounts]]:
+    """Return each sparse table with what has happened in it, or, of more than `most`, the
+    first of them and the sum over the others."""
+    rows = list(run.tables().items())
+    if len(rows) <= most:
+        return rows
+    shown, others = rows[: most - 1], dict(rows[most - 1 :])
+    total = sum(others.values(), start=TableCounts())
+    return [*shown, (f"{len(others)} others", total)]
+
+
+def table_numbers(counts: TableCounts) -> tuple[str, ...]:
+    """Return the `TABLE_NUMBERS` of a table; those that made room for others are
+    forgotten, too."""
+    rate = counts.hit_rate
+    return (
+        format_count(counts.rows),
+        format_count(counts.admitted),
+        format_count(counts.refused),
+        format_count(counts.forgotten + counts.evicted),
+        "" if rate is None else f"{rate:.1%}",
+        format_size(counts.nbytes),
+    )
+
+
+def table_text(name: str, counts: TableCounts) -> str:
+    """Return what has happened in a table as one line."""
+    rows, admitted, refused, forgotten, rate, memory = table_numbers(counts)
+    text = f"table {name}  {rows} rows  {admitted} admitted  {refused} refused"
+    text += f"  {forgotten} forgotten" + (f"  hit rate {rate}" if rate else "")
+    if counts.not_finite:
+        text += f"  {plural(counts.not_finite, 'gradient')} not finite"
+    return f"{text}  {memory}"
 
 
 def checkpoint_text(checkpoint: CheckpointSaved) -> str:

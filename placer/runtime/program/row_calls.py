@@ -163,12 +163,10 @@ class RowCalls(Microbatches):
         holders, partitions = len(planned.holders), planned.settings.partitions
         scoring, scores = planned.settings.score, None
         if scoring is not None and not (show is None and click is None):
-            shows = np.float32(1) if show is None else np.asarray(show, np.float32)
-            clicks = np.float32(0) if click is None else np.asarray(click, np.float32)
-            scores = np.asarray(
-                (shows - clicks) * scoring.no_click + clicks * scoring.click
-            )
-        times = None if time is None else np.asarray(time)
+            shows = np.asarray(1 if show is None else show, np.float32).reshape(-1)
+            clicks = np.asarray(0 if click is None else click, np.float32).reshape(-1)
+            scores = (shows - clicks) * scoring.no_click + clicks * scoring.click
+        times = None if time is None else np.asarray(time).reshape(-1)
         keys, positions = collect_keys(
             arrays, holders, partitions, padding, scores, times
         )

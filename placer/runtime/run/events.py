@@ -13,6 +13,7 @@ from placer.channel.cause import Cause
 from placer.errors import RunError
 from placer.printable import make_printable
 from placer.runtime.run.result import Metrics, PredictionResult, Result
+from placer.runtime.run.table_counts import TableCounts
 
 IMPORTING: Final = "importing"
 """The state of a node that imports JAX, its program and the model's modules."""
@@ -53,7 +54,8 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
     """What a node is doing, reported about twice a second.
 
     `waiting` lists the nodes that it waits for, `bytes_sent` counts payload bytes since
-    the start, and `rows` counts the rows read so far, while it reads them.
+    the start, and `rows` counts the rows read so far, while it reads them. `tables` has the
+    counts of the sparse tables that it holds.
     """
 
     node: str
@@ -62,6 +64,7 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
     waiting: tuple[str, ...] = ()
     bytes_sent: int = 0
     rows: int = 0
+    tables: dict[str, TableCounts] = {}
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):

@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from typing import Any, Final
+
+import msgspec
 
 from placer.build.plan import NodePlan, Plan, edges_ahead
 from placer.checkpoint.manifest import Progress
@@ -40,6 +43,7 @@ from placer.runtime.run.events import (
     PREPARED,
     READING,
     SAVING,
+    NodeWarning,
 )
 from placer.runtime.run.handshake import run_handshake
 from placer.runtime.run.opened_sources import EVALUATION, TRAINING, open_batches
@@ -51,6 +55,7 @@ from placer.runtime.run.saving import gather_parameters
 from placer.runtime.run.start import open_start
 from placer.runtime.run.start_facts import gather_facts
 from placer.runtime.run.state import Execution
+from placer.runtime.run.table_counts import TableCounts, add_counts
 from placer.runtime.run.tables import make_tables
 from placer.runtime.run.training import Training, count_steps, make_watches
 from placer.runtime.run.without_lockstep import (
@@ -65,6 +70,9 @@ from placer.runtime.timeline.recording import Recording
 from placer.runtime.timeline.traced_node import TracedNode
 from placer.tables.block_table import BlockTable
 from placer.tables.learning_rate import build_schedule
+
+WITHOUT_ROWS: Final = "the saved parameters will have no rows of sparse tables; --checkpoint DIR saves them"
+"""The warning of a run that writes a file of parameters, of a model with sparse tables."""
 
 
 def execute(execution: Execution, hooks: Hooks) -> Result | None:
@@ -128,6 +136,8 @@ def _start(
                     execution, tables, local, node.row_tables, facts, history.sync
                 )
             )
+    if execution.is_control and options.save_params is not None and plan.sparse_tables:
+        execution.report(NodeWarning(WITHOUT_ROWS))
     history.open(progress)
     done = progress.step if progress is not None else 0
     shards = [r.shard for r in execution.me.step.reads if r.input != POSITION]
@@ -179,6 +189,7 @@ def _finish(training: Training) -> Result | None:
         "streams": channel.streams(),
         "staleness": training.node.staleness,
         "divergence": replicas.divergence if replicas is not None else None,
+        "tables": msgspec.to_builtins(execution.table_counts()),
     }
     execution.on_last_barrier()
     reports = barrier(plan, channel, own, DONE)
@@ -222,6 +233,7 @@ def _finish(training: Training) -> Result | None:
         ),
         untrained_rows=history.untrained_rows,
         shares=shares,
+        tables=_add_tables(report["tables"] for report in reports),
     )
     execution.report(result)
     execution.report_state("done")
@@ -233,6 +245,13 @@ def _add_staleness(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for report in reports:
         total.update({int(key): count for key, count in report.items()})
     return {str(key): total[key] for key in sorted(total)}
+
+
+def _add_tables(
+    reports: Iterable[Mapping[str, Any]],
+) -> dict[str, dict[str, int | float | None]]:
+    parts = (msgspec.convert(each, dict[str, TableCounts]) for each in reports)
+    return {name: counts.as_dict() for name, counts in add_counts(parts).items()}
 
 
 def _make_node(
@@ -253,6 +272,14 @@ def _make_node(
         for table in me.tables
         if table.local
     }
+    channel = execution.channel
+    kind: Callable[..., Node] = Node
+    if (recording := execution.recording) is not None:
+        channel = recording.traced_channel()
+        kind = partial(TracedNode, recorder=recording.recorder)
+    edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
+    row_calls = make_row_calls(execution, channel, edges)
+    rows = row_calls.get("row_exchange")
     execution.report_state(READING)
     training = open_batches(execution, plan.train, TRAINING)
     evaluating = None
@@ -260,15 +287,7 @@ def _make_node(
         evaluating = open_batches(execution, data, EVALUATION)
     for each in filter(None, (training, evaluating)):
         contexts.callback(each.close)
-    channel = execution.channel
-    kind: Callable[..., Node] = Node
-    if (recording := execution.recording) is not None:
-        channel = recording.traced_channel()
-        kind = partial(TracedNode, recorder=recording.recorder)
     order = open_order(plan, me, execution.options, contexts)
-    edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
-    row_calls = make_row_calls(execution, channel, edges)
-    rows = row_calls.get("row_exchange")
     communicators = open_communicators(plan, me, channel, order, local, contexts, rows)
     service, serve = open_service(plan, me, channel, order, rows), hooks.serve
     if service is not None and serve is not None:

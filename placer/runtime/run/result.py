@@ -45,6 +45,12 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         shares: with `--trace`, for each node which part of the time of the traced steps
             it has taken to compute, send, receive, update, read and copy, and to wait;
             `step` is the rest.
+        tables: for each sparse table what has happened in it in this run, on all nodes: the
+            `rows` that it has and their `nbytes`; how often keys were `admitted` to a row
+            or `refused` one; how many rows were `forgotten`, and `evicted` over the
+            capacity; how many gradients were dropped because they were `not_finite`; how
+            many keys were looked up (`lookups`), how many of them had a row (`hits`), and
+            which part that is (`hit_rate`).
         warnings: messages about processes that failed after the run had this result.
         history: for each step a dict with `step`, `epoch`, `seconds` since the first
             step began, `metrics` and, after an evaluation, `eval`, as `--history`
@@ -68,6 +74,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     divergence: float | None = None
     untrained_rows: int = 0
     shares: dict[str, dict[str, float]] = {}
+    tables: dict[str, dict[str, int | float | None]] = {}
 
     def __repr__(self) -> str:
         sent = sum(self.bytes_sent.values()) / 1e6

@@ -6,7 +6,7 @@ was when the save began (`SparseTable.begin_save`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -126,12 +126,12 @@ def _stored(table: SparseTable) -> StoredSparse:
 
 
 def compare_sparse(
-    manifest: Manifest, plan: Plan
+    manifest: Manifest, tables: Iterable[SparseTable]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Return the sparse tables of a plan that a checkpoint does not have, those that have
+    """Return the sparse tables of a model that a checkpoint does not have, those that have
     changed, and those of another optimizer: each with what is different."""
     missing, changed, without_state = [], [], []
-    for table in plan.sparse_tables:
+    for table in tables:
         stored = manifest.sparse.get(table.name)
         own = _stored(table)
         if stored is None:

@@ -10,10 +10,12 @@ from msgspec import structs
 
 from placer.build.plan import Edge, SparseTable
 from placer.channel.protocol import Channel
+from placer.memory.limit import available_nbytes
 from placer.runtime.run.row_files import load_rows, read_partition
 from placer.runtime.run.state import Execution
 
 if TYPE_CHECKING:
+    from placer.tables.sparse.memory import MemoryBudget
     from placer.tables.sparse.table import SparseTable as HeldTable
 
 
@@ -39,8 +41,11 @@ def make_row_calls(
     from placer.runtime.program.row_exchange import RowExchange
 
     tables = {table.name: table for table in plan.sparse_tables}
+    memory = _memory_of(execution)
     held = {
-        name: _make_table(table, plan.seed, trains=trains)
+        name: _make_table(
+            table, plan.seed, memory, table.partitions_of(me.name), trains=trains
+        )
         for name, table in tables.items()
         if me.name in table.holders
     }
@@ -61,12 +66,24 @@ def make_row_calls(
     }
 
 
-def _make_table(table: SparseTable, seed: int, *, trains: bool) -> HeldTable:
+def _memory_of(execution: Execution) -> MemoryBudget:
+    """Return the memory that the tables of a node may use together: what the spec gives
+    them, and no more than the machine has left."""
+    from placer.tables.sparse.memory import MemoryBudget
+
+    planned = execution.plan.memory_for_rows(execution.me.name)
+    left = available_nbytes()
+    return MemoryBudget(left if planned is None else min(planned, left))
+
+
+def _make_table(
+    table: SparseTable, seed: int, memory: MemoryBudget, held: range, *, trains: bool
+) -> HeldTable:
     from placer.tables.sparse.table import SparseTable as HeldTable
 
     settings = table.settings
     if not trains:
         settings = structs.replace(settings, rule="sgd", hyper={})
-    made = HeldTable(settings, seed, table.dtype)
+    made = HeldTable(settings, seed, table.dtype, memory, held)
     made.warm_up()
     return made

@@ -67,7 +67,7 @@ def check_same_model(
         outer = stored.outer
         if slots and (outer is None or (outer.rule, outer.slots) != (rule, slots)):
             without_state.append(f"{parameter.name} (outer {rule})")
-    sparse = compare_sparse(manifest, plan)
+    sparse = compare_sparse(manifest, plan.sparse_tables)
     for names, more in zip((missing, changed, without_state), sparse, strict=True):
         names += more
     known = {each.name for each in plan.parameters}

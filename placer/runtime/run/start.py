@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from placer.errors import DataError
 from placer.runtime.run.events import NodeWarning
-from placer.runtime.run.parameter_files import check
-from placer.runtime.run.row_files import compare_sparse, holds_rows
-from placer.runtime.run.start_parameters import StartParameters, open_parameters
+from placer.runtime.run.row_files import holds_rows
+from placer.runtime.run.start_parameters import check_start, open_parameters
 from placer.runtime.run.state import Execution
 from placer.types import TensorType
 
@@ -27,26 +25,5 @@ def open_start(execution: Execution) -> None:
         path, lambda why: execution.report(NodeWarning(f"{me.name}: {why}"))
     )
     declared = {p.name: TensorType(p.dtype, p.shape) for p in plan.parameters}
-    check(start.types, declared)
-    _check_rows(execution, start)
+    check_start(start, declared, {each.name: each for each in plan.sparse_tables})
     execution.start = start
-
-
-def _check_rows(execution: Execution, start: StartParameters) -> None:
-    plan = execution.plan
-    if not plan.sparse_tables:
-        return
-    if start.checkpoint is None:
-        listed = ", ".join(f"'{table.name}'" for table in plan.sparse_tables)
-        raise DataError(
-            f"{start.file} has no rows of the sparse tables of the model: {listed}",
-            hint="only checkpoints have the rows of sparse tables; name one of a run with"
-            " --checkpoint",
-        )
-    missing, changed, _ = compare_sparse(start.checkpoint.manifest, plan)
-    problems = [f"{name} is not in it" for name in missing] + changed
-    if problems:
-        raise DataError(
-            f"the sparse tables of {start.checkpoint.folder} do not fit the model:"
-            f" {'; '.join(problems)}"
-        )

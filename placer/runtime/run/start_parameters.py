@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from placer.build.plan import SparseTable
 from placer.channel.protocol import Array
 from placer.checkpoint.choice import Warn, last_good
 from placer.checkpoint.manifest import FILE, StoredParameter
@@ -20,8 +21,10 @@ from placer.checkpoint.reading import Checkpoint, Wanted
 from placer.checkpoint.tensor_file import StoredTensor, read_header
 from placer.config.optimizers import VALUES
 from placer.config.slicing import Block
+from placer.errors import DataError
 from placer.files.regular import open_regular
-from placer.runtime.run.parameter_files import errors_of_file
+from placer.runtime.run.parameter_files import check, errors_of_file
+from placer.runtime.run.row_files import compare_sparse
 from placer.types import TensorType
 
 
@@ -71,6 +74,39 @@ def open_parameters(path: Path, warn: Warn) -> StartParameters:
         read = partial(_read_file, file, tensors)
     types = {name: TensorType(each.dtype, each.shape) for name, each in stored.items()}
     return StartParameters(file, checkpoint, types, read)
+
+
+def check_start(
+    start: StartParameters,
+    declared: Mapping[str, TensorType],
+    tables: Mapping[str, SparseTable],
+) -> None:
+    """Check that parameters are those of a model.
+
+    Args:
+        start: the parameters.
+        declared: the types of the parameters of the model, by name.
+        tables: its sparse tables, by name.
+
+    Raises:
+        DataError: a parameter or a table is missing or another one.
+    """
+    check(start.types, declared)
+    if not tables:
+        return
+    if start.checkpoint is None:
+        listed = ", ".join(f"'{name}'" for name in tables)
+        raise DataError(
+            f"{start.file} has no rows of the sparse tables of the model: {listed}",
+            hint="name a checkpoint: only checkpoints have rows of sparse tables",
+        )
+    missing, changed, _ = compare_sparse(start.checkpoint.manifest, tables.values())
+    problems = [f"{name} is not in it" for name in missing] + changed
+    if problems:
+        raise DataError(
+            f"the sparse tables of {start.checkpoint.folder} do not fit the model:"
+            f" {'; '.join(problems)}"
+        )
 
 
 def _read_file(

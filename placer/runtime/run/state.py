@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from placer.build.plan import NodePlan, Plan
 from placer.channel.protocol import Channel
 from placer.runtime.program.node import Node
@@ -20,6 +22,7 @@ from placer.runtime.run.events import IMPORTING, READING, Report, State
 from placer.runtime.run.options import Options
 from placer.runtime.run.shared_rows import SharedRows
 from placer.runtime.run.start_parameters import StartParameters
+from placer.runtime.run.table_counts import TableCounts
 
 if TYPE_CHECKING:
     from placer.runtime.timeline.recording import Recording
@@ -129,8 +132,19 @@ class Execution:
                     self.channel.waiting(),
                     self.channel.bytes_sent,
                     self.rows_read,
+                    self.table_counts(),
                 )
             )
+
+    def table_counts(self) -> dict[str, TableCounts]:
+        """Return what has happened in the sparse tables of the node so far. May be called
+        from any thread."""
+        if self.node is None:
+            return {}
+        return {
+            name: msgspec.convert(table.statistics(), TableCounts, from_attributes=True)
+            for name, table in self.node.row_tables.items()
+        }
 
     @property
     def is_control(self) -> bool:

@@ -7,7 +7,7 @@ partition's slots are used; then it alone gets GROWTH times as many.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numba.extending import register_jitable
@@ -18,6 +18,9 @@ from placer.tables.sparse.hashing import U64, home_of, mix, partition_of
 from placer.tables.sparse.intrinsics import AHEAD, prefetch
 from placer.tables.sparse.state import Array, State, row_of
 from placer.tables.sparse.store import give_back
+
+_GOLDEN: Final = (5**0.5 - 1) / 2
+"""Multiples of the golden ratio, modulo 1, are spread evenly, however many there are."""
 
 
 @register_jitable
@@ -161,16 +164,20 @@ class SlotSpace:
             self._grow(int(partition), int(capacity))
 
     def _growing(self, more: Array) -> tuple[Array, Array]:
-        """Return the partitions that have to grow, and how many slots they will have."""
+        """Return the partitions that have to grow, and how many slots they will have.
+
+        The sizes of each partition are those of the others times a factor of its own, so
+        that few of them grow in the same step, although all have as many entries.
+        """
         partitions = self._state.partitions
         capacity = partitions["capacity"].astype(np.int64)
         wanted = partitions["entries"] + more
         growing = np.flatnonzero((wanted > MAX_LOAD * capacity) & (more > 0))
-        least = np.maximum(
-            (wanted[growing] / MAX_LOAD).astype(np.int64) + 1,
-            (capacity[growing] * GROWTH).astype(np.int64),
-        )
-        return growing, -(-least // MIN_SLOTS) * MIN_SLOTS
+        least = np.maximum(wanted[growing] / MAX_LOAD + 1, capacity[growing] + 1)
+        own = MIN_SLOTS * GROWTH ** (growing * _GOLDEN % 1)
+        steps = np.ceil(np.log(least / own) / np.log(GROWTH))
+        slots = np.maximum(own * GROWTH**steps, least)
+        return growing, -(-slots // MIN_SLOTS).astype(np.int64) * MIN_SLOTS
 
     def _grow(self, partition: int, new: int) -> None:
         own = self._state.partitions[partition]

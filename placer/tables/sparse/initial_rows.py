@@ -7,14 +7,19 @@ read, and one that was forgotten begins again as it was.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numba.extending import register_jitable
 
 from placer.tables.initial.draws import DISTRIBUTIONS, Key, draw_rows
 from placer.tables.machine_code import Compiled
+from placer.tables.sparse.intrinsics import prefetch, rotated
 from placer.tables.sparse.state import Array
+
+_BLOCK: Final = 32
+"""Rows that are computed together."""
+_LINE: Final = 64
 
 Fill = Callable[[Array, Array, Array], None]
 """Writes the first values of the rows of keys (uint64, [n]) to rows `to` (int64, [n]) of an
@@ -57,41 +62,59 @@ def _uniform_rows(low: float, high: float, key: Key, dim: int) -> Fill:
     k0, k1 = key
 
     def fill(keys: Array, to: Array, values: Array) -> None:
-        first, second = np.empty(pairs, np.uint32), np.empty(pairs, np.uint32)
+        # The words of _BLOCK rows are computed together, by vector instructions.
+        row_k0, row_k1 = np.full(_BLOCK, k0), np.full(_BLOCK, k1)
+        row_x, row_y = np.zeros(_BLOCK, np.uint32), np.zeros(_BLOCK, np.uint32)
+        own_k0 = np.empty(_BLOCK * pairs, np.uint32)
+        own_k1, x, y = own_k0.copy(), own_k0.copy(), own_k0.copy()
         words = np.empty(2 * pairs)
-        for i in range(keys.size):
-            row = keys[i]
-            upper = np.uint32(row >> np.uint64(32))
-            lower = np.uint32(row & np.uint64(0xFFFFFFFF))
-            r0, r1 = _threefry(k0, k1, upper, lower)
-            for j in range(pairs):
-                first[j], second[j] = _threefry(r0, r1, np.uint32(0), np.uint32(j))
-            for j in range(pairs):
-                words[2 * j] = first[j]
-                words[2 * j + 1] = second[j]
-            at = to[i]
-            for j in range(dim):
-                values[at, j] = low + span * ((words[j] + 0.5) * 2.0**-32)
+        base = np.uint64(values.ctypes.data)
+        nbytes = np.uint64(values.shape[1] * values.itemsize)
+        for first in range(0, keys.size, _BLOCK):
+            count = min(_BLOCK, keys.size - first)
+            for i in range(count):
+                ahead = base + np.uint64(to[first + i]) * nbytes
+                for line in range(0, nbytes, _LINE):
+                    prefetch(ahead + np.uint64(line))
+                row_x[i] = keys[first + i] >> np.uint64(32)
+                row_y[i] = keys[first + i] & np.uint64(0xFFFFFFFF)
+            _hash_words(row_k0, row_k1, row_x, row_y)
+            for i in range(_BLOCK):
+                for j in range(pairs):
+                    own_k0[i * pairs + j] = row_x[i]
+                    own_k1[i * pairs + j] = row_y[i]
+                    x[i * pairs + j] = 0
+                    y[i * pairs + j] = j
+            _hash_words(own_k0, own_k1, x, y)
+            for i in range(count):
+                for j in range(pairs):
+                    words[2 * j] = x[i * pairs + j]
+                    words[2 * j + 1] = y[i * pairs + j]
+                at = to[first + i]
+                for j in range(dim):
+                    values[at, j] = low + span * ((words[j] + 0.5) * 2.0**-32)
 
     return Compiled(fill)
 
 
 @register_jitable
-def _rotated(x: Any, left: int) -> Any:
-    return np.uint32(x << np.uint32(left)) | np.uint32(x >> np.uint32(32 - left))
+def _hash_words(k0: Array, k1: Array, x: Array, y: Array) -> None:
+    """Replace words (x, y) by their hash with keys (k0, k1), all uint32 of shape [n]."""
+    for i in range(x.size):
+        x[i], y[i] = _threefry(k0[i], k1[i], x[i], y[i])
 
 
 @register_jitable
 def _four(x: Any, y: Any, a: int, b: int, c: int, d: int) -> Any:
     """Four rounds."""
     x = np.uint32(x + y)
-    y = _rotated(y, a) ^ x
+    y = rotated(y, np.uint32(a)) ^ x
     x = np.uint32(x + y)
-    y = _rotated(y, b) ^ x
+    y = rotated(y, np.uint32(b)) ^ x
     x = np.uint32(x + y)
-    y = _rotated(y, c) ^ x
+    y = rotated(y, np.uint32(c)) ^ x
     x = np.uint32(x + y)
-    y = _rotated(y, d) ^ x
+    y = rotated(y, np.uint32(d)) ^ x
     return x, y
 
 

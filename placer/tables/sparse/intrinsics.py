@@ -47,12 +47,28 @@ def _bits_of(context: Any, number: Any) -> Any:
     return _types.uint32(_types.float32), generate
 
 
+def _rotated(context: Any, word: Any, left: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(32)
+        name = "llvm.fshl.i32"
+        function = builder.module.globals.get(name)
+        if function is None:
+            kind = ir.FunctionType(word, [word, word, word])
+            function = ir.Function(builder.module, kind, name)
+        return builder.call(function, [args[0], args[0], args[1]])
+
+    return _types.uint32(_types.uint32, _types.uint32), generate
+
+
 prefetch: Any = intrinsic(_prefetch)
 """`prefetch(address)` begins to load the cache line at an address (an integer)."""
 float32_of: Any = intrinsic(_float32_of)
 """`float32_of(bits)` is the float32 with these 32 bits (a uint32)."""
 bits_of: Any = intrinsic(_bits_of)
 """`bits_of(number)` are the 32 bits of a float32."""
+rotated: Any = intrinsic(_rotated)
+"""`rotated(word, left)` is a uint32 with its bits rotated; numba computes shifts of 32 bits
+with 64, which takes vector instructions several times as long."""
 
 _inline: Any = register_jitable(inline="always")
 

@@ -37,3 +37,10 @@ class MemoryBudget:
         """Return the bytes that a table may use in all, if no other one uses more."""
         with self._lock:
             return self.total - self.used + self._used.get(table, 0)
+
+    def describe(self) -> str:
+        """Return the bytes, and how many each table uses, the largest first."""
+        with self._lock:
+            used = sorted(self._used.items(), key=lambda each: -each[1])
+        listed = ", ".join(f"{nbytes:,} used by {table}" for table, nbytes in used)
+        return f"{self.total:,} bytes for all tables, with {listed}"

@@ -514,7 +514,8 @@ class SparseTable:
             if not storage.make_room(more_rows, more_entries):
                 raise RunError(
                     f"table {self.settings.name}: {self.rows:,} rows and"
-                    f" {more_rows.sum():,} new ones need more than its memory",
+                    f" {more_rows.sum():,} new ones need more than its memory:"
+                    f" {storage.budget.describe()}",
                     hint="set a capacity, forget rows, or give its servers more memory",
                 )
         take_rows(state, bits, keys, new, rows)

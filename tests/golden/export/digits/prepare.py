@@ -68,6 +68,20 @@ def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     return cast
 
 
+def to_array(values: Any) -> np.ndarray:
+    """Return an array of a number, a list or an array.
+
+    Numpy makes a list of whole numbers floats, and rounds them, if some are more than
+    int64 has: they become uint64 here.
+    """
+    array = np.asarray(values)
+    if array.dtype == np.float64 and not isinstance(values, np.ndarray | np.generic):
+        objects = np.asarray(values, object)
+        if all(isinstance(x, int) and 0 <= x < 1 << 64 for x in objects.flat):
+            return objects.astype(np.uint64)
+    return array
+
+
 def join(names: Sequence[str], arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Return columns with one value for each row as one array, [rows, columns]."""
     sizes = [len(array) for array in arrays]
@@ -121,7 +135,7 @@ def stack_columns(
         ValueError: a column is missing or has another shape, or a value does not fit.
     """
     check_names(columns, names)
-    arrays = [to_dtype(name, np.asarray(columns[name]), dtype) for name in names]
+    arrays = [to_dtype(name, to_array(columns[name]), dtype) for name in names]
     array = arrays[0] if len(arrays) == 1 else join(names, arrays)
     if len(arrays) > 1 or array.shape[1:] == ():
         array = reshape_rows(names, array, shape)

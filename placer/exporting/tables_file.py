@@ -1,0 +1,204 @@
+"""Writes the sparse tables of an exported model: Parquet files, and `tables.py`, which
+looks up their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from placer.build.plan import SparseTable
+from placer.config.sparse import Always
+from placer.emit.code import Call, bracketed, literal
+from placer.exporting.imports import import_lines
+from placer.exporting.lookups import Lookup
+from placer.exporting.op_functions import copy_helpers
+from placer.graph.fresh_names import unique_name
+from placer.tables.initial.draws import parameter_key
+
+if TYPE_CHECKING:
+    from placer.exporting.definitions import Copies
+
+_FUNCTIONS = "placer.exporting.table_functions"
+_DRAWS = "placer.tables.initial.draws"
+_IMPORTS = ("from pathlib import Path", "from typing import Any", "import numpy as np")
+_GROUP = 1 << 16
+"""The least rows of a row group, but for the last one."""
+
+Array = np.ndarray
+ReadRows = Callable[[int], tuple[Array, Array]]
+"""Returns the keys, uint64[n], and the rows, of shape [n, dim], of a partition."""
+
+
+def file_of_table(name: str) -> str:
+    """Return the name of the file of a table."""
+    return f"{name}.parquet"
+
+
+def write_table(
+    folder: Path, table: SparseTable, keys_dtype: str, read: ReadRows
+) -> None:
+    """Write a table as Parquet, with the columns `key` and `row`, partition by partition.
+
+    Args:
+        folder: the folder of the file.
+        table: the table.
+        keys_dtype: int64 or uint64.
+        read: reads a partition.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    dim, dtype = table.settings.dim, pa.from_numpy_dtype(np.dtype(table.dtype))
+    row = pa.list_(pa.field("element", dtype, nullable=False), dim)
+    schema = pa.schema(
+        [
+            pa.field("key", pa.from_numpy_dtype(np.dtype(keys_dtype)), nullable=False),
+            pa.field("row", row, nullable=False),
+        ]
+    )
+
+    def write(parts: Sequence[tuple[Array, Array]]) -> None:
+        keys = np.concatenate([keys for keys, _ in parts])
+        rows = np.concatenate([rows for _, rows in parts])
+        order = np.argsort(keys)
+        values = pa.array(np.ascontiguousarray(rows[order]).reshape(-1))
+        columns = [
+            pa.array(keys[order].view(keys_dtype)),
+            pa.FixedSizeListArray.from_arrays(values, type=row),
+        ]
+        writer.write_batch(pa.record_batch(columns, schema=schema))
+
+    path = folder / file_of_table(table.name)
+    with parquet.ParquetWriter(
+        path, schema, compression="none", use_dictionary=False
+    ) as writer:
+        parts: list[tuple[Array, Array]] = []
+        for partition in range(table.settings.partitions):
+            parts.append(read(partition))
+            if sum(keys.size for keys, _ in parts) >= _GROUP:
+                write(parts)
+                parts = []
+        if parts:
+            write(parts)
+
+
+def write_tables_file(
+    title: str,
+    tables: Mapping[str, SparseTable],
+    seed: int,
+    inputs: Mapping[str, str],
+    arguments: Sequence[str],
+    lookups: Sequence[Lookup],
+) -> str:
+    """Return tables.py.
+
+    Args:
+        title: the first line of its docstring.
+        tables: the tables, by name.
+        seed: the seed of the build.
+        inputs: the name that `prepare.py` gives each input of the model.
+        arguments: those of them that the model takes as they are.
+        lookups: its lookups.
+    """
+    copies = copy_helpers({"load_tables", "look_up", "tables", *inputs.values()})
+    load = copies.add(_FUNCTIONS, "load_table")
+    find = copies.add(_FUNCTIONS, "look_up_rows")
+    table_type = copies.add(_FUNCTIONS, "Table")
+    functions = {
+        name: unique_name(f"absent_{name.replace('.', '_')}", copies.used, "_", first=2)
+        for name in tables
+    }
+    absent = [
+        line
+        for name, table in tables.items()
+        for line in _absent(functions[name], table, seed, copies)
+    ]
+    loaded = bracketed(
+        "return {",
+        [
+            f"{literal(n)}: {load}(str(Path(folder) / {literal(file_of_table(n))}))"
+            for n in tables
+        ],
+        "}",
+        1,
+    )
+    results = [f"{literal(name)}: {name}" for name in arguments]
+    body: list[str] = []
+    for each in lookups:
+        keys = inputs[each.input]
+        call = Call(
+            find,
+            [f"tables[{literal(each.table)}]", keys, functions[each.table]],
+            [each.rows],
+        )
+        body += [line.text for line in call.lines(1)]
+        results.append(f"{literal(each.rows)}: {each.rows}")
+        if each.present is not None:
+            present = f"np.asarray({keys}) != {literal(each.padding)}"
+            results.append(f"{literal(each.present)}: {present}")
+    head = bracketed(
+        "def look_up(",
+        [f"tables: dict[str, {table_type}]", *(f"{n}: Any" for n in inputs.values())],
+        ") -> dict[str, Any]:",
+        0,
+    )
+    imports, definitions = copies.definitions()
+    lines = [
+        f'"""{title}',
+        "",
+        "    tables = load_tables()",
+        "    outputs = model(params, **look_up(tables, **prepare(columns)))",
+        "",
+        "It needs numpy and pyarrow only.",
+        '"""',
+        "",
+        "from __future__ import annotations",
+        "",
+        *import_lines([*imports, *_IMPORTS]),
+        "",
+        "",
+        f'def load_tables(folder: str = ".") -> dict[str, {table_type}]:',
+        '    """Return the tables of a folder by name: their keys, and a row for each."""',
+        *loaded,
+        "",
+        "",
+        *head,
+        '    """Return the arguments of `model` besides its parameters: rows for keys.',
+        "",
+        "    A key that a table does not have reads what it does in an evaluation.",
+        '    """',
+        *body,
+        *bracketed("return {", results, "}", 1),
+        *absent,
+    ]
+    text = "\n".join(lines)
+    for definition in definitions:
+        text += f"\n\n\n{definition}"
+    return f"{text}\n"
+
+
+def _absent(function: str, table: SparseTable, seed: int, copies: Copies) -> list[str]:
+    """Return the lines of a function that returns the rows of keys that a table does not
+    have."""
+    settings = table.settings
+    form, values = settings.init
+    if not isinstance(settings.admit, Always):
+        result = [f"    return {literal(settings.default)}"]
+    elif form == "constant":
+        result = [f"    return {literal(values[0])}"]
+    else:
+        draw, rows = copies.add(_DRAWS, form), copies.add(_DRAWS, "draw_rows")
+        words = [f"np.uint32({word})" for word in parameter_key(seed, table.name)]
+        drawn = f"{draw}({', '.join(map(literal, values))})"
+        items = [drawn, f"({', '.join(words)})", "keys", literal(settings.dim)]
+        result = bracketed(f"return {rows}(", items, ")", 1)
+    return [
+        "",
+        "",
+        f"def {function}(keys: np.ndarray) -> Any:",
+        f"    # Keys that {literal(table.name)} does not have",
+        *result,
+    ]

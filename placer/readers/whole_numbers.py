@@ -1,0 +1,21 @@
+"""Arrays of values of Python, whose whole numbers may have 64 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def to_array(values: Any) -> np.ndarray:
+    """Return an array of a number, a list or an array.
+
+    Numpy makes a list of whole numbers floats, and rounds them, if some are more than
+    int64 has: they become uint64 here.
+    """
+    array = np.asarray(values)
+    if array.dtype == np.float64 and not isinstance(values, np.ndarray | np.generic):
+        objects = np.asarray(values, object)
+        if all(isinstance(x, int) and 0 <= x < 1 << 64 for x in objects.flat):
+            return objects.astype(np.uint64)
+    return array
