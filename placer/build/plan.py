@@ -400,8 +400,10 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         nodes = format_nodes(node.name for node in self.nodes)
         elements = sum(math.prod(p.shape) for p in self.parameters)
         nbytes = sum(edge.nbytes for edge in self.step_edges)
+        count = len(self.sparse_tables)
+        sparse = f", {count} sparse table{'s' * (count > 1)}" if count else ""
         return (
-            f"<Plan of {self.name}: {nodes}; {elements:,} parameters;"
+            f"<Plan of {self.name}: {nodes}; {elements:,} parameters{sparse};"
             f" {len(self.step_edges)} edges, {nbytes:,} bytes per step>"
         )
 

@@ -19,6 +19,7 @@ from placer.config.feature_columns import check_features
 from placer.config.features import check_feature
 from placer.config.slicing import Block
 from placer.config.sources import POSITION, check_split
+from placer.config.sparse_settings import find_problems
 from placer.config.window import Window
 from placer.errors import BuildError, DataError
 from placer.layouts.partition import RowShard
@@ -393,6 +394,8 @@ def _check_sparse(plan: Plan, nodes: set[str]) -> Problems:
             row = () if edge.exchange == "ask_rows" else (held.settings.dim,)
             if value.shape != ("keys", *row):
                 yield f"edge {edge.id}: '{value.operand}' has another shape"
+            if row and value.dtype != held.dtype:
+                yield f"edge {edge.id}: '{value.operand}' is {value.dtype}"
 
 
 def _check_sparse_table(table: SparseTable, nodes: set[str]) -> Problems:
@@ -402,13 +405,8 @@ def _check_sparse_table(table: SparseTable, nodes: set[str]) -> Problems:
     yield from _check_unique("holder", table.holders)
     if table.dtype not in ("float32", "float64"):
         yield f"its rows are {table.dtype}"
-    if settings.dim < 1:
-        yield f"its rows have {settings.dim} columns"
-    partitions = settings.partitions
-    if not 2 <= partitions <= 1 << 16 or partitions & (partitions - 1):
-        yield f"it has {partitions} partitions"
+    yield from find_problems(settings)
     problem = _check_depth(table.learning_rate) or schedules.check(table.learning_rate)
-    problem = optimizers.check(settings.rule, settings.hyper) or problem
     if problem:
         yield problem
 

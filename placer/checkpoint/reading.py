@@ -26,11 +26,13 @@ from placer.checkpoint.manifest import (
     Stored,
     StoredBlock,
     StoredParameter,
+    StoredSparse,
     read_manifest,
     tensor_of_rows,
 )
 from placer.checkpoint.tensor_file import StoredTensor, read_header
-from placer.config.optimizers import VALUES
+from placer.config.optimizers import RULES, VALUES
+from placer.config.row_bytes import row_length
 from placer.errors import CheckpointError
 from placer.files.regular import open_regular
 from placer.types import ITEM_BYTES
@@ -87,6 +89,26 @@ class Checkpoint:
                     raise self._damaged(
                         block.file, f"it does not have {array} of {name}"
                     )
+        for name, table in self.manifest.sparse.items():
+            self._check_rows(name, table)
+
+    def _check_rows(self, name: str, table: StoredSparse) -> None:
+        """Raise CheckpointError unless each partition of a sparse table has keys, and a row
+        of values and slots for each of them."""
+        columns = _stored_columns(table)
+        for partition in range(table.partitions):
+            tensors = self.partition(name, partition)
+            keys, values = tensors.get("keys"), tensors.get("values")
+            if (
+                keys is None
+                or values is None
+                or (keys.dtype, values.dtype) != ("uint64", table.dtype)
+                or values.shape != (*keys.shape, columns)
+            ):
+                raise self._damaged(
+                    table.file_of(partition),
+                    f"it does not have the rows of partition {partition} of {name}",
+                )
 
     def wanted(
         self,
@@ -285,6 +307,13 @@ def _blocks_with(
         return stored.blocks
     own = stored.local[worker or next(iter(stored.local))]
     return (StoredBlock(own.file, own.tensor, 0, prod(stored.shape)),)
+
+
+def _stored_columns(table: StoredSparse) -> int:
+    """Return how many values a row of a sparse table is stored with."""
+    rule = RULES.get(table.rule or "")
+    slots = {*table.slots} - ({rule.row_slot} if rule is not None else set())
+    return row_length(table.dim * (1 + len(slots)), ITEM_BYTES.get(table.dtype, 1))
 
 
 def _all_blocks(stored: StoredParameter) -> Iterator[tuple[str, StoredBlock]]:

@@ -20,9 +20,8 @@ from placer.config.sparse import (
     Scoring,
 )
 from placer.config.sparse import SparseTable as Settings
+from placer.config.sparse_settings import MOST_PARTITIONS
 from placer.errors import OpError
-
-MOST_PARTITIONS: Final = 1 << 16
 
 
 class _Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

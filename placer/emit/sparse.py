@@ -101,6 +101,16 @@ def emit_lookup(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     return [Call("node.distributed_lookup_table", arguments, targets)]
 
 
+def emit_partition_norms(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return the call that computes the norms of the gradients of a table."""
+    (op,) = ops
+    (total,) = op.operands
+    table = keys_of(hook.graph, total).attrs["table"]
+    partitions = f"partitions={literal(op.attrs['partitions'])}"
+    arguments: list[Argument] = [literal(table), hook.scope[total], partitions]
+    return [Call("node.partition_norms", arguments, hook.targets([op.name]))]
+
+
 def emit_sent_rows(hook: Hook, op: Op) -> list[Call]:
     """Return the call that sends keys, rows, or gradients of rows."""
     if hook.is_of_message:

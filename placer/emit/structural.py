@@ -13,6 +13,7 @@ from placer.emit.roles import parameter_of
 from placer.emit.sparse import (
     emit_distinct_keys,
     emit_lookup,
+    emit_partition_norms,
     emit_received_rows,
     emit_row_update,
     emit_sent_rows,
@@ -304,6 +305,7 @@ _EMIT: dict[str, Callable[[Hook, Sequence[Op]], list[Call]]] = {
     "sparse_table": _nothing,
     "distinct_keys": emit_distinct_keys,
     "distributed_lookup_table": emit_lookup,
+    "partition_norms": emit_partition_norms,
     "local_parameter": _parameters,
     "delta": _delta,
     "assemble": _assemble,

@@ -11,10 +11,8 @@ import pytest
 from rich.console import Console, RenderableType
 from support.sparse_specs import write_sparse_spec
 
-import placer
 from placer.build.table_text import table_lines
 from placer.command.build_or_spec import LoadedBuild, load_build
-from placer.errors import PlacerError
 from placer.report.explain import BuildInfo, explain
 from placer.report.server_tables import table_views
 from placer.report.summary import summarize
@@ -192,10 +190,8 @@ def test_a_server_lists_its_tables_and_the_barrier(tmp_path: Path) -> None:
     ]
 
 
-def test_a_model_with_rows_is_not_exported(tmp_path: Path) -> None:
-    build, out = tmp_path / "build", tmp_path / "out"
-    placer.compile(write_sparse_spec(tmp_path), build)
-    message = r"'clicks' has sparse tables \(u.table, i.table\), and an exported model"
-    with pytest.raises(PlacerError, match=message):
-        placer.export(build, out, params=tmp_path / "params")
-    assert not out.exists()
+def test_a_plan_counts_its_sparse_tables(tmp_path: Path) -> None:
+    text = repr(load(tmp_path).plan)
+    assert text.startswith(
+        "<Plan of clicks: worker:0-1, ps:0-1; 66 parameters, 2 sparse tables; 7 edges,"
+    )

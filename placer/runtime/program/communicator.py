@@ -147,9 +147,11 @@ class Communicator(ABC):
         return 0 if bound is None else step - 1 - bound
 
     def _wait(self) -> None:
-        """Wait for a change; called with the lock held."""
+        """Wait for a change; called with the lock held. Raises what has ended the thread,
+        be it before the call: nothing changes any more then."""
         self._changed.notify_all()
-        self._changed.wait()
+        if self._error is None:
+            self._changed.wait()
         if self._error is not None:
             raise self._error
 

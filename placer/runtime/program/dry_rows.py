@@ -13,7 +13,7 @@ from placer.memory import aligned
 from placer.runtime.program.row_exchange import AskedKeys, PartsOfRows, RowExchange
 from placer.tables.key_sums import KeyPart
 from placer.tables.sparse.batch_keys import BatchKeys
-from placer.tables.sparse.table import SparseTable
+from placer.tables.sparse.table import Pushed, SparseTable
 
 
 def dry_row_exchange(exchange: RowExchange) -> RowExchange:
@@ -69,8 +69,12 @@ class FrozenRows:
         """Return the rows of keys."""
         return self._table.pull(keys, out)
 
-    def push(self, keys: Array, gradients: Array, **others: Any) -> None:
+    def push(self, keys: Array, gradients: Array, **others: Any) -> Pushed:
         """Change nothing."""
+        return Pushed(updated=0, admitted=0, refused=0, evicted=0)
+
+    def find_not_finite(self, keys: Array, gradients: Array, **others: Any) -> None:
+        """Find nothing: gradients of rows of zeros need not be finite."""
 
     latest = 0
 

@@ -106,7 +106,8 @@ class Node(RowCalls):
         is_short: whether all workers have drained before the last step of this server,
             so that it is not done.
         parts, turns, microbatch, count: as in `Microbatches`.
-        row_exchange, row_tables, forced_size: as in `RowCalls`.
+        row_exchange, row_tables, drops_not_finite, on_warning, forced_size: as in
+            `RowCalls`.
     """
 
     name: str

@@ -229,9 +229,11 @@ class PeerGradients:
             return total.astype(first.dtype, copy=False)
 
     def _wait(self) -> None:
-        """Wait for a change; called with the lock held."""
+        """Wait for a change; called with the lock held. Raises what has ended a thread, be
+        it before the call: it changes nothing any more."""
         self._changed.notify_all()
-        self._changed.wait()
+        if self._error is None:
+            self._changed.wait()
         if self._error is not None:
             raise self._error
 

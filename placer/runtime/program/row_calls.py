@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -74,11 +74,16 @@ class RowCalls(Microbatches):
     Attributes:
         row_exchange: the node's end of the edges of rows by key, if the plan has tables.
         row_tables: the sparse tables whose partitions the node holds, by name.
+        drops_not_finite: whether gradients of rows with a NaN or an infinity are dropped;
+            else they are an error.
+        on_warning: receives a warning.
         forced_size: the number of the padded size that rows have, in the warm-up.
     """
 
     row_exchange: RowExchange | None = None
     row_tables: dict[str, SparseTable] = field(default_factory=dict)
+    drops_not_finite: bool = False
+    on_warning: Callable[[str], None] = lambda text: None
     forced_size: int | None = None
     most_sizes: int = field(default=1, init=False)
     """How many sizes the rows of a batch had at most, so far."""
@@ -94,6 +99,8 @@ class RowCalls(Microbatches):
     """The keys of the next step, by table."""
     _sent_ahead: dict[int, int] = field(default_factory=dict, init=False)
     """The step of the keys that were sent ahead on each edge."""
+    _has_dropped: set[str] = field(default_factory=set, init=False)
+    """The tables of which gradients were dropped."""
     _swept: dict[str, int] = field(default_factory=dict, init=False)
     """The step after which each table has forgotten keys last."""
 
@@ -121,6 +128,9 @@ class RowCalls(Microbatches):
             show, click: what an occurrence in each row counts for the score of its key, of
                 shape [batch]; by default 1 and 0.
             time: the time of each row in seconds, integers of shape [batch].
+
+        Raises:
+            RunError: scores are not finite, or times are not seconds from 0 to 2^32 - 1.
 
         Returns:
             The keys; and for each array the position of each of its keys among them, int32
@@ -156,6 +166,7 @@ class RowCalls(Microbatches):
         time: Any,
     ) -> tuple[BatchKeys, list[Array]]:
         from placer.tables.sparse.batch_keys import collect_keys
+        from placer.tables.sparse.checks import check_scores, check_times
 
         exchange = self._row_exchange()
         planned = exchange.tables[table]
@@ -166,7 +177,10 @@ class RowCalls(Microbatches):
             shows = np.asarray(1 if show is None else show, np.float32).reshape(-1)
             clicks = np.asarray(0 if click is None else click, np.float32).reshape(-1)
             scores = (shows - clicks) * scoring.no_click + clicks * scoring.click
+            check_scores(table, scores)
         times = None if time is None else np.asarray(time).reshape(-1)
+        if times is not None:
+            check_times(table, times)
         keys, positions = collect_keys(
             arrays, holders, partitions, padding, scores, times
         )
@@ -463,10 +477,12 @@ class RowCalls(Microbatches):
                 terms.append(KeySums(part, rows))
         return sum_by_key(terms)
 
-    def partition_norms(self, total: KeySums, partitions: int) -> Array:
-        """Return the norm of the sums of each partition of a table.
+    def partition_norms(self, table: str, total: KeySums, partitions: int) -> Array:
+        """Return the norm of the sums of each partition of a table: without those that are
+        dropped because they are not finite.
 
         Args:
+            table: the name of the table, which this node holds.
             total: the sums by key.
             partitions: the number of partitions.
 
@@ -474,11 +490,23 @@ class RowCalls(Microbatches):
             The norms, of shape [partitions]: 0 for partitions that this node does not
             hold.
 
+        Raises:
+            RunError: sums are not finite, and are not dropped.
+
         Example:
-            norms = node.partition_norms(total, partitions=256)
+            norms = node.partition_norms("emb.table", total, partitions=256)
         """
         from placer.tables.sparse.key_sums import partition_norms
 
+        bad = self.row_tables[table].find_not_finite(
+            total.part.keys,
+            total.gradients,
+            drop_not_finite=self.drops_not_finite,
+            where=f"in step {self._row_step}",
+        )
+        if bad is not None:
+            finite = np.where(bad[:, None], 0, total.gradients)
+            total = KeySums(total.part, finite.astype(total.gradients.dtype))
         return partition_norms(total, partitions)
 
     def update_rows(
@@ -501,7 +529,8 @@ class RowCalls(Microbatches):
                 learning rate; None in lockstep.
 
         Raises:
-            RunError: the table would need more memory than it may use.
+            RunError: the table would need more memory than it may use; or gradients, or
+                the factor, are not finite, and are not dropped.
 
         Example:
             node.update_rows("emb.table", total, scale=clip_scale)
@@ -515,7 +544,10 @@ class RowCalls(Microbatches):
         scores = part.scores
         if scoring is not None and scores is None:
             scores = part.occurrences.astype(np.float32) * np.float32(scoring.no_click)
-        held.push(
+        where = f"in step {step}"
+        if message is not None:
+            where = f"in step {message.step} of {message.worker}"
+        pushed = held.push(
             part.keys,
             gradients,
             learning_rate=self._learning_rate(table, message),
@@ -524,7 +556,16 @@ class RowCalls(Microbatches):
             scores=scores,
             times=part.times,
             scale=1.0 if scale is None else float(scale),
+            drop_not_finite=self.drops_not_finite,
+            where=where,
         )
+        if pushed.not_finite and table not in self._has_dropped:
+            self._has_dropped.add(table)
+            self.on_warning(
+                f"table {table}: the gradients of {pushed.not_finite:,} of"
+                f" {part.keys.size:,} keys are not finite {where}; such gradients are"
+                " dropped, and the run continues because of train.nan: warn"
+            )
         held.note_time(part.now)
         for swept in range(self._swept.get(table, step - 1) + 1, step + 1):
             held.forget(swept, held.latest)

@@ -11,6 +11,7 @@ from msgspec import structs
 from placer.build.plan import Edge, SparseTable
 from placer.channel.protocol import Channel
 from placer.memory.limit import available_nbytes
+from placer.runtime.run.events import NodeWarning
 from placer.runtime.run.row_files import load_rows, read_partition
 from placer.runtime.run.state import Execution
 
@@ -63,6 +64,8 @@ def make_row_calls(
     return {
         "row_exchange": RowExchange(me.name, channel, edges, tables),
         "row_tables": held,
+        "drops_not_finite": plan.nan == "warn",
+        "on_warning": lambda text: execution.report(NodeWarning(f"{me.name}: {text}")),
     }
 
 

@@ -35,6 +35,30 @@ def check_array(
         )
 
 
+def check_scores(name: str, scores: Array) -> None:
+    """Raise RunError unless the scores of rows of a batch are finite: one that is not would
+    stay in the score of its key."""
+    bad = ~np.isfinite(scores)
+    if bad.any():
+        raise RunError(
+            f"table {name}: the scores of {np.count_nonzero(bad):,} of {bad.size:,} rows"
+            " are not finite",
+            hint="look for NaN and infinities in the inputs 'show' and 'click' of 'score'",
+        )
+
+
+def check_times(name: str, times: Array) -> None:
+    """Raise RunError unless the times of rows of a batch are seconds in 32 bits."""
+    bad = (times < 0) | (times >= 2**32)
+    if bad.any():
+        raise RunError(
+            f"table {name}: times are seconds from 0 to {2**32 - 1}, and"
+            f" {np.count_nonzero(bad):,} of {bad.size:,} rows have others, such as"
+            f" {times[np.argmax(bad)]}",
+            hint="give the input 'time' of 'forget' in seconds, not in milliseconds",
+        )
+
+
 def check_saved(
     name: str,
     partition: int,
@@ -80,6 +104,16 @@ def find_not_finite(gradients: Array) -> Array | None:
     exponent = words.dtype.type(0x7FF << 52 if is_wide else 0xFF << 23)
     found = np.empty(len(gradients), np.bool_)
     return found if _find_exponents(words, exponent, found) else None
+
+
+def describe_not_finite(keys: Array, bad: Array, where: str = "") -> str:
+    """Say how many gradients are not finite, and the key of one: `bad` says which."""
+    key, at = int(keys[np.argmax(bad)]), f" {where}" if where else ""
+    signed = f" (int64 {key - 2**64})" if key >= 2**63 else ""
+    return (
+        f"the gradients of {np.count_nonzero(bad):,} of {keys.size:,} keys are not"
+        f" finite{at}, such as that of key {key}{signed}"
+    )
 
 
 @compiled

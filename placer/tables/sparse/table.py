@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from placer.tables.sparse.checks import (
     check_array,
     check_keys,
     check_saved,
+    describe_not_finite,
     find_not_finite,
 )
 from placer.tables.sparse.eviction import Candidates, evict_rows, note_new_rows
@@ -63,6 +65,12 @@ _COUNTERS = (
 )
 _SMALL = 1 << 24
 """Bytes of a table that is only there to compile its functions."""
+
+
+NOT_FINITE_HINT = (
+    "--debug-nans names the op that it comes from; a lower learning rate or train.clip may"
+    " avoid it; with train.nan: warn such gradients are dropped, and the run continues"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +232,7 @@ class SparseTable:
         times: Array | None = None,
         scale: float = 1.0,
         drop_not_finite: bool = False,
+        where: str = "",
     ) -> Pushed:
         """Count keys, admit them or not, and update the rows of those that have one.
 
@@ -241,7 +250,9 @@ class SparseTable:
             times: when each key was seen, in seconds, of shape [n]; by default 0.
             scale: a factor of the gradients.
             drop_not_finite: whether gradients with a NaN or an infinity are dropped, and
-                their keys only counted; else they are an error.
+                their keys only counted; else they are an error. If the factor is not
+                finite, none of them is.
+            where: what the gradients are of, for messages: `in step 3`.
 
         Raises:
             RunError: the arrays do not fit, keys are not of partitions that the table has,
@@ -262,13 +273,17 @@ class SparseTable:
         self._check("times", seconds, (count,), seconds.dtype)
         seconds = np.floor(seconds).astype(np.int64).astype(np.uint32)
         counts, sums = occurrences.astype(np.int64), scores.astype(np.float32)
-        bad = find_not_finite(gradients)
-        not_finite = 0 if bad is None else int(np.count_nonzero(bad))
-        if not_finite and not drop_not_finite:
-            raise RunError(
-                f"table {self.settings.name}: the gradients of {not_finite:,} of"
-                f" {count:,} keys are not finite"
-            )
+        bad = self.find_not_finite(
+            keys, gradients, drop_not_finite=drop_not_finite, where=where
+        )
+        if not isfinite(scale):
+            if not drop_not_finite:
+                raise RunError(
+                    f"table {self.settings.name}: the factor of the gradients is {scale}"
+                    f"{where and f' {where}'}: a norm that it is computed from is not finite",
+                    hint=NOT_FINITE_HINT,
+                )
+            bad = np.ones(count, np.bool_)
         state, rows = self._storage.state, self._find(keys)
         before = rows.copy()
         with self._keeping(keys, rows):
@@ -284,11 +299,31 @@ class SparseTable:
             admitted=admitted,
             refused=int(np.count_nonzero(before < 0)) - admitted,
             evicted=self._evict(keys, rows, new),
-            not_finite=not_finite,
+            not_finite=0 if bad is None else int(np.count_nonzero(bad)),
         )
         for name in ("admitted", "refused", "evicted", "not_finite"):
             self._done[name] += getattr(pushed, name)
         return pushed
+
+    def find_not_finite(
+        self,
+        keys: Array,
+        gradients: Array,
+        *,
+        drop_not_finite: bool = False,
+        where: str = "",
+    ) -> Array | None:
+        """Return which gradients have a NaN or an infinity (bool, of shape [n]), or None if
+        none has.
+
+        Raises:
+            RunError: some have, and are not dropped.
+        """
+        bad = find_not_finite(gradients)
+        if bad is not None and not drop_not_finite:
+            text = describe_not_finite(keys, bad, where)
+            raise RunError(f"table {self.settings.name}: {text}", hint=NOT_FINITE_HINT)
+        return bad
 
     def forget(self, step: int, now: float = 0.0) -> int:
         """Look at the partitions of a step's part of the sweep, and forget keys.

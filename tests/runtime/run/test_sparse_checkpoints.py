@@ -170,3 +170,27 @@ def test_a_damaged_file_is_not_loaded(tmp_path):
     # Of a folder, the checkpoint before it is taken.
     result = run_in_threads(made, Options(resume=saved, steps=5))
     assert result.steps == 5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"files": [["ps-1.rows.safetensors", 0, 4], ["ps-0.rows.safetensors", 4, 8]]},
+        {"partitions": 4, "files": [["ps-1.rows.safetensors", 0, 4]]},
+        {"dim": 9},
+        {"slots": ["mu"]},
+        {"dtype": "float32"},
+        {"rule": "rowwise_adam"},
+    ],
+)
+def test_files_that_do_not_have_the_rows_of_the_manifest_are_refused(tmp_path, change):
+    made, saved = build(tmp_path, "b"), tmp_path / "saved"
+    run_in_threads(made, Options(checkpoint=saved, steps=1))
+    (manifest,) = saved.glob("*/manifest.json")
+    content = json.loads(manifest.read_text())
+    content["sparse"]["emb.table"] |= change
+    manifest.write_text(json.dumps(content))
+    with pytest.raises(
+        CheckpointError, match="does not have the rows of partition 0 of"
+    ):
+        run_in_threads(made, Options(resume=manifest.parent))

@@ -373,6 +373,19 @@ def test_gradients_that_are_not_finite_change_no_row(value, dtype):
     assert_array_equal(table.pull(keys), other.pull(keys))
     seen = np.concatenate([table.save_partition(p)["seen"] for p in range(4)])
     assert np.count_nonzero(seen == 2) == 20, "the keys have occurred"
+    assert table.statistics().not_finite == 3
+
+
+def test_with_a_factor_that_is_not_finite_no_gradient_is():
+    table, keys = make(), np.arange(4, dtype=np.uint64)
+    push(table, keys)
+    before, gradients = table.pull(keys), np.ones((4, DIM), np.float32)
+    given = {"learning_rate": 0.1, "step": 2, "scale": np.nan}
+    with pytest.raises(RunError, match="the factor of the gradients is nan in step 2"):
+        table.push(keys, gradients, where="in step 2", **given)
+    pushed = table.push(keys, gradients, drop_not_finite=True, **given)
+    assert (pushed.updated, pushed.not_finite) == (0, 4)
+    assert_array_equal(table.pull(keys), before)
 
 
 def test_statistics_are_sums_of_what_was_done():
