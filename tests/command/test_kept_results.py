@@ -20,21 +20,26 @@ from placer.report.outcome import result_json
 from placer.runtime.run.events import Event, Step
 
 
-@pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("kept")
+def compile_small(folder: Path, **options: str) -> Path:
+    """Compile a small model, and return the build."""
     draw = np.random.default_rng(1).normal
     rows = {"x": draw(size=(32, 16)), "y": draw(size=(32, 4))}
     np.savez(folder / "rows.npz", **{k: v.astype(np.float32) for k, v in rows.items()})
     spec = folder / "small.yaml"
-    spec.write_text(two_layers())
+    spec.write_text(two_layers(**options))
     placer.compile(spec, folder / "build")
     return folder / "build"
 
 
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_small(tmp_path_factory.mktemp("kept"))
+
+
 def test_the_result_of_processes_has_the_history_and_the_saved_parameters(
-    build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    build = compile_small(tmp_path, nodes="{worker: {count: 1}, ps: {count: 1}}")
     file, saved = tmp_path / "history", tmp_path / "saved"
     seen: list[Event] = []
     result = placer.launch(

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 import placer
 from placer.build.plan import read_plan
 from placer.build.table_text import table_lines
+from placer.memory.caches import user_cache
 from placer.resources import find_file
 
 PRINTING_SPEC = """\
@@ -73,25 +75,45 @@ def test_a_checkout_launches_from_any_folder_without_installation(
     assert log.startswith("\n".join(table_lines(plan, plan.node("ps:0"))))
 
 
-def test_threads_of_one_process_compute_the_same_result(
-    build: Path, tmp_path: Path
-) -> None:
-    processes = placer.launch(build, steps=2, logs=tmp_path)
-    threads = placer.launch(build, steps=2, in_process=True)
-    assert threads.metrics == processes.metrics
-    assert threads.eval == processes.eval
+@dataclass(frozen=True)
+class Launched:
+    """A run of two steps by processes.
+
+    Attributes:
+        result: its result.
+        cache: placer's cache during the run.
+        temporary: the folder of temporary files during the run.
+    """
+
+    result: placer.Result
+    cache: Path
+    temporary: Path
 
 
-def test_logs_are_removed_after_a_successful_run(
-    build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    temporary = tmp_path / "temporary"
+@pytest.fixture(scope="module")
+def launched(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    folder = tmp_path_factory.mktemp("launched")
+    temporary, cache = folder / "temporary", folder / "cache"
     temporary.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    monkeypatch.setenv("PLACER_CACHE", str(tmp_path / "cache"))
-    placer.launch(build, steps=1)
-    assert list((tmp_path / "cache" / "logs").iterdir()) == []
-    assert list(temporary.iterdir()) == []
+    with pytest.MonkeyPatch.context() as environment:
+        if (kept := user_cache()) is not None:  # machine code is not compiled anew
+            environment.setenv("NUMBA_CACHE_DIR", str(kept / "kernels"))
+        environment.setattr(tempfile, "tempdir", str(temporary))
+        environment.setenv("PLACER_CACHE", str(cache))
+        return Launched(placer.launch(build, steps=2), cache, temporary)
+
+
+def test_threads_of_one_process_compute_the_same_result(
+    build: Path, launched: Launched
+) -> None:
+    threads = placer.launch(build, steps=2, in_process=True)
+    assert threads.metrics == launched.result.metrics
+    assert threads.eval == launched.result.eval
+
+
+def test_logs_are_removed_after_a_successful_run(launched: Launched) -> None:
+    assert list((launched.cache / "logs").iterdir()) == []
+    assert list(launched.temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from support.marks import slow_but
 from support.real_runs import (
     END_TIMEOUT,
     MANY_STEPS,
@@ -31,7 +32,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "asynchronous"
 
 
-@pytest.mark.parametrize("node", ["worker:1", "ps:0"])
+@pytest.mark.parametrize("node", slow_but(["worker:1"], ["worker:1", "ps:0"]))
 def test_a_killed_node_ends_the_run_and_is_named(build: Path, node: str) -> None:
     with running_launch(build, MANY_STEPS) as run:
         run.wait_for_line("step ")

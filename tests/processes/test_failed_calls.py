@@ -10,7 +10,10 @@ import re
 from pathlib import Path
 
 import pytest
-from support.real_runs import CommandResult, launch, node_processes, run_command
+from support.real_runs import CommandResult, launch, node_processes
+
+import placer
+from placer.errors import SpecError
 
 FUNCTIONS = """\
 import jax
@@ -83,19 +86,18 @@ train:
 OP = r"own at called\.yaml:14:15"
 
 
-def compile_with_function(folder: Path, function: str, batch: str) -> CommandResult:
-    """Compile a model that calls the function, with the command line."""
+def compile_with_function(folder: Path, function: str, batch: str) -> None:
+    """Compile a model that calls the function."""
     (folder / "functions.py").write_text(FUNCTIONS)
     (folder / "rows.py").write_text(ROWS)
     text = SPEC.replace("FUNCTION", function).replace("BATCH", batch)
     (folder / "called.yaml").write_text(text)
-    return run_command("compile", folder / "called.yaml", "--out", folder / "build")
+    placer.compile(folder / "called.yaml", folder / "build")
 
 
 def failed(folder: Path, function: str, batch: str) -> CommandResult:
     """Compile and launch that model; the run fails."""
-    compilation = compile_with_function(folder, function, batch)
-    assert compilation.status == 0, compilation.err
+    compile_with_function(folder, function, batch)
     ended = launch(folder / "build")
     assert (ended.status, ended.out) == (1, "")
     assert not node_processes(folder / "build")
@@ -112,9 +114,9 @@ def failed(folder: Path, function: str, batch: str) -> CommandResult:
 def test_an_error_while_tracing_is_reported_by_compile(
     function: str, raised: str, batch: str, tmp_path: Path
 ) -> None:
-    ended = compile_with_function(tmp_path, function, batch)
-    assert (ended.status, ended.out) == (2, "")
-    first, line, caret = ended.err.splitlines()
+    with pytest.raises(SpecError) as caught:
+        compile_with_function(tmp_path, function, batch)
+    first, line, caret = str(caught.value).splitlines()
     prefix = rf"{re.escape(str(tmp_path))}/called\.yaml:14:15: op 'own' \(call\): "
     where = r" \(functions\.py:\d+\)"
     assert re.fullmatch(f"{prefix}functions:{function} raised {raised}{where}", first)

@@ -6,7 +6,6 @@ import os
 import re
 import select
 import signal
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from support.real_runs import (
     nodes_by_hand,
     run_command,
     running_launch,
+    shown_tables,
 )
 
 NODES = {"worker:0", "worker:1", "ps:0"}
@@ -49,34 +49,19 @@ def test_a_killed_node_ends_the_launch_and_is_named(build: Path, node: str) -> N
     assert not node_processes(build)
 
 
-def test_a_frozen_node_ends_the_launch_and_is_named(tmp_path: Path) -> None:
-    with ExitStack() as contexts:
-        runs = {}
-        for node in (
-            "worker:1",
-            "ps:0",
-        ):  # at the same time: detecting a loss takes 8 s
-            folder = tmp_path / node.replace(":", "-")
-            folder.mkdir()
-            build = compile_small(folder, workers=2)
-            runs[node] = (
-                build,
-                contexts.enter_context(
-                    running_launch(build, MANY_STEPS, "--lost-after=8")
-                ),
-            )
-        for node, (build, run) in runs.items():
-            run.wait_for_line("step ")
-            os.kill(node_processes(build)[node], signal.SIGSTOP)
-        for node, (build, run) in runs.items():
-            ended = run.wait(END_TIMEOUT)
-            assert ended.status == 1
-            first, second, third = ended.last_message.splitlines()
-            assert first.startswith(f"{node} failed: seen from ")
-            assert LOST in first
-            assert second == "  its process is frozen: a signal has stopped it"
-            assert third.startswith("  log: ")
-            assert not node_processes(build)
+@pytest.mark.parametrize("node", slow_but(["ps:0"], ["worker:1", "ps:0"]))
+def test_a_frozen_node_ends_the_launch_and_is_named(build: Path, node: str) -> None:
+    with running_launch(build, MANY_STEPS, "--lost-after=8") as run:
+        run.wait_for_line("step ")
+        os.kill(node_processes(build)[node], signal.SIGSTOP)
+        ended = run.wait(END_TIMEOUT)
+    assert ended.status == 1
+    first, second, third = ended.last_message.splitlines()
+    assert first.startswith(f"{node} failed: seen from ")
+    assert LOST in first
+    assert second == "  its process is frozen: a signal has stopped it"
+    assert third.startswith("  log: ")
+    assert not node_processes(build)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +84,7 @@ def test_nodes_started_by_hand_name_the_one_that_ended(
         for node in ("worker:0", "ps:0"):
             ended = runs[node].wait(END_TIMEOUT)
             assert ended.status == 1
-            (line,) = ended.err.splitlines()
+            (line,) = ended.err.removeprefix(shown_tables(build, node)).splitlines()
             assert line.startswith("worker:1: ")
             assert message in line
     assert not node_processes(build)
@@ -116,10 +101,13 @@ def test_a_peer_that_never_joins_is_named(build: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "status", "last"),
-    [
-        (signal.SIGINT, 130, "interrupted"),
-        (signal.SIGTERM, 128 + signal.SIGTERM, None),
-    ],
+    slow_but(
+        [(signal.SIGINT, 130, "interrupted")],
+        [
+            (signal.SIGINT, 130, "interrupted"),
+            (signal.SIGTERM, 128 + signal.SIGTERM, None),
+        ],
+    ),
 )
 def test_a_signal_to_the_launcher_ends_all_nodes(
     build: Path, number: signal.Signals, status: int, last: str | None
@@ -250,7 +238,7 @@ def test_a_node_that_is_paused_for_less_than_the_limit_is_named_and_goes_on(
     tmp_path: Path,
 ) -> None:
     build = compile_small(tmp_path, workers=2)
-    with running_launch(build, "--steps=3000") as run:
+    with running_launch(build, "--steps=400") as run:
         run.wait_for_line("step ")
         paused = node_processes(build)["worker:1"]
         os.kill(paused, signal.SIGSTOP)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pyarrow import csv, parquet
 from safetensors.numpy import save_file
+from support.marks import slow_but
 from support.real_runs import (
     compile_small,
     node_processes,
@@ -146,7 +147,8 @@ def train():
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+    ("number", "status"),
+    slow_but([(signal.SIGINT, 130)], [(signal.SIGINT, 130), (signal.SIGTERM, 143)]),
 )
 def test_a_signal_ends_a_prediction_and_leaves_no_file(number, status, tmp_path):
     build = compile_small(tmp_path, workers=2, rows=WAITING_READER)

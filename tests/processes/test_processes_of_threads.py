@@ -97,8 +97,10 @@ FAILS_AT_ONCE = "def train():\n    raise ValueError('no such patient')\n"
 
 @pytest.mark.parametrize(
     ("rows", "row"),
-    [(INDEXED_READER, 17), (FAILS_AT_ONCE, 0)],
-    ids=["later", "at once"],
+    [
+        pytest.param(INDEXED_READER, 17, id="later"),
+        pytest.param(FAILS_AT_ONCE, 0, id="at once", marks=pytest.mark.slow),
+    ],
 )
 def test_a_thread_that_fails_is_named_and_ends_all(
     tmp_path: Path, rows: str, row: int

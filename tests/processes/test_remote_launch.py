@@ -34,8 +34,9 @@ import sys
 
 def rows():
     print("reads in", os.path.basename(os.getcwd()), file=sys.stderr)
-    for line in open(os.environ["PLACER_DATA"] + "/numbers.txt"):
-        yield {"x": [float(line)] * 4, "y": float(line) / 7}
+    with open(os.environ["PLACER_DATA"] + "/numbers.txt") as file:
+        for line in file:
+            yield {"x": [float(line)] * 4, "y": float(line) / 7}
 """
 SPEC = """\
 name: spread
@@ -133,7 +134,7 @@ def test_a_launch_on_hosts_trains_to_the_bits_of_one_machine(
 ):
     monkeypatch.setenv("PLACER_DATA", str(cluster.data))
     local, remote = tmp_path / "local.safetensors", tmp_path / "remote.safetensors"
-    placer.launch(cluster.build, save_params=local, progress=False)
+    placer.launch(cluster.build, save_params=local, in_process=True)
     run = cluster.launch("--json", f"--save-params={remote}")
     out, err = run.communicate(timeout=120)
     assert run.returncode == 0, err

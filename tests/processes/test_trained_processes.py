@@ -20,10 +20,12 @@ from support.real_runs import (
     launch,
     nodes_by_hand,
     run_command,
+    shown_tables,
 )
 
 from placer.build.plan import Plan, read_plan
-from placer.build.table_text import table_lines
+from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
 
 KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
 KEYS += ["checkpoint_seconds", "streams", "staleness", "divergence"]
@@ -103,17 +105,14 @@ def test_processes_train_like_a_plain_jax_program(
     save_file(initial, tmp_path / "initial")
     steps = 100
 
-    def run(name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        done = launch(
-            build,
-            f"--steps={steps}",
-            f"--history={tmp_path / name}.jsonl",
-            f"--save-params={tmp_path / name}",
-            f"--init-params={tmp_path / 'initial'}",
-        )
-        return result_of(done), lines_without_times(tmp_path / f"{name}.jsonl")
-
-    result, lines = run("first")
+    done = launch(
+        build,
+        f"--steps={steps}",
+        f"--history={tmp_path / 'first.jsonl'}",
+        f"--save-params={tmp_path / 'first'}",
+        f"--init-params={tmp_path / 'initial'}",
+    )
+    result, lines = result_of(done), lines_without_times(tmp_path / "first.jsonl")
     with jax.enable_x64(precision == "float64"):
         program = getattr(plain_specs, model)()
         wanted, parameters = plain_specs.train(program, initial, steps)
@@ -140,11 +139,17 @@ def test_processes_train_like_a_plain_jax_program(
         mean = np.mean([metrics[name] for metrics in last])
         assert result["metrics"][name] == pytest.approx(mean, rel=1e-12)
 
-    # R2 of docs/architecture.md: a second run has the same bits.
-    again, lines_again = run("second")
+    # R2 of docs/architecture.md: a second run has the same bits, also one of threads.
+    options = Options(
+        steps=steps,
+        history=tmp_path / "second.jsonl",
+        save_params=tmp_path / "second",
+        init_params=tmp_path / "initial",
+    )
+    again = run_in_threads(build, options)
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
-    assert lines_again == lines
-    assert [again["metrics"], again["eval"]] == [result["metrics"], result["eval"]]
+    assert lines_without_times(tmp_path / "second.jsonl") == lines
+    assert [again.metrics, again.eval] == [result["metrics"], result["eval"]]
 
 
 def check_metrics(
@@ -209,8 +214,10 @@ def test_saved_parameters_equal_the_initial_ones_if_the_learning_rate_is_zero(
     build = compile_small(tmp_path, rate=0.0)
     initial = initial_parameters(read_plan(build))
     save_file(initial, tmp_path / "initial")
-    option = f"--init-params={tmp_path / 'initial'}"
-    result_of(launch(build, option, f"--save-params={tmp_path / 'saved'}", "--steps=3"))
+    options = Options(
+        steps=3, init_params=tmp_path / "initial", save_params=tmp_path / "saved"
+    )
+    run_in_threads(build, options)
     saved = load_file(tmp_path / "saved")
     assert saved.keys() == initial.keys()
     for name, value in initial.items():
@@ -220,17 +227,16 @@ def test_saved_parameters_equal_the_initial_ones_if_the_learning_rate_is_zero(
 def test_a_program_started_by_hand_is_the_same_node_as_placer_run(
     tmp_path: Path,
 ) -> None:
-    build = compile_small(tmp_path, workers=2)
-    plan, outputs = read_plan(build), {}
-    tables = "\n".join(table_lines(plan, plan.node("ps:0"))) + "\n"
+    build = compile_small(tmp_path)
+    outputs, tables = {}, shown_tables(build, "ps:0")
     for programs in (False, True):
         saved = tmp_path / f"{programs}.safetensors"
         options = ["--steps=5", f"--save-params={saved}"]
         with nodes_by_hand(build, *options, programs=programs) as nodes:
             ends = {node: run.wait() for node, run in nodes.items()}
-        assert [end.status for end in ends.values()] == [0, 0, 0], ends
-        assert [end.err for end in ends.values()] == ["", "", tables]
-        assert [bool(end.out) for end in ends.values()] == [True, False, False]
+        assert [end.status for end in ends.values()] == [0, 0], ends
+        assert [end.err for end in ends.values()] == ["", tables]
+        assert [bool(end.out) for end in ends.values()] == [True, False]
         lines = ends["worker:0"].out.splitlines()
         assert lines[0].startswith("5 steps, ")
         outputs[programs] = lines[1:], saved.read_bytes()

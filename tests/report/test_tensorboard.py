@@ -121,9 +121,8 @@ def test_a_run_resumed_from_checkpoints_without_events_has_a_new_folder(
     assert steps_of(scalars(events / "small-2")["train/loss"]) == [3, 4]
 
 
-def test_processes_of_the_command_line_write_events(
-    build: Path, tmp_path: Path
-) -> None:
+def test_processes_of_the_command_line_write_events(tmp_path: Path) -> None:
+    build = compile_for_callbacks(tmp_path, each=1)
     command = placer_command(
         "launch", build, "--steps=4", "--json", f"--tensorboard={tmp_path / 'runs'}"
     )

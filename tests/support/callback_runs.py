@@ -1,4 +1,4 @@
-"""A small model of two workers and a server, for tests of callbacks."""
+"""A small model of workers and servers, for tests of callbacks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ STEPS_PER_EPOCH = 3
 """The last batch of an epoch has 4 rows."""
 
 
-def compile_for_callbacks(folder: Path) -> Path:
-    """Compile a model that is evaluated after every second step; return the build."""
+def compile_for_callbacks(folder: Path, each: int = 2) -> Path:
+    """Compile a model that is evaluated after every second step, for so many workers and
+    servers; return the build."""
     draw = np.random.default_rng(1).normal
     rows = {"x": draw(size=(ROWS, 16)), "y": draw(size=(ROWS, 4))}
     np.savez(folder / "rows.npz", **{k: v.astype(np.float32) for k, v in rows.items()})
     spec = two_layers(
+        nodes=f"{{worker: {{count: {each}}}, ps: {{count: {each}}}}}",
         batch=BATCH,
         optimizer="{op: sgd, learning_rate: 0.1, place: /node:ps/cpu}",
         train="  eval: {every: 2}",

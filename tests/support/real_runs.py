@@ -18,6 +18,7 @@ from typing import TextIO
 
 import placer
 from placer.build.plan import read_plan
+from placer.build.table_text import table_lines
 from placer.channel.keys import new_key, write_key
 from placer.channel.ports import free_endpoints
 from placer.compiler import compile
@@ -241,6 +242,13 @@ def launch(build: Path, *options: object) -> CommandResult:
 def program_of(build: Path, node: str) -> str:
     """Return the path of the program of a node."""
     return str(build / node.replace(":", "-") / "program.py")
+
+
+def shown_tables(build: Path, node: str) -> str:
+    """Return what a node that was started by hand prints first: the tables of a server."""
+    plan = read_plan(build)
+    lines = table_lines(plan, plan.node(node)) if node.startswith("ps:") else ()
+    return "".join(f"{line}\n" for line in lines)
 
 
 @contextmanager

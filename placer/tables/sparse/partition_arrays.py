@@ -172,8 +172,9 @@ def put_copies(state: State, copy_of: Array, count: Any, out: RowArrays) -> Any:
 
 
 def entries_of(slots: Array) -> tuple[Array, Array]:
-    """Return the keys and the words of the entries without a row among slots, of shape
-    [n, 2]."""
+    """Return the keys and the words of the entries without a row among slots."""
+    if slots.ndim == 1:  # compact ones, which have none
+        return np.empty(0, np.uint64), np.empty(0, np.uint64)
     is_entry = (slots[:, 1] != 0) & (slots[:, 1] & U64(1) == 0)
     entries = slots[is_entry]
     return entries[:, 0], entries[:, 1]

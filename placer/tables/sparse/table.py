@@ -39,7 +39,8 @@ from placer.tables.sparse.checks import (
 from placer.tables.sparse.eviction import Candidates, evict_rows, note_new_rows
 from placer.tables.sparse.forgetting import (
     Limits,
-    forget_partition,
+    forget_entries,
+    forget_rows,
     partitions_of_step,
 )
 from placer.tables.sparse.hashing import U64
@@ -132,6 +133,13 @@ class SparseTable:
             settings.score,
             scored=isinstance(settings.admit, Score),
         )
+        # Whether there are entries of keys without a row.
+        self._counts = isinstance(settings.admit, Count | Score)
+        if self._counts and settings.index == "compact":
+            raise RunError(
+                f"table {settings.name}: a compact index has no room for the counts of keys"
+                " without a row"
+            )
         self._save: TableSave | None = None
         self._candidates: Candidates | None = None
         if settings.capacity is not None:
@@ -362,14 +370,11 @@ class SparseTable:
             raise RunError(f"table {self.settings.name}: it is being saved already")
         if memory is None:
             memory = min(max(self.nbytes // 8, 4 << 20), self._storage.bytes_left)
-        partitions = self._storage.state.partitions
-        counts = isinstance(self.settings.admit, Count | Score)
         self._save = TableSave(
             self._storage,
             self.held,
             memory,
-            has_words=counts
-            or bool((partitions["entries"] > partitions["rows"]).any()),
+            has_words=self._counts,
             ended=self._end_save,
             patience=patience,
         )
@@ -405,9 +410,13 @@ class SparseTable:
         layout = saved_layout(state, storage.filters, 0, 0)
         check_saved(name, partition, saved, layout, storage.bits)
         keys, entry_keys = saved["keys"], saved["entry_keys"]
+        if not self._counts:  # counts of no use to this table
+            entry_keys = entry_keys[:0]
         both = np.concatenate([keys, entry_keys])
         rows = np.full(both.size, ABSENT, np.int64)
-        words = np.concatenate([np.zeros_like(keys), saved["entry_words"]])
+        words = np.concatenate(
+            [np.zeros_like(keys), saved["entry_words"][: entry_keys.size]]
+        )
         self._begin(both, rows, np.arange(both.size) < keys.size, words)
         rows = rows[: keys.size]
         state.values[rows] = saved["values"]
@@ -597,7 +606,7 @@ class SparseTable:
             return (rows, 2 * (entries - rows)) if pending[partition] else (0, 0)
 
         with self._changing(needed):
-            rows, _ = forget_partition(
+            args = (
                 storage.state,
                 storage.kept,
                 storage.bits,
@@ -605,8 +614,10 @@ class SparseTable:
                 np.int64(step),
                 np.int64(np.floor(now)),
                 self._limits,
-                np.int64(self.settings.dim),
             )
+            rows = forget_rows(*args, np.int64(self.settings.dim))
+            if self._counts:
+                forget_entries(*args)
         return int(rows)
 
     def _keeping(self, keys: Array, rows: Array) -> AbstractContextManager[None]:

@@ -5,11 +5,14 @@ import os
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
+from placer import launch
 from placer.compiler import compile as compile_model
 from placer.memory.allocator import MIN_STEP_BYTES
+from placer.memory.compilation import cache_folder, keep_compiled
 from placer.resources import find_file
 from placer.runtime.run import threads
 from placer.runtime.run.options import Options
@@ -130,31 +133,56 @@ assert max(counts) < 50, counts
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_compiled_programs_are_cached_in_placer_cache(tmp_path):
-    code = """
-import jax, sys
-from placer.memory.compilation import cache_folder, keep_compiled
-keep_compiled()
-folder = cache_folder()
-assert str(folder).startswith(sys.argv[1]), folder
-assert jax.config.jax_compilation_cache_dir == str(folder)
-assert folder.is_dir()
-"""
-    env = {**os.environ, "PLACER_CACHE": str(tmp_path / "kept")}
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env=env)
+CACHE = (
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
 
 
-def test_nothing_is_cached_in_a_folder_that_cannot_be_written(tmp_path):
-    code = """
-import jax
-from placer.memory.compilation import keep_compiled
-before = jax.config.jax_compilation_cache_dir
-keep_compiled()
-assert jax.config.jax_compilation_cache_dir == before
-"""
+@pytest.fixture
+def unset_cache():
+    """Let JAX have no folder of a cache, as in a new process."""
+    before = {name: getattr(jax.config, name) for name in CACHE}
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.mark.usefixtures("unset_cache")
+def test_compiled_programs_are_cached_in_placer_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("PLACER_CACHE", str(tmp_path / "kept"))
+    keep_compiled()
+    folder = cache_folder()
+    assert folder.is_dir()
+    assert folder.parent == tmp_path / "kept"
+    assert jax.config.jax_compilation_cache_dir == str(folder)
+
+
+@pytest.mark.usefixtures("unset_cache")
+def test_nothing_is_cached_in_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    env = {**os.environ, "PLACER_CACHE": str(tmp_path / "file")}
-    subprocess.run([sys.executable, "-c", code], check=True, env=env)
+    monkeypatch.setenv("PLACER_CACHE", str(tmp_path / "file"))
+    keep_compiled()
+    assert jax.config.jax_compilation_cache_dir is None
+
+
+@pytest.mark.usefixtures("unset_cache")
+def test_jax_keeps_a_configured_cache_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PLACER_CACHE", str(tmp_path / "kept"))
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
+    keep_compiled()
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own")
+
+
+@pytest.mark.usefixtures("unset_cache")
+def test_threads_do_not_configure_the_cache_of_jax(tmp_path, monkeypatch):
+    compile_model(load(find_file("specs/two_workers.yaml")), tmp_path / "build")
+    monkeypatch.setenv("PLACER_CACHE", str(tmp_path / "kept"))
+    launch(tmp_path / "build", steps=1, in_process=True)
+    assert jax.config.jax_compilation_cache_dir is None
+    assert not list((tmp_path / "kept").glob("xla-*"))
 
 
 def test_nothing_is_cached_for_a_user_without_a_home():
@@ -176,19 +204,6 @@ assert jax.config.jax_compilation_cache_dir is None
     assert done.returncode == 0, done.stderr
 
 
-def test_jax_keeps_a_configured_cache_folder(tmp_path):
-    code = """
-import jax, sys
-from placer.memory.compilation import keep_compiled
-jax.config.update("jax_compilation_cache_dir", sys.argv[1])
-keep_compiled()
-assert jax.config.jax_compilation_cache_dir == sys.argv[1]
-"""
-    env = {**os.environ, "PLACER_CACHE": str(tmp_path / "kept")}
-    own = str(tmp_path / "own")
-    subprocess.run([sys.executable, "-c", code, own], check=True, env=env)
-
-
 def test_a_server_that_computes_nothing_does_not_import_jax(tmp_path):
     build = tmp_path / "build"
     model = load(find_file("specs/seed_ctr.yaml"), nodes={"worker": 1, "ps": 1})
@@ -206,18 +221,3 @@ with open_devices(server, False), in_precision(plan, server):
     assert "jax" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code, str(build)], check=True)
-
-
-def test_threads_do_not_configure_the_cache_of_jax(tmp_path):
-    compile_model(load(find_file("specs/two_workers.yaml")), tmp_path / "build")
-    code = """
-import sys, jax
-import placer
-placer.launch(sys.argv[1], steps=1, in_process=True)
-assert jax.config.jax_compilation_cache_dir is None
-"""
-    env = {**os.environ, "PLACER_CACHE": str(tmp_path / "kept")}
-    subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "build")], check=True, env=env
-    )
-    assert not list((tmp_path / "kept").glob("xla-*"))

@@ -30,8 +30,20 @@ WAYS = pytest.mark.parametrize(
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_for_callbacks(tmp_path_factory.mktemp("callbacks"))
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_for_callbacks(tmp_path_factory.mktemp("several"))
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_for_callbacks(tmp_path_factory.mktemp("two"), each=1)
+
+
+@pytest.fixture
+def build(request: pytest.FixtureRequest, several: Path, two: Path) -> Path:
+    """A build of several nodes for threads, or of two for processes, which take longer."""
+    call = getattr(request.node, "callspec", None)
+    return several if call is not None and call.params.get("in_process") else two
 
 
 class Calls:

@@ -63,7 +63,11 @@ def build(
 TABLES = {
     "always": {},
     "counted": {"admit": {"count": 2}, "forget": {"unseen_steps": 3, "every": 2}},
-    "filtered": {"admit": {"bloom": {"count": 2, "bytes": 4096}}, "capacity": 24},
+    "filtered": {
+        "admit": {"bloom": {"count": 2, "bytes": 4096}},
+        "capacity": 24,
+        "index": "compact",
+    },
     "timed": {"forget": {"unseen_seconds": 20, "time": "time", "every": 2}},
 }
 
