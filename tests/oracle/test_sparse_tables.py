@@ -145,8 +145,16 @@ def dense(tmp_path_factory):
             ]
         },
         {"optimizers": ADAGRAD, "microbatches": 2},
+        {"optimizers": SGD, "microbatches": 2, "clip": {"value": 0.01}},
     ],
-    ids=["adagrad", "global norm", "by value", "by parameter", "microbatches"],
+    ids=[
+        "adagrad",
+        "global norm",
+        "by value",
+        "by parameter",
+        "microbatches",
+        "clipped",
+    ],
 )
 def test_a_sparse_table_trains_as_a_dense_one(dense, tmp_path, settings):
     expected = dense(**settings)

@@ -36,6 +36,8 @@ def saved_of_keys(
     }
     for name in ("entry_keys", "entry_words"):
         saved[name] = saved[name][:0]
-    if "filter" in layout:
-        saved["filter"] = np.zeros(layout["filter"][1], np.uint8)
+    for name in ("filter", "latest"):
+        if name in layout:
+            dtype, shape = layout[name]
+            saved[name] = np.zeros(shape, dtype)
     return saved | {"keys": keys, "count": np.ones(count, np.uint32)}

@@ -40,6 +40,7 @@ class Storage:
         bits: the number of partitions as a power of 2.
         slots: where the slots of partitions are.
         filters: the Bloom filters, uint8 of shape [partitions, counters], or none.
+        latest: the latest time of all that the table was trained on, in seconds.
         kept: what a save keeps.
         extra: the bytes that a save uses besides copies of rows.
         promised: the chunks that a save is about to use.
@@ -58,6 +59,7 @@ class Storage:
         self.state = _reserve_state(settings, dtype, rule, budget.total)
         self.slots = SlotSpace(self.state, int(self.bits))
         self.filters = _filters(settings)
+        self.latest = 0
         self.kept = Kept.none(settings.partitions)
         self.extra = 0
         self.promised = 0

@@ -139,6 +139,16 @@ class SparseTable:
         a save keeps."""
         return self._storage.nbytes
 
+    @property
+    def latest(self) -> int:
+        """The latest time that was noted, in seconds; 0 before the first."""
+        return self._storage.latest
+
+    def note_time(self, second: int) -> None:
+        """Note the time of what the table was trained on, in seconds, by which it forgets
+        keys: it is saved with the rows of a table that has times."""
+        self._storage.latest = max(self._storage.latest, second)
+
     def statistics(self) -> TableStatistics:
         """Return what the table has, and has done so far."""
         return TableStatistics(rows=self.rows, nbytes=self.nbytes, **self._done)
@@ -364,9 +374,11 @@ class SparseTable:
             `keys` (uint64) and for each of them its row of `values` with the slots,
             `seen` and `count` (uint32), and where the table has them `scalars`,
             `updates`, `times` and `scores`; `entry_keys` and `entry_words` (uint64), the
-            keys without a row; and the counters `filter` (uint8) of its Bloom filter.
+            keys without a row; the counters `filter` (uint8) of its Bloom filter; and with
+            times the `latest` one (int64[1]) of the table.
         """
-        return arrays_of(self._storage.state, self._storage.filters, partition)
+        storage = self._storage
+        return arrays_of(storage.state, storage.filters, partition, storage.latest)
 
     def load_partition(self, partition: int, saved: Mapping[str, Array]) -> None:
         """Add to a partition without entries what `save_partition` returned.
@@ -393,6 +405,8 @@ class SparseTable:
         put_rows(state, rows[: keys.size], saved)
         if storage.filters.size:
             storage.filters[partition] = saved["filter"]
+        if "latest" in saved:
+            self.note_time(int(saved["latest"][0]))
         if self._capacity is not None:
             self._capacity.forget_candidates()
 

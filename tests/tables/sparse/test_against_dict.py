@@ -216,4 +216,4 @@ def check_same(table, plain):
 
 
 def is_of_rows(name):
-    return not name.startswith("entry") and name not in ("keys", "filter")
+    return not name.startswith("entry") and name not in ("keys", "filter", "latest")
