@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from placer.tables.sparse.table import SparseTable
 
 BATCH, DIM, SEED = 65536, 16, 1
 ROUNDS = 15
+_FORGET = 1_000_000
+"""Steps after which a key is forgotten."""
 
 
 def main() -> None:
@@ -39,26 +41,23 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--peers", type=Path, help="an environment with torch")
     parser.add_argument("--save", type=Path, help="where to write a save")
+    parser.add_argument("--index", choices=("wide", "compact"), default="wide")
     options = parser.parse_args()
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     keys = _keys(options.rows)
-    table = SparseTable(
-        Settings(
-            name="table",
-            dim=DIM,
-            rule="adagrad",
-            init=("uniform", (-0.01, 0.01)),
-            forget=Forgetting(unseen_steps=1_000_000),
-        ),
-        SEED,
-    )
+    table = _table(options.index)
     table.warm_up()
-    # Memory that the machine has given out before takes less time to get.
-    np.ones(options.rows * 200 // 8)
-    seconds = _insert(table, keys)
-    print(f"{options.rows:,} rows inserted, {seconds / options.rows * 1e9:.0f} ns each")
-    print(f"longest push of {BATCH:,} new keys {_longest * 1e3:.0f} ms")
+    # Rows take memory that the machine has not given out before, which can be slow, and
+    # then again the same memory.
+    seconds, longest = _insert(table, keys)
+    print(
+        f"{options.rows:,} rows inserted, {seconds / options.rows * 1e9:.0f} ns each, in"
+        f" new memory; longest push of {BATCH:,} keys {longest * 1e3:.0f} ms"
+    )
+    table.shrink(_FORGET + 1)
+    seconds, longest = _insert(table, keys, _FORGET + 1)
+    print(f"again: {seconds / options.rows * 1e9:.0f} ns each")
     per_row = table.nbytes / table.rows
     print(f"{per_row:.1f} bytes a row, of which 128 are the row and its slot")
     plain = np.ones((options.rows, DIM), np.float32)
@@ -83,20 +82,29 @@ def _keys(rows: int) -> np.ndarray:
     return keys
 
 
-_longest = 0.0
+def _table(index: Literal["wide", "compact"]) -> SparseTable:
+    settings = Settings(
+        name="table",
+        dim=DIM,
+        rule="adagrad",
+        init=("uniform", (-0.01, 0.01)),
+        forget=Forgetting(unseen_steps=_FORGET),
+        index=index,
+    )
+    return SparseTable(settings, SEED)
 
 
-def _insert(table: SparseTable, keys: np.ndarray) -> float:
-    global _longest
+def _insert(table: SparseTable, keys: np.ndarray, step: int = 0) -> tuple[float, float]:
+    """Return the seconds that it takes, and those of the longest push but the first."""
     zeros = np.zeros((BATCH, DIM), np.float32)
-    begin = time.thread_time()
+    begin, longest = time.thread_time(), 0.0
     for low in range(0, keys.size, BATCH):
         part = keys[low : low + BATCH]
         start = time.thread_time()
-        table.push(part, zeros[: part.size], learning_rate=0.0, step=0)
+        table.push(part, zeros[: part.size], learning_rate=0.0, step=step)
         if low:
-            _longest = max(_longest, time.thread_time() - start)
-    return time.thread_time() - begin
+            longest = max(longest, time.thread_time() - start)
+    return time.thread_time() - begin, longest
 
 
 def _uniform(random: np.random.Generator, rows: int) -> np.ndarray:
@@ -139,7 +147,7 @@ def _show(
         np.take(plain, rows, axis=0, out=out, mode="clip")
 
     taken = _per_key(take, batches)
-    step = 0
+    step = _FORGET + 1
 
     def push(batch: np.ndarray) -> None:
         nonlocal step
@@ -160,27 +168,35 @@ def _show(
 def _show_new(
     table: SparseTable, keys: np.ndarray, random: np.random.Generator
 ) -> None:
-    """One key of ten is a new one."""
+    """Distinct keys, of which none or one of ten is new."""
     zeros = np.zeros((BATCH, DIM), np.float32)
-    batches = []
-    for _ in range(ROUNDS + 1):
-        known = keys[random.choice(keys.size, BATCH, replace=False)]
-        known[: BATCH // 10] = random.integers(2**63, 2**64, BATCH // 10, np.uint64)
-        batches.append(np.unique(known))
-    taken = _per_key(
-        lambda batch: table.push(
-            batch, zeros[: batch.size], learning_rate=0.0, step=100
-        ),
-        batches,
-    )
-    print(f"push with 10 % new keys: {taken:.0f} ns")
+    step = 2 * _FORGET
+    # Rows that are free, so that new ones need no new memory.
+    _insert(table, np.arange(2**62, 2**62 + 4 * BATCH, dtype=np.uint64), step)
+    step += _FORGET + 1
+    _insert(table, keys, step)
+    table.shrink(step)
+    for share in (0, 0.1):
+        batches = []
+        for _ in range(ROUNDS + 1):
+            batch = keys[random.choice(keys.size, BATCH, replace=False)]
+            new = int(BATCH * share)
+            batch[:new] = random.integers(2**63, 2**64, new, np.uint64)
+            batches.append(np.unique(batch))
+        taken = _per_key(
+            lambda batch: table.push(
+                batch, zeros[: batch.size], learning_rate=0.0, step=step
+            ),
+            batches,
+        )
+        print(f"push of distinct keys, {100 * share:.0f} % new: {taken:.0f} ns")
 
 
 def _show_forgetting(table: SparseTable) -> None:
     slices = []
     for step in range(256):
         start = time.thread_time()
-        table.forget(200 + step)
+        table.forget(3 * _FORGET + 256 + step)
         slices.append(time.thread_time() - start)
     print(f"longest slice of forgetting {max(slices) * 1e3:.1f} ms (<= 10)")
 
@@ -196,7 +212,7 @@ def _show_saving(
     for name, draw in _DRAWS.items():
         drawn = [keys[draw(random, keys.size)] for _ in range(32)]
         batches[name] = [(each, *number_keys(each)) for each in drawn]
-    step = 1000
+    step = 4 * _FORGET
 
     def train(name: str) -> float:
         nonlocal step

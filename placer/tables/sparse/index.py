@@ -100,10 +100,8 @@ def find_rows(
 @compiled
 def set_words(state: State, bits: Any, keys: Array, words: Array) -> None:
     """Write the words of entries, where they are not 0; there is room for new ones."""
-    for i in range(min(AHEAD, keys.size)):
-        prefetch_entry(state, bits, keys[i])
     for i in range(keys.size):
-        if i + AHEAD < keys.size:
+        if i + AHEAD < keys.size and words[i + AHEAD]:
             prefetch_entry(state, bits, keys[i + AHEAD])
         if words[i]:
             slot = slot_of(state, bits, keys[i])

@@ -95,7 +95,10 @@ def note_seen(
     step: Any,
 ) -> None:
     """Note that rows, where they are not below 0, have occurred in a step."""
+    meta = U64(state.meta.ctypes.data)
     for i in range(rows.size):
+        if i + AHEAD < rows.size and rows[i + AHEAD] >= 0:
+            prefetch(meta + U64(16) * U64(rows[i + AHEAD]))
         row = rows[i]
         if row >= 0:
             before = np.int64(state.meta[row, 1] >> U64(32))
