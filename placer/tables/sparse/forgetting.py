@@ -10,12 +10,14 @@ from numba.extending import register_jitable
 from placer.config.sparse import Forgetting, Scoring
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64
-from placer.tables.sparse.index import delete_entry
-from placer.tables.sparse.kept import Kept, keep_row, keep_word
+from placer.tables.sparse.index import delete_entry, prefetch_entry
+from placer.tables.sparse.intrinsics import AHEAD
+from placer.tables.sparse.kept import Kept, keep_word
 from placer.tables.sparse.state import (
     CHUNK,
     NONE,
     SEEN_MASK,
+    Array,
     State,
     row_of,
     score_of,
@@ -82,48 +84,56 @@ def _passed(now: Any, seen: Any, mask: Any) -> Any:
 
 
 @compiled
-def forget_rows(
-    state: State,
-    kept: Kept,
-    bits: Any,
-    partition: Any,
-    step: Any,
-    now: Any,
-    limits: Limits,
-    dim: Any,
-) -> Any:
-    """Forget keys of a partition that have rows, and return their number; `now` is the time
-    in seconds."""
-    rows = 0
+def list_rows(state: State, partition: Any, rows: Array) -> Any:
+    """Write the rows of a partition to `rows` (int64), and return their number."""
+    count = 0
     chunk = state.partitions[partition].chunk
     while chunk != NONE:
         for row in range(chunk * CHUNK, (chunk + 1) * CHUNK):
-            if state.meta[row, 1] == U64(0):
-                continue
-            gone = False
-            if state.scores.size:
-                if limits.decay != 1.0:
-                    keep_row(state, kept, partition, row)
-                state.scores[row] *= limits.decay
-                gone = state.scores[row] < limits.score
-            if limits.steps >= 0:
-                seen = state.meta[row, 1] & U64(0xFFFFFFFF)
-                gone = gone or _passed(step, seen, 0xFFFFFFFF) > limits.steps
-            if limits.seconds >= 0:
-                passed = _passed(now, state.times[row], 0xFFFFFFFF)
-                gone = gone or passed > limits.seconds
-            if limits.norm > 0:
-                total = 0.0
-                for j in range(dim):
-                    total += np.float64(state.values[row, j]) ** 2
-                gone = gone or total < limits.norm
-            if gone:
-                keep_row(state, kept, partition, row)
-                delete_entry(state, bits, state.meta[row, 0])
-                free_row(state, state.partitions[partition], row)
-                rows += 1
+            if state.meta[row, 1] != U64(0):
+                rows[count] = row
+                count += 1
         chunk = state.chunk_before[chunk]
-    return rows
+    return count
+
+
+@compiled
+def find_forgotten(
+    state: State, rows: Array, step: Any, now: Any, limits: Limits, dim: Any
+) -> Any:
+    """Let the scores of rows decay, move those that are forgotten to the front, and return
+    their number; `now` is the time in seconds."""
+    count = 0
+    for i in range(rows.size):
+        row, gone = rows[i], False
+        if state.scores.size:
+            state.scores[row] *= limits.decay
+            gone = state.scores[row] < limits.score
+        if limits.steps >= 0:
+            seen = state.meta[row, 1] & U64(0xFFFFFFFF)
+            gone = gone or _passed(step, seen, 0xFFFFFFFF) > limits.steps
+        if limits.seconds >= 0:
+            passed = _passed(now, state.times[row], 0xFFFFFFFF)
+            gone = gone or passed > limits.seconds
+        if limits.norm > 0:
+            total = 0.0
+            for j in range(dim):
+                total += np.float64(state.values[row, j]) ** 2
+            gone = gone or total < limits.norm
+        if gone:
+            rows[count] = row
+            count += 1
+    return count
+
+
+@compiled
+def drop_rows(state: State, bits: Any, partition: Any, rows: Array) -> None:
+    """Give rows of a partition back, with their entries."""
+    for i in range(rows.size):
+        if i + AHEAD < rows.size:
+            prefetch_entry(state, bits, state.meta[rows[i + AHEAD], 0])
+        delete_entry(state, bits, state.meta[rows[i], 0])
+        free_row(state, state.partitions[partition], rows[i])
 
 
 @compiled

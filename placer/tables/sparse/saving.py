@@ -241,14 +241,18 @@ class TableSave:
             finally:
                 storage.promised = 0
 
+    def keep(self, keys: Array, rows: Array) -> None:
+        """Keep rows of keys that are about to change, in the lock, where there is room."""
+        storage, found = self._storage, np.empty(keys.size, np.int64)
+        count = rows_to_keep(storage.kept, storage.bits, keys, rows, found)
+        keep_rows(storage.state, storage.kept, found[:count])
+
     def keep_new(self, keys: Array, rows: Array, new: Array, words: Array) -> None:
         """Keep what is about to change in the body of `keeping`: the rows of new keys
         (bool, of shape [n]), which may have been those of other keys when the save began,
         and the words of entries of these keys and of those whose new word is not 0."""
         storage, kept, bits = self._storage, self._storage.kept, self._storage.bits
-        found = np.empty(keys.size, np.int64)
-        count = rows_to_keep(kept, bits, keys[new], rows[new], found)
-        keep_rows(storage.state, kept, found[:count])
+        self.keep(keys[new], rows[new])
         if self._has_words:
             changing = keys[new | (words != 0)]
             before = np.empty_like(changing)

@@ -30,8 +30,10 @@ from placer.tables.sparse.checks import (
 )
 from placer.tables.sparse.forgetting import (
     Limits,
+    drop_rows,
+    find_forgotten,
     forget_entries,
-    forget_rows,
+    list_rows,
     partitions_of_step,
 )
 from placer.tables.sparse.hashing import U64
@@ -544,20 +546,30 @@ class SparseTable:
             # A word may decay, and then be deleted.
             return (rows, 2 * (entries - rows)) if pending[partition] else (0, 0)
 
+        state, bits, limits = storage.state, storage.bits, self._limits
         with self._changing(needed):
-            args = (
-                storage.state,
-                storage.kept,
-                storage.bits,
-                np.int64(partition),
-                np.int64(step),
-                np.int64(np.floor(now)),
-                self._limits,
-            )
-            rows = forget_rows(*args, np.int64(self.settings.dim))
+            rows = np.empty(int(own["rows"]), np.int64)
+            list_rows(state, partition, rows)
+            if limits.decay != 1 and self._save is not None:
+                self._save.keep(state.meta[rows, 0], rows)
+            seconds = np.int64(np.floor(now))
+            dim = np.int64(self.settings.dim)
+            count = find_forgotten(state, rows, np.int64(step), seconds, limits, dim)
+            gone = rows[:count]
+            if self._save is not None:
+                self._save.keep(state.meta[gone, 0], gone)
+            drop_rows(state, bits, partition, gone)
             if self._admission.counts:
-                forget_entries(*args)
-        return int(rows)
+                forget_entries(
+                    state,
+                    storage.kept,
+                    bits,
+                    np.int64(partition),
+                    np.int64(step),
+                    seconds,
+                    limits,
+                )
+        return int(count)
 
     def _keeping(self, keys: Array, rows: Array) -> AbstractContextManager[None]:
         """Keep what a save needs of a push: see `TableSave.keeping`."""
