@@ -446,8 +446,8 @@ def embedding(
     admit: Literal["always"] | Mapping[str, object] = "always",
     forget: Mapping[str, object] | None = None,
     score: Mapping[str, object] | None = None, capacity: int | None = None,
-    evict: Literal["lru", "lfu"] = "lru", default: float = 0.0,
-    bounds: Sequence[float] | None = None, params: Params = None,
+    evict: Literal["lru", "lfu"] = "lru", index: Literal["wide", "compact"] = "wide",
+    default: float = 0.0, bounds: Sequence[float] | None = None, params: Params = None,
     name: str | None = None,
 ) -> Variable:
     """Looks up the rows of a table by their indices. The result has the shape of `ids`
@@ -481,6 +481,7 @@ def embedding(
         score: the score of keys.
         capacity: the most rows of a sparse table.
         evict: which rows a full table loses.
+        index: the kind of its index.
         default: what a key without a row reads.
         bounds: the least and greatest value of an element.
         params: existing parameters to use instead of new ones, by operand: `table`.

@@ -34,7 +34,7 @@ OUTER: Final = "outer."
 
 SPARSE_ARRAYS: Final = (
     *("keys", "values", "seen", "count", "scalars", "updates", "times", "scores"),
-    *("entry_keys", "entry_words", "filter"),
+    *("entry_keys", "entry_words", "filter", "latest"),
 )
 """The arrays of a partition of a sparse table, of which a table has some."""
 

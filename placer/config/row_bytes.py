@@ -22,8 +22,8 @@ METADATA: Final = 16
 """Bytes of the key of a row, when it was last seen and how often."""
 NUMBER: Final = 4
 """Bytes of the number of updates of a row, of its time in seconds, and of its score."""
-ENTRY: Final = 16
-"""Bytes of a slot of the index."""
+ENTRY: Final = {"wide": 16, "compact": 8}
+"""Bytes of a slot of each kind of index."""
 MAX_LOAD: Final = 0.7
 """The part of a partition's slots that is used at most."""
 GROWTH: Final = 1.5
@@ -60,10 +60,7 @@ class RowBytes:
     padding: int
     metadata: int
     numbers: dict[str, int]
-    index: tuple[int, int] = (
-        ceil(ENTRY / MAX_LOAD),
-        ceil(ENTRY * GROWTH / MAX_LOAD),
-    )
+    index: tuple[int, int]
 
     @property
     def stored(self) -> int:
@@ -94,12 +91,14 @@ def row_bytes(settings: SparseTable, dtype: str) -> RowBytes:
         numbers["when it was last seen in seconds"] = NUMBER
     if settings.score is not None:
         numbers["its score"] = NUMBER
+    entry = ENTRY[settings.index]
     return RowBytes(
         values=settings.dim * item,
         slots=settings.dim * len(slots) * item,
         padding=(row_length(columns, item) - columns) * item,
         metadata=METADATA,
         numbers=numbers,
+        index=(ceil(entry / MAX_LOAD), ceil(entry * GROWTH / MAX_LOAD)),
     )
 
 
@@ -119,7 +118,7 @@ def table_bytes(settings: SparseTable, dtype: str, rows: int, held: int) -> int:
     chunks = -(-of_partition // CHUNK)
     slots = max(MIN_SLOTS, int(of_partition / MAX_LOAD))
     nbytes = held * chunks * CHUNK * row_bytes(settings, dtype).stored
-    nbytes += (held * slots + (partitions - held) * MIN_SLOTS) * ENTRY
+    nbytes += (held * slots + (partitions - held) * MIN_SLOTS) * ENTRY[settings.index]
     if isinstance(settings.admit, Bloom):
         nbytes += settings.admit.nbytes
     return nbytes

@@ -92,6 +92,8 @@ class SparseTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         evict: which rows a full partition loses: the least recently or the least
             frequently used ones.
         bounds: the least and the greatest value of an element.
+        index: `wide`, or `compact`, which takes half the bytes and more time, and has no
+            room for keys that are counted and have no row.
     """
 
     name: str
@@ -107,6 +109,7 @@ class SparseTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     capacity: int | None = None
     evict: Literal["lru", "lfu"] = "lru"
     bounds: tuple[float, float] | None = None
+    index: Literal["wide", "compact"] = "wide"
 
 
 def entry_form(table: SparseTable) -> str:

@@ -76,6 +76,7 @@ KEYS: Final = (
     "score",
     "capacity",
     "evict",
+    "index",
     "default",
     "bounds",
 )
@@ -117,6 +118,7 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
         score=_scoring(attrs["score"]),
         capacity=capacity,
         evict=attrs["evict"],
+        index=attrs["index"],
         default=float(attrs["default"]),
         bounds=None if bounds is None else (float(bounds[0]), float(bounds[1])),
     )
@@ -125,6 +127,12 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
             "admits keys by their score, and has no 'score'",
             attr="admit",
             hint="write score: {show: 1}",
+        )
+    if settings.index == "compact" and isinstance(settings.admit, Count | Score):
+        raise OpError(
+            "has no room for counts of keys without a row in a compact index",
+            attr="index",
+            hint="count with a Bloom filter: admit: {bloom: {count: 5, bytes: 1000000}}",
         )
     plain = Settings(name="", dim=1)
     written = msgspec.to_builtins(settings)

@@ -167,6 +167,8 @@ def emit_row_update(hook: Hook, op: Op) -> list[Call]:
     table, total, *scales = op.operands
     arguments: list[Argument] = [literal(table), hook.scope[total]]
     arguments += [hook.scope[name].after("scale=") for name in scales]
+    if "limit" in op.attrs:
+        arguments.append(f"limit={literal(op.attrs['limit'])}")
     if hook.is_of_message:
         arguments.append("message=message")
     rate = hook.graph.optimizers[op.attrs["group"]].attrs["learning_rate"]

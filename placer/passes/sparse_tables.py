@@ -201,6 +201,7 @@ class _Writer:
         used_names: the names of all values.
         sums: the sum by key that replaces each gradient of a table.
         norms: the sums of squares that replace one of gradients of tables, by its name.
+        limits: what the update clips elements of the sum to, by the clipped gradient.
         read: the ops that read inputs, so far.
     """
 
@@ -210,6 +211,7 @@ class _Writer:
     used_names: set[str]
     sums: dict[str, str] = field(default_factory=dict)
     norms: dict[str, list[Op]] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
     read: set[Op] = field(default_factory=set)
 
     def rewrite(self, op: Op) -> Iterator[Op]:
@@ -230,8 +232,10 @@ class _Writer:
         elif op.kind == CLIP_PART:
             yield from self._clip_part(op)
         elif op.kind == "clip_value" and self._is_of_table(op.name):
-            yield from self._sum_by_key(op.operands[0], limit=op.attrs["limit"])
+            # The sum of all microbatches is clipped, by the update.
+            yield from self._sum_by_key(op.operands[0])
             self.sums[op.name] = self.sums[op.operands[0]]
+            self.limits[op.name] = op.attrs["limit"]
         elif op.structure.update is not None and self._is_table(op.operands[0]):
             yield from self._update(op)
         else:
@@ -335,7 +339,7 @@ class _Writer:
             new_attrs["padding"] = PADDED
         return replace(op, operands=changed, attrs=new_attrs)
 
-    def _sum_by_key(self, gradient: str, limit: float | None = None) -> Iterator[Op]:
+    def _sum_by_key(self, gradient: str) -> Iterator[Op]:
         """Yield the ops that add up the gradients of a table by key, unless they are
         there."""
         if gradient in self.sums:
@@ -353,8 +357,7 @@ class _Writer:
                 term = push.name
             terms += [lookup.asked, term]
         result = self._value(f"{gradient}.sum", kind)
-        limits = {} if limit is None else {"limit": limit}
-        yield Op("sum_by_key", tuple(terms), (result,), limits, place, table.source)
+        yield Op("sum_by_key", tuple(terms), (result,), {}, place, table.source)
         self.sums[gradient] = result.name
 
     def _clip_part(self, op: Op) -> Iterator[Op]:
@@ -427,6 +430,8 @@ class _Writer:
             )
         name, gradient, *scales = op.operands
         yield from self._sum_by_key(gradient)
+        if gradient in self.limits:
+            op = op.with_attrs(limit=self.limits[gradient])
         yield op.with_operands((name, self.sums[gradient], *scales))
 
     def _move(self, kind: str, value: Value, lookup: _Lookup, to: Place) -> Op:

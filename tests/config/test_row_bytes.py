@@ -29,8 +29,9 @@ def settings(**changes: object) -> SparseTable:
             "float64",
             128 + 16 + 8 + 3 * 4,
         ),
+        (settings(index="compact"), "float32", 32 + 16),
     ],
-    ids=["sgd", "rowwise adam with all numbers of a row"],
+    ids=["sgd", "rowwise adam with all numbers of a row", "compact"],
 )
 def test_a_table_takes_as_many_bytes_as_are_counted(
     table: SparseTable, dtype: str, stored: int

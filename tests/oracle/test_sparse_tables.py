@@ -145,8 +145,16 @@ def dense(tmp_path_factory):
             ]
         },
         {"optimizers": ADAGRAD, "microbatches": 2},
+        {"optimizers": SGD, "microbatches": 2, "clip": {"value": 0.01}},
     ],
-    ids=["adagrad", "global norm", "by value", "by parameter", "microbatches"],
+    ids=[
+        "adagrad",
+        "global norm",
+        "by value",
+        "by parameter",
+        "microbatches",
+        "clipped",
+    ],
 )
 def test_a_sparse_table_trains_as_a_dense_one(dense, tmp_path, settings):
     expected = dense(**settings)
@@ -307,6 +315,7 @@ def test_a_key_that_is_not_admitted_reads_the_default(tmp_path):
         ({"forget": {"unseen_seconds": 9}}, "or neither"),
         ({"forget": {"unseen_seconds": 9, "time": "x"}}, "not an integer for each row"),
         ({"score": {"click": "clix"}}, "which is not an input"),
+        ({"index": "compact", "admit": {"count": 2}}, "no room for counts"),
         ({"capacity": 3}, "at least its 256 partitions"),
         ({"bounds": [1.0, 0.0]}, "low < high"),
         ({"dtype": "float16"}, "rows are float32 or float64"),

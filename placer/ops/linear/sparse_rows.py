@@ -36,6 +36,7 @@ ATTRS = (
     _attr("score", ScoreKeys | None, "the score of keys"),
     _attr("capacity", int | None, "the most rows of a sparse table"),
     _attr("evict", str, "which rows a full table loses", "lru", ("lru", "lfu")),
+    _attr("index", str, "the kind of its index", "wide", ("wide", "compact")),
     _attr("default", float, "what a key without a row reads", 0.0),
     _attr("bounds", list[float] | None, "the least and greatest value of an element"),
 )

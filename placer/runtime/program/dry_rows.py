@@ -76,6 +76,11 @@ class FrozenRows:
     def find_not_finite(self, keys: Array, gradients: Array, **others: Any) -> None:
         """Find nothing: gradients of rows of zeros need not be finite."""
 
+    latest = 0
+
+    def note_time(self, second: int) -> None:
+        """Note nothing."""
+
     def forget(self, step: int, now: float) -> None:
         """Forget nothing."""
 

@@ -99,8 +99,6 @@ class RowCalls(Microbatches):
     """The keys of the next step, by table."""
     _sent_ahead: dict[int, int] = field(default_factory=dict, init=False)
     """The step of the keys that were sent ahead on each edge."""
-    _latest: dict[str, int] = field(default_factory=dict, init=False)
-    """The latest time of all rows that each table was trained on, in seconds."""
     _has_dropped: set[str] = field(default_factory=set, init=False)
     """The tables of which gradients were dropped."""
     _swept: dict[str, int] = field(default_factory=dict, init=False)
@@ -446,12 +444,11 @@ class RowCalls(Microbatches):
             found.append(PartsOfRows((array.reshape(count, dim),)))
         return tuple(found)
 
-    def sum_by_key(self, *keys_and_gradients: Any, limit: float | None = None) -> Any:
+    def sum_by_key(self, *keys_and_gradients: Any) -> Any:
         """Add up the gradients of each key, in the order of the lookups and the nodes.
 
         Args:
             keys_and_gradients: the keys of each lookup, and the gradients of their rows.
-            limit: clip each element of the sums to this magnitude.
 
         Returns:
             The sums.
@@ -478,11 +475,7 @@ class RowCalls(Microbatches):
                         hint="give every node of a run the same build",
                     )
                 terms.append(KeySums(part, rows))
-        total = sum_by_key(terms)
-        if limit is not None:
-            clipped = np.clip(total.gradients, -limit, limit)
-            total = KeySums(total.part, clipped)
-        return total
+        return sum_by_key(terms)
 
     def partition_norms(self, table: str, total: KeySums, partitions: int) -> Array:
         """Return the norm of the sums of each partition of a table: without those that are
@@ -521,6 +514,7 @@ class RowCalls(Microbatches):
         table: str,
         total: KeySums,
         scale: Any = None,
+        limit: float | None = None,
         message: WorkerMessage | None = None,
     ) -> None:
         """Update the rows of keys by the optimizer's rule, at this step's learning rate:
@@ -530,6 +524,7 @@ class RowCalls(Microbatches):
             table: the name of the table, which this node holds.
             total: the sum of the gradients of each key.
             scale: a factor of the gradients, such as that of clipping; None for 1.
+            limit: clip each element of the sums to this magnitude, before that.
             message: the worker's message with these gradients, whose step decides the
                 learning rate; None in lockstep.
 
@@ -543,7 +538,9 @@ class RowCalls(Microbatches):
         held = self.row_tables[table]
         # Without lockstep a table is at the step that all workers have done.
         step = self._row_step if message is None else message.least
-        part, scoring = total.part, held.settings.score
+        part, gradients, scoring = total.part, total.gradients, held.settings.score
+        if limit is not None:
+            gradients = np.clip(gradients, -limit, limit)
         scores = part.scores
         if scoring is not None and scores is None:
             scores = part.occurrences.astype(np.float32) * np.float32(scoring.no_click)
@@ -552,7 +549,7 @@ class RowCalls(Microbatches):
             where = f"in step {message.step} of {message.worker}"
         pushed = held.push(
             part.keys,
-            total.gradients,
+            gradients,
             learning_rate=self._learning_rate(table, message),
             step=step,
             occurrences=part.occurrences,
@@ -569,9 +566,9 @@ class RowCalls(Microbatches):
                 f" {part.keys.size:,} keys are not finite {where}; such gradients are"
                 " dropped, and the run continues because of train.nan: warn"
             )
-        now = self._latest[table] = max(self._latest.get(table, 0), part.now)
+        held.note_time(part.now)
         for swept in range(self._swept.get(table, step - 1) + 1, step + 1):
-            held.forget(swept, now)
+            held.forget(swept, held.latest)
         self._swept[table] = step
 
     @property

@@ -83,7 +83,7 @@ def check_saved(
         )
     rows, entries = saved["keys"].shape[:1], saved["entry_keys"].shape[:1]
     for each, (dtype, shape) in layout.items():
-        if each != "filter":
+        if each not in ("filter", "latest"):
             shape = (*(entries if each.startswith("entry") else rows), *shape[1:])
         what = f"saved {each} of {partition}"
         check_array(name, what, saved[each], shape, np.dtype(dtype))

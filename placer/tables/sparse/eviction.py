@@ -18,7 +18,8 @@ from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.index import delete_entry, slot_of
 from placer.tables.sparse.kept import Kept, keep_row
-from placer.tables.sparse.state import CHUNK, NONE, Array, State, row_of
+from placer.tables.sparse.slots import row_at
+from placer.tables.sparse.state import CHUNK, NONE, Array, State
 from placer.tables.sparse.store import free_row
 
 CANDIDATES: Final = 256
@@ -147,7 +148,7 @@ def evict_rows(
                 continue
             rank, key = candidates.ranks[partition, first]
             candidates.first[partition] = first + 1
-            row = row_of(state.slots[slot_of(state, bits, key), 1])
+            row = row_at(state.slots, slot_of(state, bits, key))
             if row < 0:
                 continue  # it was forgotten
             now = _rank_of(state, row, by_count)

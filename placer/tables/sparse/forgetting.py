@@ -82,7 +82,7 @@ def _passed(now: Any, seen: Any, mask: Any) -> Any:
 
 
 @compiled
-def forget_partition(
+def forget_rows(
     state: State,
     kept: Kept,
     bits: Any,
@@ -92,11 +92,9 @@ def forget_partition(
     limits: Limits,
     dim: Any,
 ) -> Any:
-    """Forget keys of a partition; `now` is the time in seconds.
-
-    Returns the number of rows that were forgotten, and that of other entries.
-    """
-    rows = entries = 0
+    """Forget keys of a partition that have rows, and return their number; `now` is the time
+    in seconds."""
+    rows = 0
     chunk = state.partitions[partition].chunk
     while chunk != NONE:
         for row in range(chunk * CHUNK, (chunk + 1) * CHUNK):
@@ -125,6 +123,20 @@ def forget_partition(
                 free_row(state, state.partitions[partition], row)
                 rows += 1
         chunk = state.chunk_before[chunk]
+    return rows
+
+
+@compiled
+def forget_entries(
+    state: State,
+    kept: Kept,
+    bits: Any,
+    partition: Any,
+    step: Any,
+    now: Any,
+    limits: Limits,
+) -> None:
+    """Forget keys of a partition that have no row."""
     own = state.partitions[partition]
     if limits.has_scores:
         for slot in range(own.start, own.start + own.capacity):
@@ -152,7 +164,5 @@ def forget_partition(
             keep_word(kept, partition, state.slots[slot, 0], word)
             # The entry behind it may move here: look again.
             delete_entry(state, bits, state.slots[slot, 0])
-            entries += 1
         else:
             at += U64(1)
-    return rows, entries

@@ -30,8 +30,20 @@ def partition_of(hashed: Any, bits: Any) -> Any:
 
 
 @register_jitable
+def tag_of(hashed: Any, bits: Any) -> Any:
+    """Return the 32 bits of a hash behind those that choose the partition."""
+    return (hashed << bits) >> U64(32)
+
+
+@register_jitable
+def home_of_tag(tag: Any, capacity: Any) -> Any:
+    """Return the slot at which the search for a key starts, of `capacity` slots of its
+    partition. It grows with the hash, so that the entries of a larger partition are in the
+    same order."""
+    return (tag * capacity) >> U64(32)
+
+
+@register_jitable
 def home_of(hashed: Any, bits: Any, capacity: Any) -> Any:
-    """Return the slot at which the search for a hashed key starts, of `capacity` slots of
-    its partition. It grows with the hash, so that the entries of a larger partition are
-    in the same order."""
-    return (((hashed << bits) >> U64(32)) * capacity) >> U64(32)
+    """Return the same by the whole hash."""
+    return home_of_tag(tag_of(hashed, bits), capacity)

@@ -1,7 +1,7 @@
 """The index of a table: from a key to its entry, by open addressing with linear probing.
 
-An entry is 16 bytes, so that a search touches one cache line in most cases. Entries are
-deleted by moving those behind them forward, without tombstones. At most MAX_LOAD of a
+An entry is 16 bytes, or 8 (`slots`), so that a search touches one cache line of the index in
+most cases. Entries are deleted by moving those behind them forward, without tombstones. At most MAX_LOAD of a
 partition's slots are used; then it alone gets GROWTH times as many.
 """
 
@@ -14,11 +14,29 @@ from numba.extending import register_jitable
 
 from placer.config.row_bytes import GROWTH, MAX_LOAD, MIN_SLOTS
 from placer.tables.machine_code import compiled
-from placer.tables.sparse.hashing import U64, home_of, mix, partition_of
+from placer.tables.sparse.hashing import (
+    U64,
+    home_of,
+    home_of_tag,
+    mix,
+    partition_of,
+    tag_of,
+)
 from placer.tables.sparse.intrinsics import AHEAD, prefetch
-from placer.tables.sparse.state import Array, State, row_of
+from placer.tables.sparse.slots import (
+    clear,
+    has_key,
+    home_at,
+    is_free,
+    move_entry,
+    prefetch_row,
+    row_at,
+    set_entry,
+)
+from placer.tables.sparse.state import Array, State
 from placer.tables.sparse.store import give_back
 
+_ROWS_AHEAD: Final = AHEAD // 2
 _GOLDEN: Final = (5**0.5 - 1) / 2
 """Multiples of the golden ratio, modulo 1, are spread evenly, however many there are."""
 
@@ -28,7 +46,17 @@ def prefetch_entry(state: State, bits: Any, key: Any) -> None:
     hashed = mix(key)
     own = state.partitions[partition_of(hashed, bits)]
     slot = own.start + home_of(hashed, bits, own.capacity)
-    prefetch(U64(state.slots.ctypes.data) + U64(16) * slot)
+    prefetch(U64(state.slots.ctypes.data) + U64(state.slots.strides[0]) * slot)
+
+
+@register_jitable
+def prefetch_row_of(state: State, bits: Any, key: Any) -> None:
+    """Begin to load what the search reads of the row that is most probably that of the
+    key."""
+    hashed = mix(key)
+    own = state.partitions[partition_of(hashed, bits)]
+    slot = own.start + home_of(hashed, bits, own.capacity)
+    prefetch_row(state.slots, slot, state.meta)
 
 
 @register_jitable
@@ -37,10 +65,13 @@ def slot_of(state: State, bits: Any, key: Any) -> Any:
     hashed = mix(key)
     own = state.partitions[partition_of(hashed, bits)]
     start, capacity = own.start, own.capacity
-    at = home_of(hashed, bits, capacity)
+    tag = tag_of(hashed, bits)
+    at = home_of_tag(tag, capacity)
     while True:
         slot = start + at
-        if state.slots[slot, 1] == U64(0) or state.slots[slot, 0] == key:
+        if is_free(state.slots, slot) or has_key(
+            state.slots, slot, state.meta, key, tag
+        ):
             return slot
         at += U64(1)
         if at == capacity:
@@ -59,8 +90,10 @@ def find_rows(
     for i in range(keys.size):
         if i + AHEAD < keys.size:
             prefetch_entry(state, bits, keys[i + AHEAD])
+        if i + _ROWS_AHEAD < keys.size:
+            prefetch_row_of(state, bits, keys[i + _ROWS_AHEAD])
         others += partition_of(mix(keys[i]), bits) - first >= count
-        rows[i] = row_of(state.slots[slot_of(state, bits, keys[i]), 1])
+        rows[i] = row_at(state.slots, slot_of(state, bits, keys[i]))
     return others
 
 
@@ -74,15 +107,16 @@ def set_words(state: State, bits: Any, keys: Array, words: Array) -> None:
             prefetch_entry(state, bits, keys[i + AHEAD])
         if words[i]:
             slot = slot_of(state, bits, keys[i])
-            is_new = state.slots[slot, 1] == U64(0)
-            state.partitions[partition_of(mix(keys[i]), bits)].entries += is_new
-            state.slots[slot, 0] = keys[i]
-            state.slots[slot, 1] = words[i]
+            hashed = mix(keys[i])
+            is_new = is_free(state.slots, slot)
+            state.partitions[partition_of(hashed, bits)].entries += is_new
+            set_entry(state.slots, slot, keys[i], tag_of(hashed, bits), words[i])
 
 
 @compiled
 def read_words(state: State, bits: Any, keys: Array, words: Array) -> None:
-    """Write the word of the entry of each key to `words` (uint64), and 0 for none."""
+    """Write the word of the entry of each key, of wide slots, to `words` (uint64), and 0
+    for none."""
     for i in range(keys.size):
         words[i] = state.slots[slot_of(state, bits, keys[i]), 1]
 
@@ -98,18 +132,16 @@ def delete_entry(state: State, bits: Any, key: Any) -> None:
         at += U64(1)
         if at == capacity:
             at = U64(0)
-        if state.slots[start + at, 1] == U64(0):
+        if is_free(state.slots, start + at):
             break
-        home = home_of(mix(state.slots[start + at, 0]), bits, capacity)
+        home = home_at(state.slots, start + at, bits, capacity)
         # How far the entry is behind its home, and how far behind the hole.
         behind_home = at - home if at >= home else at + capacity - home
         behind_hole = at - hole if at >= hole else at + capacity - hole
         if behind_home >= behind_hole:
-            state.slots[start + hole, 0] = state.slots[start + at, 0]
-            state.slots[start + hole, 1] = state.slots[start + at, 1]
+            move_entry(state.slots, start + at, start + hole)
             hole = at
-    state.slots[start + hole, 0] = U64(0)
-    state.slots[start + hole, 1] = U64(0)
+    clear(state.slots, start + hole)
     own.entries -= 1
 
 
@@ -128,16 +160,13 @@ def _move_entries(
 ) -> None:
     # In the order of the slots, and so of the hashes: the writes are nearly in order, too.
     for slot in range(start, start + capacity):
-        word = state.slots[slot, 1]
-        if word:
-            key = state.slots[slot, 0]
-            at = home_of(mix(key), bits, new)
-            while state.slots[new_start + at, 1] != U64(0):
+        if not is_free(state.slots, slot):
+            at = home_at(state.slots, slot, bits, new)
+            while not is_free(state.slots, new_start + at):
                 at += U64(1)
                 if at == new:
                     at = U64(0)
-            state.slots[new_start + at, 0] = key
-            state.slots[new_start + at, 1] = word
+            move_entry(state.slots, slot, new_start + at)
 
 
 class SlotSpace:
@@ -146,6 +175,7 @@ class SlotSpace:
     def __init__(self, state: State, bits: int) -> None:
         self._state, self._bits = state, np.uint64(bits)
         self._used = 0
+        self._slot = int(state.slots[0].nbytes)
         for partition in range(state.partitions.size):
             self._grow(partition, MIN_SLOTS)
 
@@ -155,7 +185,7 @@ class SlotSpace:
         if not growing.size:
             return 0
         before = self._state.partitions["capacity"][growing].astype(np.int64)
-        return 16 * int((capacities - before).sum() + before.max())
+        return self._slot * int((capacities - before).sum() + before.max())
 
     def make_room(self, more: Array) -> None:
         """Let partitions grow until they have room for so many more entries each (int64,
@@ -193,4 +223,4 @@ class SlotSpace:
     @property
     def nbytes(self) -> int:
         """The bytes of all slots."""
-        return 16 * int(self._state.partitions["capacity"].sum())
+        return self._slot * int(self._state.partitions["capacity"].sum())

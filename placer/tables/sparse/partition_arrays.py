@@ -49,9 +49,11 @@ class RowArrays(NamedTuple):
         )
 
 
-def saved_arrays(state: State, room: RowArrays, count: int) -> dict[str, Array]:
+def saved_arrays(
+    state: State, room: RowArrays, count: int, latest: int
+) -> dict[str, Array]:
     """Return the arrays of a save of the first `count` rows: views of them, but `seen` and
-    `count`."""
+    `count`; and the `latest` time of all that the table was trained on, if it has times."""
     words = room.words[:count]
     saved = {
         "keys": room.keys[:count],
@@ -62,6 +64,8 @@ def saved_arrays(state: State, room: RowArrays, count: int) -> dict[str, Array]:
     for name in OPTIONAL:
         if getattr(state, name).size:
             saved[name] = getattr(room, name)[:count]
+    if state.times.size:
+        saved["latest"] = np.array([latest], np.int64)
     return saved
 
 
@@ -80,6 +84,8 @@ def saved_layout(
         array: Array = getattr(state, name)
         if array.size:
             layout[name] = (str(array.dtype), (rows,))
+    if state.times.size:
+        layout["latest"] = ("int64", (1,))
     layout["entry_keys"] = layout["entry_words"] = ("uint64", (entries,))
     if filters.size:
         layout["filter"] = ("uint8", filters.shape[1:])
@@ -166,21 +172,24 @@ def put_copies(state: State, copy_of: Array, count: Any, out: RowArrays) -> Any:
 
 
 def entries_of(slots: Array) -> tuple[Array, Array]:
-    """Return the keys and the words of the entries without a row among slots, of shape
-    [n, 2]."""
+    """Return the keys and the words of the entries without a row among slots."""
+    if slots.ndim == 1:  # compact ones, which have none
+        return np.empty(0, np.uint64), np.empty(0, np.uint64)
     is_entry = (slots[:, 1] != 0) & (slots[:, 1] & U64(1) == 0)
     entries = slots[is_entry]
     return entries[:, 0], entries[:, 1]
 
 
-def arrays_of(state: State, filters: Array, partition: int) -> dict[str, Array]:
+def arrays_of(
+    state: State, filters: Array, partition: int, latest: int
+) -> dict[str, Array]:
     """Return the arrays of a partition of a table that nothing changes meanwhile."""
     own = state.partitions[partition : partition + 1]
     used = row_room(own[0])
     room = RowArrays.room_for(state, used)
     read_rows(state, own, room)
     rows = put_copies(state, np.empty(0, np.uint32), used, room)
-    saved = saved_arrays(state, room, int(rows))
+    saved = saved_arrays(state, room, int(rows), latest)
     start = int(own["start"][0])
     slots = state.slots[start : start + int(own["capacity"][0])]
     saved["entry_keys"], saved["entry_words"] = entries_of(slots)

@@ -98,7 +98,7 @@ class TableSave:
         self._reads = 0
         self.waited = 0.0
         state = storage.state
-        self._begun = state.partitions.copy()
+        self._begun, self._latest = state.partitions.copy(), storage.latest
         most = max((row_room(self._begun[p]) for p in held), default=0)
         self._buffers = RowArrays.room_for(state, most)
         extra = 4 * CHUNK * int(state.chunks[2]) + sum(a.nbytes for a in self._buffers)
@@ -168,7 +168,7 @@ class TableSave:
         used = row_room(own[0])
         rows = int(put_copies(state, kept.copy_of, used, self._buffers))
         assert rows == own[0]["rows"], (rows, own)
-        saved = saved_arrays(state, self._buffers, rows)
+        saved = saved_arrays(state, self._buffers, rows, self._latest)
         saved["entry_keys"] = saved["entry_words"] = np.empty(0, np.uint64)
         if index is not None:
             _undo_words(index, storage.bits, partition, kept)

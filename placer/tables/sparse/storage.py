@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from placer.config.row_bytes import row_length
+from placer.config.row_bytes import ENTRY, MIN_SLOTS, row_length
 from placer.config.sparse import Bloom
 from placer.config.sparse import SparseTable as Settings
 from placer.errors import RunError
@@ -40,6 +40,7 @@ class Storage:
         bits: the number of partitions as a power of 2.
         slots: where the slots of partitions are.
         filters: the Bloom filters, uint8 of shape [partitions, counters], or none.
+        latest: the latest time of all that the table was trained on, in seconds.
         kept: what a save keeps.
         extra: the bytes that a save uses besides copies of rows.
         promised: the chunks that a save is about to use.
@@ -58,6 +59,7 @@ class Storage:
         self.state = _reserve_state(settings, dtype, rule, budget.total)
         self.slots = SlotSpace(self.state, int(self.bits))
         self.filters = _filters(settings)
+        self.latest = 0
         self.kept = Kept.none(settings.partitions)
         self.extra = 0
         self.promised = 0
@@ -122,11 +124,15 @@ def _reserve_state(
     has_times = settings.forget.unseen_seconds is not None
     has_scores = settings.score is not None
     chunks = max(nbytes // ((stride * dtype.itemsize + 16) * CHUNK), 1)
+    # Rows are kept as 32 bits in compact slots and in saves.
+    chunks = min(chunks, (1 << 32) // CHUNK - 1)
     rows = chunks * CHUNK
+    slot = ENTRY[settings.index]
+    # Partitions that grow leave their old slots: a geometric series.
+    slots = 4 * max(nbytes // slot, 4 * MIN_SLOTS * settings.partitions)
     return State(
         partitions=without_rows(settings.partitions),
-        # Partitions that grow leave their old slots: a geometric series.
-        slots=reserve((4 * max(nbytes // 16, 64 * settings.partitions), 2), np.uint64),
+        slots=reserve((slots, 2) if slot == 16 else (slots,), np.uint64),
         values=reserve((rows, stride), dtype),
         meta=reserve((rows, 2), np.uint64),
         scalars=reserve((rows if rule.has_scalar else 0,), dtype),

@@ -9,26 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from hashlib import sha256
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from placer.config.sparse import (
-    Always,
-    Bloom,
-    Count,
-    Probability,
-    Score,
-)
-from placer.config.sparse import (
-    SparseTable as Settings,
-)
+from placer.config.sparse import Always, Score
+from placer.config.sparse import SparseTable as Settings
 from placer.errors import RunError
 from placer.memory.limit import available_nbytes
 from placer.tables.initial.draws import parameter_key
-from placer.tables.sparse import admission
+from placer.tables.sparse.admitting import AdmissionRule
+from placer.tables.sparse.capacity import Capacity
 from placer.tables.sparse.checks import (
     check_array,
     check_keys,
@@ -36,17 +28,18 @@ from placer.tables.sparse.checks import (
     describe_not_finite,
     find_not_finite,
 )
-from placer.tables.sparse.eviction import Candidates, evict_rows, note_new_rows
 from placer.tables.sparse.forgetting import (
     Limits,
-    forget_partition,
+    forget_entries,
+    forget_rows,
     partitions_of_step,
 )
 from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.index import count_keys, find_rows, set_words
 from placer.tables.sparse.initial_rows import Fill, constant_rows, drawn_rows
+from placer.tables.sparse.loading import put_rows, saved_of_keys
 from placer.tables.sparse.memory import MemoryBudget
-from placer.tables.sparse.partition_arrays import OPTIONAL, arrays_of, saved_layout
+from placer.tables.sparse.partition_arrays import arrays_of, saved_layout
 from placer.tables.sparse.row_rule import RowRule
 from placer.tables.sparse.rows import begin_rows, compile_gather, note_seen, take_rows
 from placer.tables.sparse.saving import PATIENCE, TableSave
@@ -126,18 +119,14 @@ class SparseTable:
         self._storage = Storage(settings, self.dtype, self._rule, memory)
         self._gather = compile_gather(settings.dim, dtype)
         self._fill = _initial_rows(settings, seed)
-        self._salt = sha256(f"{seed}/{settings.name}".encode()).digest()
+        self._admission = AdmissionRule(settings, seed)
         self._limits = Limits.of(
             settings.forget,
             settings.score,
             scored=isinstance(settings.admit, Score),
         )
         self._save: TableSave | None = None
-        self._candidates: Candidates | None = None
-        if settings.capacity is not None:
-            self._candidates = Candidates.none(settings.partitions)
-            ends = np.arange(settings.partitions + 1) * settings.capacity
-            self._shares = np.diff(ends // settings.partitions)
+        self._capacity = None if settings.capacity is None else Capacity(settings)
 
     @property
     def rows(self) -> int:
@@ -149,6 +138,16 @@ class SparseTable:
         """The bytes of memory that rows, their slots, the index and filters take, and what
         a save keeps."""
         return self._storage.nbytes
+
+    @property
+    def latest(self) -> int:
+        """The latest time that was noted, in seconds; 0 before the first."""
+        return self._storage.latest
+
+    def note_time(self, second: int) -> None:
+        """Note the time of what the table was trained on, in seconds, by which it forgets
+        keys: it is saved with the rows of a table that has times."""
+        self._storage.latest = max(self._storage.latest, second)
 
     def statistics(self) -> TableStatistics:
         """Return what the table has, and has done so far."""
@@ -274,10 +273,13 @@ class SparseTable:
                     hint=NOT_FINITE_HINT,
                 )
             bad = np.ones(count, np.bool_)
+        seen = seconds
+        if self._limits.by_steps:
+            seen = np.full(count, step & 0xFFFFFFFF, np.uint32)
         state, rows = self._storage.state, self._find(keys)
         before = rows.copy()
         with self._keeping(keys, rows):
-            new = self._admit(keys, rows, counts, sums, seconds, step)
+            new = self._admit(keys, rows, counts, sums, seen, step)
         note_seen(state, rows, counts, sums, seconds, np.int64(step))
         updated = rows if isinstance(self.settings.admit, Always) else before
         if bad is not None:
@@ -352,14 +354,11 @@ class SparseTable:
             raise RunError(f"table {self.settings.name}: it is being saved already")
         if memory is None:
             memory = min(max(self.nbytes // 8, 4 << 20), self._storage.bytes_left)
-        partitions = self._storage.state.partitions
-        counts = isinstance(self.settings.admit, Count | Score)
         self._save = TableSave(
             self._storage,
             self.held,
             memory,
-            has_words=counts
-            or bool((partitions["entries"] > partitions["rows"]).any()),
+            has_words=self._admission.counts,
             ended=self._end_save,
             patience=patience,
         )
@@ -375,9 +374,11 @@ class SparseTable:
             `keys` (uint64) and for each of them its row of `values` with the slots,
             `seen` and `count` (uint32), and where the table has them `scalars`,
             `updates`, `times` and `scores`; `entry_keys` and `entry_words` (uint64), the
-            keys without a row; and the counters `filter` (uint8) of its Bloom filter.
+            keys without a row; the counters `filter` (uint8) of its Bloom filter; and with
+            times the `latest` one (int64[1]) of the table.
         """
-        return arrays_of(self._storage.state, self._storage.filters, partition)
+        storage = self._storage
+        return arrays_of(storage.state, storage.filters, partition, storage.latest)
 
     def load_partition(self, partition: int, saved: Mapping[str, Array]) -> None:
         """Add to a partition without entries what `save_partition` returned.
@@ -393,21 +394,21 @@ class SparseTable:
         layout = saved_layout(state, storage.filters, 0, 0)
         check_saved(name, partition, saved, layout, storage.bits)
         keys, entry_keys = saved["keys"], saved["entry_keys"]
+        if not self._admission.counts:  # counts of no use to this table
+            entry_keys = entry_keys[:0]
         both = np.concatenate([keys, entry_keys])
         rows = np.full(both.size, ABSENT, np.int64)
-        words = np.concatenate([np.zeros_like(keys), saved["entry_words"]])
+        words = np.concatenate(
+            [np.zeros_like(keys), saved["entry_words"][: entry_keys.size]]
+        )
         self._begin(both, rows, np.arange(both.size) < keys.size, words)
-        rows = rows[: keys.size]
-        state.values[rows] = saved["values"]
-        count = saved["count"].astype(np.uint64)
-        state.meta[rows, 1] = (count << U64(32)) | saved["seen"]
-        for each in OPTIONAL:
-            if each in saved:
-                getattr(state, each)[rows] = saved[each]
+        put_rows(state, rows[: keys.size], saved)
         if storage.filters.size:
             storage.filters[partition] = saved["filter"]
-        if self._candidates is not None:
-            self._candidates = Candidates.none(self.settings.partitions)
+        if "latest" in saved:
+            self.note_time(int(saved["latest"][0]))
+        if self._capacity is not None:
+            self._capacity.forget_candidates()
 
     def load_values(self, partition: int, keys: Array, values: Array) -> None:
         """Add rows with these values to a partition without entries: their slots begin anew,
@@ -425,21 +426,15 @@ class SparseTable:
         self._check_begins(partition)
         layout = saved_layout(storage.state, storage.filters, 0, 0)
         self._check("values", values, (count, self.settings.dim), self.dtype)
-        saved = {
-            each: np.zeros((count, *shape[1:]), dtype)
-            for each, (dtype, shape) in layout.items()
-        }
-        for each in ("entry_keys", "entry_words"):
-            saved[each] = saved[each][:0]
-        if "filter" in layout:
-            saved["filter"] = np.zeros(layout["filter"][1], np.uint8)
-        saved |= {"keys": keys, "count": np.ones(count, np.uint32)}
+        saved = saved_of_keys(layout, keys)
         check_saved(name, partition, saved, layout, storage.bits)
         rows = np.full(count, ABSENT, np.int64)
         words = np.zeros(count, np.uint64)
         self._begin(keys, rows, np.ones(count, np.bool_), words)
         storage.state.values[rows, : self.settings.dim] = values
         storage.state.meta[rows, 1] = U64(1) << U64(32)
+        if self._capacity is not None:
+            self._capacity.forget_candidates()
 
     def _check_begins(self, partition: int) -> None:
         """Raise RunError unless the partition can be loaded."""
@@ -478,42 +473,17 @@ class SparseTable:
         rows: Array,
         counts: Array,
         scores: Array,
-        seconds: Array,
+        seen: Array,
         step: int,
     ) -> Array:
         """Create the rows of keys that get one now, count the others that have none, and
         return which keys got one (bool, of shape [n])."""
-        storage, admit = self._storage, self.settings.admit
-        state, bits = storage.state, storage.bits
-        new, words = np.zeros(keys.size, np.bool_), np.zeros(keys.size, np.uint64)
-        estimates = np.zeros(keys.size, np.int64)
-        if self._limits.by_steps:
-            seconds = np.full(keys.size, step & 0xFFFFFFFF, np.uint32)
-        match admit:
-            case Always():
-                new = rows < 0
-            case Count():
-                admission.admit_counted(
-                    state, bits, keys, rows, counts, admit.n, seconds, words, new
-                )
-            case Score():
-                least = np.float32(admit.least)
-                admission.admit_scored(
-                    state, bits, keys, rows, scores, least, seconds, words, new
-                )
-            case Bloom():
-                admission.admit_filtered(
-                    bits, keys, rows, counts, admit.n, storage.filters, estimates, new
-                )
-            case Probability():
-                digest = sha256(self._salt + step.to_bytes(8, "little")).digest()
-                salt = U64(int.from_bytes(digest[:8], "little"))
-                admission.admit_by_chance(keys, rows, counts, admit.p, salt, new)
+        storage, admission = self._storage, self._admission
+        new, words, estimates = admission.admit(
+            storage, keys, rows, counts, scores, seen, step
+        )
         self._begin(keys, rows, new, words)
-        if storage.filters.size:
-            admission.count_refused(
-                storage.kept, bits, keys, rows, estimates, storage.filters
-            )
+        admission.count_refused(storage, keys, rows, estimates)
         return new
 
     def _begin(self, keys: Array, rows: Array, new: Array, words: Array) -> None:
@@ -547,22 +517,16 @@ class SparseTable:
         self._rule.begin(state, created)
 
     def _evict(self, keys: Array, rows: Array, new: Array) -> int:
-        candidates = self._candidates
-        if candidates is None:
+        capacity, storage = self._capacity, self._storage
+        if capacity is None:
             return 0
-        by_count, storage = self.settings.evict == "lfu", self._storage
-        state, bits, shares = storage.state, storage.bits, self._shares
-        note_new_rows(state, bits, candidates, keys, rows, new, by_count)
+        capacity.note(storage, keys, rows, new)
 
         def needed(pending: Array) -> tuple[int, int]:
-            over = np.maximum(state.partitions["rows"] - shares, 0)
-            return int((over * pending).sum()), 0
+            return int((capacity.over(storage) * pending).sum()), 0
 
         with self._changing(needed):
-            evicted = evict_rows(
-                state, storage.kept, bits, candidates, shares, by_count
-            )
-        return int(evicted)
+            return capacity.evict(storage)
 
     def _forget(self, partitions: Iterable[int], step: int, now: float) -> int:
         if not self._limits.is_active:
@@ -581,7 +545,7 @@ class SparseTable:
             return (rows, 2 * (entries - rows)) if pending[partition] else (0, 0)
 
         with self._changing(needed):
-            rows, _ = forget_partition(
+            args = (
                 storage.state,
                 storage.kept,
                 storage.bits,
@@ -589,8 +553,10 @@ class SparseTable:
                 np.int64(step),
                 np.int64(np.floor(now)),
                 self._limits,
-                np.int64(self.settings.dim),
             )
+            rows = forget_rows(*args, np.int64(self.settings.dim))
+            if self._admission.counts:
+                forget_entries(*args)
         return int(rows)
 
     def _keeping(self, keys: Array, rows: Array) -> AbstractContextManager[None]:

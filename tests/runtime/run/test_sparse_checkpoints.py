@@ -7,14 +7,12 @@ import json
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
+from support.saved_rows import assert_same_tables, rows_of
 
 import placer
-from placer.checkpoint.manifest import SPARSE_ARRAYS
-from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError, PlacerError
 from placer.runtime.run.options import Options
-from placer.runtime.run.row_files import read_partition
 from placer.runtime.run.threads import run_in_threads
 
 PARTITIONS = 8
@@ -25,7 +23,8 @@ def build(
 ):
     rng = np.random.default_rng(0)
     keys = (rng.zipf(1.3, (64, 3)).astype(np.uint64) * np.uint64(2**60 + 1)).view("i8")
-    np.savez(folder / "rows.npz", keys=keys, y=rng.integers(0, 3, 64).astype(np.int32))
+    y, time = rng.integers(0, 3, 64).astype(np.int32), 1000 - np.arange(64)
+    np.savez(folder / "rows.npz", keys=keys, y=y, time=time)
     settings = {"sparse": True, "dim": 4, "partitions": PARTITIONS, **(table or {})}
     nodes = {"worker": {"count": workers}}
     if servers:
@@ -34,7 +33,11 @@ def build(
         "name": "saved",
         "precision": "float64",
         "nodes": nodes,
-        "inputs": {"keys": "int64[batch, 3]", "y": "int32[batch]"},
+        "inputs": {
+            "keys": "int64[batch, 3]",
+            "y": "int32[batch]",
+            "time": "int64[batch]",
+        },
         "data": {
             "train": {"source": "npz:rows.npz", "batch": 16},
             "eval": {"source": "npz:rows.npz"},
@@ -57,31 +60,15 @@ def build(
     return folder / name
 
 
-def rows_of(checkpoint):
-    """Return all rows of a checkpoint by key: each array of them."""
-    opened = Checkpoint(checkpoint)
-    found = {}
-    for partition in range(PARTITIONS):
-        arrays = read_partition(opened, "emb.table", partition)
-        for i, key in enumerate(arrays["keys"]):
-            found[int(key)] = {
-                name: arrays[name][i] for name in SPARSE_ARRAYS[1:-3] if name in arrays
-            }
-    return found
-
-
-def assert_same_rows(first, second, **tolerance):
-    first, second = rows_of(first), rows_of(second)
-    assert first.keys() == second.keys()
-    for key, row in first.items():
-        for name, value in row.items():
-            assert_allclose(value, second[key][name], **tolerance)
-
-
 TABLES = {
     "always": {},
     "counted": {"admit": {"count": 2}, "forget": {"unseen_steps": 3, "every": 2}},
-    "filtered": {"admit": {"bloom": {"count": 2, "bytes": 4096}}, "capacity": 24},
+    "filtered": {
+        "admit": {"bloom": {"count": 2, "bytes": 4096}},
+        "capacity": 24,
+        "index": "compact",
+    },
+    "timed": {"forget": {"unseen_seconds": 20, "time": "time", "every": 2}},
 }
 
 
@@ -106,7 +93,7 @@ def test_a_resumed_run_has_the_same_rows(tmp_path, table, servers):
     )
     assert resumed.eval == whole.eval
     last = "step-000012"
-    assert_same_rows(tmp_path / "again" / last, tmp_path / "whole" / last, rtol=0)
+    assert_same_tables(tmp_path / "again" / last, tmp_path / "whole" / last, rtol=0)
 
 
 def test_rows_are_those_of_the_step_although_the_run_goes_on(tmp_path):
@@ -117,7 +104,7 @@ def test_rows_are_those_of_the_step_although_the_run_goes_on(tmp_path):
     )
     run_in_threads(build_of, Options(checkpoint=tmp_path / "d", steps=4))
     step = "step-000004"
-    assert_same_rows(tmp_path / "c" / step, tmp_path / "d" / step, rtol=0)
+    assert_same_tables(tmp_path / "c" / step, tmp_path / "d" / step, rtol=0)
 
 
 def test_without_lockstep_a_run_saves_and_continues(tmp_path):
@@ -127,7 +114,8 @@ def test_without_lockstep_a_run_saves_and_continues(tmp_path):
     result = run_in_threads(made, Options(resume=saved, checkpoint=saved))
     assert result.steps == 12
     assert (
-        rows_of(saved / "step-000012").keys() >= rows_of(saved / "step-000006").keys()
+        rows_of(saved / "step-000012", "emb.table").keys()
+        >= rows_of(saved / "step-000006", "emb.table").keys()
     )
 
 
@@ -139,7 +127,10 @@ def test_rows_begin_a_new_run_with_another_rule(tmp_path):
         run_in_threads(other, Options(resume=saved))
     begun = tmp_path / "begun"
     run_in_threads(other, Options(init_params=saved, checkpoint=begun, steps=1))
-    before, after = rows_of(saved / "step-000004"), rows_of(begun / "step-000001")
+    before, after = (
+        rows_of(saved / "step-000004", "emb.table"),
+        rows_of(begun / "step-000001", "emb.table"),
+    )
     untouched = [k for k in before if k in after and after[k]["seen"] == 0]
     assert untouched
     for key in untouched:

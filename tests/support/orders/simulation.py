@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from support.orders.exchange import Arrays, Exchange, Group, Piece, Run, read_ev
 from support.orders.lockstep import Lockstep
 from support.orders.own_updates import Peers, Sums
 from support.orders.pushes import Pushes
+from support.orders.rows import RowPushes, Vocabulary
 
 Gradient = Callable[[Arrays, str, int], tuple[Arrays, float]]
 """A worker's part in the gradients of all parameters, and its share of the rows, of
@@ -30,6 +31,8 @@ class Simulation:
         groups: the optimizers.
         steps: the number of steps.
         clip: limits the gradients of all groups in lockstep together.
+        tables: the keys of the sparse tables, each of which has initial values as a dense
+            parameter with a row for each of them, here of any value.
 
     Attributes:
         exchanges: how the parameters are updated.
@@ -45,6 +48,7 @@ class Simulation:
         groups: Sequence[Group],
         steps: int,
         clip: Callable[[Arrays], Arrays] = lambda gradients: gradients,
+        tables: Mapping[str, Vocabulary] | None = None,
     ) -> None:
         self.plan, self.initial, self.steps = plan, initial, steps
         self._gradient, self._events = gradient, read_events(folder)
@@ -55,7 +59,7 @@ class Simulation:
         if in_lockstep:
             self.exchanges.append(Lockstep(self, in_lockstep, clip))
         for group in groups:
-            self.exchanges += exchanges(self, group)
+            self.exchanges += exchanges(self, group, tables or {})
 
     def run(self) -> Arrays:
         """Return the parameters at the end."""
@@ -99,7 +103,9 @@ class Simulation:
         return {n: flat[n].reshape(self.initial[n].shape) for n in self.initial}
 
 
-def exchanges(run: Run, group: Group) -> Iterator[Exchange]:
+def exchanges(
+    run: Run, group: Group, tables: Mapping[str, Vocabulary]
+) -> Iterator[Exchange]:
     """Yield the exchanges of a group, unless it is in lockstep."""
     if group.mode is None:
         return
@@ -109,7 +115,9 @@ def exchanges(run: Run, group: Group) -> Iterator[Exchange]:
         for edge in run.plan.step_edges:
             if not edge.is_push or not _parameters(run.plan, edge) & {*group.names}:
                 continue
-            if edge.exchange == "push":
+            if edge.exchange == "push_rows":
+                yield RowPushes(run, group, edge, tables)
+            elif edge.exchange == "push":
                 yield Pushes(run, group, edge)
             elif edge.exchange == "push_all":
                 yield Peers(run, group, edge)
@@ -131,6 +139,8 @@ def _answers(plan: Plan, push: Edge) -> Edge:
 
 def _parameters(plan: Plan, push: Edge) -> set[str]:
     """Return the parameters that are updated by what comes by an edge."""
+    if push.exchange == "push_rows":
+        return {str(value.table) for value in push.values}
     brings = _answers(plan, push) if push.exchange == "push_sum" else push
     gradients = {value.result for value in brings.values}
     return {

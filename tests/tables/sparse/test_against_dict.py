@@ -57,6 +57,7 @@ def tables(draw, rules):
         )
     )
     maybe = lambda values: draw(st.one_of(st.none(), values))  # noqa: E731
+    counted = isinstance(admit, Count | Score)
     scored = isinstance(admit, Score) or draw(st.booleans())
     rule, hyper, dim = draw(st.sampled_from(rules))
     return Settings(
@@ -83,6 +84,7 @@ def tables(draw, rules):
         capacity=maybe(st.integers(1, 60)),
         evict=draw(st.sampled_from(["lru", "lfu"])),
         bounds=draw(st.sampled_from([None, (-0.4, 0.6)])),
+        index="wide" if counted else draw(st.sampled_from(["wide", "compact"])),
     )
 
 
@@ -214,4 +216,4 @@ def check_same(table, plain):
 
 
 def is_of_rows(name):
-    return not name.startswith("entry") and name not in ("keys", "filter")
+    return not name.startswith("entry") and name not in ("keys", "filter", "latest")

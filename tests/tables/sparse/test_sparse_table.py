@@ -181,8 +181,9 @@ def test_keys_are_admitted_by_chance_once_in_so_many_occurrences():
     assert admitted == pytest.approx(20_000 * (1 - 0.9**3), rel=0.1)
 
 
-def test_a_row_and_its_entry_take_at_most_51_bytes_beside_its_values():
-    table = make(memory=1 << 28, dim=16, rule="adagrad", partitions=256)
+@pytest.mark.parametrize(("index", "most"), [("wide", 51), ("compact", 36)])
+def test_a_row_and_its_entry_take_few_bytes_beside_its_values(index, most):
+    table = make(memory=1 << 28, dim=16, rule="adagrad", partitions=256, index=index)
     random = np.random.default_rng(0)
     rows = 0
     while rows < 400_000:
@@ -191,8 +192,49 @@ def test_a_row_and_its_entry_take_at_most_51_bytes_beside_its_values():
         if rows > 200_000:
             # Half a chunk of each partition is not used yet.
             spare = 256 * 128 * (128 + 16)
-            assert (table.nbytes - spare) / table.rows <= 128 + 51
+            assert (table.nbytes - spare) / table.rows <= 128 + most
     assert table.rows == rows
+
+
+def test_keys_with_the_same_bits_in_a_compact_index_have_rows_of_their_own():
+    """Its entries have 32 bits of the hash: of 2**17 keys, some share these."""
+    table = make(memory=1 << 26, partitions=2, index="compact")
+    random = np.random.default_rng(0)
+    bits = np.unique(random.integers(0, 2**26, 1 << 17, np.uint64))
+    # The inverse of the hash: keys whose tags differ in few of their bits.
+    keys = np.concatenate([unmix(bits << np.uint64(37) | each) for each in (1, 2)])
+    for low in range(0, keys.size, 5000):
+        part = keys[low : low + 5000]
+        numbers = np.arange(low, low + part.size, dtype=np.float32)
+        gradients = np.repeat(numbers[:, None], DIM, axis=1)
+        table.push(part, gradients, learning_rate=1.0, step=1)
+    assert table.rows == keys.size
+    assert_array_equal(table.pull(keys)[:, 0], -np.arange(keys.size))
+
+
+def unmix(hashed):
+    """The inverse of `mix`."""
+    u64 = np.uint64
+    hashed = (hashed ^ (hashed >> u64(31)) ^ (hashed >> u64(62))) * u64(
+        pow(0x94D049BB133111EB, -1, 2**64)
+    )
+    hashed = (hashed ^ (hashed >> u64(27)) ^ (hashed >> u64(54))) * u64(
+        pow(0xBF58476D1CE4E5B9, -1, 2**64)
+    )
+    return hashed ^ (hashed >> u64(30)) ^ (hashed >> u64(60))
+
+
+def test_a_compact_index_has_no_counts_of_keys():
+    with pytest.raises(RunError, match="no room for the counts of keys"):
+        make(admit=Count(2), index="compact")
+    # A save with such counts is loaded without them.
+    counted, table = make(admit=Count(2)), make(index="compact")
+    push(counted, range(20))
+    push(counted, range(10), step=2)
+    for partition in range(4):
+        table.load_partition(partition, counted.save_partition(partition))
+    assert table.rows == 10
+    assert push(table, range(20), step=3).admitted == 10
 
 
 def test_rows_that_are_forgotten_are_used_again():

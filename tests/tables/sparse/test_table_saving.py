@@ -72,6 +72,7 @@ def tables(draw):
         ),
         score=Scoring(decay=draw(st.sampled_from([1.0, 0.5]))) if scored else None,
         capacity=draw(st.sampled_from([None, 30])),
+        index="compact" if isinstance(admit, Bloom) else "wide",
     )
 
 
