@@ -2,7 +2,27 @@
 
 import pytest
 
+from placer.runtime.run import threads
+
 
 @pytest.fixture(scope="module", autouse=True)
 def compile_quickly(quick_compilation):
     """Compile with few optimizations."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_loaded_once():
+    """Load a program once for all runs of a build by threads, so that JAX compiles it
+    once for the tests of a module."""
+    loaded = {}
+    load = threads.load_program
+
+    def load_once(folder, plan, node):
+        key = folder, plan.digest, node.program
+        if key not in loaded:
+            loaded[key] = load(folder, plan, node)
+        return loaded[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threads, "load_program", load_once)
+        yield

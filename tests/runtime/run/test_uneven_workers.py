@@ -143,7 +143,7 @@ def own_rows(worker, step):
 @pytest.fixture
 def acting_unevenly(monkeypatch):
     """Return a context in which all nodes of a run act while worker:1 is in step
-    `BEHIND`, and worker:0 in `AHEAD` or a later one."""
+    `BEHIND`, and worker:0 in `AHEAD`: both stay there until their nodes have been asked."""
 
     @contextmanager
     def acting(action):
@@ -158,11 +158,13 @@ def acting_unevenly(monkeypatch):
                 assert is_asked.wait(60)
             elif me == "worker:0" and number == AHEAD:
                 is_ahead.set()
+                assert is_asked.wait(60)
             return run_step(self, number)
 
         def answer(self, control, key):
             asked.add(self._channel.node)
-            if asked >= {*self._companions("worker:1")}:
+            nodes = {*self._companions("worker:0"), *self._companions("worker:1")}
+            if asked >= nodes - {self._control}:
                 is_asked.set()
             answer_of_node(self, control, key)
 
