@@ -45,7 +45,12 @@ def make_row_calls(
     memory = _memory_of(execution)
     held = {
         name: _make_table(
-            table, plan.seed, memory, table.partitions_of(me.name), trains=trains
+            table,
+            plan.seed,
+            memory,
+            table.partitions_of(me.name),
+            trains=trains,
+            saves=trains and execution.checkpointing is not None,
         )
         for name, table in tables.items()
         if me.name in table.holders
@@ -80,7 +85,13 @@ def _memory_of(execution: Execution) -> MemoryBudget:
 
 
 def _make_table(
-    table: SparseTable, seed: int, memory: MemoryBudget, held: range, *, trains: bool
+    table: SparseTable,
+    seed: int,
+    memory: MemoryBudget,
+    held: range,
+    *,
+    trains: bool,
+    saves: bool,
 ) -> HeldTable:
     from placer.tables.sparse.table import SparseTable as HeldTable
 
@@ -88,5 +99,5 @@ def _make_table(
     if not trains:
         settings = structs.replace(settings, rule="sgd", hyper={})
     made = HeldTable(settings, seed, table.dtype, memory, held)
-    made.warm_up()
+    made.warm_up(trains=trains, saves=saves)
     return made

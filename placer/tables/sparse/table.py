@@ -155,14 +155,14 @@ class SparseTable:
         """Return what the table has, and has done so far."""
         return TableStatistics(rows=self.rows, nbytes=self.nbytes, **self._done)
 
-    def warm_up(self) -> None:
-        """Compile what the methods need, so that the first calls are as fast as others."""
+    def warm_up(self, *, trains: bool = True, saves: bool = True) -> None:
+        """Compile what pulls need, so that the first one is as fast as others; and what
+        pushes (`trains`) and saves need."""
         memory = _SMALL + 8 * self._storage.least_nbytes
         empty = SparseTable(self.settings, 0, self.dtype.name, memory)
         key = np.zeros(1, np.uint64)
 
         def push(step: int) -> None:
-            empty.pull(key)
             empty.push(
                 key,
                 np.zeros((1, self.settings.dim), self.dtype),
@@ -172,12 +172,17 @@ class SparseTable:
                 scores=np.full(1, np.inf, np.float32),
             )
 
-        push(0)  # admits the key
-        with empty.begin_save(memory // 2) as save:
-            push(1)
-            empty.shrink(1)
-            for _ in save.partitions():
-                pass
+        empty.pull(key)
+        if trains:
+            push(0)  # admits the key
+            empty.shrink(0)
+        if saves:
+            with empty.begin_save(memory // 2) as save:
+                if trains:
+                    push(1)
+                    empty.shrink(1)
+                for _ in save.partitions():
+                    pass
 
     def pull(self, keys: Array, out: Array | None = None) -> Array:
         """Return the values of keys.
