@@ -204,6 +204,15 @@ class Service:
             self._thread = None
         self._raise_error()
 
+    def steps_of_rows(self) -> dict[str, int]:
+        """Return the newest step of all workers that is applied, by sparse table."""
+        return {
+            str(value.table): min(served.applied.values())
+            for served in self._served.values()
+            if served.ask is not None
+            for value in served.push.values
+        }
+
     @property
     def staleness(self) -> dict[int, int]:
         """How many pushes had each staleness, over all tables."""

@@ -19,11 +19,20 @@ PARTITIONS = 8
 
 
 def build(
-    folder, name, *, workers=1, servers=2, update="sync", table=None, rule="adam"
+    folder,
+    name,
+    *,
+    workers=1,
+    servers=2,
+    update="sync",
+    table=None,
+    rule="adam",
+    rows=64,
 ):
     rng = np.random.default_rng(0)
-    keys = (rng.zipf(1.3, (64, 3)).astype(np.uint64) * np.uint64(2**60 + 1)).view("i8")
-    y, time = rng.integers(0, 3, 64).astype(np.int32), 1000 - np.arange(64)
+    keys = rng.zipf(1.3, (rows, 3)).astype(np.uint64) * np.uint64(2**60 + 1)
+    keys = keys.view("i8")
+    y, time = rng.integers(0, 3, rows).astype(np.int32), 1000 - np.arange(rows)
     np.savez(folder / "rows.npz", keys=keys, y=y, time=time)
     settings = {"sparse": True, "dim": 4, "partitions": PARTITIONS, **(table or {})}
     nodes = {"worker": {"count": workers}}
@@ -39,7 +48,7 @@ def build(
             "time": "int64[batch]",
         },
         "data": {
-            "train": {"source": "npz:rows.npz", "batch": 16},
+            "train": {"source": "npz:rows.npz", "batch": 16, "remainder": "keep"},
             "eval": {"source": "npz:rows.npz"},
         },
         "graph": [
@@ -117,6 +126,29 @@ def test_without_lockstep_a_run_saves_and_continues(tmp_path):
         rows_of(saved / "step-000012", "emb.table").keys()
         >= rows_of(saved / "step-000006", "emb.table").keys()
     )
+
+
+# The last batch of an epoch, before the checkpoint, has a row of one worker, or of each.
+@pytest.mark.parametrize("rows", [65, 66])
+def test_without_lockstep_each_step_is_swept_once(tmp_path, rows):
+    table = {"score": {"decay": 0.5}, "forget": {"every": 1}}
+    made = build(tmp_path, "b", workers=2, update="half_async", table=table, rows=rows)
+    saved = tmp_path / "saved"
+    options = Options(checkpoint=saved, checkpoint_every=5, checkpoint_keep=9, steps=7)
+    run_in_threads(made, options)
+    run_in_threads(
+        made,
+        Options(resume=saved / "step-000005", checkpoint=tmp_path / "again", steps=7),
+    )
+    before = rows_of(saved / "step-000005", "emb.table")
+    once = [row["scores"] for row in before.values() if row["count"] == 1]
+    assert max(once) == np.float32(0.1) / 2  # those of step 5 have been swept, too
+    for folder in (saved, tmp_path / "again"):
+        after = rows_of(folder / "step-000007", "emb.table")
+        unseen = [k for k, row in before.items() if after[k]["count"] == row["count"]]
+        assert unseen
+        for key in unseen:
+            assert after[key]["scores"] == before[key]["scores"] / 4
 
 
 def test_rows_begin_a_new_run_with_another_rule(tmp_path):
