@@ -178,8 +178,8 @@ def load_rows(
             checkpoint does not have stay empty.
         stored: the tables of the checkpoint.
         read: reads a partition of the checkpoint.
-        only_values: whether rows begin anew with their values: without the state of the
-            optimizer, and counted once.
+        only_values: whether rows begin anew with their values and scores: without the
+            state of the optimizer, and counted once.
 
     Raises:
         CheckpointError: the checkpoint is damaged, or does not fit.
@@ -191,11 +191,12 @@ def load_rows(
             held, own = tables[table.name], _stored(table)
             theirs = stored[table.name]
             arrays = read(table.name, partition)
-            if not only_values and (theirs.rule, theirs.slots) == (own.rule, own.slots):
-                held.load_partition(partition, arrays)
+            if only_values:
+                values, scores = arrays["values"][:, : theirs.dim], arrays.get("scores")
+                held.load_values(partition, arrays["keys"], values, scores)
             else:
-                values = arrays["values"][:, : theirs.dim]
-                held.load_values(partition, arrays["keys"], values)
+                is_same = (theirs.rule, theirs.slots) == (own.rule, own.slots)
+                held.load_partition(partition, arrays, has_state=is_same)
     except RunError as error:
         raise CheckpointError(error.message, hint=error.hint) from error
 

@@ -170,6 +170,30 @@ def test_rows_begin_a_new_run_with_another_rule(tmp_path):
         assert after[key]["count"] == 1
 
 
+def test_with_another_rule_rows_keep_what_is_known_of_their_keys(tmp_path):
+    saved, timed = tmp_path / "saved", TABLES["timed"]
+    run_in_threads(
+        build(tmp_path, "b", table=timed), Options(checkpoint=saved, steps=4)
+    )
+    other = build(tmp_path, "o", table=timed, rule="adagrad")
+    again = Options(resume=saved, partial=True, checkpoint=tmp_path / "again", steps=5)
+    run_in_threads(other, again)
+    before, after = (
+        rows_of(folder / step, "emb.table")
+        for folder, step in (
+            (saved, "step-000004"),
+            (tmp_path / "again", "step-000005"),
+        )
+    )
+    untouched = [k for k in before if k in after and after[k]["seen"] < 5]
+    assert untouched
+    for key in untouched:
+        for name in ("seen", "count", "times"):
+            assert after[key][name] == before[key][name]
+        assert_array_equal(after[key]["values"][:4], before[key]["values"][:4])
+        assert_array_equal(after[key]["values"][4:8], np.full(4, 0.1))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [({"dim": 5}, r"rows of float64\[4\]"), ({"partitions": 16}, "8 partitions")],
