@@ -290,6 +290,18 @@ def test_arrays_of_another_table_are_not_loaded():
         make(dim=40).load_partition(1, wide.save_partition(0))
 
 
+@pytest.mark.parametrize("admit", [Count(1), Count(9)])
+def test_an_older_event_does_not_make_a_key_older(admit):
+    table = make(admit=admit, forget=Forgetting(unseen_seconds=100))
+    for step, second in enumerate((2**30 + 5, 2**30 - 60, 2**29 + 9), start=1):
+        push(table, [7], step=step, times=np.array([second]))
+    now = 2**30 + 105
+    for step, left in ((4, 1), (5, 0)):
+        table.shrink(step, now + step - 4)
+        kept = [table.save_partition(partition) for partition in range(4)]
+        assert sum(p["keys"].size + p["entry_keys"].size for p in kept) == left
+
+
 def load_values(table, scores=None):
     """Load rows of partition 0 of another run; return their keys."""
     other = make()
