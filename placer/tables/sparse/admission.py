@@ -52,7 +52,9 @@ def admit_counted(
         words[i] = U64(0)
         if rows[i] < 0:
             word = state.slots[slot_of(state, bits, keys[i]), 1]
-            count = min(np.int64(count_of(word)) + np.int64(occurrences[i]), _MAX_UINT32)
+            count = min(
+                np.int64(count_of(word)) + np.int64(occurrences[i]), _MAX_UINT32
+            )
             admitted[i] = count >= least
             if admitted[i]:
                 occurrences[i] = count
