@@ -142,7 +142,7 @@ def test_without_lockstep_each_step_is_swept_once(tmp_path, rows):
     )
     before = rows_of(saved / "step-000005", "emb.table")
     once = [row["scores"] for row in before.values() if row["count"] == 1]
-    assert max(once) == np.float32(0.1) / 2  # those of step 5 have been swept, too
+    assert max(once) <= np.float32(0.1) / 2  # those of step 5 have been swept, too
     for folder in (saved, tmp_path / "again"):
         after = rows_of(folder / "step-000007", "emb.table")
         unseen = [k for k, row in before.items() if after[k]["count"] == row["count"]]
