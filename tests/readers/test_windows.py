@@ -164,6 +164,20 @@ def test_a_run_continues_at_any_step(source):
             np.testing.assert_array_equal(before["id"], after["id"])
 
 
+@pytest.mark.parametrize("window", [80, 4000])
+def test_every_evaluation_has_the_same_rows(window, source):
+    """Each has the steps of epoch 1, also if a lane has a single window."""
+    _, rows, _ = source
+    order = order_of(2000, batch=48, window=window)
+    batches = Batches(order, rows, order.steps_per_epoch)
+    first, second = (
+        [batches.take((1, step), ALL, None, 1)["id"] for step in range(42)]
+        for _ in range(2)
+    )
+    batches.close()
+    np.testing.assert_array_equal(np.concatenate(first), np.concatenate(second))
+
+
 def test_pieces_before_a_step_are_not_read(tmp_path):
     data = write_parquet(tmp_path, 2000, 20)
     rows, counting = counted(open_ids(data, tmp_path))
