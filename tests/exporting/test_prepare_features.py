@@ -2,6 +2,7 @@
 
 import math
 import sys
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -9,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 from safetensors.numpy import save_file
-from support.feature_formulas import text_key
+from support.feature_formulas import integer_key, text_key
 from support.spec_models import initial_parameters
 
 import placer
 from placer.config.csv import Cells, Csv
 from placer.config.data import RowSource
 from placer.config.features import Feature
-from placer.exporting.prepare_features import xxh64
+from placer.exporting.prepare_features import whole_number, xxh64
 from placer.exporting.prepare_file import write_prepare
 from placer.readers import Column, open_source
 
@@ -128,6 +129,8 @@ def test_the_hash_is_that_of_the_package(seed):
         ("gain", [-1] * 8, "column 'gain', row 0: log1p of -1"),
         ("gain", [math.inf] * 8, "column 'gain', row 0: inf is not a finite number"),
         ("gain", [True] * 8, "column 'gain', row 0: True is not a number"),
+        ("gain", [10**400] * 8, "column 'gain', row 0: .*too large"),
+        ("year", [[1]] * 8, "column 'year', row 0: .*list"),
         ("year", [None] * 8, "column 'year', row 0: the value is missing"),
     ],
 )
@@ -135,6 +138,58 @@ def test_a_wrong_value_names_its_column(column, cells, message):
     prepare = prepare_of(data_of("parquet", "t.parquet"))
     with pytest.raises(ValueError, match=message):
         prepare(COLUMNS | {column: cells})
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "python"])
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_whole_numbers_keep_all_their_bits(kind, dtype):
+    """Also beside a missing one, and one that is written as a float."""
+    largest = 2**63 - 1 if dtype == "int64" else 2**64 - 1
+    options = {kind: (Csv if kind == "csv" else Cells)(missing={"id": 2**40})}
+    data = RowSource(
+        source=f"{kind}:t:f",
+        batch=4,
+        remainder="keep",
+        columns={"id": "id"},
+        **options,
+    )
+    column = Column("id", dtype, ())
+    text = write_prepare("t", data, [column], {"id": "id"}, {"id": ["id"]}, {})
+    module = {"__name__": "prepare"}
+    exec(text, module)
+    for cells in (
+        [largest, None, 2**53 + 1, 3.0, np.int64(2**53 + 1)],
+        [str(largest), "", f"{2**53 + 1}.0", "3e0", f"{2**53 + 1}"],
+    ):
+        got = module["prepare"]({"id": cells})["id"]
+        assert got.tolist() == [largest, 2**40, 2**53 + 1, 3, 2**53 + 1]
+        assert got.dtype == dtype
+
+
+@pytest.mark.parametrize("cell", [f"{2**53 + 1}.0", f"{2**64 - 1}.000", "-0.0", "1e3"])
+def test_the_text_of_a_whole_number_has_the_key_of_the_number(cell, tmp_path):
+    column = Column("key", "uint64", ())
+    features = {"key": Feature(hash="n", type="integer")}
+    data = RowSource(
+        source="csv:t.csv",
+        batch=1,
+        remainder="keep",
+        columns={"key": "key"},
+        features=features,
+    )
+    (tmp_path / "t.csv").write_text(f"n\n{cell}\n7\n")
+    read = open_source(data, [column], tmp_path).take(np.arange(2))
+    text = write_prepare("t", data, [column], {"key": "key"}, {"key": ["key"]}, features)
+    module = {"__name__": "prepare"}
+    exec(text, module)
+    for keys in (read["key"], module["prepare"]({"n": [cell, "7"]})["key"]):
+        assert keys.tolist() == [integer_key(n, "n") for n in (int(Decimal(cell)), 7)]
+
+
+@pytest.mark.parametrize("cell", [f"{2**53 + 1}.5", "1e-999999999999999999999", "x"])
+def test_a_text_that_is_no_whole_number_has_no_key(cell):
+    with pytest.raises(ValueError, match="number|float"):
+        whole_number(cell, None)
 
 
 SPEC = """

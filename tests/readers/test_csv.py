@@ -113,6 +113,12 @@ def test_a_line_inside_a_cell_is_not_a_comment(tmp_path):
     assert column(tmp_path, text, "int32", **form).tolist() == [0, 5, 1]
 
 
+def test_whole_numbers_are_exact_however_they_are_written(tmp_path):
+    text = f"a\n{2**53 + 1}.0\n{2**63 - 1}\n3e0\n"
+    values = column(tmp_path, text, "int64")
+    assert values.tolist() == [2**53 + 1, 2**63 - 1, 3]
+
+
 def test_a_gz_file_is_decompressed(tmp_path):
     packed = gzip.compress(b"a\n1\n2\n")
     np.testing.assert_array_equal(

@@ -415,12 +415,17 @@ def test_whole_numbers_of_a_csv_file_may_be_written_in_several_ways(cell, tmp_pa
         ("x", {"buckets": "n", "boundaries": [1]}, "'x' is not a number"),
         ("1e999", {"log1p": "n"}, "inf is not a finite number"),
         ("2.5", {"hash": "n", "type": "integer"}, "2.5 is not a whole number"),
+        ("9007199254740993.5", {"hash": "n", "type": "integer"},
+         "9007199254740993.5 is not a whole number"),
+        ("1e-999999999999999999999", {"hash": "n", "type": "integer"},
+         "'1e-999999999999999999999' is not a number"),
         ("-2", {"log1p": "n"}, "log1p of -2 is not a number"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_cell_is_an_error_with_its_line(cell, feature, message, tmp_path):
     columns = {"n": ["1", "2", cell]}
-    inputs = [Column("f", "float64", ())]
+    is_key = "hash" in feature
+    inputs = [Column("f", "int64" if is_key else "float64", ())]
     with pytest.raises(DataError) as caught:
         open_rows(tmp_path, "csv", columns, {"f": feature}, inputs)
     assert caught.value.message == f"csv:t.csv: line 4, column 'n': {message}"

@@ -156,16 +156,18 @@ class Cells:
         return array, is_missing.to_numpy(zero_copy_only=False)
 
     def _whole(self, i: int, value: str | Decimal) -> int:
-        number = value
-        if isinstance(number, str):
-            number = Decimal(self._number(i, number, is_float=False))
+        number: float | Decimal
+        if isinstance(value, str):
+            number = self._number(i, value, is_float=False)
+        else:
+            number = value
         if number != int(number):
             self._refuse(i, f"{value} is not a whole number")
         if not -(2**63) <= number < 2**64:
             self._refuse(i, f"{value} does not fit in 64 bits")
         return int(number) % 2**64
 
-    def _number(self, i: int, text: str, *, is_float: bool = True) -> float | int:
+    def _number(self, i: int, text: str, *, is_float: bool = True) -> float | Decimal:
         try:
             return parse_number(text, is_float)
         except DataError as misfit:
