@@ -3,6 +3,7 @@
 import csv as csv_module
 import math
 import textwrap
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -513,6 +514,19 @@ def test_nodes_compare_the_columns_that_features_are_computed_from(kind, tmp_pat
     assert again == first
 
 
+@pytest.mark.parametrize("numbers", [[None, None], [Decimal("1.0"), None]])
+def test_nodes_compare_columns_of_nulls_and_of_decimals(numbers, tmp_path):
+    features = {"key": {"hash": "n", "type": "integer"}}
+
+    def digest(numbers):
+        rows = open_rows(tmp_path, "parquet", {"n": numbers}, features, [KEY])
+        return rows.digests().whole["key"]
+
+    first = digest(numbers)
+    assert digest(numbers) == first
+    assert digest([Decimal("2.0"), numbers[1]]) != first
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_number_for_missing_ones_is_that_of_every_feature(kind, tmp_path):
     columns = {"n": [5, None, 7], "f": [0.5, None, 2.0]}
@@ -538,6 +552,22 @@ def test_a_number_for_missing_ones_has_to_fit_the_column(tmp_path):
     options = {"n": 0.5}
     rows = read(tmp_path, "parquet", columns, features, inputs, missing=options)
     assert rows["b"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "python"])
+def test_large_whole_numbers_may_stand_beside_a_missing_fraction(kind, tmp_path):
+    """As the option of a glob may be for other columns."""
+    missing = {"*": 0.5}
+    keys = {"key": {"hash": "n", "type": "integer"}}
+    rows = read(tmp_path, kind, {"n": [2**60, 5]}, keys, [KEY], missing=missing)
+    assert rows["key"].tolist() == [signed(integer_key(n, "n")) for n in (2**60, 5)]
+    buckets = {"b": {"buckets": "n", "boundaries": [1, 6]}}
+    inputs = [Column("b", "int32", ())]
+    rows = read(tmp_path, kind, {"n": [2**60, None]}, buckets, inputs, missing=missing)
+    assert rows["b"].tolist() == [2, 0]
+    missing = {"n": 2.0**60}
+    rows = read(tmp_path, kind, {"n": [0.5, None]}, buckets, inputs, missing=missing)
+    assert rows["b"].tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
