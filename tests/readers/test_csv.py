@@ -419,6 +419,12 @@ def test_files_that_are_not_tables(text, message, hint, tmp_path):
     assert hint in caught.value.hint
 
 
+def test_a_row_of_empty_cells_between_tabs_has_as_many_as_there_are_columns(tmp_path):
+    text = "a\tb\n1\t2\n\t\t\n"
+    with pytest.raises(DataError, match="line 3 has 3 cells, and there are 2 columns"):
+        open_csv(tmp_path, text, [A], delimiter="\t")
+
+
 def test_a_line_that_is_not_utf_8_is_named(tmp_path):
     text = b"a\n" + b"1\n" * 9000 + b"\xff\n"
     for name in ("t.csv", "t.csv.gz"):
