@@ -181,6 +181,16 @@ def cast_cells(cells: pa.StringArray, kind: str) -> np.ndarray | None:
     return numbers
 
 
+def cast_whole(cells: pa.StringArray) -> np.ndarray | None:
+    """Return whole numbers as int64 or uint64; None if a cell may not be one, or all have
+    to be parsed one by one."""
+    numbers = cast_cells(cells, "i")
+    if numbers is None:  # pandas writes 3.0 if a value of the column is missing
+        cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]+)\.0*$", r"\1")
+        numbers = cast_cells(cells, "i")
+    return cast_cells(cells, "u") if numbers is None else numbers
+
+
 def parse_number(text: str, is_float: bool) -> float | Decimal:
     """Return the finite number in a cell, a float or the exact number; raises DataError
     for anything else."""

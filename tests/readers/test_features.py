@@ -24,6 +24,7 @@ from placer.config.data import Data
 from placer.config.features import Feature
 from placer.config.window import Window
 from placer.errors import DataError
+from placer.hashing.xxh64 import hash_ranges
 from placer.readers import (
     Column,
     Order,
@@ -123,6 +124,23 @@ def test_a_null_word_of_a_dictionary_is_missing():
     column = pa.DictionaryArray.from_arrays([1, 0, None], pa.array(["a", None]))
     keys = compute({"k": {"hash": "c"}}, "k", c=column)
     assert keys.tolist() == [text_key(text, "c") for text in (None, "a", None)]
+
+
+@pytest.mark.parametrize(("rows", "hashed"), [(3, 3), (400, 100)])
+def test_no_more_words_of_a_dictionary_are_hashed_than_rows(rows, hashed, monkeypatch):
+    """The batches of a column may share a dictionary of all its words."""
+    counts = []
+
+    def count(data, offsets, *more, **options):
+        counts.append(len(offsets) - 1)
+        return hash_ranges(data, offsets, *more, **options)
+
+    monkeypatch.setattr("placer.readers.features.keys.hash_ranges", count)
+    words = [f"w{i}" for i in range(100)]
+    column = pa.array((words * 5)[:499] + [None]).dictionary_encode().slice(500 - rows)
+    keys = compute({"k": {"hash": "c"}}, "k", c=column)
+    assert keys.tolist() == [text_key(text, "c") for text in column.to_pylist()]
+    assert counts == [hashed]
 
 
 def test_a_missing_text_differs_from_an_empty_one():
@@ -402,11 +420,24 @@ def test_an_empty_cell_of_a_csv_file_is_missing(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("cell", ["3.0", "+3", "9223372036854775808", "-1"])
+@pytest.mark.parametrize("cell", ["3.0", "+3", "-7.", "9223372036854775808", "-1"])
 def test_whole_numbers_of_a_csv_file_may_be_written_in_several_ways(cell, tmp_path):
     features = {"key": {"hash": "n", "type": "integer"}}
     rows = read(tmp_path, "csv", {"n": [cell, "7"]}, features, [KEY])
     wanted = [integer_key(int(float(cell)), "n"), integer_key(7, "n")]
+    assert rows["key"].tolist() == [signed(key) for key in wanted]
+
+
+@pytest.mark.parametrize("cells", [["18446744073709551615", "0"], ["-3.0", "12.000"]])
+def test_usual_whole_numbers_of_a_csv_file_are_parsed_at_once(
+    cells, tmp_path, monkeypatch
+):
+    """Unsigned ones, and those that pandas writes of a column with missing values."""
+    monkeypatch.delattr("placer.readers.features.cells.parse_number")
+    features = {"key": {"hash": "n", "type": "integer"}}
+    rows = read(tmp_path, "csv", {"n": [*cells, None, ""]}, features, [KEY])
+    numbers = [int(cell.split(".")[0]) for cell in cells]
+    wanted = [integer_key(number, "n") for number in (*numbers, None, None)]
     assert rows["key"].tolist() == [signed(key) for key in wanted]
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from placer.errors import DataError
-from placer.readers.csv_cells import MISSING_CELLS, cast_cells, parse_number
+from placer.readers.csv_cells import MISSING_CELLS, cast_cells, cast_whole, parse_number
 
 Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.uint64]
@@ -84,7 +84,7 @@ class Cells:
                 at = int(np.argmin(is_whole))
                 self._refuse(at, f"{floats[at]} is not a whole number")
             return floats.astype(np.int64).view(np.uint64), mask
-        numbers = cast_cells(array, "i") if self.is_csv else None
+        numbers = cast_whole(array) if self.is_csv else None
         if numbers is None:
             each = enumerate(array.to_pylist())
             numbers = np.array([self._whole(i, value) for i, value in each], np.uint64)
