@@ -7,6 +7,7 @@ gets them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,9 @@ def whole_number(cell: Any, missing: float | None) -> int | None:
         return None
     if isinstance(value, str):
         value = whole(value)
-    elif isinstance(value, float) and value.is_integer() and abs(value) <= 2**53:
+    # Larger floats are whole, and which number was meant is not known.
+    largest = {float: 2**53, Decimal: 2**64}.get(type(value))
+    if largest is not None and -largest <= value <= largest and value == int(value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"{cell!r} is not a whole number")
