@@ -13,6 +13,7 @@ from placer.memory import aligned
 from placer.runtime.program.row_exchange import AskedKeys, PartsOfRows, RowExchange
 from placer.tables.key_sums import KeyPart
 from placer.tables.sparse.batch_keys import BatchKeys
+from placer.tables.sparse.found_rows import FoundRows
 from placer.tables.sparse.table import Pushed, SparseTable
 
 
@@ -65,9 +66,13 @@ class FrozenRows:
         self._table = table
         self.settings, self.dtype = table.settings, table.dtype
 
-    def pull(self, keys: Array, out: Array) -> Array:
+    def find(self, keys: Array) -> FoundRows:
         """Return the rows of keys."""
-        return self._table.pull(keys, out)
+        return self._table.find(keys)
+
+    def pull(self, keys: Array, out: Array, found: FoundRows | None = None) -> Array:
+        """Return the values of keys."""
+        return self._table.pull(keys, out, found)
 
     def push(self, keys: Array, gradients: Array, **others: Any) -> Pushed:
         """Change nothing."""

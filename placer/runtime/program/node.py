@@ -986,7 +986,6 @@ class Node(RowCalls):
         """Receive what other nodes have sent for the next step, which there is not."""
         if self._trained in (0, self.last_step):
             return
-        self.discard_ahead()
         for edge in self.exchange.edges.values():
             if edge.sent_back and self.name in edge.targets:
                 self.exchange.discard(Key(edge.id, self._trained + 1))

@@ -36,6 +36,7 @@ from placer.tables.sparse.forgetting import (
     list_rows,
     partitions_of_step,
 )
+from placer.tables.sparse.found_rows import FoundRows, find_again
 from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.index import count_keys, find_rows, set_words
 from placer.tables.sparse.initial_rows import Fill, constant_rows, drawn_rows
@@ -128,6 +129,7 @@ class SparseTable:
             scored=isinstance(settings.admit, Score),
         )
         self._save: TableSave | None = None
+        self._dropped = np.zeros(settings.partitions, np.int64)
         self._capacity = None if settings.capacity is None else Capacity(settings)
 
     @property
@@ -172,7 +174,7 @@ class SparseTable:
                 scores=np.full(1, np.inf, np.float32),
             )
 
-        empty.pull(key)
+        empty.pull(key, found=empty.find(key))
         if trains:
             push(0)  # admits the key
             empty.shrink(0)
@@ -184,7 +186,24 @@ class SparseTable:
                 for _ in save.partitions():
                     pass
 
-    def pull(self, keys: Array, out: Array | None = None) -> Array:
+    def find(self, keys: Array) -> FoundRows:
+        """Return where the rows of keys are now, for a later `pull`.
+
+        Args:
+            keys: uint64 keys, of shape [n].
+
+        Raises:
+            RunError: as `pull`.
+        """
+        keys = check_keys(self.settings.name, keys)
+        return FoundRows(self._find(keys), self._dropped.copy())
+
+    def pull(
+        self,
+        keys: Array,
+        out: Array | None = None,
+        found: FoundRows | None = None,
+    ) -> Array:
         """Return the values of keys.
 
         A key without a row reads the values with which its row would begin if keys are
@@ -193,6 +212,8 @@ class SparseTable:
         Args:
             keys: uint64 keys, of shape [n].
             out: where to write them, of shape [n, dim] and the table's dtype.
+            found: what `find` returned for the keys, whatever has changed since; it is
+                used once.
 
         Returns:
             `out`, or a new array.
@@ -205,7 +226,7 @@ class SparseTable:
         if out is None:
             out = np.empty((keys.size, self.settings.dim), self.dtype)
         self._check("the result", out, (keys.size, self.settings.dim), self.dtype)
-        rows = self._find(keys)
+        rows = self._find(keys) if found is None else self._find_again(keys, found)
         self._done["lookups"] += keys.size
         self._done["hits"] += int(np.count_nonzero(rows >= 0))
         default = self.dtype.type(self.settings.default)
@@ -474,6 +495,12 @@ class SparseTable:
             )
         return rows
 
+    def _find_again(self, keys: Array, found: FoundRows) -> Array:
+        """Return the rows of keys, of which `found` has those that they had before."""
+        changed = self._dropped != found.dropped
+        find_again(self._storage.state, self._storage.bits, keys, found.rows, changed)
+        return found.rows
+
     def _admit(
         self,
         keys: Array,
@@ -532,8 +559,11 @@ class SparseTable:
         def needed(pending: Array) -> tuple[int, int]:
             return int((capacity.over(storage) * pending).sum()), 0
 
+        before = storage.state.partitions["rows"].copy()
         with self._changing(needed):
-            return capacity.evict(storage)
+            evicted = capacity.evict(storage)
+        self._dropped += before - storage.state.partitions["rows"]
+        return evicted
 
     def _forget(self, partitions: Iterable[int], step: int, now: float) -> int:
         if not self._limits.is_active:
@@ -574,6 +604,7 @@ class SparseTable:
                     seconds,
                     limits,
                 )
+        self._dropped[partition] += count
         return int(count)
 
     def _keeping(self, keys: Array, rows: Array) -> AbstractContextManager[None]:
