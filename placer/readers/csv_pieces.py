@@ -129,7 +129,6 @@ class _Pieces:
         else:
             self.ends[-1] = end
 
-
     def _is_row(self, line: bytes) -> bool:
         """Return whether a line is a row: an empty one is not, and of several columns
         neither is a single cell of blanks."""

@@ -204,7 +204,9 @@ def test_the_text_of_a_whole_number_has_the_key_of_the_number(cell, tmp_path):
     )
     (tmp_path / "t.csv").write_text(f"n\n{cell}\n7\n")
     read = open_source(data, [column], tmp_path).take(np.arange(2))
-    text = write_prepare("t", data, [column], {"key": "key"}, {"key": ["key"]}, features)
+    text = write_prepare(
+        "t", data, [column], {"key": "key"}, {"key": ["key"]}, features
+    )
     module = {"__name__": "prepare"}
     exec(text, module)
     for keys in (read["key"], module["prepare"]({"n": [cell, "7"]})["key"]):
