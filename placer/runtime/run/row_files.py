@@ -260,15 +260,19 @@ def _send_head(channel: Channel, node: str, head: _Arrays) -> None:
     send_json(channel, node, Key(RANGES, 1), to_builtins(head))
 
 
-def receive_partition(
-    channel: Channel, control: str, table: str, partition: int
-) -> dict[str, Array]:
-    """Receive what `serve_rows` sends for the next partition.
+def receive_partitions(
+    plan: Plan, channel: Channel, node: str, stored: Mapping[str, StoredSparse]
+) -> Iterator[dict[str, Array]]:
+    """Receive what `serve_rows` sends a node: the partitions that it loads, in order.
 
     Raises:
-        CheckpointError: the control node cannot read it.
+        CheckpointError: the control node cannot read one of them; no other comes.
     """
-    del table, partition  # they come in order
+    for _ in stored_partitions(plan, node, stored):
+        yield _receive_partition(channel, plan.control)
+
+
+def _receive_partition(channel: Channel, control: str) -> dict[str, Array]:
     head = receive_json(channel, control, Key(RANGES, 1), _Arrays)
     if head.problem:
         raise CheckpointError(head.problem)

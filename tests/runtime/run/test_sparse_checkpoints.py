@@ -11,9 +11,11 @@ from numpy.testing import assert_array_equal
 from support.saved_rows import assert_same_tables, rows_of
 
 import placer
-from placer.errors import CheckpointError, PlacerError
+from placer.errors import CheckpointError, PlacerError, RunError
+from placer.runtime.run import resuming
 from placer.runtime.run.options import Options
 from placer.runtime.run.threads import run_in_threads
+from placer.tables.sparse.table import SparseTable
 
 PARTITIONS = 8
 
@@ -221,10 +223,7 @@ def test_a_damaged_file_is_not_loaded(tmp_path):
     made = build(tmp_path, "b")
     options = Options(checkpoint=saved, checkpoint_every=2, checkpoint_keep=5, steps=4)
     run_in_threads(made, options)
-    file = saved / "step-000004" / "ps-1.rows.safetensors"
-    content = bytearray(file.read_bytes())
-    content[-9] ^= 1
-    file.write_bytes(content)
+    damage(saved / "step-000004" / "ps-1.rows.safetensors")
     with pytest.raises(CheckpointError, match=r"ps-1.rows.safetensors"):
         run_in_threads(made, Options(resume=saved / "step-000004"))
     # Of a folder, the checkpoint before it is taken.
@@ -254,3 +253,36 @@ def test_files_that_do_not_have_the_rows_of_the_manifest_are_refused(tmp_path, c
         CheckpointError, match="does not have the rows of partition 0 of"
     ):
         run_in_threads(made, Options(resume=manifest.parent))
+
+
+@pytest.mark.parametrize("file", ["ps-1.safetensors", "ps-1.rows.safetensors", ""])
+def test_nodes_that_do_not_see_a_folder_load_one_checkpoint(
+    tmp_path, monkeypatch, capsys, file
+):
+    made, saved = build(tmp_path, "b"), tmp_path / "saved"
+    options = Options(checkpoint=saved, checkpoint_every=1, checkpoint_keep=5, steps=3)
+    run_in_threads(made, options)
+    whole = (saved / "step-000003").rename(tmp_path / "whole")
+    if file:
+        damage(saved / "step-000002" / file)
+    else:
+        load = SparseTable.load_partition
+        failing = iter([RunError("no memory")])
+
+        def fail_once(table, partition, *args, **kwargs):
+            if partition == 5 and (error := next(failing, None)):
+                raise error
+            load(table, partition, *args, **kwargs)
+
+        monkeypatch.setattr(SparseTable, "load_partition", fail_once)
+    monkeypatch.setattr(resuming, "_sees", lambda choice: False)
+    again = tmp_path / "again"
+    run_in_threads(made, Options(resume=saved, checkpoint=again, steps=3))
+    assert "an earlier one is taken" in capsys.readouterr().err
+    assert_same_tables(again / "step-000003", whole, rtol=0)
+
+
+def damage(file):
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(content)
