@@ -337,7 +337,8 @@ class Service:
     ) -> WorkerMessage:
         step, steps, version, rows, count, *_ = numbers
         answers = served.answers.get(worker, {})
-        if version not in answers or not 0 < steps <= step or not 0 <= rows <= count:
+        fits = 0 < steps <= step and 0 <= rows <= count and count > 0
+        if version not in answers or not fits:
             raise malformed_on(worker, key)
         for older in [each for each in answers if each < version]:
             del answers[older]
