@@ -260,6 +260,7 @@ class SparseTable:
         scores: Array | None = None,
         times: Array | None = None,
         scale: float = 1.0,
+        draw: int | None = None,
         drop_not_finite: bool = False,
         where: str = "",
     ) -> Pushed:
@@ -278,6 +279,8 @@ class SparseTable:
             scores: what each key adds to its score, float32 of shape [n]; by default 0.
             times: when each key was seen, in seconds, of shape [n]; by default 0.
             scale: a factor of the gradients.
+            draw: the number of the draw that admits keys by chance, another one for each
+                push; by default the step.
             drop_not_finite: whether gradients with a NaN or an infinity are dropped, and
                 their keys only counted; else they are an error. If the factor is not
                 finite, none of them is.
@@ -319,7 +322,9 @@ class SparseTable:
         state, rows = self._storage.state, self._find(keys)
         before = rows.copy()
         with self._keeping(keys, rows):
-            new = self._admit(keys, rows, counts, sums, seen, step)
+            new = self._admit(
+                keys, rows, counts, sums, seen, step if draw is None else draw
+            )
         note_seen(state, rows, counts, sums, seconds, np.int64(step))
         updated = rows if isinstance(self.settings.admit, Always) else before
         if bad is not None:
@@ -545,13 +550,13 @@ class SparseTable:
         counts: Array,
         scores: Array,
         seen: Array,
-        step: int,
+        draw: int,
     ) -> Array:
         """Create the rows of keys that get one now, count the others that have none, and
         return which keys got one (bool, of shape [n])."""
         storage, admission = self._storage, self._admission
         new, words, estimates = admission.admit(
-            storage, keys, rows, counts, scores, seen, step
+            storage, keys, rows, counts, scores, seen, draw
         )
         self._begin(keys, rows, new, words)
         admission.count_refused(storage, keys, rows, estimates)

@@ -186,6 +186,10 @@ def test_keys_are_admitted_by_chance_once_in_so_many_occurrences():
     occurrences = np.full(keys.size, 3, np.uint32)
     admitted = push(thrice, keys, occurrences=occurrences).admitted
     assert admitted == pytest.approx(20_000 * (1 - 0.9**3), rel=0.1)
+    of_workers = make(admit=Probability(0.1))  # of which each pushes the same step
+    for draw in range(3):
+        push(of_workers, keys, draw=draw)
+    assert of_workers.rows == pytest.approx(20_000 * (1 - 0.9**3), rel=0.1)
 
 
 @pytest.mark.parametrize(("index", "most"), [("wide", 51), ("compact", 36)])
