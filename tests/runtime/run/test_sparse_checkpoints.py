@@ -189,6 +189,14 @@ def test_a_run_continues_that_admits_and_forgets_keys_in_another_way(tmp_path):
     assert before.keys() <= after.keys()
 
 
+def test_a_run_that_forgets_other_keys_has_other_bits(tmp_path, capsys):
+    saved = tmp_path / "saved"
+    run_in_threads(build(tmp_path, "b"), Options(checkpoint=saved, steps=1))
+    other = build(tmp_path, "o", table={"forget": {"norm_below": 0.1}})
+    run_in_threads(other, Options(resume=saved, steps=2))
+    assert "not necessarily with the same bits" in capsys.readouterr().err
+
+
 def test_with_another_rule_rows_keep_what_is_known_of_their_keys(tmp_path):
     saved, timed = tmp_path / "saved", TABLES["timed"]
     run_in_threads(
