@@ -60,7 +60,7 @@ class _DryRowExchange(RowExchange):
 
 
 class FrozenRows:
-    """A sparse table that stays as it is."""
+    """A sparse table that stays as it is, and whose rows are zeros."""
 
     def __init__(self, table: SparseTable) -> None:
         self._table = table
@@ -71,8 +71,9 @@ class FrozenRows:
         return self._table.find(keys)
 
     def pull(self, keys: Array, out: Array, found: FoundRows | None = None) -> Array:
-        """Return the values of keys."""
-        return self._table.pull(keys, out, found)
+        """Return zeros: a lookup of the table would be counted."""
+        out[...] = 0
+        return out
 
     def push(self, keys: Array, gradients: Array, **others: Any) -> Pushed:
         """Change nothing."""

@@ -591,9 +591,19 @@ class RowCalls(Microbatches):
                 " dropped, and the run continues because of train.nan: warn"
             )
         held.note_time(part.now)
-        for swept in range(self._swept.get(table, step - 1) + 1, step + 1):
+        self.forget_up_to(table, step)
+
+    def forget_up_to(self, table: str, step: int) -> None:
+        """Let a table forget keys after each step up to this one, those after which it has
+        done so left out."""
+        held = self.row_tables[table]
+        for swept in range(self._swept.get(table, 0) + 1, step + 1):
             held.forget(swept, held.latest)
         self._swept[table] = step
+
+    def resume_rows(self, step: int) -> None:
+        """Continue after a step of the tables, after which they have forgotten keys."""
+        self._swept = dict.fromkeys(self.row_tables, step)
 
     @property
     def _row_step(self) -> int:

@@ -40,7 +40,15 @@ from placer.tables.sparse.found_rows import FoundRows, find_again
 from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.index import count_keys, find_rows, set_words
 from placer.tables.sparse.initial_rows import Fill, constant_rows, drawn_rows
-from placer.tables.sparse.loading import put_rows, saved_of_keys
+from placer.tables.sparse.loading import (
+    SEEN_BEFORE,
+    Layout,
+    date_rows,
+    first_score,
+    put_rows,
+    saved_of_keys,
+    without_state,
+)
 from placer.tables.sparse.memory import MemoryBudget
 from placer.tables.sparse.partition_arrays import arrays_of, saved_layout
 from placer.tables.sparse.row_rule import RowRule
@@ -129,6 +137,7 @@ class SparseTable:
             scored=isinstance(settings.admit, Score),
         )
         self._save: TableSave | None = None
+        self._has_undated = False
         self._dropped = np.zeros(settings.partitions, np.int64)
         self._capacity = None if settings.capacity is None else Capacity(settings)
 
@@ -151,6 +160,9 @@ class SparseTable:
     def note_time(self, second: int) -> None:
         """Note the time of what the table was trained on, in seconds, by which it forgets
         keys: it is saved with the rows of a table that has times."""
+        if self._has_undated and second > 0:
+            date_rows(self._storage.state, second)
+            self._has_undated = False
         self._storage.latest = max(self._storage.latest, second)
 
     def statistics(self) -> TableStatistics:
@@ -408,8 +420,16 @@ class SparseTable:
         storage = self._storage
         return arrays_of(storage.state, storage.filters, partition, storage.latest)
 
-    def load_partition(self, partition: int, saved: Mapping[str, Array]) -> None:
+    def load_partition(
+        self, partition: int, saved: Mapping[str, Array], *, has_state: bool = True
+    ) -> None:
         """Add to a partition without entries what `save_partition` returned.
+
+        Args:
+            partition: the partition.
+            saved: the arrays.
+            has_state: whether their slots are those of this table's rule; if not, slots
+                and what else the rule keeps begin anew.
 
         Raises:
             RunError: the table does not hold the partition, or it has entries, the arrays
@@ -419,7 +439,9 @@ class SparseTable:
         storage, name = self._storage, self.settings.name
         state = storage.state
         self._check_begins(partition)
-        layout = saved_layout(state, storage.filters, 0, 0)
+        layout: Layout = saved_layout(state, storage.filters, 0, 0)
+        if not has_state:
+            saved, layout = without_state(saved, layout, self.settings.dim)
         check_saved(name, partition, saved, layout, storage.bits)
         keys, entry_keys = saved["keys"], saved["entry_keys"]
         if not self._admission.counts:  # counts of no use to this table
@@ -438,14 +460,23 @@ class SparseTable:
         if self._capacity is not None:
             self._capacity.forget_candidates()
 
-    def load_values(self, partition: int, keys: Array, values: Array) -> None:
+    def load_values(
+        self,
+        partition: int,
+        keys: Array,
+        values: Array,
+        scores: Array | None = None,
+    ) -> None:
         """Add rows with these values to a partition without entries: their slots begin anew,
-        and each key counts as having occurred once, before the first step.
+        and each key counts as having occurred once, before the first step and at the first
+        time that is noted.
 
         Args:
             partition: the partition.
             keys: its keys, uint64[n].
             values: of shape [n, dim] and the table's dtype.
+            scores: their scores, float32[n], if the table has any; by default those of one
+                occurrence, and at least that by which keys are admitted.
 
         Raises:
             RunError: as `load_partition`.
@@ -455,12 +486,18 @@ class SparseTable:
         layout = saved_layout(storage.state, storage.filters, 0, 0)
         self._check("values", values, (count, self.settings.dim), self.dtype)
         saved = saved_of_keys(layout, keys)
+        if "scores" in saved:
+            first = np.full(count, first_score(self.settings), np.float32)
+            saved["scores"] = first if scores is None else scores
         check_saved(name, partition, saved, layout, storage.bits)
         rows = np.full(count, ABSENT, np.int64)
         words = np.zeros(count, np.uint64)
         self._begin(keys, rows, np.ones(count, np.bool_), words)
         storage.state.values[rows, : self.settings.dim] = values
-        storage.state.meta[rows, 1] = U64(1) << U64(32)
+        storage.state.meta[rows, 1] = SEEN_BEFORE
+        if "scores" in saved:
+            storage.state.scores[rows] = saved["scores"]
+        self._has_undated = "times" in saved
         if self._capacity is not None:
             self._capacity.forget_candidates()
 
