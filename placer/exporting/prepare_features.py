@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -72,10 +73,14 @@ def hash_texts(
     check_names(columns, [name])
     keys = []
     for row, cell in enumerate(columns[name]):
-        text = None if cell != cell else cell
+        is_nan = isinstance(cell, float | np.floating) and isnan(cell)
+        text = None if is_nan else cell
         if not isinstance(text, str | None):
             raise ValueError(f"column '{name}', row {row}: {cell!r} is not a text")
-        data = b"" if text is None else text.encode().strip()
+        try:
+            data = b"" if text is None else text.encode().strip()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"column '{name}', row {row}: {error}") from None
         is_missing = text is None or (empty_is_missing and not data)
         keys.append(seed if is_missing else xxh64(data, seed))
     return np.array(keys, np.uint64)
@@ -101,7 +106,7 @@ def hash_integers(
     for row, cell in enumerate(columns[name]):
         try:
             number = whole_number(cell, missing)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"column '{name}', row {row}: {error}") from None
         keys.append(seed if number is None else xxh64(as_bytes([number]), seed))
     return np.array(keys, np.uint64)

@@ -116,10 +116,29 @@ def test_the_hash_is_that_of_the_package(seed):
         assert xxh64(data[:size], seed) == xxhash.xxh64_intdigest(data[:size], seed)
 
 
+class Ambiguous:
+    """A cell like pandas.NA, of which nobody knows whether it is equal to itself."""
+
+    def __ne__(self, other):
+        return self
+
+    def __bool__(self):
+        raise TypeError("ambiguous")
+
+    def __repr__(self):
+        return "NA"
+
+
+AMBIGUOUS = Ambiguous()
+
+
 @pytest.mark.parametrize(
     ("column", "cells", "message"),
     [
         ("word", [1] * 8, "column 'word', row 0: 1 is not a text"),
+        ("word", ["\ud800"] * 8, "column 'word', row 0: .*surrogates"),
+        ("word", [AMBIGUOUS] * 8, "column 'word', row 0: NA is not a text"),
+        ("id", [AMBIGUOUS] * 8, "column 'id', row 0: ambiguous"),
         ("word", "eight", "column 'word' is one text, not a list of cells"),
         ("word", ["a"] * 7, "different numbers of rows"),
         ("id", [0.5] * 8, "column 'id', row 0: 0.5 is not a whole number"),

@@ -494,6 +494,8 @@ def test_a_value_over_the_range_of_an_op_is_an_error(kind, tmp_path):
          "{} has a column 'year', and a feature has this name too"),
         ({"word.x": {"log1p": "gain"}, "*.x": {"hash": "word"}, "x": {"log1p": "gain"}},
          "two features are named 'word.x'"),
+        ({"x": {"cross": ["word", "[gy]*"]}},
+         "{} has no column '[gy]*' for feature 'x'"),
         ({"x": {"hash": "word"}},
          "{}: 'x' has keys of 64 bits, and input 'x' is float64[batch]"),
     ],
