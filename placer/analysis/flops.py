@@ -60,9 +60,11 @@ def _compute_flops(graph: Graph, op: Op, rows: int) -> int:
 
 def _sized(graph: Graph, name: str, rows: int) -> TensorType:
     """Return the type of a value for `rows` local rows; of rows by key, as if all keys
-    were different."""
+    were different. A whole sparse table counts as a row: what looks up rows depends on
+    its columns only."""
     kind = graph.tensor_type(name)
     if kind.is_keyed:
-        count = count_keys(graph, name, rows)
+        is_table = graph.producers[name].kind == "sparse_table"
+        count = 1 if is_table else count_keys(graph, name, rows)
         return TensorType(kind.dtype, (count, *kind.shape[1:]))
     return kind.with_batch(graph.batch, rows)
