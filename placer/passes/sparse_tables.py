@@ -163,6 +163,13 @@ def _find_free(graph: Graph, lookups: Iterable[_Lookup]) -> set[str]:
                 span=optimizer.source,
                 hint="match it by an optimizer of its own",
             )
+        if graph.microbatches > 1:
+            raise GraphError(
+                f"the sparse table '{name}' cannot have microbatches without lockstep:"
+                " each push would be of one of them",
+                span=optimizer.source,
+                hint="leave out 'microbatches', or use 'update: sync' for the table",
+            )
         place = lookup.table.known_place
         if place.node != SERVER:
             raise GraphError(
