@@ -74,8 +74,8 @@ def keyed_signature(
     own: Layout = "S" if several else "R"
     match op.kind:
         case "distinct_keys":
-            need = ("S",) * len(have) if several else tuple(have)
-            return need, ("P" if several else "R", *need[: len(op.results) - 1])
+            keys: Layout = "P" if several else "R"
+            return (own,) * len(have), (keys, *(own for _ in op.results[1:]))
         case "ask_rows" | "push_rows":
             return tuple(have), (own,)
         case "give_rows":
@@ -95,7 +95,8 @@ def keyed_microbatches(
     None for any other op. Each microbatch has keys of its own (S)."""
     match op.kind:
         case "distinct_keys":
-            return ("S",) * len(have), ("S",) * len(op.results)
+            each: Layout = "S"
+            return (each,) * len(have), (each,) * len(op.results)
         case "ask_rows" | "give_rows" | "push_rows":
             return tuple(have), tuple(have)
         case "distributed_lookup_table":
