@@ -376,6 +376,7 @@ def test_a_key_that_is_not_admitted_reads_the_default(tmp_path):
         ({"score": {"click": "clix"}}, "which is not an input"),
         ({"index": "compact", "admit": {"count": 2}}, "no room for counts"),
         ({"capacity": 3}, "at least its 256 partitions"),
+        ({"capacity": 2**60}, "at most 1099511627776"),
         ({"bounds": [1.0, 0.0]}, "low < high"),
         ({"dtype": "float16"}, "rows are float32 or float64"),
     ],
