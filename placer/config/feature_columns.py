@@ -81,6 +81,8 @@ def _singles(
     singles: list[tuple[str, Feature]] = []
     for index, operand in enumerate(feature.operands):
         selected = _select(operand, columns, before)
+        if feature.kind == "cross" and selected != [operand]:
+            selected = []  # a cross is of the parts that it names
         if not selected and not keeps_missing:
             message = f"{source} has no column '{operand}' for feature '{name}'"
             hint = did_you_mean(operand, [*columns, *before])

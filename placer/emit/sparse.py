@@ -156,8 +156,15 @@ def emit_received_rows(hook: Hook, op: Op) -> list[Call]:
         "push_rows": "receive_row_gradients",
     }[op.attrs["exchange"]]
     targets = hook.targets(value.name for value in op.results)
-    note = notes.received(graph, graph.sends[edge])
-    return [Call(f"node.{method}", arguments, targets, is_tuple=True, note=note)]
+    send = graph.sends[edge]
+    note = notes.received(graph, send)
+    call = Call(f"node.{method}", arguments, targets, is_tuple=True, note=note)
+    ahead = []
+    if op.attrs["exchange"] == "push_rows":
+        for each in ahead_of(graph, send):
+            note = "those of the next step"
+            ahead.append(Call("node.receive_keys_ahead", [str(each)], note=note))
+    return [*ahead, call]
 
 
 def emit_row_update(hook: Hook, op: Op) -> list[Call]:

@@ -66,7 +66,7 @@ class _Writer:
         target = key if feature.bins is not None else f"{column} = {key}"
         if feature.kind == "hash":
             (source,) = feature.operands
-            field = feature.field or source
+            field = source if feature.field is None else feature.field
             self._hash(target, source, field, feature.seed, feature.type)
         else:
             parts = [self._part(part, feature.seed) for part in feature.operands]

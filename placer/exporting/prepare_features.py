@@ -7,11 +7,13 @@ gets them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from math import isnan
 from typing import Any
 
 import numpy as np
 
-from placer.exporting.prepare_functions import MISSING, cell_number, check_names, finite
+from placer.exporting.prepare_functions import MISSING, cell_number, check_names, whole
 
 BITS = 2**64 - 1
 P1, P2, P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
@@ -71,10 +73,14 @@ def hash_texts(
     check_names(columns, [name])
     keys = []
     for row, cell in enumerate(columns[name]):
-        text = None if cell != cell else cell
+        is_nan = isinstance(cell, float | np.floating) and isnan(cell)
+        text = None if is_nan else cell
         if not isinstance(text, str | None):
             raise ValueError(f"column '{name}', row {row}: {cell!r} is not a text")
-        data = b"" if text is None else text.encode().strip()
+        try:
+            data = b"" if text is None else text.encode().strip()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"column '{name}', row {row}: {error}") from None
         is_missing = text is None or (empty_is_missing and not data)
         keys.append(seed if is_missing else xxh64(data, seed))
     return np.array(keys, np.uint64)
@@ -100,7 +106,7 @@ def hash_integers(
     for row, cell in enumerate(columns[name]):
         try:
             number = whole_number(cell, missing)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"column '{name}', row {row}: {error}") from None
         keys.append(seed if number is None else xxh64(as_bytes([number]), seed))
     return np.array(keys, np.uint64)
@@ -115,14 +121,10 @@ def whole_number(cell: Any, missing: float | None) -> int | None:
     if value is None:
         return None
     if isinstance(value, str):
-        if "_" in value or not value.isascii():
-            raise ValueError(f"{value!r} is not a number")
-        try:
-            value = int(value)
-        except ValueError:
-            number = finite(value)
-            value = int(number) if number.is_integer() else value
-    elif isinstance(value, float) and value.is_integer() and abs(value) <= 2**53:
+        value = whole(value)
+    # Larger floats are whole, and which number was meant is not known.
+    largest = {float: 2**53, Decimal: 2**64}.get(type(value))
+    if largest is not None and -largest <= value <= largest and value == int(value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"{cell!r} is not a whole number")
@@ -240,7 +242,7 @@ def read_numbers(
             number = float(cell_number(cell, filled, "float64"))
             if number in (float("inf"), float("-inf")):
                 raise ValueError(f"{number} is not a finite number")
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"column '{name}', row {row}: {error}") from None
         numbers.append(number)
     return np.array(numbers, np.float64)

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from placer.config.columns import Column
+from placer.config.csv import first_match
 from placer.config.data import RowSource
 from placer.config.feature_columns import source_columns
 from placer.config.features import Features
@@ -129,11 +130,18 @@ def _call(
     if limits is not None:
         others = () if limits.padding is None else (limits.padding,)
         arguments.append(literal((limits.low, limits.high, *others)))
-    return Call(function, [*arguments, *_tables(cells, data)])
+    tables = _tables(cells, data, with_globs=len(cells) == len(feeds))
+    return Call(function, [*arguments, *tables])
 
 
-def _tables(feeds: Sequence[str], data: RowSource) -> list[Expression]:
-    """Return the tables of an input's columns: words, unknown words, missing cells."""
+def _tables(
+    cells: Sequence[str], data: RowSource, *, with_globs: bool = True
+) -> list[Expression]:
+    """Return the tables of an input's columns: words, unknown words, missing cells.
+
+    `cells` are those that are no features. Without globs, which may match features too,
+    tables are by the names of the columns.
+    """
     form = data.csv or data.parquet or data.python
     if form is None:
         return []
@@ -149,16 +157,19 @@ def _tables(feeds: Sequence[str], data: RowSource) -> list[Expression]:
         ("unknown", form.unknown),
         ("missing", form.missing),
     ):
-        used = {k: v for k, v in table.items() if _applies(k, feeds)}
+        used = {k: v for k, v in table.items() if _applies(k, cells)}
+        if not with_globs:
+            matched = ((cell, first_match(used, cell)) for cell in cells)
+            used = {cell: value for cell, value in matched if value is not None}
         if used:
             tables.append(_table(name, used))
     return tables
 
 
-def _applies(key: str, feeds: Sequence[str]) -> bool:
+def _applies(key: str, cells: Sequence[str]) -> bool:
     """Whether a key of `csv` or `parquet`, a name or a glob, matches a column of an
     input."""
-    return any(key == feed or fnmatchcase(feed, key) for feed in feeds)
+    return any(key == cell or fnmatchcase(cell, key) for cell in cells)
 
 
 def _table(name: str, table: Mapping[str, Any]) -> Expression:

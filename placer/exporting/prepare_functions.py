@@ -7,6 +7,7 @@ numpy, and take rows as a service gets them: lists, arrays, numbers and words.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from math import isfinite, isnan
 from typing import Any
@@ -99,7 +100,7 @@ def parse_columns(
                     numbers.append(word_number(cell, vocabulary, other))
                 else:
                     numbers.append(cell_number(cell, filled, dtype))
-            except ValueError as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise ValueError(f"column '{name}', row {row}: {error}") from None
         is_whole = all(isinstance(number, int) for number in numbers)
         is_large = is_whole and max(numbers, default=0) >= 2**63
@@ -172,27 +173,41 @@ def word_number(cell: Any, words: Mapping[str, int], unknown: int | None) -> int
 
 
 def cell_number(cell: Any, missing: float | None, dtype: str) -> float:
-    """Return the number in a cell, a text or a number."""
+    """Return the number in a cell, a text or a number; for an integer dtype, a whole one
+    is an int."""
     text = cell.strip() if isinstance(cell, str) else cell
     is_nan = isinstance(text, float | np.floating) and isnan(text)
     if text is None or is_nan or text in MISSING:
         if missing is None:
             raise ValueError("the value is missing")
-        return missing
-    if not isinstance(text, str):
-        return text.item() if isinstance(text, np.generic) else float(text)
+        text = missing
     if dtype == "bool" and text in BOOLS:
         return BOOLS[text]
-    if "_" in text or not text.isascii():
-        raise ValueError(f"{text!r} is not a number")
+    if isinstance(text, str):
+        return whole(text) if "int" in dtype else finite(text)
+    number = text.item() if isinstance(text, np.generic) else text
+    if "int" not in dtype:
+        return float(number)
+    is_whole = isinstance(number, int) or float(number).is_integer()
+    return int(number) if is_whole else float(number)
+
+
+def whole(text: str) -> int:
+    """Return the whole number in a text; ValueError if it is not one."""
+    finite(text)
     try:
-        return int(text) if "float" not in dtype else finite(text)
-    except ValueError:
-        return finite(text)
+        exact = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is not a number") from None
+    if exact != int(exact):
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(exact)
 
 
 def finite(text: str) -> float:
     """Return the number in a text; ValueError if it is not a finite one."""
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text!r} is not a number")
     number = float(text)
     if not isfinite(number):
         raise ValueError(f"{text!r} is not a finite number")

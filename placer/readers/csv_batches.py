@@ -85,7 +85,8 @@ def parse_cells(
     """
 
     def skip_blank(row: InvalidRow) -> str:
-        return "error" if row.text.strip() else "skip"
+        is_blank = row.actual_columns == 1 and not row.text.strip()
+        return "skip" if is_blank else "error"
 
     # Names of columns may be repeated, so they are numbered instead.
     names = [str(index) for index in range(width)]

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Any
 
@@ -105,10 +106,10 @@ class CellParser:
         fits = bool(((array >= low) & (array <= high)).all())
         return array.astype(self.dtype) if fits else None
 
-    def _parse_cell(self, text: str) -> float | int:
+    def _parse_cell(self, text: str) -> float | Decimal:
         kind = dtype_kind(self.dtype)
         if self.words is not None:
-            number: float | int = self._word_number(text, self.words)
+            number: float | Decimal = self._word_number(text, self.words)
         elif text in MISSING:
             number = self._missing_number(text)
         elif kind == "b":
@@ -180,19 +181,26 @@ def cast_cells(cells: pa.StringArray, kind: str) -> np.ndarray | None:
     return numbers
 
 
-def parse_number(text: str, is_float: bool) -> float | int:
-    """Return the finite number in a cell; raises DataError for anything else."""
-    # `int` and `float` accept 1_000 and digits of other scripts, which are not numbers
-    # in a file.
+def cast_whole(cells: pa.StringArray) -> np.ndarray | None:
+    """Return whole numbers as int64 or uint64; None if a cell may not be one, or all have
+    to be parsed one by one."""
+    numbers = cast_cells(cells, "i")
+    if numbers is None:  # pandas writes 3.0 if a value of the column is missing
+        cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]+)\.0*$", r"\1")
+        numbers = cast_cells(cells, "i")
+    return cast_cells(cells, "u") if numbers is None else numbers
+
+
+def parse_number(text: str, is_float: bool) -> float | Decimal:
+    """Return the finite number in a cell, a float or the exact number; raises DataError
+    for anything else."""
+    # `float` accepts 1_000 and digits of other scripts, which are not numbers in a file.
     if "_" not in text and text.isascii():
-        if not is_float:
-            with suppress(ValueError):  # for 3.0, which is a whole number too
-                return int(text)
-        with suppress(ValueError):
+        with suppress(ValueError, InvalidOperation):
             number = float(text)
             if not np.isfinite(number):
                 raise DataError(f"{quote(text)} is not a finite number")
-            return number
+            return number if is_float else Decimal(text)
     hint = "a column of words needs csv: {vocabulary: {COLUMN: [WORD, …]}}"
     raise DataError(f"{quote(text)} is not a number", hint=hint)
 

@@ -43,7 +43,8 @@ def open_pieces(request: ReadRequest) -> PieceRows:
         own = replace(request, options=replace(options, other_columns=()))
         feeds, shape = find_columns(own, names)
         start = _first_byte(path, header_lines)
-        pieces = _Pieces(len(names), start, options.report)
+        delimiter = form.delimiter.encode()
+        pieces = _Pieces(len(names), delimiter, start, options.report)
         if not scan_plain(path, header_lines, form, pieces.add) or pieces.is_inside:
             raise DataError(
                 f"{source} cannot be read by pieces: it has comments, lines that end with"
@@ -79,6 +80,7 @@ class _Pieces:
 
     Attributes:
         width: the number of columns.
+        delimiter: what is between cells.
         start: the offset of the first byte of the rows.
         report: called with the number of rows that have been found.
         ends: the offsets of the start, and of the ends of the pieces.
@@ -87,6 +89,7 @@ class _Pieces:
     """
 
     width: int
+    delimiter: bytes
     start: int
     report: Callable[[int], None]
     ends: list[int] = field(default_factory=list)
@@ -115,12 +118,8 @@ class _Pieces:
         last = int(ends[np.flatnonzero(is_end)[-1]])
         starts = np.concatenate([[0], ends[:-1] + 1])
         padded = np.concatenate([characters, [_NEWLINE]])
-        # An empty line is no row, and of several columns neither is one of blanks.
         for line in np.flatnonzero(is_end & np.isin(padded[starts], _BLANKS)):
-            content = text[starts[line] : ends[line]]
-            is_end[line] = bool(content.strip()) or (
-                self.width == 1 and content not in (b"", b"\r")
-            )
+            is_end[line] = self._is_row(text[starts[line] : ends[line]])
         end = start + min(last + 1, len(text))
         if rows := int(is_end.sum()):
             self.counts.append(rows)
@@ -129,6 +128,13 @@ class _Pieces:
             self.report(self._rows)
         else:
             self.ends[-1] = end
+
+    def _is_row(self, line: bytes) -> bool:
+        """Return whether a line is a row: an empty one is not, and of several columns
+        neither is a single cell of blanks."""
+        if self.width == 1:
+            return line not in (b"", b"\r")
+        return bool(line.strip()) or self.delimiter in line
 
 
 @dataclass(frozen=True)
@@ -178,6 +184,7 @@ class _Ranges:
             for _ in table.rows:
                 pass
         raise DataError(
-            f"{self.source} cannot be read by pieces: it has rows that are empty cells",
+            f"{self.source} cannot be read by pieces: it has lines of blanks that are not"
+            " ASCII",
             hint="write it as a parquet: file",
         )

@@ -15,6 +15,7 @@ from placer.errors import DataError, did_you_mean
 from placer.files.regular import open_regular
 from placer.readers.csv_batches import read_batches
 from placer.readers.csv_text import open_table
+from placer.readers.features.cells import is_text
 from placer.readers.file_errors import file_errors
 from placer.readers.split import split_rows
 
@@ -81,8 +82,8 @@ def _key(source: str, name: str, column: pa.ChunkedArray) -> np.ndarray:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return np.array(column.fill_null("").to_pylist(), np.str_)
+    if is_text(kind):
+        return np.array([text or "" for text in column.to_pylist()], np.str_)
     is_float = pa.types.is_floating(kind)
     if column.null_count and not is_float:
         raise DataError(

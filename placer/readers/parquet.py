@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +28,7 @@ from placer.readers.column import (
 )
 from placer.readers.csv_cells import CellParser, add_cells
 from placer.readers.features.cells import Cells as FeatureCells
-from placer.readers.features.cells import can_compute_from, is_text
+from placer.readers.features.cells import can_compute_from, is_text, missing_number
 from placer.readers.feeds import Feeds, find_feeds
 from placer.readers.file_errors import file_errors
 from placer.readers.rows import LoadedRows
@@ -102,7 +102,7 @@ class _ParquetFormat:
             unknown = first_match(self.form.unknown, name)
             parser = CellParser("parquet", name, column, dtype, words, unknown, None)
             return parser.parse(read_text(array), where)
-        array = _fill(array, first_match(self.form.missing, name))
+        array = _fill(array, first_match(self.form.missing, name), where, name)
         numbers = _to_numpy(source, name, array, first)
         values = convert(numbers, column, source, name, first)
         check_limits(values, column, where)
@@ -125,7 +125,9 @@ class _ParquetFormat:
             digest = zlib.crc32(nulls.tobytes(), digest)
         if pa.types.is_fixed_size_list(array.type):
             return self.add_digest(array.flatten(), digest)
-        if is_text(array.type):
+        if pa.types.is_null(array.type):
+            return digest
+        if is_text(array.type) or pa.types.is_decimal(array.type):
             return add_cells(read_text(array), digest)
         if array.null_count:
             array = array.fill_null(pa.scalar(0).cast(array.type))
@@ -167,7 +169,9 @@ def read_text(array: pa.Array) -> pa.StringArray:
     return array.cast(pa.string()).fill_null("")
 
 
-def _fill(array: pa.Array, missing: float | None) -> pa.Array:
+def _fill(
+    array: pa.Array, missing: float | None, where: Callable[[int], str], name: str
+) -> pa.Array:
     """Return a column of numbers in which nulls and NaNs are `missing`, if given."""
     if missing is None or pa.types.is_fixed_size_list(array.type):
         return array
@@ -175,9 +179,10 @@ def _fill(array: pa.Array, missing: float | None) -> pa.Array:
         array = pc.if_else(pc.is_nan(array), None, array)
     if not array.null_count:
         return array
-    if missing != int(missing) or pa.types.is_boolean(array.type):
-        array = array.cast(pa.float64())
-    return array.fill_null(pa.scalar(missing).cast(array.type))
+    fill = int(missing) if missing == int(missing) else missing
+    if isinstance(fill, float) or pa.types.is_boolean(array.type):
+        array = array.cast(pa.float64(), safe=False)
+    return array.fill_null(missing_number(fill, array.type, where(0), "parquet", name))
 
 
 def _shape_of(

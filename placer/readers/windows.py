@@ -99,6 +99,7 @@ class _Lane:
             first = end
             if first == high:
                 self._values = {}  # so that the next window needs no other memory
+                self._low = self._high = -1
                 if high == self._deal.lane_rows(self._lane):
                     self._batches, self._rest = iter(()), None  # closes the last piece
 

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -9,20 +10,20 @@ import pyarrow.parquet as pq
 import pytest
 import xxhash
 from safetensors.numpy import save_file
-from support.feature_formulas import text_key
+from support.feature_formulas import integer_key, text_key
 from support.spec_models import initial_parameters
 
 import placer
 from placer.config.csv import Cells, Csv
 from placer.config.data import RowSource
 from placer.config.features import Feature
-from placer.exporting.prepare_features import xxh64
+from placer.exporting.prepare_features import whole_number, xxh64
 from placer.exporting.prepare_file import write_prepare
 from placer.readers import Column, open_source
 
 FEATURES = {
     "word.key": Feature(hash="word", field="item"),
-    "word.id": Feature(hash="word", bins=1000),
+    "word.id": Feature(hash="word", bins=1000, field=""),
     "id.key": Feature(hash="id", type="integer", seed=5),
     "gain.bucket": Feature(buckets="gain", log=10, to=1000),
     "gain.log": Feature(log1p="gain"),
@@ -115,19 +116,41 @@ def test_the_hash_is_that_of_the_package(seed):
         assert xxh64(data[:size], seed) == xxhash.xxh64_intdigest(data[:size], seed)
 
 
+class Ambiguous:
+    """A cell like pandas.NA, of which nobody knows whether it is equal to itself."""
+
+    def __ne__(self, other):
+        return self
+
+    def __bool__(self):
+        raise TypeError("ambiguous")
+
+    def __repr__(self):
+        return "NA"
+
+
+AMBIGUOUS = Ambiguous()
+
+
 @pytest.mark.parametrize(
     ("column", "cells", "message"),
     [
         ("word", [1] * 8, "column 'word', row 0: 1 is not a text"),
+        ("word", ["\ud800"] * 8, "column 'word', row 0: .*surrogates"),
+        ("word", [AMBIGUOUS] * 8, "column 'word', row 0: NA is not a text"),
+        ("id", [AMBIGUOUS] * 8, "column 'id', row 0: ambiguous"),
         ("word", "eight", "column 'word' is one text, not a list of cells"),
         ("word", ["a"] * 7, "different numbers of rows"),
         ("id", [0.5] * 8, "column 'id', row 0: 0.5 is not a whole number"),
         ("id", [1, "x", 3, 4, 5, 6, 7, 8], "column 'id', row 1: .*'x'"),
         ("id", [2**64] * 8, "column 'id', row 0: 18446744073709551616 does not fit"),
+        ("id", [[1]] * 8, r"column 'id', row 0: \[1\] is not a whole number"),
         ("id", [True] * 8, "column 'id', row 0: True is not a whole number"),
         ("gain", [-1] * 8, "column 'gain', row 0: log1p of -1"),
         ("gain", [math.inf] * 8, "column 'gain', row 0: inf is not a finite number"),
         ("gain", [True] * 8, "column 'gain', row 0: True is not a number"),
+        ("gain", [10**400] * 8, "column 'gain', row 0: .*too large"),
+        ("year", [[1]] * 8, "column 'year', row 0: .*list"),
         ("year", [None] * 8, "column 'year', row 0: the value is missing"),
     ],
 )
@@ -135,6 +158,92 @@ def test_a_wrong_value_names_its_column(column, cells, message):
     prepare = prepare_of(data_of("parquet", "t.parquet"))
     with pytest.raises(ValueError, match=message):
         prepare(COLUMNS | {column: cells})
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "python"])
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_whole_numbers_keep_all_their_bits(kind, dtype):
+    """Also beside a missing one, and one that is written as a float."""
+    largest = 2**63 - 1 if dtype == "int64" else 2**64 - 1
+    options = {kind: (Csv if kind == "csv" else Cells)(missing={"id": 2**40})}
+    data = RowSource(
+        source=f"{kind}:t:f",
+        batch=4,
+        remainder="keep",
+        columns={"id": "id"},
+        **options,
+    )
+    column = Column("id", dtype, ())
+    text = write_prepare("t", data, [column], {"id": "id"}, {"id": ["id"]}, {})
+    module = {"__name__": "prepare"}
+    exec(text, module)
+    for cells in (
+        [largest, None, 2**53 + 1, 3.0, np.int64(2**53 + 1)],
+        [str(largest), "", f"{2**53 + 1}.0", "3e0", f"{2**53 + 1}"],
+    ):
+        got = module["prepare"]({"id": cells})["id"]
+        assert got.tolist() == [largest, 2**40, 2**53 + 1, 3, 2**53 + 1]
+        assert got.dtype == dtype
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_options_of_columns_are_not_for_features(kind):
+    """A glob of an option may match the name of a feature."""
+    column = Column("both", "int32", (2,))
+    feeds = {"both": ["size.bucket", "size"]}
+    features = {"size.bucket": Feature(buckets="price", boundaries=[2])}
+    form = (Csv if kind == "csv" else Cells)(
+        vocabulary={"s*": {"0": 1, "1": 0}}, unknown={"*": 5}
+    )
+    data = RowSource(
+        source=f"{kind}:t.{kind}",
+        batch=1,
+        remainder="keep",
+        columns=feeds,
+        features=features,
+        **{kind: form},
+    )
+    text = write_prepare("t", data, [column], {"both": "both"}, feeds, features)
+    module = {"__name__": "prepare"}
+    exec(text, module)
+    prepared = module["prepare"]({"price": [1, 2, 3], "size": ["0", "1", "2"]})
+    assert prepared["both"].tolist() == [[0, 1], [1, 0], [1, 5]]
+
+
+@pytest.mark.parametrize("cell", [f"{2**53 + 1}.0", f"{2**64 - 1}.000", "-0.0", "1e3"])
+def test_the_text_of_a_whole_number_has_the_key_of_the_number(cell, tmp_path):
+    column = Column("key", "uint64", ())
+    features = {"key": Feature(hash="n", type="integer")}
+    data = RowSource(
+        source="csv:t.csv",
+        batch=1,
+        remainder="keep",
+        columns={"key": "key"},
+        features=features,
+    )
+    (tmp_path / "t.csv").write_text(f"n\n{cell}\n7\n")
+    read = open_source(data, [column], tmp_path).take(np.arange(2))
+    text = write_prepare(
+        "t", data, [column], {"key": "key"}, {"key": ["key"]}, features
+    )
+    module = {"__name__": "prepare"}
+    exec(text, module)
+    for keys in (read["key"], module["prepare"]({"n": [cell, "7"]})["key"]):
+        assert keys.tolist() == [integer_key(n, "n") for n in (int(Decimal(cell)), 7)]
+
+
+@pytest.mark.parametrize("cell", [f"{2**53 + 1}.5", "1e-999999999999999999999", "x"])
+def test_a_text_that_is_no_whole_number_has_no_key(cell):
+    with pytest.raises(ValueError, match=r"number|float"):
+        whole_number(cell, None)
+
+
+def test_a_decimal_is_a_whole_number():
+    assert whole_number(Decimal("9007199254740993.0"), None) == 2**53 + 1
+    assert whole_number(Decimal("NaN"), 3) == 3
+    for cell in (Decimal("0.5"), Decimal("Infinity"), Decimal("1e999999999")):
+        with pytest.raises(ValueError, match="is not a whole number"):
+            whole_number(cell, None)
 
 
 SPEC = """

@@ -113,6 +113,12 @@ def test_a_line_inside_a_cell_is_not_a_comment(tmp_path):
     assert column(tmp_path, text, "int32", **form).tolist() == [0, 5, 1]
 
 
+def test_whole_numbers_are_exact_however_they_are_written(tmp_path):
+    text = f"a\n{2**53 + 1}.0\n{2**63 - 1}\n3e0\n"
+    values = column(tmp_path, text, "int64")
+    assert values.tolist() == [2**53 + 1, 2**63 - 1, 3]
+
+
 def test_a_gz_file_is_decompressed(tmp_path):
     packed = gzip.compress(b"a\n1\n2\n")
     np.testing.assert_array_equal(
@@ -411,6 +417,12 @@ def test_files_that_are_not_tables(text, message, hint, tmp_path):
         open_csv(tmp_path, text, [A])
     assert message in caught.value.message
     assert hint in caught.value.hint
+
+
+def test_a_row_of_empty_cells_between_tabs_has_as_many_as_there_are_columns(tmp_path):
+    text = "a\tb\n1\t2\n\t\t\n"
+    with pytest.raises(DataError, match="line 3 has 3 cells, and there are 2 columns"):
+        open_csv(tmp_path, text, [A], delimiter="\t")
 
 
 def test_a_line_that_is_not_utf_8_is_named(tmp_path):

@@ -3,6 +3,7 @@
 import csv as csv_module
 import math
 import textwrap
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ from placer.config.data import Data
 from placer.config.features import Feature
 from placer.config.window import Window
 from placer.errors import DataError
+from placer.hashing.xxh64 import hash_ranges
 from placer.readers import (
     Column,
     Order,
@@ -124,6 +126,23 @@ def test_a_null_word_of_a_dictionary_is_missing():
     assert keys.tolist() == [text_key(text, "c") for text in (None, "a", None)]
 
 
+@pytest.mark.parametrize(("rows", "hashed"), [(3, 3), (400, 100)])
+def test_no_more_words_of_a_dictionary_are_hashed_than_rows(rows, hashed, monkeypatch):
+    """The batches of a column may share a dictionary of all its words."""
+    counts = []
+
+    def count(data, offsets, *more, **options):
+        counts.append(len(offsets) - 1)
+        return hash_ranges(data, offsets, *more, **options)
+
+    monkeypatch.setattr("placer.readers.features.keys.hash_ranges", count)
+    words = [f"w{i}" for i in range(100)]
+    column = pa.array([*(words * 5)[:499], None]).dictionary_encode().slice(500 - rows)
+    keys = compute({"k": {"hash": "c"}}, "k", c=column)
+    assert keys.tolist() == [text_key(text, "c") for text in column.to_pylist()]
+    assert counts == [hashed]
+
+
 def test_a_missing_text_differs_from_an_empty_one():
     missing, empty = compute({"k": {"hash": "c"}}, "k", c=[None, ""]).tolist()
     assert (missing, empty) == (text_key(None, "c"), text_key("", "c"))
@@ -222,7 +241,7 @@ def test_a_cross_of_a_column_is_one_of_the_feature_that_hashes_it():
 @given(
     texts=st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"]))),
     seed=st.integers(0, 2**63 - 1),
-    field=st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+    field=st.text(st.characters(exclude_categories=["Cs"])),
 )
 def test_any_text_has_the_key_of_the_package(texts, seed, field):
     features = {"k": {"hash": "c", "seed": seed, "field": field}}
@@ -401,11 +420,24 @@ def test_an_empty_cell_of_a_csv_file_is_missing(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("cell", ["3.0", "+3", "9223372036854775808", "-1"])
+@pytest.mark.parametrize("cell", ["3.0", "+3", "-7.", "9223372036854775808", "-1"])
 def test_whole_numbers_of_a_csv_file_may_be_written_in_several_ways(cell, tmp_path):
     features = {"key": {"hash": "n", "type": "integer"}}
     rows = read(tmp_path, "csv", {"n": [cell, "7"]}, features, [KEY])
     wanted = [integer_key(int(float(cell)), "n"), integer_key(7, "n")]
+    assert rows["key"].tolist() == [signed(key) for key in wanted]
+
+
+@pytest.mark.parametrize("cells", [["18446744073709551615", "0"], ["-3.0", "12.000"]])
+def test_usual_whole_numbers_of_a_csv_file_are_parsed_at_once(
+    cells, tmp_path, monkeypatch
+):
+    """Unsigned ones, and those that pandas writes of a column with missing values."""
+    monkeypatch.delattr("placer.readers.features.cells.parse_number")
+    features = {"key": {"hash": "n", "type": "integer"}}
+    rows = read(tmp_path, "csv", {"n": [*cells, None, ""]}, features, [KEY])
+    numbers = [int(cell.split(".")[0]) for cell in cells]
+    wanted = [integer_key(number, "n") for number in (*numbers, None, None)]
     assert rows["key"].tolist() == [signed(key) for key in wanted]
 
 
@@ -415,12 +447,17 @@ def test_whole_numbers_of_a_csv_file_may_be_written_in_several_ways(cell, tmp_pa
         ("x", {"buckets": "n", "boundaries": [1]}, "'x' is not a number"),
         ("1e999", {"log1p": "n"}, "inf is not a finite number"),
         ("2.5", {"hash": "n", "type": "integer"}, "2.5 is not a whole number"),
+        ("9007199254740993.5", {"hash": "n", "type": "integer"},
+         "9007199254740993.5 is not a whole number"),
+        ("1e-999999999999999999999", {"hash": "n", "type": "integer"},
+         "'1e-999999999999999999999' is not a number"),
         ("-2", {"log1p": "n"}, "log1p of -2 is not a number"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_cell_is_an_error_with_its_line(cell, feature, message, tmp_path):
     columns = {"n": ["1", "2", cell]}
-    inputs = [Column("f", "float64", ())]
+    is_key = "hash" in feature
+    inputs = [Column("f", "int64" if is_key else "float64", ())]
     with pytest.raises(DataError) as caught:
         open_rows(tmp_path, "csv", columns, {"f": feature}, inputs)
     assert caught.value.message == f"csv:t.csv: line 4, column 'n': {message}"
@@ -457,6 +494,8 @@ def test_a_value_over_the_range_of_an_op_is_an_error(kind, tmp_path):
          "{} has a column 'year', and a feature has this name too"),
         ({"word.x": {"log1p": "gain"}, "*.x": {"hash": "word"}, "x": {"log1p": "gain"}},
          "two features are named 'word.x'"),
+        ({"x": {"cross": ["word", "[gy]*"]}},
+         "{} has no column '[gy]*' for feature 'x'"),
         ({"x": {"hash": "word"}},
          "{}: 'x' has keys of 64 bits, and input 'x' is float64[batch]"),
     ],
@@ -508,6 +547,19 @@ def test_nodes_compare_the_columns_that_features_are_computed_from(kind, tmp_pat
     assert again == first
 
 
+@pytest.mark.parametrize("numbers", [[None, None], [Decimal("1.0"), None]])
+def test_nodes_compare_columns_of_nulls_and_of_decimals(numbers, tmp_path):
+    features = {"key": {"hash": "n", "type": "integer"}}
+
+    def digest(numbers):
+        rows = open_rows(tmp_path, "parquet", {"n": numbers}, features, [KEY])
+        return rows.digests().whole["key"]
+
+    first = digest(numbers)
+    assert digest(numbers) == first
+    assert digest([Decimal("2.0"), numbers[1]]) != first
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_number_for_missing_ones_is_that_of_every_feature(kind, tmp_path):
     columns = {"n": [5, None, 7], "f": [0.5, None, 2.0]}
@@ -533,6 +585,22 @@ def test_a_number_for_missing_ones_has_to_fit_the_column(tmp_path):
     options = {"n": 0.5}
     rows = read(tmp_path, "parquet", columns, features, inputs, missing=options)
     assert rows["b"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "python"])
+def test_large_whole_numbers_may_stand_beside_a_missing_fraction(kind, tmp_path):
+    """As the option of a glob may be for other columns."""
+    missing = {"*": 0.5}
+    keys = {"key": {"hash": "n", "type": "integer"}}
+    rows = read(tmp_path, kind, {"n": [2**60, 5]}, keys, [KEY], missing=missing)
+    assert rows["key"].tolist() == [signed(integer_key(n, "n")) for n in (2**60, 5)]
+    buckets = {"b": {"buckets": "n", "boundaries": [1, 6]}}
+    inputs = [Column("b", "int32", ())]
+    rows = read(tmp_path, kind, {"n": [2**60, None]}, buckets, inputs, missing=missing)
+    assert rows["b"].tolist() == [2, 0]
+    missing = {"n": 2.0**60}
+    rows = read(tmp_path, kind, {"n": [0.5, None]}, buckets, inputs, missing=missing)
+    assert rows["b"].tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

@@ -160,6 +160,28 @@ def test_missing_numbers_have_the_value_of_their_column(tmp_path):
     assert rows["label"].tolist() == [-1, 2**40]
 
 
+def test_a_number_for_missing_ones_that_does_not_fit_names_its_column(tmp_path):
+    form = Cells(missing={"a": -1})
+    columns = {"a": pa.array([None, 2], pa.uint8())}
+    message, hint = error_of(tmp_path, columns, [A], form=form)
+    assert message == (
+        "parquet:t.parquet: column 'a', row 0: the column holds uint8, and a missing"
+        " number is -1, which does not fit it"
+    )
+    assert hint == "change parquet: {missing: {a: -1}}"
+
+
+def test_large_whole_numbers_may_stand_beside_a_missing_fraction(tmp_path):
+    form = Cells(missing={"*": 0.5})
+    columns = {"a": pa.array([None, 2**60], pa.int64())}
+    rows = take_all(open_parquet(tmp_path, columns, [A], form=form))
+    assert rows["a"].tolist() == [0.5, 2.0**60]
+    form = Cells(missing={"*": 2.0**60})
+    columns = {"a": [float("nan"), 0.5]}
+    rows = take_all(open_parquet(tmp_path, columns, [A], form=form))
+    assert rows["a"].tolist() == [2.0**60, 0.5]
+
+
 def test_a_word_outside_of_the_vocabulary_is_named_with_its_row(tmp_path):
     form = Cells(vocabulary={"label": ["low", "high"]})
     columns = {"label": ["low"] * 9 + ["hihg"]}

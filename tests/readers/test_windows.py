@@ -164,6 +164,20 @@ def test_a_run_continues_at_any_step(source):
             np.testing.assert_array_equal(before["id"], after["id"])
 
 
+@pytest.mark.parametrize("window", [80, 4000])
+def test_every_evaluation_has_the_same_rows(window, source):
+    """Each has the steps of epoch 1, also if a lane has a single window."""
+    _, rows, _ = source
+    order = order_of(2000, batch=48, window=window)
+    batches = Batches(order, rows, order.steps_per_epoch)
+    first, second = (
+        [batches.take((1, step), ALL, None, 1)["id"] for step in range(42)]
+        for _ in range(2)
+    )
+    batches.close()
+    np.testing.assert_array_equal(np.concatenate(first), np.concatenate(second))
+
+
 def test_pieces_before_a_step_are_not_read(tmp_path):
     data = write_parquet(tmp_path, 2000, 20)
     rows, counting = counted(open_ids(data, tmp_path))
@@ -256,6 +270,23 @@ def test_a_csv_file_of_one_column_has_rows_of_blanks(tmp_path):
     assert sorted(batch["n"].tolist()) == [0, 1, 2, 3]
 
 
+def test_rows_of_empty_cells_between_tabs_are_rows(tmp_path):
+    """A line of blanks is none unless it is one cell."""
+    text = "n\tt\n1\ta\n\t\n  \n \t \n4\td\n"
+    (tmp_path / "rows.csv").write_text(text)
+    data = Data("csv:rows.csv", csv=Csv(delimiter="\t", missing={"n": 0}))
+    number = Column("n", "int32", ())
+    whole = open_source(data, [number], tmp_path).take(np.arange(4))
+    assert whole["n"].tolist() == [1, 0, 0, 4]
+    for nbytes in (1, 1000):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("placer.readers.csv_batches.SCANNED_NBYTES", nbytes)
+            rows = open_pieces(data, [number], tmp_path)
+        assert rows.rows == 4
+        batch = WindowReader(order_of(4, 4, 4, 1), rows).take(1, 0, [(0, 4)])
+        assert sorted(batch["n"].tolist()) == [0, 0, 1, 4]
+
+
 def error_of(call):
     with pytest.raises(DataError) as caught:
         call()
@@ -289,6 +320,15 @@ def test_a_row_with_too_few_cells_names_its_line(tmp_path):
     (tmp_path / "rows.csv").write_text(text.replace("\n900,", "\n"))
     message = error_of(lambda: read_ids(data, tmp_path))
     assert message == "csv:rows.csv: line 1805 has 3 cells, and there are 4 columns"
+
+
+def test_a_line_of_other_blanks_is_an_error(tmp_path):
+    """The csv module leaves it out, and a scan counts it as a row."""
+    (tmp_path / "rows.csv").write_text("id,t\n1,2\n\u00a0\n", encoding="utf-8")
+    message = error_of(lambda: read_ids(Data("csv:rows.csv"), tmp_path))
+    assert message == (
+        "csv:rows.csv cannot be read by pieces: it has lines of blanks that are not ASCII"
+    )
 
 
 def test_files_that_have_no_pieces(tmp_path):

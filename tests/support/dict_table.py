@@ -79,14 +79,14 @@ class DictTable:
         for key, (gradient, occurrences, score, second) in batch.items():
             count, total = occurrences, np.float32(score)
             if key not in old:
-                before, _ = self.waiting.get(key, (0, 0))
+                before, earlier = self.waiting.get(key, (0, 0))
                 if isinstance(admit, Count):
                     count += before
                 elif isinstance(admit, Score):
                     total = np.float32(np.float32(before) + total)
                 if not new[key]:
                     refused += 1
-                    seen = step if self.by_steps else second
+                    seen = step if self.by_steps else max(second, earlier)
                     if isinstance(admit, Count):
                         self.waiting[key] = count, seen
                     elif isinstance(admit, Score):
@@ -96,7 +96,7 @@ class DictTable:
                 self.rows[key] = self.begin(key)
             row = self.rows[key]
             row.count += count
-            row.seen, row.time = step, second
+            row.seen, row.time = step, max(row.time, second)
             row.score = np.float32(row.score + total)
             if key in old or isinstance(admit, Always):
                 self.update(row, gradient * scale, rate)

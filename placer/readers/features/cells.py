@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from placer.errors import DataError
-from placer.readers.csv_cells import MISSING_CELLS, cast_cells, parse_number
+from placer.readers.csv_cells import MISSING_CELLS, cast_cells, cast_whole, parse_number
 
 Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.uint64]
@@ -84,7 +84,7 @@ class Cells:
                 at = int(np.argmin(is_whole))
                 self._refuse(at, f"{floats[at]} is not a whole number")
             return floats.astype(np.int64).view(np.uint64), mask
-        numbers = cast_cells(array, "i") if self.is_csv else None
+        numbers = cast_whole(array) if self.is_csv else None
         if numbers is None:
             each = enumerate(array.to_pylist())
             numbers = np.array([self._whole(i, value) for i, value in each], np.uint64)
@@ -123,49 +123,46 @@ class Cells:
         if pa.types.is_null(kind):
             array = array.cast(pa.int64())
             kind = array.type
-        fill: Any = self.missing or 0
+        fill: float | int = self.missing or 0
         fill = int(fill) if fill == int(fill) else fill
         if self.is_csv:
             array = pc.ascii_trim_whitespace(array)
             is_missing = pc.is_in(array, MISSING_CELLS)
-            fill = str(fill)
         elif pa.types.is_floating(kind):
             array = array.cast(pa.float64())
             is_missing = pc.is_null(array, nan_is_null=True)
         elif pa.types.is_integer(kind) or pa.types.is_decimal(kind):
-            is_missing = pc.is_null(array) if array.null_count else None
-            if isinstance(fill, float):
-                array = array.cast(pa.float64())
-            elif pa.types.is_decimal(kind):
-                fill = Decimal(fill)
+            is_missing = pc.is_null(array)
         else:
             raise DataError(f"{self.where(0)}: the column holds {kind}, not numbers")
-        if is_missing is None or not pc.any(is_missing, min_count=0).as_py():
+        if not pc.any(is_missing, min_count=0).as_py():
             return array, None
-        try:
-            number = pa.scalar(fill, array.type)
-        except (pa.ArrowException, ValueError, OverflowError):
-            raise DataError(
-                f"{self.where(0)}: the column holds {kind}, and a missing number is"
-                f" {fill}, which does not fit it",
-                hint=f"change {self.option}: {{missing: {{{self.name}: {fill}}}}}",
-            ) from None
+        if self.is_csv:
+            number = pa.scalar(str(fill))
+        else:
+            if isinstance(fill, float):
+                array = array.cast(pa.float64(), safe=False)
+            number = missing_number(
+                fill, array.type, self.where(0), self.option, self.name
+            )
         array = pc.if_else(is_missing, number, array)
         if self.missing is not None:
             return array, None
         return array, is_missing.to_numpy(zero_copy_only=False)
 
     def _whole(self, i: int, value: str | Decimal) -> int:
-        number = value
-        if isinstance(number, str):
-            number = Decimal(self._number(i, number, is_float=False))
+        number: float | Decimal
+        if isinstance(value, str):
+            number = self._number(i, value, is_float=False)
+        else:
+            number = value
         if number != int(number):
             self._refuse(i, f"{value} is not a whole number")
         if not -(2**63) <= number < 2**64:
             self._refuse(i, f"{value} does not fit in 64 bits")
         return int(number) % 2**64
 
-    def _number(self, i: int, text: str, *, is_float: bool = True) -> float | int:
+    def _number(self, i: int, text: str, *, is_float: bool = True) -> float | Decimal:
         try:
             return parse_number(text, is_float)
         except DataError as misfit:
@@ -177,6 +174,28 @@ class Cells:
     def missing_hint(self) -> str:
         """Return what to write for a missing number."""
         return f"write its value: {self.option}: {{missing: {{{self.name}: 0}}}}"
+
+
+def missing_number(
+    number: float, type_: pa.DataType, where: str, option: str, column: str
+) -> pa.Scalar:
+    """Return the number to use for missing ones of a column of some type.
+
+    `option` is the key of the source's options, and `where` the position of a row. Raises
+    DataError if the number does not fit the type.
+    """
+    try:
+        if pa.types.is_floating(type_):
+            return pa.scalar(float(number)).cast(type_)
+        if pa.types.is_decimal(type_):
+            return pa.scalar(Decimal(number), type_)
+        return pa.scalar(number, type_)
+    except (pa.ArrowException, ValueError, OverflowError):
+        raise DataError(
+            f"{where}: the column holds {type_}, and a missing number is {number}, which"
+            " does not fit it",
+            hint=f"change {option}: {{missing: {{{column}: {number}}}}}",
+        ) from None
 
 
 def can_compute_from(type_: pa.DataType) -> bool:

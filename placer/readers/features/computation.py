@@ -71,7 +71,8 @@ class Computation:
             return keys.integer_keys(numbers, None, keys.field_seed(name, seed))
         (column,) = feature.operands
         cells = self._cells(column)
-        of_field = keys.field_seed(feature.field or column, seed)
+        field = column if feature.field is None else feature.field
+        of_field = keys.field_seed(field, seed)
         if feature.type == "integer":
             return keys.integer_keys(*cells.integers(), of_field)
         return keys.text_keys(cells, of_field)

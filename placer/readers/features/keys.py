@@ -26,6 +26,8 @@ def text_keys(cells: Cells, seed: int) -> Bits:
         seed: that of `field_seed`.
     """
     array = cells.texts()
+    if pa.types.is_dictionary(array.type) and len(array.dictionary) > len(array):
+        array = array.dictionary_decode()  # the batches of a file may share all words
     if not pa.types.is_dictionary(array.type):
         return _keys_of_texts(array, seed, cells.is_csv)
     words = _keys_of_texts(array.dictionary, seed, cells.is_csv)

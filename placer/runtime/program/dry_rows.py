@@ -13,6 +13,7 @@ from placer.memory import aligned
 from placer.runtime.program.row_exchange import AskedKeys, PartsOfRows, RowExchange
 from placer.tables.key_sums import KeyPart
 from placer.tables.sparse.batch_keys import BatchKeys
+from placer.tables.sparse.found_rows import FoundRows
 from placer.tables.sparse.table import Pushed, SparseTable
 
 
@@ -59,15 +60,20 @@ class _DryRowExchange(RowExchange):
 
 
 class FrozenRows:
-    """A sparse table that stays as it is."""
+    """A sparse table that stays as it is, and whose rows are zeros."""
 
     def __init__(self, table: SparseTable) -> None:
         self._table = table
         self.settings, self.dtype = table.settings, table.dtype
 
-    def pull(self, keys: Array, out: Array) -> Array:
+    def find(self, keys: Array) -> FoundRows:
         """Return the rows of keys."""
-        return self._table.pull(keys, out)
+        return self._table.find(keys)
+
+    def pull(self, keys: Array, out: Array, found: FoundRows | None = None) -> Array:
+        """Return zeros: a lookup of the table would be counted."""
+        out[...] = 0
+        return out
 
     def push(self, keys: Array, gradients: Array, **others: Any) -> Pushed:
         """Change nothing."""

@@ -867,6 +867,8 @@ class Node(RowCalls):
             # After the drain before, workers may drain again without a step.
             self._serve()
             self.service.drain()
+            for table, done in self.service.steps_of_rows().items():
+                self.forget_up_to(table, done)
         if self.newest is not None:
             self.newest.drain(step)
             self._keep_new_states()
@@ -946,8 +948,9 @@ class Node(RowCalls):
         """Whether a replayed order has a drain after a step."""
         return self.order.peek(DRAIN, ALL_EDGES) == [step]
 
-    def resume(self, steps: Mapping[str, int]) -> None:
-        """Continue after the steps that each worker has done."""
+    def resume(self, step: int, steps: Mapping[str, int]) -> None:
+        """Continue after a step that all workers have done, and the last one of each."""
+        self.resume_rows(step)
         if self.service is not None:
             self.service.resume(steps)
         for communicator in self._ends:
@@ -986,7 +989,6 @@ class Node(RowCalls):
         """Receive what other nodes have sent for the next step, which there is not."""
         if self._trained in (0, self.last_step):
             return
-        self.discard_ahead()
         for edge in self.exchange.edges.values():
             if edge.sent_back and self.name in edge.targets:
                 self.exchange.discard(Key(edge.id, self._trained + 1))

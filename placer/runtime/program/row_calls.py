@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,6 +100,10 @@ class RowCalls(Microbatches):
     """The keys of the next step, by table."""
     _sent_ahead: dict[int, int] = field(default_factory=dict, init=False)
     """The step of the keys that were sent ahead on each edge."""
+    _asked_ahead: dict[int, tuple[AskedKeys, ...]] = field(
+        default_factory=dict, init=False
+    )
+    """The keys that nodes ask for in the next step, by edge."""
     _has_dropped: set[str] = field(default_factory=set, init=False)
     """The tables of which gradients were dropped."""
     _swept: dict[str, int] = field(default_factory=dict, init=False)
@@ -245,14 +250,32 @@ class RowCalls(Microbatches):
         else:
             self._row_exchange().send_keys(self._key(edge)._replace(step=step), found)
 
-    def discard_ahead(self) -> None:
-        """Receive the keys of a step that there is not, which nodes have sent ahead."""
-        if self.row_exchange is None or self._is_last_step or not self._row_step:
+    def receive_keys_ahead(self, edge: int) -> None:
+        """Wait for the keys that nodes ask for in the next step, and find their rows, while
+        gradients of this one are still computed. What the update changes of them is found
+        again when the rows are read.
+
+        Args:
+            edge: the number of the edge.
+
+        Raises:
+            RunError: as `receive_keys`.
+
+        Example:
+            node.receive_keys_ahead(1)
+        """
+        if self._is_last_step:
             return
-        for edge in self.row_exchange.edges.values():
-            if edge.ahead and edge.group is None:
-                key = self._key(edge.id)._replace(step=self._row_step + 1)
-                self.row_exchange.discard(key)
+        key = self._key(edge)._replace(step=self._row_step + 1)
+        tables = [
+            self.row_tables[name] for name in self._row_exchange().tables_of(edge)
+        ]
+        self._asked_ahead[edge] = tuple(
+            replace(asked, found=tuple(table.find(part.keys) for part in asked.parts))
+            for table, asked in zip(
+                tables, self._row_exchange().receive_keys(key), strict=True
+            )
+        )
 
     def receive_keys(self, edge: int) -> tuple[AskedKeys, ...]:
         """Wait for the keys that nodes ask for.
@@ -270,7 +293,8 @@ class RowCalls(Microbatches):
         Example:
             (keys,) = node.receive_keys(1)
         """
-        return self._row_exchange().receive_keys(self._key(edge))
+        ahead = self._asked_ahead.pop(edge, None)
+        return ahead or self._row_exchange().receive_keys(self._key(edge))
 
     def distributed_lookup_table(self, table: str, keys: BatchKeys | AskedKeys) -> Any:
         """Look up the rows of keys, without changing the table.
@@ -292,9 +316,9 @@ class RowCalls(Microbatches):
         dim = held.settings.dim
         if isinstance(keys, AskedKeys):
             parts = []
-            for part in keys.parts:
+            for part, found in zip_longest(keys.parts, keys.found):
                 out = arena.allocate(held.dtype, (part.keys.size, dim))
-                parts.append(held.pull(part.keys, out))
+                parts.append(held.pull(part.keys, out, found))
             return PartsOfRows(tuple(parts))
         self._choose_sizes()
         count = keys.keys.size
@@ -567,9 +591,19 @@ class RowCalls(Microbatches):
                 " dropped, and the run continues because of train.nan: warn"
             )
         held.note_time(part.now)
-        for swept in range(self._swept.get(table, step - 1) + 1, step + 1):
+        self.forget_up_to(table, step)
+
+    def forget_up_to(self, table: str, step: int) -> None:
+        """Let a table forget keys after each step up to this one, those after which it has
+        done so left out."""
+        held = self.row_tables[table]
+        for swept in range(self._swept.get(table, 0) + 1, step + 1):
             held.forget(swept, held.latest)
         self._swept[table] = step
+
+    def resume_rows(self, step: int) -> None:
+        """Continue after a step of the tables, after which they have forgotten keys."""
+        self._swept = dict.fromkeys(self.row_tables, step)
 
     @property
     def _row_step(self) -> int:

@@ -27,6 +27,7 @@ from placer.memory.arena import Arena
 from placer.runtime.program.worker_messages import HEADER_SIZE
 from placer.tables.key_sums import KeyPart
 from placer.tables.sparse.batch_keys import BatchKeys, server_partitions
+from placer.tables.sparse.found_rows import FoundRows
 from placer.tables.sparse.hashing import U64, mix, partition_of
 
 
@@ -36,9 +37,11 @@ class AskedKeys:
 
     Attributes:
         parts: the keys of each node that asks, in the order of the nodes.
+        found: the rows of each part, if they were found before.
     """
 
     parts: tuple[KeyPart, ...]
+    found: tuple[FoundRows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +97,9 @@ class RowExchange:
                 part.append(each)
         return tuple(AskedKeys(tuple(each)) for each in parts)
 
-    def discard(self, key: Key) -> None:
-        """Receive keys from every node, and forget them."""
-        for source in self.edges[key.edge].sources:
-            if self.node in self.edges[key.edge].targets:
-                if source == self.node:
-                    self._own.pop(key, None)
-                else:
-                    self.channel.receive(source, key)
+    def tables_of(self, edge: int) -> list[str]:
+        """Return the tables whose keys or rows pass along an edge."""
+        return [str(value.table) for value in self.edges[edge].values]
 
     def read_keys(
         self, edge: Edge, source: str, message: Sequence[Array]

@@ -204,6 +204,15 @@ class Service:
             self._thread = None
         self._raise_error()
 
+    def steps_of_rows(self) -> dict[str, int]:
+        """Return the newest step of all workers that is applied, by sparse table."""
+        return {
+            str(value.table): min(served.applied.values())
+            for served in self._served.values()
+            if served.ask is not None
+            for value in served.push.values
+        }
+
     @property
     def staleness(self) -> dict[int, int]:
         """How many pushes had each staleness, over all tables."""
@@ -328,7 +337,8 @@ class Service:
     ) -> WorkerMessage:
         step, steps, version, rows, count, *_ = numbers
         answers = served.answers.get(worker, {})
-        if version not in answers or not 0 < steps <= step or not 0 <= rows <= count:
+        fits = 0 < steps <= step and 0 <= rows <= count and count > 0
+        if version not in answers or not fits:
             raise malformed_on(worker, key)
         for older in [each for each in answers if each < version]:
             del answers[older]

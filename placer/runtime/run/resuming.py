@@ -38,10 +38,9 @@ from placer.runtime.run.byte_messages import send_parts
 from placer.runtime.run.events import NodeWarning, Resumed
 from placer.runtime.run.handshake import fingerprint
 from placer.runtime.run.row_files import (
-    ReadPartition,
     load_rows,
     read_partition,
-    receive_partition,
+    receive_partitions,
     serve_rows,
 )
 from placer.runtime.run.same_model import (
@@ -211,8 +210,7 @@ def _load(
         contents = receive_json(channel, plan.control, Key(RANGES, 0), Contents)
         loaded = _Loaded(execution.me, tables, local, contents)
         loaded.receive(channel, plan.control)
-        read_rows: ReadPartition = partial(receive_partition, channel, plan.control)
-        load_rows(plan, execution.me.name, sparse, contents.sparse, read_rows)
+        _receive_rows(execution, sparse, contents.sparse)
     else:
         contents = _contents(plan, execution.me, checkpoint.manifest)
         loaded = _Loaded(execution.me, tables, local, contents)
@@ -225,13 +223,33 @@ def _load(
     if execution.is_control:
         assert checkpoint is not None
         for node, each in zip(plan.nodes, reports, strict=True):
-            if each["remote"]:
-                _serve(plan, channel, node, checkpoint)
+            if each["remote"] and _serve(plan, channel, node, checkpoint):
                 serve_rows(plan, channel, node.name, checkpoint)
     if problem is not None:
         raise problem
     loaded.store()
     return contents.progress
+
+
+def _receive_rows(
+    execution: Execution,
+    sparse: dict[str, SparseTable],
+    stored: Mapping[str, StoredSparse],
+) -> None:
+    """Load the partitions of this node as the control node sends them.
+
+    Raises:
+        CheckpointError: it cannot read them, or a table cannot load them; what is sent has
+            come nevertheless, so that those of another checkpoint can follow.
+    """
+    plan, me = execution.plan, execution.me.name
+    partitions = receive_partitions(plan, execution.channel, me, stored)
+    try:
+        load_rows(plan, me, sparse, stored, lambda *_: next(partitions))
+    except CheckpointError:
+        for _ in partitions:
+            pass
+        raise
 
 
 def _sees(choice: Choice) -> bool:
@@ -359,9 +377,10 @@ def _wanted(
 
 def _serve(
     plan: Plan, channel: Channel, node: NodePlan, checkpoint: Checkpoint
-) -> None:
-    """Send a node what it loads from a checkpoint that it does not see. A message
-    without arrays says that the checkpoint cannot be read."""
+) -> bool:
+    """Send a node what it loads from a checkpoint that it does not see, but for rows of
+    sparse tables; return whether it can be read. If not, a message without arrays says so,
+    and is the last one."""
     contents = _contents(plan, node, checkpoint.manifest)
     tables = {table.name: table for table in node.tables}
     send_json(channel, node.name, Key(RANGES, 0), msgspec.to_builtins(contents))
@@ -374,10 +393,11 @@ def _serve(
             ])  # fmt: skip
         except CheckpointError:
             channel.send(node.name, Key(RANGE_PART, 0), [])
-            return
+            return False
         for *_, out in group:
             view = out.view(np.uint8).data
             send_parts(channel, node.name, Key(RANGE_PART, 0), [view])
+    return True
 
 
 def _groups(

@@ -178,8 +178,8 @@ def load_rows(
             checkpoint does not have stay empty.
         stored: the tables of the checkpoint.
         read: reads a partition of the checkpoint.
-        only_values: whether rows begin anew with their values: without the state of the
-            optimizer, and counted once.
+        only_values: whether rows begin anew with their values and scores: without the
+            state of the optimizer, and counted once.
 
     Raises:
         CheckpointError: the checkpoint is damaged, or does not fit.
@@ -191,11 +191,12 @@ def load_rows(
             held, own = tables[table.name], _stored(table)
             theirs = stored[table.name]
             arrays = read(table.name, partition)
-            if not only_values and (theirs.rule, theirs.slots) == (own.rule, own.slots):
-                held.load_partition(partition, arrays)
+            if only_values:
+                values, scores = arrays["values"][:, : theirs.dim], arrays.get("scores")
+                held.load_values(partition, arrays["keys"], values, scores)
             else:
-                values = arrays["values"][:, : theirs.dim]
-                held.load_values(partition, arrays["keys"], values)
+                is_same = (theirs.rule, theirs.slots) == (own.rule, own.slots)
+                held.load_partition(partition, arrays, has_state=is_same)
     except RunError as error:
         raise CheckpointError(error.message, hint=error.hint) from error
 
@@ -259,15 +260,19 @@ def _send_head(channel: Channel, node: str, head: _Arrays) -> None:
     send_json(channel, node, Key(RANGES, 1), to_builtins(head))
 
 
-def receive_partition(
-    channel: Channel, control: str, table: str, partition: int
-) -> dict[str, Array]:
-    """Receive what `serve_rows` sends for the next partition.
+def receive_partitions(
+    plan: Plan, channel: Channel, node: str, stored: Mapping[str, StoredSparse]
+) -> Iterator[dict[str, Array]]:
+    """Receive what `serve_rows` sends a node: the partitions that it loads, in order.
 
     Raises:
-        CheckpointError: the control node cannot read it.
+        CheckpointError: the control node cannot read one of them; no other comes.
     """
-    del table, partition  # they come in order
+    for _ in stored_partitions(plan, node, stored):
+        yield _receive_partition(channel, plan.control)
+
+
+def _receive_partition(channel: Channel, control: str) -> dict[str, Array]:
     head = receive_json(channel, control, Key(RANGES, 1), _Arrays)
     if head.problem:
         raise CheckpointError(head.problem)

@@ -211,7 +211,7 @@ class Training:
         """
         plan, me = self.execution.plan, self.execution.me.name
         steps = without_lockstep.steps_of_workers(plan, progress)
-        self.node.resume(steps)
+        self.node.resume(progress.step, steps)
         done = steps.get(me, progress.step)
         if dict(progress.workers) == steps:
             self.metrics.take_over(progress.ahead, done, self._phase)

@@ -19,6 +19,7 @@ from placer.tables.sparse.state import (
     Array,
     State,
     count_of,
+    later_seen,
     score_of,
     word_of_count,
     word_of_score,
@@ -50,13 +51,15 @@ def admit_counted(
     for i in range(keys.size):
         words[i] = U64(0)
         if rows[i] < 0:
-            before = count_of(state.slots[slot_of(state, bits, keys[i]), 1])
-            count = min(np.int64(before) + np.int64(occurrences[i]), _MAX_UINT32)
+            word = state.slots[slot_of(state, bits, keys[i]), 1]
+            count = min(
+                np.int64(count_of(word)) + np.int64(occurrences[i]), _MAX_UINT32
+            )
             admitted[i] = count >= least
             if admitted[i]:
                 occurrences[i] = count
             else:
-                words[i] = word_of_count(count, seen[i])
+                words[i] = word_of_count(count, later_seen(word, seen[i]))
 
 
 @compiled
@@ -76,13 +79,13 @@ def admit_scored(
     for i in range(keys.size):
         words[i] = U64(0)
         if rows[i] < 0:
-            before = score_of(state.slots[slot_of(state, bits, keys[i]), 1])
-            score = np.float32(before + scores[i])
+            word = state.slots[slot_of(state, bits, keys[i]), 1]
+            score = np.float32(score_of(word) + scores[i])
             admitted[i] = score >= least
             if admitted[i]:
                 scores[i] = score
             else:
-                words[i] = word_of_score(score, seen[i])
+                words[i] = word_of_score(score, later_seen(word, seen[i]))
 
 
 @compiled

@@ -72,7 +72,7 @@ def fill_slots(
     state: State, rows: Array, begin: Any, first: Array, scalar: Any
 ) -> None:
     """Write what new rows have besides their value: `first` into the columns from `begin`
-    on, the rule's number for a row, no score and no updates."""
+    on, the rule's number for a row, no score, no time and no updates."""
     for i in range(rows.size):
         row = rows[i]
         for j in range(first.size):
@@ -81,6 +81,8 @@ def fill_slots(
             state.scalars[row] = scalar
         if state.updates.size:
             state.updates[row] = np.uint32(0)
+        if state.times.size:
+            state.times[row] = np.uint32(0)
         if state.scores.size:
             state.scores[row] = np.float32(0)
 
@@ -94,7 +96,8 @@ def note_seen(
     times: Array,
     step: Any,
 ) -> None:
-    """Note that rows, where they are not below 0, have occurred in a step."""
+    """Note that rows, where they are not below 0, have occurred in a step: events may come
+    in any order, so the latest time of a row counts."""
     meta = U64(state.meta.ctypes.data)
     for i in range(rows.size):
         if i + AHEAD < rows.size and rows[i + AHEAD] >= 0:
@@ -107,4 +110,4 @@ def note_seen(
             if state.scores.size:
                 state.scores[row] += scores[i]
             if state.times.size:
-                state.times[row] = times[i]
+                state.times[row] = max(state.times[row], times[i])

@@ -64,7 +64,8 @@ class TableSave:
 
     What is kept takes memory up to a bound. When it is reached, the next change of the
     table waits until more partitions are read. If none is for `patience` seconds, the save
-    is given up: its reader gets a RunError, and the table goes on.
+    is given up: its reader gets a RunError, and the table goes on. So it is if the table
+    needs the memory for rows.
 
     Args:
         storage: what the table holds.
@@ -276,9 +277,15 @@ class TableSave:
             yield
 
     def wait_for_end(self) -> None:
-        """Wait until the reader has closed the save, or for `patience` seconds."""
+        """Wait until the reader has closed the save, for `patience` seconds; then give it
+        up, and wait as long until the reader has noticed that."""
         with self._changed:
-            self._wait(lambda: self._problem == _CLOSED)
+            if not self._wait(self._is_closed):
+                self._give_up("its table needs the memory that it uses")
+                self._wait(self._is_closed)
+
+    def _is_closed(self) -> bool:
+        return self._problem == _CLOSED
 
     def _wait_for_room(self, needed: Callable[[Array], tuple[int, int]]) -> None:
         """Wait until there is room for the rows and words that are needed, if any partition
@@ -289,11 +296,14 @@ class TableSave:
             if not pending.any() or self._has_room(rows, words):
                 return
             if not self._wait_for_read():
-                pending[:] = 0
-                self._problem = (
-                    "the save was given up, because it reads too slowly: the table has"
-                    f" waited {self._patience:g} seconds"
+                self._give_up(
+                    "it reads too slowly: the table has waited"
+                    f" {self._patience:g} seconds"
                 )
+
+    def _give_up(self, why: str) -> None:
+        self._storage.kept.pending[:] = 0
+        self._problem = f"the save was given up, because {why}"
 
     def _wait_for_read(self) -> bool:
         """Wait until another partition is read, or the save is closed: whether it was."""

@@ -106,6 +106,16 @@ def count_of(word: Any) -> Any:
 
 
 @register_jitable
+def later_seen(word: Any, seen: Any) -> Any:
+    """Return the later one of when a key without a row was last seen, by its word, and
+    `seen`, modulo 2**30."""
+    seen = U64(seen) & U64(SEEN_MASK)
+    before = seen_of(word)
+    is_later = ((seen - before) & U64(SEEN_MASK)) <= U64(SEEN_MASK // 2)
+    return seen if is_later or not word else before
+
+
+@register_jitable
 def word_of_score(score: Any, seen: Any) -> Any:
     """`score` is a float32."""
     return word_of_count(bits_of(np.float32(score)), seen)

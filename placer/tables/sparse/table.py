@@ -36,10 +36,19 @@ from placer.tables.sparse.forgetting import (
     list_rows,
     partitions_of_step,
 )
+from placer.tables.sparse.found_rows import FoundRows, find_again
 from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.index import count_keys, find_rows, set_words
 from placer.tables.sparse.initial_rows import Fill, constant_rows, drawn_rows
-from placer.tables.sparse.loading import put_rows, saved_of_keys
+from placer.tables.sparse.loading import (
+    SEEN_BEFORE,
+    Layout,
+    date_rows,
+    first_score,
+    put_rows,
+    saved_of_keys,
+    without_state,
+)
 from placer.tables.sparse.memory import MemoryBudget
 from placer.tables.sparse.partition_arrays import arrays_of, saved_layout
 from placer.tables.sparse.row_rule import RowRule
@@ -128,6 +137,8 @@ class SparseTable:
             scored=isinstance(settings.admit, Score),
         )
         self._save: TableSave | None = None
+        self._has_undated = False
+        self._dropped = np.zeros(settings.partitions, np.int64)
         self._capacity = None if settings.capacity is None else Capacity(settings)
 
     @property
@@ -149,6 +160,9 @@ class SparseTable:
     def note_time(self, second: int) -> None:
         """Note the time of what the table was trained on, in seconds, by which it forgets
         keys: it is saved with the rows of a table that has times."""
+        if self._has_undated and second > 0:
+            date_rows(self._storage.state, second)
+            self._has_undated = False
         self._storage.latest = max(self._storage.latest, second)
 
     def statistics(self) -> TableStatistics:
@@ -172,7 +186,7 @@ class SparseTable:
                 scores=np.full(1, np.inf, np.float32),
             )
 
-        empty.pull(key)
+        empty.pull(key, found=empty.find(key))
         if trains:
             push(0)  # admits the key
             empty.shrink(0)
@@ -184,7 +198,24 @@ class SparseTable:
                 for _ in save.partitions():
                     pass
 
-    def pull(self, keys: Array, out: Array | None = None) -> Array:
+    def find(self, keys: Array) -> FoundRows:
+        """Return where the rows of keys are now, for a later `pull`.
+
+        Args:
+            keys: uint64 keys, of shape [n].
+
+        Raises:
+            RunError: as `pull`.
+        """
+        keys = check_keys(self.settings.name, keys)
+        return FoundRows(self._find(keys), self._dropped.copy())
+
+    def pull(
+        self,
+        keys: Array,
+        out: Array | None = None,
+        found: FoundRows | None = None,
+    ) -> Array:
         """Return the values of keys.
 
         A key without a row reads the values with which its row would begin if keys are
@@ -193,6 +224,8 @@ class SparseTable:
         Args:
             keys: uint64 keys, of shape [n].
             out: where to write them, of shape [n, dim] and the table's dtype.
+            found: what `find` returned for the keys, whatever has changed since; it is
+                used once.
 
         Returns:
             `out`, or a new array.
@@ -205,7 +238,7 @@ class SparseTable:
         if out is None:
             out = np.empty((keys.size, self.settings.dim), self.dtype)
         self._check("the result", out, (keys.size, self.settings.dim), self.dtype)
-        rows = self._find(keys)
+        rows = self._find(keys) if found is None else self._find_again(keys, found)
         self._done["lookups"] += keys.size
         self._done["hits"] += int(np.count_nonzero(rows >= 0))
         default = self.dtype.type(self.settings.default)
@@ -387,8 +420,16 @@ class SparseTable:
         storage = self._storage
         return arrays_of(storage.state, storage.filters, partition, storage.latest)
 
-    def load_partition(self, partition: int, saved: Mapping[str, Array]) -> None:
+    def load_partition(
+        self, partition: int, saved: Mapping[str, Array], *, has_state: bool = True
+    ) -> None:
         """Add to a partition without entries what `save_partition` returned.
+
+        Args:
+            partition: the partition.
+            saved: the arrays.
+            has_state: whether their slots are those of this table's rule; if not, slots
+                and what else the rule keeps begin anew.
 
         Raises:
             RunError: the table does not hold the partition, or it has entries, the arrays
@@ -398,7 +439,9 @@ class SparseTable:
         storage, name = self._storage, self.settings.name
         state = storage.state
         self._check_begins(partition)
-        layout = saved_layout(state, storage.filters, 0, 0)
+        layout: Layout = saved_layout(state, storage.filters, 0, 0)
+        if not has_state:
+            saved, layout = without_state(saved, layout, self.settings.dim)
         check_saved(name, partition, saved, layout, storage.bits)
         keys, entry_keys = saved["keys"], saved["entry_keys"]
         if not self._admission.counts:  # counts of no use to this table
@@ -417,14 +460,23 @@ class SparseTable:
         if self._capacity is not None:
             self._capacity.forget_candidates()
 
-    def load_values(self, partition: int, keys: Array, values: Array) -> None:
+    def load_values(
+        self,
+        partition: int,
+        keys: Array,
+        values: Array,
+        scores: Array | None = None,
+    ) -> None:
         """Add rows with these values to a partition without entries: their slots begin anew,
-        and each key counts as having occurred once, before the first step.
+        and each key counts as having occurred once, before the first step and at the first
+        time that is noted.
 
         Args:
             partition: the partition.
             keys: its keys, uint64[n].
             values: of shape [n, dim] and the table's dtype.
+            scores: their scores, float32[n], if the table has any; by default those of one
+                occurrence, and at least that by which keys are admitted.
 
         Raises:
             RunError: as `load_partition`.
@@ -434,12 +486,18 @@ class SparseTable:
         layout = saved_layout(storage.state, storage.filters, 0, 0)
         self._check("values", values, (count, self.settings.dim), self.dtype)
         saved = saved_of_keys(layout, keys)
+        if "scores" in saved:
+            first = np.full(count, first_score(self.settings), np.float32)
+            saved["scores"] = first if scores is None else scores
         check_saved(name, partition, saved, layout, storage.bits)
         rows = np.full(count, ABSENT, np.int64)
         words = np.zeros(count, np.uint64)
         self._begin(keys, rows, np.ones(count, np.bool_), words)
         storage.state.values[rows, : self.settings.dim] = values
-        storage.state.meta[rows, 1] = U64(1) << U64(32)
+        storage.state.meta[rows, 1] = SEEN_BEFORE
+        if "scores" in saved:
+            storage.state.scores[rows] = saved["scores"]
+        self._has_undated = "times" in saved
         if self._capacity is not None:
             self._capacity.forget_candidates()
 
@@ -473,6 +531,12 @@ class SparseTable:
                 f" the partitions {held.start} to {held.stop - 1} that it holds"
             )
         return rows
+
+    def _find_again(self, keys: Array, found: FoundRows) -> Array:
+        """Return the rows of keys, of which `found` has those that they had before."""
+        changed = self._dropped != found.dropped
+        find_again(self._storage.state, self._storage.bits, keys, found.rows, changed)
+        return found.rows
 
     def _admit(
         self,
@@ -532,8 +596,11 @@ class SparseTable:
         def needed(pending: Array) -> tuple[int, int]:
             return int((capacity.over(storage) * pending).sum()), 0
 
+        before = storage.state.partitions["rows"].copy()
         with self._changing(needed):
-            return capacity.evict(storage)
+            evicted = capacity.evict(storage)
+        self._dropped += before - storage.state.partitions["rows"]
+        return evicted
 
     def _forget(self, partitions: Iterable[int], step: int, now: float) -> int:
         if not self._limits.is_active:
@@ -574,6 +641,7 @@ class SparseTable:
                     seconds,
                     limits,
                 )
+        self._dropped[partition] += count
         return int(count)
 
     def _keeping(self, keys: Array, rows: Array) -> AbstractContextManager[None]:

@@ -140,10 +140,12 @@ def test_keys_of_a_parquet_file(built):
     table = table.append_column("word", words)
     table = table.append_column("coded", words.dictionary_encode())
     table = table.append_column("large", large)
+    table = table.append_column("view", words.cast(pa.string_view()))
     parquet.write_table(table, built / "rows.parquet")
-    keys = ["word", "coded", "large"]
+    keys = ["word", "coded", "large", "view"]
     got = predict(built, "rows.parquet", keys=keys)
-    assert got["word"].tolist() == got["coded"].tolist() == ["a,b", "", 'c"', "", "é"]
+    for name in ("word", "coded", "view"):
+        assert got[name].tolist() == ["a,b", "", 'c"', "", "é"]
     assert got["large"].tolist() == large.to_pylist()
     for out in ("out.csv", "out.parquet"):
         run_to_file(built, out, "rows.parquet", keys=keys)

@@ -11,19 +11,30 @@ from numpy.testing import assert_array_equal
 from support.saved_rows import assert_same_tables, rows_of
 
 import placer
-from placer.errors import CheckpointError, PlacerError
+from placer.errors import CheckpointError, PlacerError, RunError
+from placer.runtime.run import resuming
 from placer.runtime.run.options import Options
 from placer.runtime.run.threads import run_in_threads
+from placer.tables.sparse.table import SparseTable
 
 PARTITIONS = 8
 
 
 def build(
-    folder, name, *, workers=1, servers=2, update="sync", table=None, rule="adam"
+    folder,
+    name,
+    *,
+    workers=1,
+    servers=2,
+    update="sync",
+    table=None,
+    rule="adam",
+    rows=64,
 ):
     rng = np.random.default_rng(0)
-    keys = (rng.zipf(1.3, (64, 3)).astype(np.uint64) * np.uint64(2**60 + 1)).view("i8")
-    y, time = rng.integers(0, 3, 64).astype(np.int32), 1000 - np.arange(64)
+    keys = rng.zipf(1.3, (rows, 3)).astype(np.uint64) * np.uint64(2**60 + 1)
+    keys = keys.view("i8")
+    y, time = rng.integers(0, 3, rows).astype(np.int32), 1000 - np.arange(rows)
     np.savez(folder / "rows.npz", keys=keys, y=y, time=time)
     settings = {"sparse": True, "dim": 4, "partitions": PARTITIONS, **(table or {})}
     nodes = {"worker": {"count": workers}}
@@ -39,7 +50,7 @@ def build(
             "time": "int64[batch]",
         },
         "data": {
-            "train": {"source": "npz:rows.npz", "batch": 16},
+            "train": {"source": "npz:rows.npz", "batch": 16, "remainder": "keep"},
             "eval": {"source": "npz:rows.npz"},
         },
         "graph": [
@@ -119,6 +130,29 @@ def test_without_lockstep_a_run_saves_and_continues(tmp_path):
     )
 
 
+# The last batch of an epoch, before the checkpoint, has a row of one worker, or of each.
+@pytest.mark.parametrize("rows", [65, 66])
+def test_without_lockstep_each_step_is_swept_once(tmp_path, rows):
+    table = {"score": {"decay": 0.5}, "forget": {"every": 1}}
+    made = build(tmp_path, "b", workers=2, update="half_async", table=table, rows=rows)
+    saved = tmp_path / "saved"
+    options = Options(checkpoint=saved, checkpoint_every=5, checkpoint_keep=9, steps=7)
+    run_in_threads(made, options)
+    run_in_threads(
+        made,
+        Options(resume=saved / "step-000005", checkpoint=tmp_path / "again", steps=7),
+    )
+    before = rows_of(saved / "step-000005", "emb.table")
+    once = [row["scores"] for row in before.values() if row["count"] == 1]
+    assert max(once) <= np.float32(0.1) / 2  # those of step 5 have been swept, too
+    for folder in (saved, tmp_path / "again"):
+        after = rows_of(folder / "step-000007", "emb.table")
+        unseen = [k for k, row in before.items() if after[k]["count"] == row["count"]]
+        assert unseen
+        for key in unseen:
+            assert after[key]["scores"] == before[key]["scores"] / 4
+
+
 def test_rows_begin_a_new_run_with_another_rule(tmp_path):
     saved = tmp_path / "saved"
     run_in_threads(build(tmp_path, "b"), Options(checkpoint=saved, steps=4))
@@ -136,6 +170,30 @@ def test_rows_begin_a_new_run_with_another_rule(tmp_path):
     for key in untouched:
         assert_array_equal(after[key]["values"][:4], before[key]["values"][:4])
         assert after[key]["count"] == 1
+
+
+def test_with_another_rule_rows_keep_what_is_known_of_their_keys(tmp_path):
+    saved, timed = tmp_path / "saved", TABLES["timed"]
+    run_in_threads(
+        build(tmp_path, "b", table=timed), Options(checkpoint=saved, steps=4)
+    )
+    other = build(tmp_path, "o", table=timed, rule="adagrad")
+    again = Options(resume=saved, partial=True, checkpoint=tmp_path / "again", steps=5)
+    run_in_threads(other, again)
+    before, after = (
+        rows_of(folder / step, "emb.table")
+        for folder, step in (
+            (saved, "step-000004"),
+            (tmp_path / "again", "step-000005"),
+        )
+    )
+    untouched = [k for k in before if k in after and after[k]["seen"] < 5]
+    assert untouched
+    for key in untouched:
+        for name in ("seen", "count", "times"):
+            assert after[key][name] == before[key][name]
+        assert_array_equal(after[key]["values"][:4], before[key]["values"][:4])
+        assert_array_equal(after[key]["values"][4:8], np.full(4, 0.1))
 
 
 @pytest.mark.parametrize(
@@ -165,10 +223,7 @@ def test_a_damaged_file_is_not_loaded(tmp_path):
     made = build(tmp_path, "b")
     options = Options(checkpoint=saved, checkpoint_every=2, checkpoint_keep=5, steps=4)
     run_in_threads(made, options)
-    file = saved / "step-000004" / "ps-1.rows.safetensors"
-    content = bytearray(file.read_bytes())
-    content[-9] ^= 1
-    file.write_bytes(content)
+    damage(saved / "step-000004" / "ps-1.rows.safetensors")
     with pytest.raises(CheckpointError, match=r"ps-1.rows.safetensors"):
         run_in_threads(made, Options(resume=saved / "step-000004"))
     # Of a folder, the checkpoint before it is taken.
@@ -198,3 +253,36 @@ def test_files_that_do_not_have_the_rows_of_the_manifest_are_refused(tmp_path, c
         CheckpointError, match="does not have the rows of partition 0 of"
     ):
         run_in_threads(made, Options(resume=manifest.parent))
+
+
+@pytest.mark.parametrize("file", ["ps-1.safetensors", "ps-1.rows.safetensors", ""])
+def test_nodes_that_do_not_see_a_folder_load_one_checkpoint(
+    tmp_path, monkeypatch, capsys, file
+):
+    made, saved = build(tmp_path, "b"), tmp_path / "saved"
+    options = Options(checkpoint=saved, checkpoint_every=1, checkpoint_keep=5, steps=3)
+    run_in_threads(made, options)
+    whole = (saved / "step-000003").rename(tmp_path / "whole")
+    if file:
+        damage(saved / "step-000002" / file)
+    else:
+        load = SparseTable.load_partition
+        failing = iter([RunError("no memory")])
+
+        def fail_once(table, partition, *args, **kwargs):
+            if partition == 5 and (error := next(failing, None)):
+                raise error
+            load(table, partition, *args, **kwargs)
+
+        monkeypatch.setattr(SparseTable, "load_partition", fail_once)
+    monkeypatch.setattr(resuming, "_sees", lambda choice: False)
+    again = tmp_path / "again"
+    run_in_threads(made, Options(resume=saved, checkpoint=again, steps=3))
+    assert "an earlier one is taken" in capsys.readouterr().err
+    assert_same_tables(again / "step-000003", whole, rtol=0)
+
+
+def damage(file):
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(content)

@@ -61,7 +61,7 @@ class _Server:
     waiting: list[tuple[float, str, int]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     answers: dict[tuple[str, int], _Answer] = field(default_factory=dict)
-    swept: dict[str, int] = field(default_factory=dict)
+    swept: int = 0
 
     @property
     def answered(self) -> float:
@@ -177,6 +177,7 @@ class RowPushes:
         self._answer(server)
         if len(server.drained) == len(server.applied):
             server.drained.clear()
+            self._forget_up_to(server, min(server.applied.values()))
         return True
 
     def _answer(self, server: _Server) -> None:
@@ -226,10 +227,14 @@ class RowPushes:
                 if server.has(name, keys[row])
             }
             table.push(batch, rate, now)
-            for swept in range(server.swept.get(name, now - 1) + 1, now + 1):
-                table.forget(swept, 0)
-            server.swept[name] = now
+        self._forget_up_to(server, now)
         server.counts[worker] += 1
+
+    def _forget_up_to(self, server: _Server, now: int) -> None:
+        for table in server.tables.values():
+            for swept in range(server.swept + 1, now + 1):
+                table.forget(swept, 0)
+        server.swept = now
 
 
 def merged(parts: Sequence[DictTable]) -> dict[int, Any]:

@@ -114,9 +114,13 @@ def check_as_dict(chosen, seed, actions):
     table = SparseTable(chosen, SEED, "float64", MEMORY)
     plain = DictTable(chosen, SEED)
     step, now = 0, 0
+    keys = np.array(KEYS, np.uint64)
+    found = table.find(keys)
     for action in actions:
         step += int(random.integers(1, 3))
         now += int(random.integers(0, 4))
+        if random.random() < 0.3:
+            found = table.find(keys)
         match action:
             case "push":
                 push(table, plain, random, step, now)
@@ -132,7 +136,11 @@ def check_as_dict(chosen, seed, actions):
                 high = copy_of(table, range(half, chosen.partitions))
                 assert low.rows + high.rows == table.rows
                 table = joined(low, high)
+        if action in ("reload", "split"):
+            found = table.find(keys)
         check_same(table, plain)
+        before = found._replace(rows=found.rows.copy())
+        np.testing.assert_array_equal(table.pull(keys, found=before), table.pull(keys))
 
 
 def push(table, plain, random, step, now):

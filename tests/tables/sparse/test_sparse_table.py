@@ -8,7 +8,14 @@ from numpy.testing import assert_array_equal
 from placer.build.plan import Parameter, Table
 from placer.config import optimizers
 from placer.config.slicing import Block
-from placer.config.sparse import Bloom, Count, Forgetting, Probability
+from placer.config.sparse import (
+    Bloom,
+    Count,
+    Forgetting,
+    Probability,
+    Score,
+    Scoring,
+)
 from placer.config.sparse import SparseTable as Settings
 from placer.errors import RunError
 from placer.tables.dense import DenseTable
@@ -281,6 +288,53 @@ def test_arrays_of_another_table_are_not_loaded():
         wide.load_partition(0, wide.save_partition(0))
     with pytest.raises(RunError, match="keys are of another partition"):
         make(dim=40).load_partition(1, wide.save_partition(0))
+
+
+@pytest.mark.parametrize("admit", [Count(1), Count(9)])
+def test_an_older_event_does_not_make_a_key_older(admit):
+    table = make(admit=admit, forget=Forgetting(unseen_seconds=100))
+    for step, second in enumerate((2**30 + 5, 2**30 - 60, 2**29 + 9), start=1):
+        push(table, [7], step=step, times=np.array([second]))
+    now = 2**30 + 105
+    for step, left in ((4, 1), (5, 0)):
+        table.shrink(step, now + step - 4)
+        kept = [table.save_partition(partition) for partition in range(4)]
+        assert sum(p["keys"].size + p["entry_keys"].size for p in kept) == left
+
+
+def load_values(table, scores=None):
+    """Load rows of partition 0 of another run; return their keys."""
+    other = make()
+    push(other, range(40))
+    keys = other.save_partition(0)["keys"]
+    if scores is not None:
+        scores = np.full(keys.size, scores, np.float32)
+    table.load_values(0, keys, np.ones((keys.size, DIM), table.dtype), scores)
+    return keys
+
+
+@pytest.mark.parametrize(
+    ("admit", "given", "score"),
+    [(Count(1), None, 0.25), (Score(2.0), None, 2.0), (Score(2.0), 3.0, 3.0)],
+)
+def test_rows_of_another_run_have_a_score(admit, given, score):
+    scoring, forget = Scoring(no_click=0.25, decay=0.5), Forgetting(score_below=0.1)
+    table = make(score=scoring, forget=forget, admit=admit)
+    keys = load_values(table, given)
+    assert_array_equal(table.save_partition(0)["scores"], np.full(keys.size, score))
+    assert table.shrink(1) == 0
+    assert sum(table.shrink(step) for step in range(2, 9)) == keys.size
+
+
+def test_rows_of_another_run_are_seen_when_this_one_begins():
+    table = make(forget=Forgetting(unseen_seconds=10))
+    keys = load_values(table)
+    push(table, keys[:1], times=np.array([990]))
+    table.note_time(1000)
+    assert table.shrink(1, 1000) == 0
+    assert table.shrink(2, 1005) == 1
+    assert table.shrink(3, 1010) == 0
+    assert table.shrink(4, 1011) == keys.size - 1
 
 
 @pytest.mark.parametrize(

@@ -218,20 +218,39 @@ def test_what_a_save_keeps_stays_within_its_memory():
     assert table.nbytes <= before + memory
 
 
-def test_rows_take_the_memory_that_a_save_has_kept():
+def with_little_memory_left():
+    """Return a table, and a save that has kept rows in what was left of its memory."""
     table = make()
     push(table, range(60_000), 1)
-    chosen = table.settings
-    tight = SparseTable(chosen, 1, memory=table.nbytes + (3 << 20))
+    tight = SparseTable(table.settings, 1, memory=table.nbytes + (3 << 20))
     push(tight, range(60_000), 1)
     save = tight.begin_save(memory=3 << 20)
     push(tight, range(10_000), 2)
+    return tight, save
+
+
+def test_rows_take_the_memory_that_a_save_has_kept():
+    tight, save = with_little_memory_left()
     reader = threading.Thread(target=lambda: (list(save.partitions()), save.close()))
     reader.start()
     # Has no room until the save ends.
     pushed = push(tight, range(100_000, 104_000), 3)
     reader.join()
     assert pushed.admitted == 4000
+
+
+def test_a_save_is_given_up_for_rows_that_have_no_room(monkeypatch):
+    table, save = with_little_memory_left()
+
+    def read_and_close():
+        with pytest.raises(RunError, match="its table needs the memory"):
+            save.partition(0)
+        save.close()
+        return True
+
+    waits = iter([lambda: False, read_and_close])
+    monkeypatch.setattr(save, "_wait", lambda until: next(waits)())
+    assert push(table, range(100_000, 104_000), 3).admitted == 4000
 
 
 def test_a_table_has_one_save_at_a_time_and_is_not_loaded_meanwhile():

@@ -1,0 +1,37 @@
+"""The rows of keys that are found before they are read: some may be gone by then."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from placer.tables.machine_code import compiled
+from placer.tables.sparse.hashing import mix, partition_of
+from placer.tables.sparse.index import prefetch_entry, slot_of
+from placer.tables.sparse.intrinsics import AHEAD
+from placer.tables.sparse.slots import row_at
+from placer.tables.sparse.state import Array, State
+
+
+class FoundRows(NamedTuple):
+    """Where the rows of keys were at some time.
+
+    Attributes:
+        rows: the row of each key, int64[n]; below 0 for a key without one.
+        dropped: how many rows each partition had dropped by then, int64[partitions].
+    """
+
+    rows: Array
+    dropped: Array
+
+
+@compiled
+def find_again(
+    state: State, bits: Any, keys: Array, rows: Array, changed: Array
+) -> None:
+    """Find the rows of keys again that had none, or are of partitions that have dropped
+    some since (`changed`, bool of shape [partitions])."""
+    for i in range(keys.size):
+        if i + AHEAD < keys.size and rows[i + AHEAD] < 0:
+            prefetch_entry(state, bits, keys[i + AHEAD])
+        if rows[i] < 0 or changed[partition_of(mix(keys[i]), bits)]:
+            rows[i] = row_at(state.slots, slot_of(state, bits, keys[i]))
