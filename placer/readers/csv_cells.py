@@ -94,11 +94,10 @@ class CellParser:
                 filled = str(whole if whole == self.missing else self.missing)
                 cells = pc.if_else(pc.is_in(cells, MISSING_CELLS), filled, cells)
             kind = dtype_kind(self.dtype)
-            array = (
-                _look_up(cells, _BOOLS, None)
-                if kind == "b"
-                else cast_cells(cells, kind)
-            )
+            if kind == "b":
+                array = _look_up(cells, _BOOLS, None)
+            else:
+                array = cast_floats(cells) if kind == "f" else cast_whole(cells)
         if array is None:
             return None
         low, high = _bounds(self.dtype)
@@ -168,27 +167,30 @@ def _look_up(
     return result
 
 
-def cast_cells(cells: pa.StringArray, kind: str) -> np.ndarray | None:
-    """Return numbers as float64, int64 or uint64; None if a cell is not one."""
-    wide = {"f": pa.float64(), "i": pa.int64(), "u": pa.uint64()}[kind]
-    # pyarrow would parse 0x10 as an integer.
-    if kind != "f" and pc.any(pc.match_substring(cells, "x", ignore_case=True)).as_py():
-        return None
-    try:
-        numbers: np.ndarray = cells.cast(wide).to_numpy()
-    except pa.ArrowInvalid:
-        return None
-    return numbers
+def cast_floats(cells: pa.StringArray) -> np.ndarray | None:
+    """Return numbers as float64; None if a cell is not one."""
+    return _cast(cells, pa.float64())
 
 
 def cast_whole(cells: pa.StringArray) -> np.ndarray | None:
     """Return whole numbers as int64 or uint64; None if a cell may not be one, or all have
     to be parsed one by one."""
-    numbers = cast_cells(cells, "i")
+    # pyarrow would parse 0x10 as an integer.
+    if pc.any(pc.match_substring(cells, "x", ignore_case=True)).as_py():
+        return None
+    numbers = _cast(cells, pa.int64())
     if numbers is None:  # pandas writes 3.0 if a value of the column is missing
         cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]+)\.0*$", r"\1")
-        numbers = cast_cells(cells, "i")
-    return cast_cells(cells, "u") if numbers is None else numbers
+        numbers = _cast(cells, pa.int64())
+    return _cast(cells, pa.uint64()) if numbers is None else numbers
+
+
+def _cast(cells: pa.StringArray, type_: pa.DataType) -> np.ndarray | None:
+    try:
+        numbers: np.ndarray = cells.cast(type_).to_numpy()
+    except pa.ArrowInvalid:
+        return None
+    return numbers
 
 
 def parse_number(text: str, is_float: bool) -> float | Decimal:

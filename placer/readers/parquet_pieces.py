@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -47,14 +47,15 @@ def open_pieces(request: ReadRequest) -> PieceRows:
     return PieceRows(counts, columns, reader, digest, max(sizes, default=0))
 
 
-def _open_nbytes(group: RowGroupMetaData, names: Container[str]) -> int:
+def _open_nbytes(group: RowGroupMetaData, names: Iterable[str]) -> int:
     """Return about how many bytes reading a row group takes: of each column a page and a
     dictionary, as they are in the file and as values, and the buffer of the file."""
     chunks = map(group.column, range(group.num_columns))
     return sum(
         _BUFFER_NBYTES + 2 * min(chunk.total_uncompressed_size, 2 * _PAGE_NBYTES)
         for chunk in chunks
-        if chunk.path_in_schema.split(".")[0] in names
+        # Inside of lists, the path goes on after the name, which may have dots too.
+        if any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in names)
     )
 
 

@@ -119,6 +119,15 @@ def test_whole_numbers_are_exact_however_they_are_written(tmp_path):
     assert values.tolist() == [2**53 + 1, 2**63 - 1, 3]
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint64"])
+def test_whole_numbers_of_pandas_are_parsed_at_once(dtype, tmp_path, monkeypatch):
+    """It writes 3.0 if a value of the column is missing."""
+    monkeypatch.delattr("placer.readers.csv_cells.parse_number")
+    values = column(tmp_path, "a,b\n3.0,\n,\n12.0,\n", dtype, missing={"a": 7})
+    assert values.tolist() == [3, 7, 12]
+    assert values.dtype == dtype
+
+
 def test_a_gz_file_is_decompressed(tmp_path):
     packed = gzip.compress(b"a\n1\n2\n")
     np.testing.assert_array_equal(

@@ -389,6 +389,19 @@ def test_advice_for_large_pieces(source):
     assert advise(replace(rows, counts=(200_000,) * 20), window, 10**9) is None
 
 
+def test_a_column_with_a_dot_in_its_name_takes_memory(tmp_path):
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(range(20)), 2)
+    table = pa.table({"a.b": range(10), "c": range(10), "x": lists})
+    pq.write_table(table, tmp_path / "rows.parquet")
+
+    def nbytes(feed, column=ID):
+        data = Data("parquet:rows.parquet", columns={column.name: feed})
+        return open_pieces(data, [column], tmp_path).open_nbytes
+
+    assert nbytes("a.b") == nbytes("c") > 0
+    assert nbytes("x", X) > nbytes("c")
+
+
 def test_digests_tell_files_apart(tmp_path):
     options = ReadOptions(with_digests=True, seed=5)
 

@@ -14,7 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from placer.errors import DataError
-from placer.readers.csv_cells import MISSING_CELLS, cast_cells, cast_whole, parse_number
+from placer.readers.csv_cells import (
+    MISSING_CELLS,
+    cast_floats,
+    cast_whole,
+    parse_number,
+)
 
 Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.uint64]
@@ -96,7 +101,7 @@ class Cells:
         Raises DataError for a value that is not a finite number.
         """
         array, mask = self._present()
-        floats = cast_cells(array, "f") if self.is_csv else None
+        floats = cast_floats(array) if self.is_csv else None
         if floats is None and self.is_csv:
             texts = enumerate(array.to_pylist())
             floats = np.array([self._number(i, text) for i, text in texts])
