@@ -30,7 +30,6 @@ from __future__ import annotations
 from collections.abc import (
     Container,
     Generator,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -42,7 +41,6 @@ from msgspec.structs import replace
 
 from placer.analysis.declared import declared
 from placer.config.sparse import PARTITIONS
-from placer.config.update_modes import Geo, read_backup, read_mode
 from placer.errors import GraphError
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
@@ -50,16 +48,22 @@ from placer.graph.kinds import (
     CLIP_PART,
     DISTINCT_KEYS,
     SCALES,
-    is_optimizer_part,
-    is_update,
 )
-from placer.node_kinds import SERVER
 from placer.passes.place import scale_of_sums
+from placer.passes.row_lookups import (
+    Lookup,
+    check_place_of_table,
+    find_free_tables,
+    find_lookups,
+    gradient_of_rows,
+)
 from placer.place import Place
 from placer.types import TensorType, ValueType
 
-LOOKUP = "embedding"
-"""The kind of op that looks up rows; its last operand is the table."""
+LOOK_UP = "distributed_lookup_table"
+"""The kind of op that finds the rows of keys in a table."""
+PADDED = -1
+"""The position of a key that stands for none."""
 
 
 def sparse_tables(graph: Graph) -> Graph:
@@ -72,143 +76,11 @@ def sparse_tables(graph: Graph) -> Graph:
     if not tables:
         return graph
     for table in tables:
-        _check_place(graph, table)
-    lookups = _find_lookups(graph)
-    free = _find_free(graph, lookups.values())
+        check_place_of_table(graph, table)
+    lookups = find_lookups(graph)
+    free = find_free_tables(graph, lookups.values())
     writer = _Writer(graph, lookups, free, set(graph.values))
     return graph.with_ops(new for op in graph.ops for new in writer.rewrite(op))
-
-
-def _check_place(graph: Graph, table: Op) -> None:
-    place = table.known_place
-    if graph.cluster.host_memory(place) != place:
-        raise GraphError(
-            f"the sparse table '{table.name}' cannot be at {place}: its rows are found by"
-            " a hash of their keys, and grow in host memory",
-            span=table.source,
-            hint=f"place its optimizer at {graph.cluster.host_memory(place)}",
-        )
-
-
-@dataclass(slots=True, eq=False)
-class _Lookup:
-    """The lookups of one table at one place.
-
-    Attributes:
-        table: the table.
-        place: the host memory of the nodes that look up.
-        users: the ops that use rows.
-        asked: the keys as the nodes of the table have them.
-        rows: the rows as the users have them.
-        positions: what replaces the indices of each user.
-        trained: how many users have a gradient of their rows.
-        gradients: these gradients, so far, each with its place.
-    """
-
-    table: Op
-    place: Place
-    users: list[Op] = field(default_factory=list)
-    asked: str = ""
-    rows: str = ""
-    positions: dict[Op, str] = field(default_factory=dict)
-    trained: int = 0
-    gradients: dict[str, Place] = field(default_factory=dict)
-
-
-def _find_lookups(graph: Graph) -> dict[Op, _Lookup]:
-    """Return the lookup of each op that uses rows of a table."""
-    tables = {op.name: op for op in graph.sparse_tables}
-    found: dict[tuple[str, Place, str], _Lookup] = {}
-    of_user: dict[Op, _Lookup] = {}
-    for op in graph.ops:
-        for name in tables.keys() & set(op.operands):
-            if op.kind != LOOKUP:
-                if is_optimizer_part(op.kind) or op.kind == "store":
-                    continue
-                raise _not_a_lookup(tables[name], op)
-            place = graph.cluster.host_memory(op.known_place)
-            is_input = graph.producers[op.operands[0]].structure.anywhere
-            key = name, place, "" if is_input else op.name
-            lookup = found.setdefault(key, _Lookup(tables[name], place))
-            lookup.users.append(op)
-            of_user[op] = lookup
-        if op.is_gradient:
-            used = of_user.get(graph.producers[op.operands[0]])
-            if used is not None and _gradient_of_rows(op, used) is not None:
-                used.trained += 1
-    return of_user
-
-
-def _gradient_of_rows(op: Op, lookup: _Lookup) -> int | None:
-    """Return which result of the gradient of a lookup is that of the rows, if one is."""
-    of_rows = (
-        i for i, v in enumerate(op.results) if v.type == lookup.table.result.type
-    )
-    return next(of_rows, None)
-
-
-def _find_free(graph: Graph, lookups: Iterable[_Lookup]) -> set[str]:
-    """Return the tables that are updated without lockstep.
-
-    Raises GraphError for a mode that sparse tables do not have, and for a table whose rows
-    several places use without lockstep.
-    """
-    free: dict[str, _Lookup] = {}
-    updated = {op.operands[0]: op for op in graph.ops if is_update(op.kind)}
-    for lookup in dict.fromkeys(lookups):
-        name = lookup.table.name
-        if name not in updated:
-            continue
-        optimizer = graph.optimizers[updated[name].attrs["group"]]
-        setting = optimizer.attrs.get("update")
-        mode = read_mode(setting)
-        if read_backup(setting) or isinstance(mode, Geo):
-            chosen = next(iter(setting or ()))
-            raise GraphError(
-                f"the sparse table '{name}' cannot have 'update: {chosen}'",
-                span=optimizer.source,
-                hint="match it by an optimizer of its own, with 'update: sync' or async",
-            )
-        if mode is None:
-            continue
-        if mode.compensate is not None:
-            raise GraphError(
-                f"the sparse table '{name}' cannot have 'compensate'",
-                span=optimizer.source,
-                hint="match it by an optimizer of its own",
-            )
-        if graph.microbatches > 1:
-            raise GraphError(
-                f"the sparse table '{name}' cannot have microbatches without lockstep:"
-                " each push would be of one of them",
-                span=optimizer.source,
-                hint="leave out 'microbatches', or use 'update: sync' for the table",
-            )
-        place = lookup.table.known_place
-        if place.node != SERVER:
-            raise GraphError(
-                f"the sparse table '{name}' is at {place}: without lockstep tables are on"
-                " servers",
-                span=optimizer.source,
-                hint="place: /node:ps/cpu, or use 'update: sync'",
-            )
-        if (other := free.setdefault(name, lookup)) is not lookup:
-            raise GraphError(
-                f"rows of '{name}' are used at {other.place} and at {lookup.place}, or by"
-                " computed indices: without lockstep one lookup gets them, and sends"
-                " their gradients",
-                span=lookup.users[0].source,
-                hint="place the ops together, or use 'update: sync'",
-            )
-    return {*free}
-
-
-def _not_a_lookup(table: Op, op: Op) -> GraphError:
-    return GraphError(
-        f"the sparse table '{table.name}' is used by {op.kind}: only lookups by key can"
-        " use it",
-        span=op.source or table.source,
-    )
 
 
 @dataclass(slots=True)
@@ -227,7 +99,7 @@ class _Writer:
     """
 
     graph: Graph
-    lookups: Mapping[Op, _Lookup]
+    lookups: Mapping[Op, Lookup]
     free: Container[str]
     used_names: set[str]
     sums: dict[str, str] = field(default_factory=dict)
@@ -269,7 +141,7 @@ class _Writer:
             self.read.add(op)
             yield op
 
-    def _read_input(self, name: str, kind: str, lookup: _Lookup) -> Op:
+    def _read_input(self, name: str, kind: str, lookup: Lookup) -> Op:
         """Return the op that reads an input where keys are looked up."""
         for op in self.graph.ops:
             is_read = op.structure.anywhere and op.attrs.get("input") == name
@@ -279,7 +151,7 @@ class _Writer:
         source = lookup.users[0].source
         return Op("read", (), (value,), {"input": name}, lookup.place, source)
 
-    def _look_up(self, op: Op, lookup: _Lookup) -> Iterator[Op]:
+    def _look_up(self, op: Op, lookup: Lookup) -> Iterator[Op]:
         if not lookup.rows:
             yield from self._begin(lookup)
         _, *others, _ = op.operands
@@ -289,7 +161,7 @@ class _Writer:
             attrs["padding"] = PADDED
         yield replace(op, operands=operands, attrs=attrs)
 
-    def _begin(self, lookup: _Lookup) -> Iterator[Op]:
+    def _begin(self, lookup: Lookup) -> Iterator[Op]:
         """Yield the ops that give a place the rows of its keys."""
         graph, table = self.graph, lookup.table
         stem, source = lookup.users[0].name, lookup.users[0].source
@@ -352,7 +224,7 @@ class _Writer:
         saved = [operands[i] for i in declaration.saves(types, attrs)]
         residual, *rest = op.operands
         results = list(op.results)
-        if (index := _gradient_of_rows(op, lookup)) is not None:
+        if (index := gradient_of_rows(op, lookup)) is not None:
             name = f"{lookup.rows}.grad"
             if lookup.trained > 1:
                 name += f".{lookup.users.index(forward)}"
@@ -399,7 +271,7 @@ class _Writer:
             operands.append(name)
         yield op.with_operands(tuple(operands))
 
-    def _gradient_of(self, lookup: _Lookup) -> Generator[Op, None, str]:
+    def _gradient_of(self, lookup: Lookup) -> Generator[Op, None, str]:
         """Yield the sum of the gradients of rows over their users, if it is one; return
         the name of the gradient."""
         term, *more = lookup.gradients
@@ -459,7 +331,7 @@ class _Writer:
             op = op.with_attrs(limit=self.limits[gradient])
         yield op.with_operands((name, self.sums[gradient], *scales))
 
-    def _move(self, kind: str, value: Value, lookup: _Lookup, to: Place) -> Op:
+    def _move(self, kind: str, value: Value, lookup: Lookup, to: Place) -> Op:
         result = self._value(f"{value.name}.{kind}", value.type)
         attrs, source = self._group(lookup.table), lookup.users[0].source
         return Op(kind, (value.name,), (result,), attrs, to, source)
@@ -471,7 +343,7 @@ class _Writer:
     def _value(self, name: str, kind: ValueType) -> Value:
         return Value(unique_name(name, self.used_names), kind)
 
-    def _is_local(self, lookup: _Lookup) -> bool:
+    def _is_local(self, lookup: Lookup) -> bool:
         """Whether the one node that holds a table is the one that looks up."""
         nodes = self.graph.cluster.nodes(lookup.place)
         return len(nodes) == 1 and nodes == self.graph.nodes(lookup.table)
@@ -497,8 +369,3 @@ class _Writer:
             index = self.graph.result_indices[gradient]
             return self._table_of(op.operands[index])
         return self.lookups[self._forward(op)].table
-
-
-LOOK_UP = "distributed_lookup_table"
-PADDED = -1
-"""The position of a key that stands for none."""

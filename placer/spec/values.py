@@ -158,7 +158,7 @@ class Values:
             return None
         if name in self._keys and not is_key:
             self._problems.add(
-                f"op '{op}': '{name}' has keys of 64 bits, which no op computes with",
+                f"op '{op}': '{name}' is read with all 64 bits, which no op computes with",
                 node.inner_span,
                 "write bins: N in its features for numbers below N, or precision: float64",
             )

@@ -450,6 +450,24 @@ def test_modes_that_sparse_tables_do_not_have_are_refused(
         placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")
 
 
+@pytest.mark.parametrize(
+    ("devices", "place", "message"),
+    [
+        ({"cpu": 1, "gpu": 1}, "/node:worker/gpu", "are found by a hash of their keys"),
+        ({"cpu": 2}, "/node:worker/cpu", "of several CPU devices of a node, the first"),
+    ],
+)
+def test_a_table_that_is_not_in_host_memory_is_refused(
+    tmp_path, devices, place, message
+):
+    content = spec(optimizers={**ADAGRAD, "place": place}) | {"emulate": True}
+    content["nodes"]["worker"]["devices"] = devices
+    write_rows(tmp_path)
+    (tmp_path / "wrong.yaml").write_text(json.dumps(content))
+    with pytest.raises(PlacerError, match=message):
+        placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")
+
+
 def test_microbatches_without_lockstep_are_refused(tmp_path):
     free = {**ADAGRAD, "update": "half_async"}
     content = spec(workers=2, servers=2, optimizers=free, microbatches=2)
