@@ -243,7 +243,10 @@ def _describe_option(info: inspect.Type) -> str:
         case inspect.BoolType():
             return "true or false"
         case inspect.LiteralType(values=values):
-            return " or ".join(f"'{value}'" for value in values)
+            return " or ".join(
+                f"'{value}'" if isinstance(value, str) else str(value)
+                for value in values
+            )
         case inspect.ListType():
             return "a list"
         case inspect.DictType() | inspect.StructType():

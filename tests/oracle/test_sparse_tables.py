@@ -374,6 +374,8 @@ def test_a_key_that_is_not_admitted_reads_the_default(tmp_path):
         ({"forget": {"unseen_seconds": 9}}, "or neither"),
         ({"forget": {"unseen_seconds": 9, "time": "x"}}, "not an integer for each row"),
         ({"score": {"click": "clix"}}, "which is not an input"),
+        ({"score": {"show": 2}}, "'show' must be text or 1, not 2"),
+        ({"in": "x"}, "needs an int32, int64, uint32 or uint64 operand as 'ids'"),
         ({"index": "compact", "admit": {"count": 2}}, "no room for counts"),
         ({"capacity": 3}, "at least its 256 partitions"),
         ({"capacity": 2**60}, "at most 1099511627776"),

@@ -57,8 +57,11 @@ _KEYS = (*_IDS, "uint32", "uint64")
 def _check_ids(types: Types, attrs: Attrs, weighted: bool, sparse: bool) -> None:
     """Raise OpError unless the ids, and whether there are weights, fit the attributes."""
     ids, padding = types[0], attrs["padding"]
-    if ids.dtype not in (_KEYS if sparse else _IDS):
-        message = f"needs an int32 or int64 operand as 'ids', not {ids}"
+    dtypes = _KEYS if sparse else _IDS
+    if ids.dtype not in dtypes:
+        *first, last = dtypes
+        listed = f"{', '.join(first)} or {last}"
+        message = f"needs an {listed} operand as 'ids', not {ids}"
         hint = "write sparse: true for keys of any 64 bits" if not sparse else None
         raise OpError(message, operand=0, hint=hint)
     if sparse and not ids.has_rows:
