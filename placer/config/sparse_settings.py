@@ -41,6 +41,8 @@ def find_problems(settings: SparseTable) -> Iterator[str]:
     if not all(map(isfinite, (*arguments, settings.default))):
         yield "its first or default values are not finite"
     yield from _admission_problems(settings)
+    if settings.index == "compact" and isinstance(settings.admit, Count | Score):
+        yield "its compact index has no room for counts of keys without a row"
     yield from _forgetting_problems(settings.forget, scored=settings.score is not None)
     if settings.score is not None and not 0.0 < settings.score.decay <= 1.0:
         yield f"its scores decay by {settings.score.decay}"

@@ -43,6 +43,10 @@ def compiled(tmp_path_factory):
         ({"init": ("uniform", (1.0,))}, "its values cannot begin as 'uniform' with 1"),
         ({"admit": {"type": "count", "n": 0}}, "admits keys at their occurrence 0"),
         ({"admit": {"type": "score", "least": 1.0}}, "keys by a score, and has none"),
+        (
+            {"index": "compact", "admit": {"type": "count", "n": 2}},
+            "its compact index has no room for counts",
+        ),
         ({"forget": {"every": 0}}, "'every' of what it forgets is 0"),
         ({"rule": "sdg"}, "unknown optimizer 'sdg'; did you mean 'sgd'?"),
         ({"rule": "lamb", "hyper": {}}, "'lamb' needs the norm of a whole parameter"),
