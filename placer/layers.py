@@ -462,8 +462,8 @@ def embedding(
         j]] / divisor, where divisor is 1, Σⱼ weights[i, j] or √Σⱼ weights[i, j]²
 
     Args:
-        ids: int32 or int64, of a sparse table also uint32 or uint64; any shape; with a
-            combiner, […, n].
+        ids: int32 or int64, of a sparse table also uint32 or uint64; any shape, of a
+            sparse table with the batch as first dimension; with a combiner, […, n].
         weights: float, the shape of `ids`, only with a combiner: a factor for each row,
             which gets no gradient; by default 1; optional.
         size: the shape of the table, [vocabulary, dimension].

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placer import ops
-from placer.analysis.keyed import count_keys
+from placer.analysis.keyed import count_keys, is_keyed
 from placer.config import optimizers
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import declared_attrs, is_update, is_update_direction
@@ -39,7 +39,10 @@ def op_flops(graph: Graph, op: Op, rows: int, cache: FlopsCache) -> int:
 def _signature(graph: Graph, op: Op) -> tuple[object, ...]:
     forward = graph.producers[op.operands[0]] if op.is_gradient else op
     attrs = declared_attrs(forward.attrs)
-    types = (graph.tensor_type(name) for name in forward.operands)
+    types = (
+        _sized(graph, name, 1) if is_keyed(graph, name) else graph.tensor_type(name)
+        for name in forward.operands
+    )
     return op.kind, op.attrs.get("wrt", ()), repr(attrs) if attrs else "", *types
 
 
@@ -60,9 +63,11 @@ def _compute_flops(graph: Graph, op: Op, rows: int) -> int:
 
 def _sized(graph: Graph, name: str, rows: int) -> TensorType:
     """Return the type of a value for `rows` local rows; of rows by key, as if all keys
-    were different."""
+    were different. A whole sparse table counts as a row: what looks up rows depends on
+    its columns only."""
     kind = graph.tensor_type(name)
     if kind.is_keyed:
-        count = count_keys(graph, name, rows)
+        is_table = graph.producers[name].kind == "sparse_table"
+        count = 1 if is_table else count_keys(graph, name, rows)
         return TensorType(kind.dtype, (count, *kind.shape[1:]))
     return kind.with_batch(graph.batch, rows)

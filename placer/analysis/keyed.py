@@ -74,8 +74,8 @@ def keyed_signature(
     own: Layout = "S" if several else "R"
     match op.kind:
         case "distinct_keys":
-            ids = have[: len(op.results) - 1]
-            return tuple(have), ("P" if several else "R", *ids)
+            keys: Layout = "P" if several else "R"
+            return (own,) * len(have), (keys, *(own for _ in op.results[1:]))
         case "ask_rows" | "push_rows":
             return tuple(have), (own,)
         case "give_rows":
@@ -89,21 +89,20 @@ def keyed_signature(
 
 
 def keyed_microbatches(
-    graph: Graph, op: Op, have: Sequence[Layout | None]
+    op: Op, have: Sequence[Layout | None]
 ) -> tuple[tuple[Layout | None, ...], tuple[Layout | None, ...]] | None:
     """Return the microbatch layouts that a structural op on rows by key needs and gives;
     None for any other op. Each microbatch has keys of its own (S)."""
-    is_repeated = any(have)
     match op.kind:
         case "distinct_keys":
-            same: Layout | None = "S" if is_repeated else None
-            return (same,) * len(have), (same,) * len(op.results)
+            each: Layout = "S"
+            return (each,) * len(have), (each,) * len(op.results)
         case "ask_rows" | "give_rows" | "push_rows":
             return tuple(have), tuple(have)
         case "distributed_lookup_table":
-            return tuple(have), ("R" if is_repeated else None,)
+            return tuple(have), ("R",)
         case "sum_by_key":
-            return tuple(have), ("P" if is_repeated else None,)
+            return tuple(have), ("P",)
     return None
 
 

@@ -38,7 +38,9 @@ def level_delay(graph: Graph, op: Op) -> int:
     """
     if op.structure.delays_earlier_phases:
         own_phase = level_phase(graph, op)
-        users = [u for value in op.results for u in graph.uses.get(value.name, ())]
+        # What uses the positions of keys waits for the rows of these keys anyway.
+        results = op.results[:1] if op.kind == "distinct_keys" else op.results
+        users = [u for value in results for u in graph.uses.get(value.name, ())]
         return int(any(level_phase(graph, user) < own_phase for user in users))
     return op.structure.delay
 

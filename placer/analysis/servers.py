@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from operator import add
 
 from placer.analysis.flops import FlopsCache, op_flops
+from placer.analysis.keyed import is_keyed
 from placer.analysis.stored_bytes import find_update, stored_bytes
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_optimizer_part
@@ -138,6 +139,8 @@ def _group_loads(
             _add_load(loads, group, (stored[op.name], 0, 0))
     for op in graph.ops:
         for value in op.results:
+            if is_keyed(graph, value.name):
+                continue  # not the whole table is moved, but the rows of some keys
             for group in _senders_and_receivers(graph, op, value.name, with_gradients):
                 _add_load(loads, group, (0, value.type.nbytes(graph.batch), 0))
     return loads

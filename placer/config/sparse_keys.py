@@ -20,7 +20,7 @@ from placer.config.sparse import (
     Scoring,
 )
 from placer.config.sparse import SparseTable as Settings
-from placer.config.sparse_settings import MOST_PARTITIONS
+from placer.config.sparse_settings import MOST_PARTITIONS, MOST_ROWS
 from placer.errors import OpError
 
 
@@ -102,9 +102,10 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
             attr="partitions",
         )
     capacity, bounds = attrs["capacity"], attrs["bounds"]
-    if capacity is not None and capacity < partitions:
+    if capacity is not None and not partitions <= capacity <= MOST_ROWS:
         raise OpError(
-            f"needs a capacity of at least its {partitions} partitions, not {capacity}",
+            f"needs a capacity of at least its {partitions} partitions and at most"
+            f" {MOST_ROWS}, not {capacity}",
             attr="capacity",
         )
     if bounds is not None and not (len(bounds) == 2 and bounds[0] < bounds[1]):

@@ -18,6 +18,8 @@ from placer.config.sparse import (
 )
 
 MOST_PARTITIONS: Final = 1 << 16
+MOST_ROWS: Final = 1 << 40
+"""The greatest capacity of a table."""
 
 
 def find_problems(settings: SparseTable) -> Iterator[str]:
@@ -27,8 +29,9 @@ def find_problems(settings: SparseTable) -> Iterator[str]:
         yield f"its rows have {settings.dim} columns"
     if not 2 <= partitions <= MOST_PARTITIONS or partitions & (partitions - 1):
         yield f"it has {partitions} partitions"
-    if settings.capacity is not None and settings.capacity < partitions:
-        yield f"its capacity is {settings.capacity}, and it has {partitions} partitions"
+    capacity = settings.capacity
+    if capacity is not None and not partitions <= capacity <= MOST_ROWS:
+        yield f"its capacity is {capacity}, and it has {partitions} partitions"
     if settings.bounds is not None and not settings.bounds[0] < settings.bounds[1]:
         yield f"its bounds are {settings.bounds[0]} and {settings.bounds[1]}"
     form, arguments = settings.init

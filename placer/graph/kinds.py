@@ -304,6 +304,7 @@ KINDS: dict[str, StructuralKind] = {
             infer=_distinct_types,
             phase=LevelPhase.ENTRY,
             computed_phase=LevelPhase.EXIT,
+            delays_earlier_phases=True,
             level="early",
             grouped=True,
             host_memory=True,

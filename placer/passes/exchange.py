@@ -100,6 +100,13 @@ def _check_settings(graph: Graph, update: Op) -> None:
     for setting in OF_SEVERAL_NODES:
         if setting not in optimizer.attrs:
             continue
+        if is_keyed(graph, update.operands[0]):
+            raise GraphError(
+                f"'{setting}' is for dense parameters, and '{update.operands[0]}' is a"
+                " sparse table",
+                span=optimizer.source,
+                hint=f"match the table by an optimizer of its own, without {setting}",
+            )
         at = "servers" if update.known_place.node == SERVER else "one node"
         raise GraphError(
             f"'{setting}' is for an optimizer on several workers: here"

@@ -110,7 +110,7 @@ class _Rewriter:
         self, op: Op, have: Sequence[MicrobatchLayout]
     ) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
         """Return the signature of a structural op, as declared."""
-        keyed = keyed_microbatches(self.graph, op, have)
+        keyed = keyed_microbatches(op, have)
         if keyed is not None:
             return keyed
         match op.structure.microbatches:

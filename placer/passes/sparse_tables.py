@@ -14,8 +14,8 @@ these rows as with a small dense table, whose indices are the positions of the k
 The gradients of these rows go back the same way, and the nodes of the table add them up
 by key:
 
-    %v.table.grad.push_rows = push_rows(%v.table.grad)
-    %v.table.grad.sum = sum_by_key(%v.keys.ask_rows, %v.table.grad.push_rows)
+    %v.rows.grad.push_rows = push_rows(%v.rows.grad)
+    %v.table.grad.sum = sum_by_key(%v.keys.ask_rows, %v.rows.grad.push_rows)
     %v.table.new = adam(%v.table, %v.table.grad.sum)
 
 Without lockstep (`update: async`), what moves has the `group` of the optimizer: each push is
@@ -101,7 +101,8 @@ class _Lookup:
         asked: the keys as the nodes of the table have them.
         rows: the rows as the users have them.
         positions: what replaces the indices of each user.
-        gradients: the gradients of the rows, one of each user that has one.
+        trained: how many users have a gradient of their rows.
+        gradients: these gradients, so far, each with its place.
     """
 
     table: Op
@@ -110,7 +111,8 @@ class _Lookup:
     asked: str = ""
     rows: str = ""
     positions: dict[Op, str] = field(default_factory=dict)
-    gradients: list[str] = field(default_factory=list)
+    trained: int = 0
+    gradients: dict[str, Place] = field(default_factory=dict)
 
 
 def _find_lookups(graph: Graph) -> dict[Op, _Lookup]:
@@ -130,7 +132,19 @@ def _find_lookups(graph: Graph) -> dict[Op, _Lookup]:
             lookup = found.setdefault(key, _Lookup(tables[name], place))
             lookup.users.append(op)
             of_user[op] = lookup
+        if op.is_gradient:
+            used = of_user.get(graph.producers[op.operands[0]])
+            if used is not None and _gradient_of_rows(op, used) is not None:
+                used.trained += 1
     return of_user
+
+
+def _gradient_of_rows(op: Op, lookup: _Lookup) -> int | None:
+    """Return which result of the gradient of a lookup is that of the rows, if one is."""
+    of_rows = (
+        i for i, v in enumerate(op.results) if v.type == lookup.table.result.type
+    )
+    return next(of_rows, None)
 
 
 def _find_free(graph: Graph, lookups: Iterable[_Lookup]) -> set[str]:
@@ -162,6 +176,13 @@ def _find_free(graph: Graph, lookups: Iterable[_Lookup]) -> set[str]:
                 f"the sparse table '{name}' cannot have 'compensate'",
                 span=optimizer.source,
                 hint="match it by an optimizer of its own",
+            )
+        if graph.microbatches > 1:
+            raise GraphError(
+                f"the sparse table '{name}' cannot have microbatches without lockstep:"
+                " each push would be of one of them",
+                span=optimizer.source,
+                hint="leave out 'microbatches', or use 'update: sync' for the table",
             )
         place = lookup.table.known_place
         if place.node != SERVER:
@@ -330,14 +351,18 @@ class _Writer:
         operands = lookup.positions[forward], *others, lookup.rows
         saved = [operands[i] for i in declaration.saves(types, attrs)]
         residual, *rest = op.operands
-        for value in op.results:
-            if value.type == lookup.table.result.type:
-                lookup.gradients.append(value.name)
+        results = list(op.results)
+        if (index := _gradient_of_rows(op, lookup)) is not None:
+            name = f"{lookup.rows}.grad"
+            if lookup.trained > 1:
+                name += f".{lookup.users.index(forward)}"
+            results[index] = self._value(name, lookup.table.result.type)
+            lookup.gradients[results[index].name] = op.known_place
         changed = (residual, *saved, *rest[len(saved) :])
         new_attrs = dict(op.attrs)
         if "padding" in new_attrs:
             new_attrs["padding"] = PADDED
-        return replace(op, operands=changed, attrs=new_attrs)
+        return replace(op, operands=changed, results=tuple(results), attrs=new_attrs)
 
     def _sum_by_key(self, gradient: str) -> Iterator[Op]:
         """Yield the ops that add up the gradients of a table by key, unless they are
@@ -370,7 +395,7 @@ class _Writer:
                 for lookup in dict.fromkeys(self.lookups.values()):
                     if lookup.table is table:
                         name = yield from self._gradient_of(lookup)
-                        lookup.gradients = [result.name]
+                        lookup.gradients = {result.name: op.known_place}
             operands.append(name)
         yield op.with_operands(tuple(operands))
 
@@ -381,7 +406,7 @@ class _Writer:
         if not more:
             return term
         total = self._value(f"{lookup.rows}.grad", lookup.table.result.type)
-        at = self.graph.producers[term].known_place
+        at = lookup.gradients[term]
         attrs, operands = {"of": lookup.rows}, tuple(lookup.gradients)
         source = lookup.users[0].source
         yield Op("accumulate", operands, (total,), attrs, at, source)

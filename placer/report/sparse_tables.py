@@ -55,6 +55,10 @@ def describe_table(plan: Plan, table: SparseTable) -> Iterator[str]:
     if table.trainable:
         yield _admission(settings.admit, settings.default)
         yield from _forgetting(settings.forget)
+    elif isinstance(settings.admit, Always):
+        yield "a key without a row reads the values with which it would begin"
+    else:
+        yield f"a key without a row reads {settings.default:g}"
     if settings.score is not None:
         score = settings.score
         yield (

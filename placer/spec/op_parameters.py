@@ -164,7 +164,11 @@ class Parameters:
         those that do not fit."""
         found = {}
         for key, wanted in (parameter.inputs or {}).items():
-            type_ = self.values.read_in_full(wanted)
+            # Seconds have more bits than int32.
+            in_full = (
+                self.values.read_in_full if key == "time" else self.values.inputs.get
+            )
+            type_ = in_full(wanted)
             what = f"sparse table '{name}': '{key}' is '{wanted}'"
             if type_ is None:
                 hint = did_you_mean(wanted, self.values.inputs)
@@ -259,8 +263,10 @@ def _check_settings(
     parameter: LayerParameter, created: LayerParameter, other: str
 ) -> None:
     """Raise OpError if an op that shares a sparse table has other settings for it."""
-    if (parameter.sparse and parameter.sparse != created.sparse) or (
-        parameter.rows not in (None, created.rows)
+    if (
+        (parameter.sparse and parameter.sparse != created.sparse)
+        or (parameter.inputs and parameter.inputs != created.inputs)
+        or parameter.rows not in (None, created.rows)
     ):
         raise OpError(
             f"has other settings for the sparse table '{other}' than the op that creates"

@@ -10,6 +10,7 @@ from typing import Any
 
 import numba
 
+from placer.config import row_bytes
 from placer.memory.machine_code import COMPILING, compile_function, kernels_folder
 
 
@@ -50,7 +51,7 @@ def cache_folder() -> Path | None:
 
 @cache
 def _digest() -> str:
-    """Changes whenever a function does that others are compiled with: numba looks only
-    at the file of a function itself."""
-    sources = sorted(Path(__file__).parent.rglob("*.py"))
+    """Changes whenever a function or a number does that others are compiled with: numba
+    looks only at the file of a function itself."""
+    sources = [Path(row_bytes.__file__), *sorted(Path(__file__).parent.rglob("*.py"))]
     return sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]

@@ -213,3 +213,15 @@ def test_rows_by_key_are_updated_once_whatever_the_servers(tmp_path, servers, up
     dense = 2 * 66  # those of the layer, by the second worker's gradients
     repeated = [n.replicated_flops for n in plan.nodes if n.name.startswith("ps")]
     assert sum(repeated) == (dense if update == "async" else 0)
+
+
+def test_each_table_is_counted_by_its_own_keys(tmp_path):
+    """Two tables with rows of one width, whose batches have 2 and 3 keys for each row."""
+    rule = {"op": "sgd", "learning_rate": 0.1, "match": "*.table"}
+    on_workers = {"op": "sgd", "learning_rate": 0.1, "place": "/node:worker/cpu"}
+    spec = write_sparse_spec(
+        tmp_path, servers=1, item={"dim": 4}, optimizer=[rule, on_workers]
+    )
+    plan = compile_model(spec, tmp_path / "build")
+    (server,) = (node for node in plan.nodes if node.name == "ps:0")
+    assert server.flops == 2 * 4 * (2 + 3) * 24

@@ -215,14 +215,73 @@ def test_keys_of_all_magnitudes_train_as_small_ones(tmp_path):
     )
 
 
-def test_ids_that_ops_compute_are_looked_up(tmp_path, dense):
-    content = spec(workers=2, servers=2)
+def with_computed_ids(**settings: Any) -> dict[str, Any]:
+    content = spec(**settings)
     content["graph"].insert(
         0, {"name": "same", "op": "reshape", "in": "ids", "shape": ["batch", 3]}
     )
     content["graph"][1]["in"] = "same"
-    computed = trained(content, tmp_path, "computed")
+    return content
+
+
+@pytest.mark.parametrize("single_process", [False, True])
+def test_ids_that_ops_compute_are_looked_up(tmp_path, dense, single_process):
+    content = with_computed_ids(workers=2, servers=2)
+    computed = trained(content, tmp_path, "computed", single_process=single_process)
     assert_same(computed, dense(optimizers=ADAGRAD), rtol=1e-12)
+
+
+def test_keys_are_sent_before_the_step_waits_for_parameters(tmp_path):
+    write_rows(tmp_path)
+    content = with_computed_ids(workers=2, servers=2)
+    (tmp_path / "computed.yaml").write_text(json.dumps(content))
+    placer.compile(tmp_path / "computed.yaml", tmp_path / "build")
+    program = (tmp_path / "build/worker/program.py").read_text()
+    assert program.index("node.send_keys(") < program.index("node.receive(")
+
+
+@pytest.mark.parametrize("lookups", [slice(1, 2), slice(3)], ids=["one", "all"])
+def test_lookups_on_any_server_train_as_in_one_process(tmp_path, dense, lookups):
+    content = spec(workers=2, servers=2)
+    for op in content["graph"][lookups]:
+        op["place"] = SERVERS
+    on_servers = trained(content, tmp_path, "servers")
+    assert_same(on_servers, dense(optimizers=ADAGRAD), rtol=1e-12)
+
+
+def test_ids_of_the_whole_batch_are_looked_up_in_microbatches(tmp_path):
+    """One op takes the whole batch, and others of the table each microbatch."""
+    function = (
+        "def backward(params, state, ids, rng, training):\n    return ids[::-1], state"
+    )
+    (tmp_path / "orders.py").write_text(function)
+
+    def content(**settings):
+        content = spec(optimizers=SGD, microbatches=2, **settings)
+        op = {"name": "back", "op": "call", "fn": "orders:backward", "in": "other"}
+        content["graph"].insert(0, {**op, "out": "int64[batch]"})
+        content["graph"][2]["in"] = "back"
+        return content
+
+    assert_same(
+        trained(content(workers=2, servers=2), tmp_path, "sparse"),
+        trained(content(sparse=False), tmp_path, "dense", single_process=True),
+        rtol=1e-12,
+    )
+
+
+def test_keys_that_are_not_of_rows_are_refused(tmp_path):
+    """Each worker would count them as occurrences."""
+    content = spec(workers=2)
+    constant = {"op": "constant", "value": 4, "shape": [2], "dtype": "int32"}
+    content["graph"].insert(0, {"name": "four", **constant})
+    content["graph"][1]["in"] = "four"
+    write_rows(tmp_path)
+    (tmp_path / "wrong.yaml").write_text(json.dumps(content))
+    with pytest.raises(
+        PlacerError, match=r"for each row of the batch .* not int32\[2\]"
+    ):
+        placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")
 
 
 @pytest.mark.parametrize("combiner", ["none", "sum", "mean", "sqrtn"])
@@ -317,6 +376,7 @@ def test_a_key_that_is_not_admitted_reads_the_default(tmp_path):
         ({"score": {"click": "clix"}}, "which is not an input"),
         ({"index": "compact", "admit": {"count": 2}}, "no room for counts"),
         ({"capacity": 3}, "at least its 256 partitions"),
+        ({"capacity": 2**60}, "at most 1099511627776"),
         ({"bounds": [1.0, 0.0]}, "low < high"),
         ({"dtype": "float16"}, "rows are float32 or float64"),
     ],
@@ -374,6 +434,10 @@ def test_workers_without_lockstep_repeat_a_recorded_order(tmp_path):
         ({**ADAGRAD, "update": {"sync": {"backup": 1}}}, "cannot have 'update: sync'"),
         ({**ADAGRAD, "update": {"async": {"compensate": 0.1}}}, "cannot have 'comp"),
         ({**ADAGRAD, "update": "async", "place": "/node:worker/cpu"}, "on servers"),
+        (
+            {**ADAGRAD, "shard_state": True, "place": "/node:worker/cpu"},
+            "'shard_state' is for dense parameters",
+        ),
     ],
 )
 def test_modes_that_sparse_tables_do_not_have_are_refused(
@@ -383,4 +447,32 @@ def test_modes_that_sparse_tables_do_not_have_are_refused(
     write_rows(tmp_path)
     (tmp_path / "wrong.yaml").write_text(json.dumps(content))
     with pytest.raises(PlacerError, match=message):
+        placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")
+
+
+def test_microbatches_without_lockstep_are_refused(tmp_path):
+    free = {**ADAGRAD, "update": "half_async"}
+    content = spec(workers=2, servers=2, optimizers=free, microbatches=2)
+    write_rows(tmp_path)
+    (tmp_path / "wrong.yaml").write_text(json.dumps(content))
+    with pytest.raises(PlacerError, match="cannot have microbatches without lockstep"):
+        placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_the_label_can_be_the_click_of_a_score(tmp_path, dtype):
+    content = spec(table={"score": {"click": "y"}})
+    content["precision"] = "float32"
+    content["inputs"] |= {"x": "float32[batch, 4]", "y": f"{dtype}[batch]"}
+    write_rows(tmp_path)
+    (tmp_path / "clicked.yaml").write_text(json.dumps(content))
+    placer.compile(tmp_path / "clicked.yaml", tmp_path / "build")
+
+
+def test_an_op_that_shares_a_table_has_its_score(tmp_path):
+    content = spec(table={"score": {"click": "y"}})
+    content["graph"][1]["score"] = {"click": "other"}
+    write_rows(tmp_path)
+    (tmp_path / "wrong.yaml").write_text(json.dumps(content))
+    with pytest.raises(PlacerError, match=r"other settings .* 'a.table'"):
         placer.compile(tmp_path / "wrong.yaml", tmp_path / "build")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,16 @@ def test_explain_what_a_table_is_told_to_do(tmp_path: Path) -> None:
         " metadata, 23-35 of the index",
     ):
         assert f"\n  {line}" in text
+
+
+def test_explain_what_keys_read_in_a_table_that_is_not_trained(tmp_path: Path) -> None:
+    file = write_sparse_spec(tmp_path)
+    frozen = [{"match": "*.table", "trainable": False}]
+    file.write_text(json.dumps({**json.loads(file.read_text()), "parameters": frozen}))
+    build = load_build(file)
+    assert "  a key without a row reads 0" in explained(build, "u.table")
+    first = "  a key without a row reads the values with which it would begin"
+    assert first in explained(build, "i.table")
 
 
 @pytest.mark.parametrize(

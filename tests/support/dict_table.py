@@ -67,11 +67,11 @@ class DictTable:
             return self.initial(key)
         return np.full(self.settings.dim, self.settings.default)
 
-    def push(self, batch, rate, step, scale=1.0):
+    def push(self, batch, rate, step, scale=1.0, draw=None):
         """`batch` has (gradient, occurrences, score, second) by key."""
         admit, updated, refused = self.settings.admit, 0, 0
         new = {
-            key: self.admits(key, occurrences, score, step)
+            key: self.admits(key, occurrences, score, step if draw is None else draw)
             for key, (_, occurrences, score, _) in batch.items()
             if key not in self.rows
         }
@@ -105,7 +105,7 @@ class DictTable:
             self.count_in_filters([key for key, is_new in new.items() if not is_new])
         return updated, sum(new.values()), refused, self.evict()
 
-    def admits(self, key, occurrences, score, step):
+    def admits(self, key, occurrences, score, draw):
         admit = self.settings.admit
         before, _ = self.waiting.get(key, (0, 0))
         match admit:
@@ -118,7 +118,7 @@ class DictTable:
                 return bool(total >= np.float32(admit.least))
             case Probability():
                 text = sha256(f"{self.seed}/{self.settings.name}".encode()).digest()
-                digest = sha256(text + step.to_bytes(8, "little")).digest()
+                digest = sha256(text + draw.to_bytes(8, "little")).digest()
                 salt = int.from_bytes(digest[:8], "little")
                 drawn = (mix(mix(key) ^ salt) >> 11) * 2.0**-53
                 return drawn < 1.0 - (1.0 - admit.p) ** float(occurrences)

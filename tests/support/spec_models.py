@@ -7,6 +7,7 @@ float64. Some are also compared with a plain program written by hand, in float32
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -34,6 +35,12 @@ NAMES = tuple(
 """All specs except those of sparse tables, which `tests/oracle/test_sparse_tables.py`
 compares, the one that needs more devices than this process has, and those whose rows
 are not shipped."""
+
+_FREE = re.compile(r"^ *update: (?!sync$)", re.MULTILINE)
+LOCKSTEP = tuple(
+    name for name in NAMES if not _FREE.search((SPECS / f"{name}.yaml").read_text())
+)
+"""Those of them whose workers go in lockstep, so that they train as one process does."""
 
 PLAIN_PROGRAMS: dict[str, Callable[[], Program]] = {
     "digits": plain_specs.digits,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numba import config
 
+from placer.config import row_bytes
 from placer.tables import compiled_kernels, machine_code, rules
 
 UPDATE = """
@@ -87,6 +88,19 @@ def test_numba_cache_dir_is_used(caches, monkeypatch):
     check_update()
     assert len(files(folder)) == 2
     assert not (caches / "placer").exists()
+
+
+def test_machine_code_with_other_numbers_has_another_folder(tmp_path, monkeypatch):
+    before = machine_code.cache_folder()
+    changed = tmp_path / "row_bytes.py"
+    source = Path(row_bytes.__file__).read_text()
+    changed.write_text(source.replace("CHUNK: Final = 256", "CHUNK: Final = 512"))
+    monkeypatch.setattr(row_bytes, "__file__", str(changed))
+    machine_code._digest.cache_clear()
+    try:
+        assert machine_code.cache_folder() != before
+    finally:
+        machine_code._digest.cache_clear()
 
 
 def test_an_update_works_without_a_cache_folder(caches, monkeypatch):

@@ -30,8 +30,8 @@ from placer.types import BATCH, TensorType
 _OPERANDS = (
     Operand(
         "ids",
-        "int32 or int64, of a sparse table also uint32 or uint64; any shape; with a"
-        " combiner, […, n]",
+        "int32 or int64, of a sparse table also uint32 or uint64; any shape, of a sparse"
+        " table with the batch as first dimension; with a combiner, […, n]",
     ),
     Operand(
         "weights",
@@ -61,6 +61,12 @@ def _check_ids(types: Types, attrs: Attrs, weighted: bool, sparse: bool) -> None
         message = f"needs an int32 or int64 operand as 'ids', not {ids}"
         hint = "write sparse: true for keys of any 64 bits" if not sparse else None
         raise OpError(message, operand=0, hint=hint)
+    if sparse and not ids.has_rows:
+        raise OpError(
+            f"needs keys for each row of the batch as 'ids' of a sparse table, not {ids}",
+            operand=0,
+            hint="the first dimension must be the batch",
+        )
     if padding is not None and not is_in_range(ids.dtype, padding):
         message = f"has ids of {ids.dtype}, which cannot be the padding {padding}"
         raise OpError(message, attr="padding")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from placer.build.plan import Plan
 from placer.config.update_modes import Geo
 from placer.tables.learning_rate import Schedule, build_schedule
@@ -11,20 +13,23 @@ def rate_schedules(plan: Plan) -> dict[str, Schedule]:
     """Return the learning-rate schedule of each optimizer of a plan.
 
     The name of an optimizer is its rule, such as `adam`. If several optimizers have the
-    same rule, it is that of its tables, such as `dense0`.
+    same rule, it is that of its dense tables, such as `dense0`, or of its first sparse
+    table. A sparse table with the rule and the rates of another table is not listed.
     """
-    tables = {
+    optimizers: dict[str, tuple[str, Any]] = {
         # Tables of one optimizer differ in dtype and devices, which follow the "_".
-        table.name.partition("_")[0]: table
+        table.name.partition("_")[0]: (table.rule, table.learning_rate)
         for node in plan.nodes
         for table in node.tables
         if table.rule is not None and not isinstance(table.mode, Geo)
     }
-    rules = [table.rule for table in tables.values()]
+    optimizers = dict(sorted(optimizers.items()))
+    for table in plan.sparse_tables:
+        optimizer = table.settings.rule, table.learning_rate
+        if table.trainable and optimizer not in optimizers.values():
+            optimizers[table.name] = optimizer
+    rules = [rule for rule, _ in optimizers.values()]
     return {
-        table.rule if rules.count(table.rule) == 1 else name: build_schedule(
-            table.learning_rate
-        )
-        for name, table in sorted(tables.items())
-        if table.rule is not None
+        rule if rules.count(rule) == 1 else name: build_schedule(rate)
+        for name, (rule, rate) in optimizers.items()
     }

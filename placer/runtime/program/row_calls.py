@@ -561,7 +561,11 @@ class RowCalls(Microbatches):
         """
         held = self.row_tables[table]
         # Without lockstep a table is at the step that all workers have done.
-        step = self._row_step if message is None else message.least
+        step = draw = self._row_step
+        if message is not None:
+            sources = self._row_exchange().edges[message.edge].sources
+            step = message.least
+            draw = message.step * len(sources) + sources.index(message.worker)
         part, gradients, scoring = total.part, total.gradients, held.settings.score
         if limit is not None:
             gradients = np.clip(gradients, -limit, limit)
@@ -580,6 +584,7 @@ class RowCalls(Microbatches):
             scores=scores,
             times=part.times,
             scale=1.0 if scale is None else float(scale),
+            draw=draw,
             drop_not_finite=self.drops_not_finite,
             where=where,
         )

@@ -116,7 +116,7 @@ def _computation_digest(plan: Plan) -> str:
         for node in plan.nodes
     ]
     modules = [(module, plan.files[f"{module}.py"]) for module in plan.modules]
-    parts = (nodes, modules)
+    parts = (nodes, modules, plan.sparse_tables)
     return sha256(msgspec.json.encode(parts, order="deterministic"))
 
 

@@ -93,7 +93,7 @@ def admit_by_chance(
     keys: Array, rows: Array, occurrences: Array, p: Any, salt: Any, admitted: Array
 ) -> None:
     """Admit keys without a row with probability `p` at each occurrence; `salt` is a hash
-    of the seed, the table and the step."""
+    of the seed, the table and the draw."""
     for i in range(keys.size):
         if rows[i] < 0:
             drawn = (mix(mix(keys[i]) ^ salt) >> U64(11)) * 2.0**-53

@@ -58,12 +58,13 @@ class AdmissionRule:
         counts: Array,
         scores: Array,
         seen: Array,
-        step: int,
+        draw: int,
     ) -> Admitted:
         """Decide about the keys without a row (whose row is below 0), and change nothing.
 
         `counts` (int64) and `scores` (float32) of admitted keys become all that they had;
-        `seen` (uint32) is when keys are seen now.
+        `seen` (uint32) is when keys are seen now, and `draw` the number of the draw of those
+        that are admitted by chance.
         """
         admit, state, bits = self._admit, storage.state, storage.bits
         new, words = np.zeros(keys.size, np.bool_), np.zeros(keys.size, np.uint64)
@@ -85,7 +86,7 @@ class AdmissionRule:
                     bits, keys, rows, counts, admit.n, storage.filters, estimates, new
                 )
             case Probability():
-                digest = sha256(self._salt + step.to_bytes(8, "little")).digest()
+                digest = sha256(self._salt + draw.to_bytes(8, "little")).digest()
                 salt = U64(int.from_bytes(digest[:8], "little"))
                 admission.admit_by_chance(keys, rows, counts, admit.p, salt, new)
         return Admitted(new, words, estimates)

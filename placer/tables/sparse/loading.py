@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 import numpy as np
 
@@ -15,8 +14,6 @@ from placer.tables.sparse.state import CHUNK, Array, State
 
 Layout = Mapping[str, tuple[str, tuple[int, ...]]]
 """The dtype and the shape of each array of a partition without rows."""
-SEEN_BEFORE: Final = U64(1) << U64(32)
-"""What `meta` of the state has of a key that has occurred once, before the first step."""
 
 
 def put_rows(state: State, rows: Array, saved: Mapping[str, Array]) -> None:
@@ -50,24 +47,40 @@ def first_score(settings: Settings) -> float:
 
 
 def date_rows(state: State, second: int) -> None:
-    """Let the keys that have only occurred before the first step have done so at a time."""
+    """Let the keys of rows without a time have occurred at one."""
     used = CHUNK * int(state.chunks[2])
     times = state.times[:used]
-    times[(state.meta[:used, 1] == SEEN_BEFORE) & (times == 0)] = second
+    times[(state.meta[:used, 1] != 0) & (times == 0)] = second
 
 
-def saved_of_keys(layout: Layout, keys: Array) -> dict[str, Array]:
-    """Return saved arrays of keys that have occurred once, before the first step: zeros,
-    where nothing else is known."""
-    count = keys.size
-    saved = {
-        name: np.zeros((count, *shape[1:]), dtype)
-        for name, (dtype, shape) in layout.items()
+def completed(
+    saved: Mapping[str, Array], layout: Layout, score: float
+) -> dict[str, Array]:
+    """Return saved arrays with those that depend on how a table admits and forgets keys: as
+    they begin, where they are missing, with `score` for each row; those that are not in the
+    layout are left out."""
+    count = len(saved.get("keys", ()))
+    begun: dict[str, Array] = {
+        "scores": np.full(count, score, np.float32),
+        "times": np.zeros(count, np.uint32),
+        "filter": np.zeros(layout.get("filter", ("", (0,)))[1], np.uint8),
+        "latest": np.zeros(1, np.int64),
     }
-    for name in ("entry_keys", "entry_words"):
-        saved[name] = saved[name][:0]
-    for name in ("filter", "latest"):
-        if name in layout:
-            dtype, shape = layout[name]
-            saved[name] = np.zeros(shape, dtype)
-    return saved | {"keys": keys, "count": np.ones(count, np.uint32)}
+    return {
+        **{name: array for name, array in begun.items() if name in layout},
+        **{name: a for name, a in saved.items() if name in layout or name not in begun},
+    }
+
+
+def saved_of_keys(keys: Array, values: Array) -> dict[str, Array]:
+    """Return saved arrays of keys that have occurred once, before the first step, without
+    what is not known of them."""
+    count, none = keys.size, np.empty(0, np.uint64)
+    return {
+        "keys": keys,
+        "values": values,
+        "seen": np.zeros(count, np.uint32),
+        "count": np.ones(count, np.uint32),
+        "entry_keys": none,
+        "entry_words": none,
+    }

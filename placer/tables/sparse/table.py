@@ -41,8 +41,8 @@ from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.index import count_keys, find_rows, set_words
 from placer.tables.sparse.initial_rows import Fill, constant_rows, drawn_rows
 from placer.tables.sparse.loading import (
-    SEEN_BEFORE,
     Layout,
+    completed,
     date_rows,
     first_score,
     put_rows,
@@ -260,6 +260,7 @@ class SparseTable:
         scores: Array | None = None,
         times: Array | None = None,
         scale: float = 1.0,
+        draw: int | None = None,
         drop_not_finite: bool = False,
         where: str = "",
     ) -> Pushed:
@@ -278,6 +279,8 @@ class SparseTable:
             scores: what each key adds to its score, float32 of shape [n]; by default 0.
             times: when each key was seen, in seconds, of shape [n]; by default 0.
             scale: a factor of the gradients.
+            draw: the number of the draw that admits keys by chance, another one for each
+                push; by default the step.
             drop_not_finite: whether gradients with a NaN or an infinity are dropped, and
                 their keys only counted; else they are an error. If the factor is not
                 finite, none of them is.
@@ -319,7 +322,9 @@ class SparseTable:
         state, rows = self._storage.state, self._find(keys)
         before = rows.copy()
         with self._keeping(keys, rows):
-            new = self._admit(keys, rows, counts, sums, seen, step)
+            new = self._admit(
+                keys, rows, counts, sums, seen, step if draw is None else draw
+            )
         note_seen(state, rows, counts, sums, seconds, np.int64(step))
         updated = rows if isinstance(self.settings.admit, Always) else before
         if bad is not None:
@@ -423,7 +428,12 @@ class SparseTable:
     def load_partition(
         self, partition: int, saved: Mapping[str, Array], *, has_state: bool = True
     ) -> None:
-        """Add to a partition without entries what `save_partition` returned.
+        """Add to a partition without entries what `save_partition` returned, be it of a table
+        that admits or forgets keys in another way.
+
+        What this table has no use for is left out. Where scores are missing, they are those
+        of one occurrence, and at least that by which keys are admitted; where times are,
+        keys count as seen at the first time that is noted; Bloom filters begin anew.
 
         Args:
             partition: the partition.
@@ -433,7 +443,7 @@ class SparseTable:
 
         Raises:
             RunError: the table does not hold the partition, or it has entries, the arrays
-                are not those of this table's settings or of this partition, or the table is
+                do not fit this table or are not those of this partition, or the table is
                 being saved.
         """
         storage, name = self._storage, self.settings.name
@@ -442,6 +452,8 @@ class SparseTable:
         layout: Layout = saved_layout(state, storage.filters, 0, 0)
         if not has_state:
             saved, layout = without_state(saved, layout, self.settings.dim)
+        self._has_undated |= "times" in layout and "times" not in saved
+        saved = completed(saved, layout, first_score(self.settings))
         check_saved(name, partition, saved, layout, storage.bits)
         keys, entry_keys = saved["keys"], saved["entry_keys"]
         if not self._admission.counts:  # counts of no use to this table
@@ -468,38 +480,21 @@ class SparseTable:
         scores: Array | None = None,
     ) -> None:
         """Add rows with these values to a partition without entries: their slots begin anew,
-        and each key counts as having occurred once, before the first step and at the first
-        time that is noted.
+        and each key counts as having occurred once, before the first step; see
+        `load_partition`.
 
         Args:
             partition: the partition.
             keys: its keys, uint64[n].
             values: of shape [n, dim] and the table's dtype.
-            scores: their scores, float32[n], if the table has any; by default those of one
-                occurrence, and at least that by which keys are admitted.
+            scores: their scores, float32[n], if they are known.
 
         Raises:
             RunError: as `load_partition`.
         """
-        storage, name, count = self._storage, self.settings.name, keys.size
-        self._check_begins(partition)
-        layout = saved_layout(storage.state, storage.filters, 0, 0)
-        self._check("values", values, (count, self.settings.dim), self.dtype)
-        saved = saved_of_keys(layout, keys)
-        if "scores" in saved:
-            first = np.full(count, first_score(self.settings), np.float32)
-            saved["scores"] = first if scores is None else scores
-        check_saved(name, partition, saved, layout, storage.bits)
-        rows = np.full(count, ABSENT, np.int64)
-        words = np.zeros(count, np.uint64)
-        self._begin(keys, rows, np.ones(count, np.bool_), words)
-        storage.state.values[rows, : self.settings.dim] = values
-        storage.state.meta[rows, 1] = SEEN_BEFORE
-        if "scores" in saved:
-            storage.state.scores[rows] = saved["scores"]
-        self._has_undated = "times" in saved
-        if self._capacity is not None:
-            self._capacity.forget_candidates()
+        known = {} if scores is None else {"scores": scores}
+        saved = saved_of_keys(keys, values) | known
+        self.load_partition(partition, saved, has_state=False)
 
     def _check_begins(self, partition: int) -> None:
         """Raise RunError unless the partition can be loaded."""
@@ -545,13 +540,13 @@ class SparseTable:
         counts: Array,
         scores: Array,
         seen: Array,
-        step: int,
+        draw: int,
     ) -> Array:
         """Create the rows of keys that get one now, count the others that have none, and
         return which keys got one (bool, of shape [n])."""
         storage, admission = self._storage, self._admission
         new, words, estimates = admission.admit(
-            storage, keys, rows, counts, scores, seen, step
+            storage, keys, rows, counts, scores, seen, draw
         )
         self._begin(keys, rows, new, words)
         admission.count_refused(storage, keys, rows, estimates)

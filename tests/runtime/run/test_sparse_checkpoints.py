@@ -172,6 +172,31 @@ def test_rows_begin_a_new_run_with_another_rule(tmp_path):
         assert after[key]["count"] == 1
 
 
+def test_a_run_continues_that_admits_and_forgets_keys_in_another_way(tmp_path):
+    saved = tmp_path / "saved"
+    first = build(tmp_path, "b", table=TABLES["filtered"])
+    run_in_threads(first, Options(checkpoint=saved, steps=4))
+    other = build(tmp_path, "o", table=TABLES["timed"])
+    again = Options(resume=saved, checkpoint=tmp_path / "again", steps=5)
+    run_in_threads(other, again)
+    before, after = (
+        rows_of(folder / step, "emb.table")
+        for folder, step in (
+            (saved, "step-000004"),
+            (tmp_path / "again", "step-000005"),
+        )
+    )
+    assert before.keys() <= after.keys()
+
+
+def test_a_run_that_forgets_other_keys_has_other_bits(tmp_path, capsys):
+    saved = tmp_path / "saved"
+    run_in_threads(build(tmp_path, "b"), Options(checkpoint=saved, steps=1))
+    other = build(tmp_path, "o", table={"forget": {"norm_below": 0.1}})
+    run_in_threads(other, Options(resume=saved, steps=2))
+    assert "not necessarily with the same bits" in capsys.readouterr().err
+
+
 def test_with_another_rule_rows_keep_what_is_known_of_their_keys(tmp_path):
     saved, timed = tmp_path / "saved", TABLES["timed"]
     run_in_threads(

@@ -226,7 +226,9 @@ class RowPushes:
                 for row, count in occurrences.items()
                 if server.has(name, keys[row])
             }
-            table.push(batch, rate, now)
+            workers = self._push.sources
+            draw = step * len(workers) + workers.index(worker)
+            table.push(batch, rate, now, draw=draw)
         self._forget_up_to(server, now)
         server.counts[worker] += 1
 

@@ -186,6 +186,10 @@ def test_keys_are_admitted_by_chance_once_in_so_many_occurrences():
     occurrences = np.full(keys.size, 3, np.uint32)
     admitted = push(thrice, keys, occurrences=occurrences).admitted
     assert admitted == pytest.approx(20_000 * (1 - 0.9**3), rel=0.1)
+    of_workers = make(admit=Probability(0.1))  # of which each pushes the same step
+    for draw in range(3):
+        push(of_workers, keys, draw=draw)
+    assert of_workers.rows == pytest.approx(20_000 * (1 - 0.9**3), rel=0.1)
 
 
 @pytest.mark.parametrize(("index", "most"), [("wide", 51), ("compact", 36)])
@@ -300,6 +304,33 @@ def test_an_older_event_does_not_make_a_key_older(admit):
         table.shrink(step, now + step - 4)
         kept = [table.save_partition(partition) for partition in range(4)]
         assert sum(p["keys"].size + p["entry_keys"].size for p in kept) == left
+
+
+WAYS = {
+    "plain": {},
+    "filtered": {"admit": Bloom(2, 4096)},
+    "timed": {"forget": Forgetting(unseen_seconds=10)},
+    "scored": {"score": Scoring(no_click=0.25), "forget": Forgetting(score_below=0.1)},
+}
+
+
+@pytest.mark.parametrize("before", WAYS)
+@pytest.mark.parametrize("after", WAYS)
+def test_rows_stay_when_keys_are_admitted_or_forgotten_in_another_way(before, after):
+    first, then = make(**WAYS[before]), make(**WAYS[after])
+    keys = np.arange(30, dtype=np.uint64)
+    for step in (1, 2):
+        scores = np.full(30, 0.25, np.float32)
+        push(first, keys, step, times=np.full(30, 500), scores=scores)
+    first.note_time(500)
+    for partition in range(4):
+        then.load_partition(partition, first.save_partition(partition))
+    assert then.rows == 30
+    assert_array_equal(then.pull(keys), first.pull(keys))
+    then.note_time(505)
+    assert then.shrink(3, 505) == 0
+    assert then.shrink(4, 510) == 0
+    assert then.shrink(5, 516) == (30 if after == "timed" else 0)
 
 
 def load_values(table, scores=None):
