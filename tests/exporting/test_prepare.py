@@ -176,7 +176,9 @@ def test_columns_of_a_parquet_file_are_arrays(people, tmp_path):
     assert arguments["city"].tolist() == [2]
     with pytest.raises(ValueError, match="column city, row 0: 4 is outside 0-3"):
         prepare(table | {"city": [4]})
-    with pytest.raises(ValueError, match=r"column 'city', row 0: 0\.5 does not fit int32"):
+    with pytest.raises(
+        ValueError, match=r"column 'city', row 0: 0\.5 does not fit int32"
+    ):
         prepare(table | {"city": [0.5]})
     with pytest.raises(ValueError, match="column 'city' holds <U5, not numbers"):
         prepare(table | {"city": ["Paris"]})
