@@ -1,6 +1,9 @@
 """The memory of sparse tables is a bound that nothing exceeds, and what reaches it is an
 error that changes nothing."""
 
+import errno
+import mmap
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -92,3 +95,16 @@ def test_growth_is_counted_with_the_slots_that_it_leaves():
     with pytest.raises(RunError, match="need more than its memory"):
         fill(again, 30)
     assert again.rows < table.rows
+
+
+def test_a_kernel_needs_no_huge_pages(monkeypatch):
+    class WithoutHugePages(mmap.mmap):
+        def madvise(self, advice, *where):
+            if advice == mmap.MADV_HUGEPAGE:
+                raise OSError(errno.EINVAL, "Invalid argument")
+            super().madvise(advice, *where)
+
+    monkeypatch.setattr(mmap, "mmap", WithoutHugePages)
+    table = make(1 << 24)
+    fill(table, 5)
+    assert table.rows == 5000
