@@ -68,6 +68,13 @@ def _words(
         hint = "write [WORD, WORD], or {WORD: 0, WORD: 1}"
         problems.add(message, node.span, hint)
         return None
+    written = node.keys.values() if isinstance(node, MappingNode) else node.items
+    for each in written:
+        if isinstance(each, ScalarNode) and each.text != each.text.strip():
+            message = f"{quote(each.text)} of {where} has blanks at its ends"
+            hint = "write it without them: those around a cell are ignored"
+            problems.add(message, each.span, hint)
+            return None
     if isinstance(node, MappingNode):
         numbers = {}
         for word, number in node:

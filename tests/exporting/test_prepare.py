@@ -112,7 +112,7 @@ def test_a_row_of_a_service_predicts_what_the_same_row_of_a_file_does(people, pr
     [
         ("x1", ["a", 1, 2, 3], r"column 'x1', row 0: .*'a'"),
         ("x2", [1, 2, None, 3], "column 'x2', row 2: the value is missing"),
-        ("x2", [1, 2, 1e300, 3], "column 'x2': 1e[+]300 does not fit float32"),
+        ("x2", [1, 2, 1e300, 3], "column 'x2', row 2: 1e[+]300 does not fit float32"),
         ("x1", [1, 2, 3], "the columns age, x1, x2 have 4, 3, 4 rows"),
         ("city", ["Rome"] * 3, "the inputs have different numbers of rows: 4, 3"),
         ("x1", ["inf", 1, 2, 3], "column 'x1', row 0: 'inf' is not a finite number"),
@@ -174,9 +174,11 @@ def test_columns_of_a_parquet_file_are_arrays(people, tmp_path):
     arguments = prepare(table)
     assert arguments["numbers"].tolist() == [[1, 2, 3]]
     assert arguments["city"].tolist() == [2]
-    with pytest.raises(ValueError, match="column city: 4 is outside 0-3"):
+    with pytest.raises(ValueError, match="column city, row 0: 4 is outside 0-3"):
         prepare(table | {"city": [4]})
-    with pytest.raises(ValueError, match=r"column 'city': 0\.5 does not fit int32"):
+    with pytest.raises(
+        ValueError, match=r"column 'city', row 0: 0\.5 does not fit int32"
+    ):
         prepare(table | {"city": [0.5]})
     with pytest.raises(ValueError, match="column 'city' holds <U5, not numbers"):
         prepare(table | {"city": ["Paris"]})

@@ -63,8 +63,9 @@ def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     else:
         is_misfit = (cast.astype(array.dtype) != array) | ((cast < 0) != (array < 0))
     if is_misfit.any():
-        value = array[is_misfit].flat[0]
-        raise ValueError(f"column '{name}': {value} does not fit {dtype}")
+        at = np.unravel_index(np.argmax(is_misfit), is_misfit.shape)
+        message = f"column '{name}', row {at[0]}: {array[at]} does not fit {dtype}"
+        raise ValueError(message)
     return cast
 
 
@@ -106,11 +107,11 @@ def check_limits(
     """Return the array; ValueError if a value is not within the limits."""
     if limits is not None and array.size:
         low, high, *others = limits
-        outside = array[(array < low) | (array > high)]
-        outside = outside[~np.isin(outside, others)]
-        if outside.size:
-            listed = ", ".join(names)
-            raise ValueError(f"column {listed}: {outside[0]} is outside {low}-{high}")
+        is_outside = ~((array >= low) & (array <= high)) & ~np.isin(array, others)
+        if is_outside.any():
+            at = np.unravel_index(np.argmax(is_outside), is_outside.shape)
+            where = f"column {', '.join(names)}, row {at[0]}"
+            raise ValueError(f"{where}: {array[at]} is outside {low}-{high}")
     return array
 
 
