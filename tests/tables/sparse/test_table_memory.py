@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from placer.config.row_bytes import table_bytes
 from placer.config.sparse import Bloom
 from placer.config.sparse import SparseTable as Settings
 from placer.errors import RunError
@@ -95,6 +96,16 @@ def test_growth_is_counted_with_the_slots_that_it_leaves():
     with pytest.raises(RunError, match="need more than its memory"):
         fill(again, 30)
     assert again.rows < table.rows
+
+
+def test_a_node_counts_the_filters_of_its_own_partitions():
+    settings = Settings(name="t", dim=DIM, partitions=4, admit=Bloom(2, 64 << 20))
+    part = SparseTable(settings, 3, memory=24 << 20, held=range(1, 2))
+    assert part.nbytes == pytest.approx(16 << 20, rel=0.01)
+    assert table_bytes(settings, "float32", 0, held=1) <= part.nbytes
+    part.warm_up()
+    with pytest.raises(RunError, match="bytes without any rows"):
+        SparseTable(settings, 3, memory=24 << 20)
 
 
 def test_a_kernel_needs_no_huge_pages(monkeypatch):
