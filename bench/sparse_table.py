@@ -6,7 +6,9 @@ no index. Times are CPU times of the thread per key of a batch; medians over the
 
     python bench/sparse_table.py
     python bench/sparse_table.py --save FOLDER    # and saves there, while it goes on
-    python bench/sparse_table.py --rows 1000000 --peers FOLDER    # as of modes.py --setup
+    python bench/modes.py --setup FOLDER
+    python bench/sparse_table.py --setup FOLDER    # FBGEMM and TFRA, besides torch
+    python bench/sparse_table.py --peers FOLDER
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from peers.environment import FOLDER, set_up_tables
 
 from placer.config.sparse import Forgetting
 from placer.config.sparse import SparseTable as Settings
@@ -32,6 +35,12 @@ from placer.tables.sparse.table import SparseTable
 
 BATCH, DIM, SEED = 65536, 16, 1
 ROUNDS = 15
+_PEERS = {
+    "torch EmbeddingBag with sparse Adagrad": ("", "torch_embedding.py"),
+    "FBGEMM with exact Adagrad": ("fbgemm", "fbgemm_embedding.py"),
+    "TFRA's hash table with Adagrad": ("tfra", "tfra_embedding.py"),
+}
+"""The environment of each peer, and its script."""
 _FORGET = 1_000_000
 """Steps after which a key is forgotten."""
 
@@ -39,10 +48,14 @@ _FORGET = 1_000_000
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--peers", type=Path, help="an environment with torch")
+    parser.add_argument("--peers", type=Path, help="the environments of the peers")
+    parser.add_argument("--setup", type=Path, help="install peers there, once")
     parser.add_argument("--save", type=Path, help="where to write a save")
     parser.add_argument("--index", choices=("wide", "compact"), default="wide")
     options = parser.parse_args()
+    if options.setup:
+        set_up_tables(options.setup)
+        return
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     keys = _keys(options.rows)
@@ -50,16 +63,19 @@ def main() -> None:
     table.warm_up()
     # Rows take memory that the machine has not given out before, which can be slow, and
     # then again the same memory.
-    seconds, longest = _insert(table, keys)
+    pushes = _insert(table, keys)
+    pause = max(pushes[1:]) - np.median(pushes)
     print(
-        f"{options.rows:,} rows inserted, {seconds / options.rows * 1e9:.0f} ns each, in"
-        f" new memory; longest push of {BATCH:,} keys {longest * 1e3:.0f} ms"
+        f"{options.rows:,} rows inserted, {sum(pushes) / options.rows * 1e9:.0f} ns each, in"
+        f" new memory; pushes of {BATCH:,} keys took {np.median(pushes) * 1e3:.0f} ms, the"
+        f" longest {pause * 1e3:.0f} ms more (<= 60)"
     )
     table.shrink(_FORGET + 1)
-    seconds, longest = _insert(table, keys, _FORGET + 1)
-    print(f"again: {seconds / options.rows * 1e9:.0f} ns each")
-    per_row = table.nbytes / table.rows
-    print(f"{per_row:.1f} bytes a row, of which 128 are the row and its slot")
+    pushes = _insert(table, keys, _FORGET + 1)
+    print(f"again: {sum(pushes) / options.rows * 1e9:.0f} ns each")
+    more = table.nbytes / table.rows - 128
+    most = {"wide": 51, "compact": 36}[options.index]
+    print(f"{more:.1f} bytes a row besides its value and slot (<= {most})")
     plain = np.ones((options.rows, DIM), np.float32)
     random = np.random.default_rng(0)
     gradients = random.standard_normal((BATCH, DIM), np.float32)
@@ -72,7 +88,7 @@ def main() -> None:
         os.sched_setaffinity(0, cores)
         _show_saving(table, keys, random, options.save / "table.bin")
     if options.peers:
-        _show_torch(options.peers, options.rows)
+        _show_peers(options.peers, options.rows)
 
 
 def _keys(rows: int) -> np.ndarray:
@@ -94,17 +110,15 @@ def _table(index: Literal["wide", "compact"]) -> SparseTable:
     return SparseTable(settings, SEED)
 
 
-def _insert(table: SparseTable, keys: np.ndarray, step: int = 0) -> tuple[float, float]:
-    """Return the seconds that it takes, and those of the longest push but the first."""
-    zeros = np.zeros((BATCH, DIM), np.float32)
-    begin, longest = time.thread_time(), 0.0
+def _insert(table: SparseTable, keys: np.ndarray, step: int = 0) -> list[float]:
+    """Return the seconds of each push."""
+    zeros, times = np.zeros((BATCH, DIM), np.float32), []
     for low in range(0, keys.size, BATCH):
         part = keys[low : low + BATCH]
-        start = time.thread_time()
+        begin = time.thread_time()
         table.push(part, zeros[: part.size], learning_rate=0.0, step=step)
-        if low:
-            longest = max(longest, time.thread_time() - start)
-    return time.thread_time() - begin, longest
+        times.append(time.thread_time() - begin)
+    return times
 
 
 def _uniform(random: np.random.Generator, rows: int) -> np.ndarray:
@@ -274,15 +288,19 @@ def _plain_rate(path: Path) -> float:
     return size / seconds
 
 
-def _show_torch(env: Path, rows: int) -> None:
-    script = Path(__file__).parent / "peers" / "torch_embedding.py"
-    command = [env / "bin" / "python", script, str(rows), str(BATCH), str(DIM)]
-    found = json.loads(subprocess.check_output(list(map(str, command))))
-    for name, (forward, both) in found.items():
-        print(
-            f"torch EmbeddingBag with sparse Adagrad, {name}: forward {forward:.0f} ns,"
-            f" forward, backward and update {both:.0f} ns"
-        )
+def _show_peers(env: Path, rows: int) -> None:
+    for name, (folder, script) in _PEERS.items():
+        python = env / folder / "bin" / "python"
+        if not python.exists():
+            print(f"{name}: not there")
+            continue
+        command = [python, FOLDER / script, rows, BATCH, DIM]
+        printed = subprocess.check_output(list(map(str, command)), text=True)
+        for draw, (pull, train) in json.loads(printed.splitlines()[-1]).items():
+            print(
+                f"{name}, {draw}: lookup {pull:.0f} ns; lookup, gradients and update"
+                f" {train:.0f} ns"
+            )
 
 
 if __name__ == "__main__":

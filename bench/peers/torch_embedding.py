@@ -3,51 +3,26 @@
 python torch_embedding.py ROWS BATCH DIM
 """
 
-import json
-import os
 import sys
-import time
 
-import numpy as np
 import torch
-
-ROUNDS = 8
-
-
-def draw(name, random, rows, batch):
-    if name == "uniform":
-        return random.integers(0, rows, batch)
-    a, u = 1.05, random.random(batch)
-    ranks = (u * ((rows + 1) ** (1 - a) - 1) + 1) ** (1 / (1 - a)) - 1
-    return np.minimum(ranks.astype(np.int64), rows - 1)
+from drawn_ids import show_times, use_one_core
 
 
-def main(rows, batch, dim):
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+def main(rows: int, batch: int, dim: int) -> None:
+    use_one_core()
     torch.set_num_threads(1)
+    torch.sparse.check_sparse_tensor_invariants.disable()
     bag = torch.nn.EmbeddingBag(rows, dim, sparse=True, mode="sum")
     rule = torch.optim.Adagrad(bag.parameters(), lr=0.1)
-    random = np.random.default_rng(0)
-    # The rank of a key says nothing of where its row is.
-    where = random.permutation(rows)
-    offsets = torch.arange(batch)
-    gradient = torch.randn(batch, dim)
-    found = {}
-    for name in ("uniform", "zipf 1.05"):
-        forward, both = [], []
-        for _ in range(ROUNDS):
-            ids = torch.from_numpy(where[draw(name, random, rows, batch)])
-            start = time.process_time()
-            out = bag(ids, offsets)
-            middle = time.process_time()
-            out.backward(gradient)
-            rule.step()
-            rule.zero_grad()
-            forward.append(middle - start)
-            both.append(time.process_time() - start)
-        scale = 1e9 / batch
-        found[name] = [scale * float(np.median(each[1:])) for each in (forward, both)]
-    print(json.dumps(found))
+    offsets, gradient = torch.arange(batch), torch.randn(batch, dim)
+
+    def train(ids):
+        bag(torch.from_numpy(ids), offsets).backward(gradient)
+        rule.step()
+        rule.zero_grad()
+
+    show_times(rows, batch, lambda ids: bag(torch.from_numpy(ids), offsets), train)
 
 
 if __name__ == "__main__":
