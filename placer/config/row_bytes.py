@@ -120,5 +120,5 @@ def table_bytes(settings: SparseTable, dtype: str, rows: int, held: int) -> int:
     nbytes = held * chunks * CHUNK * row_bytes(settings, dtype).stored
     nbytes += (held * slots + (partitions - held) * MIN_SLOTS) * ENTRY[settings.index]
     if isinstance(settings.admit, Bloom):
-        nbytes += settings.admit.nbytes
+        nbytes += settings.admit.nbytes * held // partitions
     return nbytes

@@ -78,7 +78,7 @@ def describe_table(plan: Plan, table: SparseTable) -> Iterator[str]:
     yield _row(row_bytes(settings, table.dtype))
     if isinstance(settings.admit, Bloom):
         nbytes = format_size(settings.admit.nbytes)
-        yield f"the counters of keys without a row take {nbytes} on each node"
+        yield f"the counters of keys without a row take {nbytes} over all nodes"
     elif isinstance(settings.admit, Count | Score):
         low, high = row_bytes(settings, table.dtype).index
         yield f"a key that is counted and has no row takes {low}-{high} bytes"

@@ -83,7 +83,7 @@ def test_explain_what_a_table_is_told_to_do(tmp_path: Path) -> None:
         "it has at most 1,000 rows, of which each partition has its share: the least"
         " frequently used ones make room",
         "elements are clipped to -1 to 1 after each update",
-        "the counters of keys without a row take 65.5 kB on each node",
+        "the counters of keys without a row take 65.5 kB over all nodes",
         "1,000 of 5,000 expected rows, at least",
     ):
         assert f"\n  {line}" in text

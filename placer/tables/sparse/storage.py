@@ -33,6 +33,7 @@ class Storage:
         dtype: the dtype of values and slots.
         rule: the optimizer's rule.
         budget: the memory that it may use.
+        held: how many of the partitions it has.
 
     Attributes:
         name: the name of the table.
@@ -52,6 +53,7 @@ class Storage:
         dtype: np.dtype[Any],
         rule: RowRule,
         budget: MemoryBudget,
+        held: int,
     ) -> None:
         self.name = settings.name
         self.budget = budget
@@ -59,6 +61,8 @@ class Storage:
         self.state = _reserve_state(settings, dtype, rule, budget.total)
         self.slots = SlotSpace(self.state, int(self.bits))
         self.filters = _filters(settings)
+        # Those of other partitions are never written to, and take no memory.
+        self._filter_nbytes = self.filters.nbytes * held // settings.partitions
         self.latest = 0
         self.kept = Kept.none(settings.partitions)
         self.extra = 0
@@ -74,12 +78,12 @@ class Storage:
         """The bytes that all of it takes."""
         chunks = int(self.state.chunks[2])
         rows = chunks * chunk_nbytes(self.state)
-        return self.slots.nbytes + rows + self.filters.nbytes + self.extra
+        return self.slots.nbytes + rows + self._filter_nbytes + self.extra
 
     @property
     def least_nbytes(self) -> int:
         """The bytes that it takes at least, with a row."""
-        return self.slots.nbytes + self.filters.nbytes + chunk_nbytes(self.state)
+        return self.slots.nbytes + self._filter_nbytes + chunk_nbytes(self.state)
 
     @property
     def bytes_left(self) -> int:

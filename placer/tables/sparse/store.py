@@ -8,6 +8,7 @@ gives back are its own to use again.
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,8 @@ def reserve(shape: tuple[int, ...], dtype: Any) -> Array:
             f" {error.strerror}",
             hint="allow more with `ulimit -v unlimited`, and vm.overcommit_memory 0 or 1",
         ) from error
-    memory.madvise(mmap.MADV_HUGEPAGE)
+    with suppress(OSError):  # a kernel without huge pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, kind).reshape(shape)
 
 

@@ -13,8 +13,9 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
-from placer.config.sparse import Always, Score
+from placer.config.sparse import Always, Bloom, Score
 from placer.config.sparse import SparseTable as Settings
 from placer.errors import RunError
 from placer.memory.limit import available_nbytes
@@ -127,7 +128,9 @@ class SparseTable:
         if not isinstance(memory, MemoryBudget):
             memory = MemoryBudget(available_nbytes() if memory is None else memory)
         self._rule = RowRule(settings, dtype)
-        self._storage = Storage(settings, self.dtype, self._rule, memory)
+        self._storage = Storage(
+            settings, self.dtype, self._rule, memory, len(self.held)
+        )
         self._gather = compile_gather(settings.dim, dtype)
         self._fill = _initial_rows(settings, seed)
         self._admission = AdmissionRule(settings, seed)
@@ -172,8 +175,11 @@ class SparseTable:
     def warm_up(self, *, trains: bool = True, saves: bool = True) -> None:
         """Compile what pulls need, so that the first one is as fast as others; and what
         pushes (`trains`) and saves need."""
+        settings = self.settings
+        if isinstance(settings.admit, Bloom):  # small filters do
+            settings = replace(settings, admit=Bloom(settings.admit.n, nbytes=0))
         memory = _SMALL + 8 * self._storage.least_nbytes
-        empty = SparseTable(self.settings, 0, self.dtype.name, memory)
+        empty = SparseTable(settings, 0, self.dtype.name, memory)
         key = np.zeros(1, np.uint64)
 
         def push(step: int) -> None:

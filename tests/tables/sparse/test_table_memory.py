@@ -1,10 +1,14 @@
 """The memory of sparse tables is a bound that nothing exceeds, and what reaches it is an
 error that changes nothing."""
 
+import errno
+import mmap
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from placer.config.row_bytes import table_bytes
 from placer.config.sparse import Bloom
 from placer.config.sparse import SparseTable as Settings
 from placer.errors import RunError
@@ -92,3 +96,26 @@ def test_growth_is_counted_with_the_slots_that_it_leaves():
     with pytest.raises(RunError, match="need more than its memory"):
         fill(again, 30)
     assert again.rows < table.rows
+
+
+def test_a_node_counts_the_filters_of_its_own_partitions():
+    settings = Settings(name="t", dim=DIM, partitions=4, admit=Bloom(2, 64 << 20))
+    part = SparseTable(settings, 3, memory=24 << 20, held=range(1, 2))
+    assert part.nbytes == pytest.approx(16 << 20, rel=0.01)
+    assert table_bytes(settings, "float32", 0, held=1) <= part.nbytes
+    part.warm_up()
+    with pytest.raises(RunError, match="bytes without any rows"):
+        SparseTable(settings, 3, memory=24 << 20)
+
+
+def test_a_kernel_needs_no_huge_pages(monkeypatch):
+    class WithoutHugePages(mmap.mmap):
+        def madvise(self, advice, *where):
+            if advice == mmap.MADV_HUGEPAGE:
+                raise OSError(errno.EINVAL, "Invalid argument")
+            super().madvise(advice, *where)
+
+    monkeypatch.setattr(mmap, "mmap", WithoutHugePages)
+    table = make(1 << 24)
+    fill(table, 5)
+    assert table.rows == 5000
