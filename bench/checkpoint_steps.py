@@ -1,6 +1,7 @@
 """Measures what checkpoints cost the steps of W3, and how fast they are written and read.
 
-W3 is bench/specs/dense.yaml on one worker and one server. Runs without checkpoints and
+W3 is bench/specs/dense.yaml on one worker and one server; `--workload w2` takes
+bench/specs/w2.yaml with its sparse table instead (see wide.py). Runs without checkpoints and
 runs with one every 10 s take turns, each with the same number of steps, for at least
 60 s. After each pair, a checkpoint of 1 GiB is written and read as in
 bench/checkpoint_bandwidth.py, in the same folder. Four figures are printed:
@@ -19,6 +20,7 @@ bench/checkpoint_bandwidth.py, in the same folder. Four figures are printed:
 
     python bench/checkpoint_steps.py FOLDER           # 5 pairs of 60 s, some 15 minutes
     python bench/checkpoint_steps.py FOLDER --seconds 5 --every 1s --pairs 1 --gib 0.1
+    python bench/checkpoint_steps.py FOLDER --workload w2 --gib 0    # without the GiB
 """
 
 from __future__ import annotations
@@ -37,11 +39,14 @@ from statistics import median
 from typing import Any
 
 from checkpoint_bandwidth import measure, show
+from mode_builds import BUILDS, copy_specs
+from wide_rows import write_rows
 
 import placer
 from placer.runtime.run.events import CheckpointSaved, Event, Step
 
-SPEC = Path(__file__).parent / "specs" / "dense.yaml"
+WORKLOADS = {"w3": "wire", "w2": "w2_1_sync"}
+"""The build of each workload, on one worker and one server."""
 CALIBRATION = 100
 """The steps of a run from which follows how many steps the others have."""
 AROUND = 2
@@ -155,11 +160,22 @@ def show_pairs(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
     print(f"{'median':22}{waits:5.2f}%  {steps:5.2f}%  {time:5.3f}x  {cpu:5.3f}x")
 
 
+def compile_workload(name: str, folder: Path) -> Path:
+    """Compile the build of a workload into a folder of its own."""
+    specs, build = folder / "specs", folder / "build"
+    copy_specs(specs)
+    if name == "w2":
+        write_rows(specs / "w2.npz", 10**6)
+    BUILDS[WORKLOADS[name]].compile(specs, build)
+    return build
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--workload", choices=WORKLOADS, default="w3")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--every", default="10s")
     parser.add_argument("--pairs", type=int, default=5)
@@ -173,8 +189,7 @@ def main() -> None:
     args.folder.mkdir(parents=True, exist_ok=True)
     pairs, rounds = [], []
     with tempfile.TemporaryDirectory() as name:
-        build, kept = Path(name) / "build", args.folder / "kept"
-        placer.compile(SPEC, build)
+        build, kept = compile_workload(args.workload, Path(name)), args.folder / "kept"
         ends = run_alone(build, CALIBRATION, "", kept)["ends"]
         step = (ends[-1] - ends[0]) / (len(ends) - 1)
         steps = math.ceil(1.2 * args.seconds / step)
@@ -186,10 +201,12 @@ def main() -> None:
             order = ("", args.every) if number % 2 else (args.every, "")
             found = {every: run_alone(build, steps, every, kept) for every in order}
             pairs.append((found[args.every], found[""]))
-            rounds += measure(args.folder, args.gib, ROUNDS)
+            if args.gib:
+                rounds += measure(args.folder, args.gib, ROUNDS)
             print(f"pair {number + 1} of {args.pairs}", file=sys.stderr, flush=True)
     show_pairs(pairs)
-    show(args.gib, rounds)
+    if rounds:
+        show(args.gib, rounds)
 
 
 if __name__ == "__main__":
