@@ -113,7 +113,7 @@ def compile_row_update(form: RowUpdate) -> Callable[..., None]:
             correction_b1, correction_b2 = step.correction_b1, step.correction_b2
             next_correction = step.next_correction_b1
             if counts_updates:
-                count = min(np.int64(updates[row]) + 1, _MAX_UINT32)
+                count: Any = min(np.int64(updates[row]) + 1, _MAX_UINT32)
                 updates[row] = count
                 if count < corrections.shape[0]:
                     correction_b1 = corrections[count, 0]
