@@ -30,6 +30,7 @@ from placer.tables.sparse.state import Array
 _AHEAD: Final = 12
 """How many rows the loop looks ahead: a row is several cache lines."""
 _LINE: Final = 64
+_MAX_UINT32: Final = 2**32 - 1
 
 
 # The value of a row and its slots, of a table with so many of them.
@@ -112,7 +113,7 @@ def compile_row_update(form: RowUpdate) -> Callable[..., None]:
             correction_b1, correction_b2 = step.correction_b1, step.correction_b2
             next_correction = step.next_correction_b1
             if counts_updates:
-                count = updates[row] + np.uint32(1)
+                count: Any = min(np.int64(updates[row]) + 1, _MAX_UINT32)
                 updates[row] = count
                 if count < corrections.shape[0]:
                     correction_b1 = corrections[count, 0]

@@ -306,6 +306,17 @@ def test_an_older_event_does_not_make_a_key_older(admit):
         assert sum(p["keys"].size + p["entry_keys"].size for p in kept) == left
 
 
+def test_a_row_is_updated_more_often_than_it_can_be_counted():
+    table, again = make(rule="adam"), make(rule="adam")
+    push(table, [7])
+    (partition,) = (p for p in range(4) if table.save_partition(p)["keys"].size)
+    saved = table.save_partition(partition)
+    again.load_partition(partition, saved | {"updates": saved["updates"] * 0 - 2})
+    for step in range(2, 5):
+        push(again, [7], step)
+    assert again.save_partition(partition)["updates"] == [2**32 - 1]
+
+
 WAYS = {
     "plain": {},
     "filtered": {"admit": Bloom(2, 4096)},
