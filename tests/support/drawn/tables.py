@@ -186,7 +186,8 @@ def table_models(
     rules: Sequence[dict[str, Any]] = RULES,
     dims: Sequence[int] = (1, 3, 4),
 ) -> TableModel:
-    """Draw a model of one or two tables, each used by one or two ops, and some layers."""
+    """Draw a model of one or two tables, each used by one or two ops, which may look up
+    keys that another op computes, and some layers."""
     keys = KeyPool(draw(st.integers(0, 2**32 - 1)), draw(st.sampled_from((6, 12, 20))))
     tail_rows = draw(st.sampled_from((0, 0, 1, 7)))
     inputs = {"x": "float64[batch, 2]", "y": "int32[batch]"}
@@ -201,6 +202,8 @@ def table_models(
         for use in range(draw(st.integers(1, 2))):
             op = f"t{table}" if use == 0 else f"t{table}_{use}"
             entry = draw(_lookup(op, keys, inputs))
+            if draw(st.sampled_from((False, False, True))):
+                lookups.append(_compute_keys(entry, inputs))
             lookups.append({**entry, **settings})
             if use:
                 lookups[-1]["params"] = {"table": name}
@@ -250,6 +253,15 @@ def table_models(
         keys=keys,
         count=3 * BATCH + tail_rows,
     )
+
+
+def _compute_keys(entry: dict[str, Any], inputs: dict[str, str]) -> dict[str, Any]:
+    """Return an op with the keys of an op that looks up as its result; that takes them."""
+    name = f"{entry['name']}_ids"
+    first = entry["in"] if isinstance(entry["in"], str) else entry["in"][0]
+    entry["in"] = name if isinstance(entry["in"], str) else [name, *entry["in"][1:]]
+    shape = ["batch", WIDTH] if "," in inputs[first] else ["batch"]
+    return {"name": name, "op": "reshape", "in": first, "shape": shape}
 
 
 def _train(draw: Any, entries: list[dict[str, Any]]) -> dict[str, Any]:
