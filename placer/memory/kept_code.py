@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from numba.core.serialize import dumps
+from numba.core import serialize
 
+_pickle: Any = serialize  # it has no type hints
 _DIGEST: Final = 32
 """The bytes at the beginning of a file: the SHA-256 of the rest."""
 
@@ -56,7 +57,7 @@ class KeptCode:
 
     def save(self, key: Any, code: Any) -> None:
         """Keep code for a key, in place of what is there; nothing where that fails."""
-        data = dumps(((self._stamp, key), code))
+        data = _pickle.dumps(((self._stamp, key), code))
         temporary = self._folder / f".{uuid4().hex}.nbc"
         with suppress(OSError):
             try:
