@@ -144,12 +144,8 @@ class RowCalls(Microbatches):
         Example:
             keys, position = node.distinct_keys("emb.table", ids)
         """
-        ahead = self._ahead.pop(table, None)
-        if (
-            ahead is not None
-            and ahead.step == self._row_step
-            and not self._is_evaluation
-        ):
+        ahead = None if self._is_evaluation else self._ahead.pop(table, None)
+        if ahead is not None and ahead.step == self._row_step:
             self._batch_keys.append(ahead.keys)
             return ahead.keys, *ahead.positions
         given = *ids, *(each for each in (show, click, time) if each is not None)
@@ -228,15 +224,10 @@ class RowCalls(Microbatches):
             node.send_keys_ahead(1)
         """
         end, step = self._asked_rows(edge), self._row_step + 1
-        tables = self._tables_of.get(edge, ())
-        if (
-            self._is_last_step
-            or not all(table in self._collected for table in tables)
-            or (end is not None and end.mode.waits_for_own)
-        ):
+        if self._is_last_step or (end is not None and end.mode.waits_for_own):
             return
         found = []
-        for table in tables:
+        for table in self._tables_of[edge]:
             known = self._collected[table]
             arrays = [self._next_rows(name) for name in known.names]
             ids, rest = arrays[: known.ids], iter(arrays[known.ids :])
