@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from math import prod
 
@@ -42,6 +43,25 @@ class Column(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
         return f"{self.dtype}[{', '.join(['batch', *map(str, self.shape)])}]"
 
 
+def in_natural_order(names: Iterable[str]) -> list[str]:
+    """Return the names of columns in the order in which globs select them.
+
+    It is that of their characters, but numbers count as numbers: `x2` is before `x10`. It
+    does not depend on the order of a file, so a glob means the same inputs in the files
+    of training, evaluation and prediction.
+    """
+    return sorted(names, key=lambda name: (_NUMBER.sub(_by_value, name), name))
+
+
+_NUMBER = re.compile("[0-9]+")
+
+
+def _by_value(number: re.Match[str]) -> str:
+    """Return the digits of a number after their count, so that texts compare as numbers."""
+    digits = number[0].lstrip("0")
+    return f"{len(digits):09}{digits}"
+
+
 def select_columns(
     source: Source,
     column: Column,
@@ -55,9 +75,9 @@ def select_columns(
             input, whose shape is not checked.
         column: The input.
         wanted: A column name or a glob over names, or a list of them. A glob selects
-            columns in the order of the file.
-        names: The columns of the file, or None if they are not known yet: then globs
-            are returned as they are.
+            them in the order of `names`.
+        names: The columns of the source `in_natural_order` and then its features, or
+            None if they are not known yet: then globs are returned as they are.
 
     Raises:
         DataError: A column is missing, duplicated, or selected twice, or the number of
@@ -80,11 +100,16 @@ def select_columns(
     may_be_one = source.declaration.row_columns
     if len(columns) != count and not (may_be_one and len(columns) == 1):
         expected = "1 column" if count == 1 else f"{count} columns"
+        hint = (
+            f"list them, such as columns: {{{name}: [a, b]}}, or write a glob, such as"
+            ' "x*"'
+        )
+        if any(map(is_glob, patterns)):
+            hint = f"the columns that match are {', '.join(columns)}"
         raise DataError(
             f"input '{name}' is {column} and reads {expected} of {source.text}, not"
             f" {len(columns)}",
-            hint=f"list them, such as columns: {{{name}: [a, b]}}, or write a glob,"
-            ' such as "x*"',
+            hint=hint,
         )
     return tuple(columns)
 

@@ -39,9 +39,9 @@ def expand_features(
 
     Args:
         source: the text of the source, for messages.
-        features: the declared features; globs select columns in the order of the
-            source.
-        columns: the columns of the source.
+        features: the declared features; globs select columns in the order of
+            `columns`.
+        columns: the columns of the source, `in_natural_order` where that counts.
         keeps_missing: whether a feature of a column that is not there is no error: it is
             kept, and a glob that matches nothing stands for no feature.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from placer.build.plan import Plan
-from placer.config.columns import is_glob, select_columns
+from placer.config.columns import in_natural_order, is_glob, select_columns
 from placer.config.feature_columns import expand_features
 from placer.config.features import Feature, Features
 from placer.config.sources import assign_columns
@@ -19,8 +19,8 @@ def input_columns(
     """Return the columns and features that each of these inputs reads, in order, and the
     features of the source, expanded.
 
-    A glob selects columns in the order of the file from which the model was trained: its
-    header is read. The inputs of a `sklearn:` data set read columns of their own names:
+    A glob selects columns of the file from which the model was trained: its header is
+    read. The inputs of a `sklearn:` data set read columns of their own names:
     few users have a column that is called `data`.
 
     Args:
@@ -60,15 +60,15 @@ def input_columns(
     except DataError as error:
         raise PlacerError(
             f"the columns that prepare.py takes are not known: {error.message}",
-            hint="a glob selects columns in the order of this file: put it there, or list"
-            " the columns in the spec",
+            hint="a glob selects columns of this file: put it there, or list the columns"
+            " in the spec",
         ) from error
     return selected, computed
 
 
 def _read_names(plan: Plan, folder: Path) -> list[str]:
-    """Return the columns of the source from which the model was trained; DataError if
-    that is not known."""
+    """Return the columns of the source from which the model was trained, in natural
+    order; DataError if they are not known."""
     data = plan.prediction
     assert data is not None
     is_alike = (plan.train.columns, plan.train.features) == (
@@ -81,7 +81,7 @@ def _read_names(plan: Plan, folder: Path) -> list[str]:
         raise DataError(f"only the rows of {source.source} have their names")
     from placer.readers.column_names import read_column_names  # it imports pyarrow
 
-    return [*read_column_names(source, folder)]
+    return in_natural_order(read_column_names(source, folder))
 
 
 def _named_columns(features: Features) -> list[str]:

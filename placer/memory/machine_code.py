@@ -2,8 +2,8 @@
 
 numba is imported here only; it takes half a second, so this module is imported when
 machine code is about to run. Machine code is kept in `kernels` of
-`placer.memory.caches.user_cache`, or in `NUMBA_CACHE_DIR`; numba tells processors and
-its own versions apart. Where nothing can be kept, everything is compiled each time.
+`placer.memory.caches.user_cache`, or in `NUMBA_CACHE_DIR`; its key tells processors
+apart. Where nothing can be kept, everything is compiled each time.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import numba
 
 from placer.memory.caches import usable_folder, user_cache
+from placer.memory.kept_code import KeptCode
 
 config: Any = numba.config
 COMPILING = threading.RLock()
@@ -70,14 +71,17 @@ def _jit(
 ) -> Callable[..., Any]:
     # With fastmath the bits would depend on where a slice starts.
     compiled: Any = numba.njit(
-        list(signatures) if only else None,
         fastmath=False,
         error_model="numpy",
         nogil=True,
         cache=keep,
     )(function)
-    if not only:
-        for signature in signatures:
-            compiled.compile(signature)
+    if keep:
+        cache = compiled._cache
+        cache._cache_file = KeptCode.in_place_of(cache._cache_file)
+    for signature in signatures:
+        compiled.compile(signature)
+    if only:
+        compiled.disable_compile()
     machine_code: Callable[..., Any] = compiled
     return machine_code

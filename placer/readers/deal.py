@@ -120,20 +120,6 @@ class Deal:
                 low = min(stop, high)
             at += 1
 
-    def indices(self, epoch: int, step: int) -> NDArray[np.int64]:
-        """Return the numbers of the rows of a global batch in the source, as
-        `Order.indices` does for a source in memory: int64[rows of the batch]."""
-        batch = np.empty(self.order.batch_size(step), np.int64)
-        starts = np.cumsum((0, *self.counts))
-        for lane, first, stop, row in self.lanes_of(step, 0, len(batch)):
-            for position in range(first, stop):
-                index, low, high = self.window_at(lane, position)
-                order = self.drawn(epoch, lane, index, high - low)
-                at = low + int(order[position - low])
-                ((piece, start, _),) = self.spans(epoch, lane, at, at + 1)
-                batch[row + position - first] = starts[piece] + start
-        return batch
-
     @cached_property
     def _lane_starts(self) -> tuple[int, ...]:
         rows = [self.lane_rows(lane) for lane in range(self.lanes)]

@@ -7,7 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from placer.config.columns import duplicate_column_error, select_columns
+from placer.config.columns import (
+    duplicate_column_error,
+    in_natural_order,
+    select_columns,
+)
 from placer.config.feature_columns import expand_features, source_columns
 from placer.config.features import Features
 from placer.config.sources import missing_column_error
@@ -51,10 +55,11 @@ def find_feeds(request: ReadRequest, names: Sequence[str]) -> Feeds:
     """
     source, to_predict = request.source, request.options.to_predict
     declared = request.data.features or {}
-    features = expand_features(source.text, declared, names, keeps_missing=to_predict)
+    ordered = in_natural_order(names)
+    features = expand_features(source.text, declared, ordered, keeps_missing=to_predict)
     inputs = {
         each.name: select_columns(
-            source, each, request.feeds[each.name], [*names, *features]
+            source, each, request.feeds[each.name], [*ordered, *features]
         )
         for each in request.used
     }

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.dealt_rows import dealt_rows
 
 from placer.config.window import Window
 from placer.readers.deal import Deal
@@ -64,7 +65,7 @@ def deal_of(counts, batch, window, lanes, seed=3, remainder="keep"):
 
 def batches_of(deal, epoch):
     steps = range(deal.order.steps_per_epoch)
-    return [deal.indices(epoch, step).tolist() for step in steps]
+    return [dealt_rows(deal, epoch, step).tolist() for step in steps]
 
 
 @st.composite

@@ -287,7 +287,7 @@ def test_an_option_for_a_column_that_the_file_lacks_is_refused(tmp_path):
             [X],
             {"x": "*"},
             "reads 2 columns of parquet:t.parquet, not 3",
-            "glob",
+            "the columns that match are p, q, r",
         ),
         ({"b": [1]}, [A], None, "has no column 'a' for input 'a'", "b; write"),
         ({"age": [1]}, [A], {"a": "aeg"}, "no column 'aeg'", "did you mean 'age'?"),

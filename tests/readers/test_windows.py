@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
+from support.dealt_rows import dealt_rows
 
 from placer.config.csv import Csv
 from placer.config.data import Data
@@ -96,7 +97,7 @@ def test_the_rows_are_those_of_the_deal(source):
     taken = batches_of(order, rows)
     assert len(taken) == 2 * 42
     for epoch, step, ((batch),) in taken:
-        ids = deal.indices(epoch, step)
+        ids = dealt_rows(deal, epoch, step)
         np.testing.assert_array_equal(batch["id"], ids)
         np.testing.assert_array_equal(batch["x"], np.stack([ids * 0.5, -ids], 1))
         assert batch["id"].dtype == np.int32
@@ -229,7 +230,7 @@ def test_reading_by_pieces_has_the_rows_of_reading_all(form, tmp_path):
     assert len(rows.counts) > 4
     order = Order(700, 700, Window(1, 1), 0, "keep")
     batch = WindowReader(order, rows).take(1, 0, [(0, 700)])
-    expected = whole.take(Deal(order, rows.counts).indices(1, 0))
+    expected = whole.take(dealt_rows(Deal(order, rows.counts), 1, 0))
     for name in ("id", "x"):
         np.testing.assert_array_equal(batch[name], expected[name])
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,13 @@ RUN_EXPORTED = Path(__file__).with_name("run_exported.py")
 TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
 """The largest difference of two outputs, relative to the largest magnitude of all
 elements of the output."""
+
+
+def load_prepare(folder: Path) -> Callable[[Mapping[str, Any]], dict[str, np.ndarray]]:
+    """Return the function `prepare` of an exported model."""
+    module: dict[str, Any] = {"__name__": "prepare"}
+    exec((folder / "prepare.py").read_text(), module)
+    return module["prepare"]
 
 
 def run_exported(

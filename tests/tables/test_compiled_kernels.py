@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numba import config
+from numba import config, types
 
 from placer.config import row_bytes
+from placer.memory.machine_code import compile_function
 from placer.tables import compiled_kernels, machine_code, rules
 
 UPDATE = """
@@ -53,7 +54,7 @@ def test_machine_code_is_cached_in_the_users_cache_folder(tmp_path):
     before = files(package)
     assert run(UPDATE, XDG_CACHE_HOME=str(tmp_path)) == "[-1.0, -1.0, -1.0]\n"
     cached = files(tmp_path / "placer" / "kernels")
-    assert [Path(name).suffix for name in cached] == [".nbc", ".nbi"]
+    assert [Path(name).suffix for name in cached] == [".nbc"]
     assert (tmp_path / "placer" / "kernels").stat().st_mode & 0o077 == 0
     assert [name for name in files(package) if ".nb" in name] == [
         name for name in before if ".nb" in name
@@ -86,7 +87,7 @@ def test_numba_cache_dir_is_used(caches, monkeypatch):
     folder.mkdir(mode=0o700)
     monkeypatch.setattr(config, "CACHE_DIR", str(folder))
     check_update()
-    assert len(files(folder)) == 2
+    assert len(files(folder)) == 1
     assert not (caches / "placer").exists()
 
 
@@ -111,13 +112,45 @@ def test_an_update_works_without_a_cache_folder(caches, monkeypatch):
     assert files(caches) == ["file"]
 
 
-def test_a_broken_cache_is_ignored(caches):
+@pytest.mark.parametrize("damage", ["garbage", "a bit", "the end", "a folder"])
+def test_a_broken_file_is_replaced(caches, damage):
     check_update()
-    kept = [*(caches / "placer").rglob("*.nb*")]
-    assert len(kept) == 2
-    for path in kept:
-        path.write_bytes(b"broken")
+    (kept,) = (caches / "placer").rglob("*.nb*")
+    content = bytearray(kept.read_bytes())
+    match damage:
+        case "garbage":
+            kept.write_bytes(b"broken")
+        case "a bit":
+            content[len(content) // 2] ^= 1
+            kept.write_bytes(content)
+        case "the end":
+            kept.write_bytes(content[:-1])
+        case "a folder":
+            kept.unlink()
+            kept.mkdir()
+    broken = kept.is_file() and kept.read_bytes()
     check_update()
+    if damage != "a folder":
+        assert kept.read_bytes() != broken
+    assert files(caches) == ([] if damage == "a folder" else [kept.name])
+
+
+def test_processes_that_compile_at_the_same_time_keep_their_own_functions(tmp_path):
+    """Functions of one place in the source, each by a process that sees no files of the
+    other; those of the second are written last, but for an index."""
+
+    def adder(number):
+        return lambda x: x + number
+
+    def compile_adder(number, folder):
+        folder.mkdir(exist_ok=True)
+        return compile_function(adder(number), [(types.int64,)], folder)
+
+    assert compile_adder(1, tmp_path / "one")(1) == 2
+    assert compile_adder(2, tmp_path / "two")(1) == 3
+    for file in (tmp_path / "two").rglob("*.nbc"):
+        shutil.copy(file, tmp_path / "one" / file.relative_to(tmp_path / "two"))
+    assert compile_adder(1, tmp_path / "one")(1) == 2
 
 
 def test_a_folder_that_others_can_write_is_not_used(caches):

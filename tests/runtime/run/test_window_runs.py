@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from support.checkpointed import check_equal, lines
+from support.dealt_rows import dealt_rows
 
 import placer
 from placer.build.plan import read_plan
@@ -87,7 +88,7 @@ def plain_losses():
     w, found = np.zeros((3, 1), np.float32), []
     for epoch in (1, 2):
         for step in range(deal.order.steps_per_epoch):
-            rows = deal.indices(epoch, step)
+            rows = dealt_rows(deal, epoch, step)
             difference = x[rows] @ w - y[rows]
             found.append(float((difference**2).mean()))
             w = w - RATE * 2 * x[rows].T @ difference / len(rows)
