@@ -20,6 +20,7 @@ from placer.types import ITEM_BYTES
 
 MAX_HEADER: Final = 100 << 20
 """The largest header that is read, in bytes: that of the format."""
+_MAX_RANK: Final = 32
 _DTYPE_WORDS = {dtype: word for word, dtype in DTYPES.items()}
 
 
@@ -99,6 +100,12 @@ def _stored(name: str, entry: Any, data: int) -> StoredTensor:
         low, high = map(_size, entry["data_offsets"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"its entry of '{name}' is not valid") from error
+    # numpy has no array of more, not even an empty one.
+    if (
+        len(shape) > _MAX_RANK
+        or ITEM_BYTES[dtype] * prod(max(n, 1) for n in shape) >= 1 << 63
+    ):
+        raise ValueError(f"its entry of '{name}' is not the shape of an array")
     nbytes = ITEM_BYTES[dtype] * prod(shape)
     if high - low != nbytes:
         raise ValueError(f"its entry of '{name}' has the wrong number of bytes")

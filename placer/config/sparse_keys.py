@@ -68,6 +68,8 @@ class ScoreKeys(_Keys, frozen=True):
 
 
 Admit = Literal["always"] | AdmitKeys
+_MOST: Final = (2 - 2**-23) * 2.0**127
+"""The greatest float32."""
 
 KEYS: Final = (
     "partitions",
@@ -116,6 +118,9 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
             attr="evict",
             hint="write capacity: N, the most rows of the table",
         )
+    for number in bounds or ():
+        _check_float(number, "'bounds'", "bounds")
+    _check_float(attrs["default"], "'default'", "default")
     settings = Settings(
         name="",
         dim=1,
@@ -211,6 +216,7 @@ def _admission(written: Any) -> Always | Count | Bloom | Probability | Score:
             raise OpError(message, attr="admit")
         return Probability(float(keys.probability))
     assert keys.score is not None
+    _check_float(keys.score, "'score' of 'admit'", "admit")
     return Score(float(keys.score))
 
 
@@ -229,6 +235,13 @@ def _forgetting(written: Any, score: Any) -> Forgetting:
             attr="forget",
             hint="write {unseen_seconds: 86400, time: INPUT}",
         )
+    if keys.norm_below is not None:
+        _check_float(keys.norm_below, "'norm_below' of 'forget'", "forget")
+        if not keys.norm_below > 0:
+            message = f"needs a 'norm_below' above 0, not {keys.norm_below}"
+            raise OpError(message, attr="forget")
+    if keys.score_below is not None:
+        _check_float(keys.score_below, "'score_below' of 'forget'", "forget")
     if keys.score_below is not None and score is None:
         raise OpError(
             "forgets keys by their score, and has no 'score'",
@@ -251,7 +264,16 @@ def _scoring(written: Any) -> Scoring | None:
     if not 0.0 < keys.decay <= 1.0:
         message = f"needs a decay above 0 and up to 1, not {keys.decay}"
         raise OpError(message, attr="score")
+    _check_float(keys.show_weight, "'show_weight'", "score")
+    _check_float(keys.click_weight, "'click_weight'", "score")
     return Scoring(no_click=keys.show_weight, click=keys.click_weight, decay=keys.decay)
+
+
+def _check_float(number: float, what: str, attr: str) -> None:
+    """Check that a number is not infinite as a float32."""
+    if not abs(number) <= _MOST:
+        message = f"needs a finite float32 as {what}, not {number}"
+        raise OpError(message, attr=attr)
 
 
 def _check_least(number: int, least: int, what: str, attr: str) -> None:

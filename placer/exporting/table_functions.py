@@ -13,8 +13,11 @@ Table = tuple[np.ndarray, np.ndarray]
 
 
 def load_table(path: str) -> Table:
-    """Return a table of a Parquet file with the columns `key` and `row`."""
-    file = pq.ParquetFile(path)
+    """Return a table of a Parquet file with the columns `key` and `row`.
+
+    Raises OSError for a damaged file.
+    """
+    file = pq.ParquetFile(path, page_checksum_verification=True)
     kind = file.schema_arrow.field("row").type
     count = file.metadata.num_rows
     keys = np.empty(count, np.uint64)

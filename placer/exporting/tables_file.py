@@ -73,7 +73,11 @@ def write_table(
 
     path = folder / file_of_table(table.name)
     with parquet.ParquetWriter(
-        path, schema, compression="none", use_dictionary=False
+        path,
+        schema,
+        compression="none",
+        use_dictionary=False,
+        write_page_checksum=True,
     ) as writer:
         parts: list[Partition] = []
         for partition in partitions:

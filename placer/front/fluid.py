@@ -72,6 +72,9 @@ def _count_from_start(
     """
     match args[1] if len(args) > 1 else size, padding_idx:
         case [int(vocabulary), *_], int(index) if index < 0:
+            if not vocabulary:
+                message = f"a table of any keys has no end to count {index} from"
+                raise call_error(message, "give the key itself as padding_idx")
             if index < -vocabulary:
                 message = f"a table of {vocabulary} rows has no row {index}"
                 hint = "write padding for an id that is outside the table"

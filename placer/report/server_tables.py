@@ -44,7 +44,8 @@ def table_views(plan: Plan) -> Iterator[RenderableType]:
         if _kind(node) not in with_blocks and not sparse:
             continue
         if not node.tables and _kind(node) in with_blocks:
-            yield Text(f"{node.name} has no blocks", "bold yellow")
+            which = " of dense tables" if sparse else ""
+            yield Text(f"{node.name} has no blocks{which}", "bold yellow")
         for table in node.tables:
             count = plural(len(table.blocks), "block")
             stored = f"{count} of {format_size(_table_bytes(table, items))}"

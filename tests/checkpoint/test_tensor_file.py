@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from math import prod
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from placer.checkpoint.tensor_file import read_header
+from placer.checkpoint.tensor_file import make_header, read_header
 from placer.checkpoint.writing import pieces_of_file, write_pieces
 
 TENSORS = {
@@ -65,3 +66,14 @@ def test_a_damaged_header_is_an_error(damage, message, tmp_path):
     file.write_bytes(damage(write(tmp_path / "whole")))
     with pytest.raises(ValueError, match=message):
         read_header(file)
+
+
+@pytest.mark.parametrize(
+    "shape", [(0, 2**62), (2**70, 0), (1,) * 33], ids=["wide", "long", "of 33 axes"]
+)
+def test_the_shape_of_no_array_is_an_error(shape, tmp_path):
+    """Also where it has no elements: numpy has no empty array of such a shape."""
+    header, _ = make_header({"a": ("float32", shape)})
+    (tmp_path / "file").write_bytes(header + bytes(4 * prod(shape)))
+    with pytest.raises(ValueError, match="entry of 'a' is not the shape of an array"):
+        read_header(tmp_path / "file")

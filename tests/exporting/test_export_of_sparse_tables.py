@@ -14,6 +14,7 @@ from support.exported import check_close, run_exported
 import placer
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import DataError, PlacerError
+from placer.exporting.table_functions import load_table
 from placer.runtime.run.options import Options
 from placer.runtime.run.row_files import read_partitions
 from placer.runtime.run.threads import run_in_threads
@@ -113,6 +114,25 @@ def test_a_parquet_file_has_the_keys_and_rows_of_a_table(tmp_path):
             assert_array_equal(np.float32(found[key]), row[:3])
             count += 1
     assert count == len(keys) > 10
+    check_damage_is_found(tmp_path / "model" / "emb.table.parquet", arrays_of(written))
+
+
+def arrays_of(table):
+    rows = table["row"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
+    return table["key"].to_numpy().view(np.uint64), rows
+
+
+def check_damage_is_found(file, arrays):
+    """The functions of the exported model read the table, and no damaged row."""
+    keys, rows = load_table(str(file))
+    order = np.argsort(arrays[0])
+    assert_array_equal(keys, arrays[0][order])
+    assert_array_equal(rows, arrays[1][order])
+    content = bytearray(file.read_bytes())
+    content[content.index(rows[3].tobytes())] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(OSError, match="checksum"):
+        load_table(str(file))
 
 
 def test_the_types_of_an_exported_model_are_those_of_rows_and_not_of_keys(tmp_path):

@@ -147,9 +147,12 @@ def test_a_negative_padding_index_of_fluid_counts_from_the_end_of_the_table() ->
         layers.embedding(ids, [10, 4], padding=-1)
         with pytest.raises(SpecError) as caught:
             layers.embedding(ids, [10, 4], padding_idx=-11)  # type: ignore[call-arg]
+        with pytest.raises(SpecError) as no_end:
+            layers.sparse_embedding(ids, [0, 4], padding_idx=-1)
     paddings = [op.get("padding") for op in recorded(new_program)]
     assert paddings == [2, 9, None, 0, -1]
     assert caught.value.message == "a table of 10 rows has no row -11"
+    assert no_end.value.message == "a table of any keys has no end to count -1 from"
 
 
 def test_weights_come_before_the_table_of_an_embedding() -> None:

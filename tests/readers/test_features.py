@@ -464,10 +464,10 @@ def test_a_wrong_cell_is_an_error_with_its_line(cell, feature, message, tmp_path
 
 
 def test_text_in_a_column_of_integers_has_a_hint(tmp_path):
-    feature = {"hash": "n", "type": "integer"}
+    columns, inputs = {"n": ["u7"]}, [Column("f", "int64", ())]
+    features = {"f": {"hash": "n", "type": "integer"}}
     with pytest.raises(DataError, match="'u7' is not a number") as caught:
-        columns = {"n": ["u7"]}
-        open_rows(tmp_path, "csv", columns, {"f": feature}, [Column("f", "int64", ())])
+        open_rows(tmp_path, "csv", columns, features, inputs)
     assert caught.value.hint == "a hash of text needs type: text"
 
 

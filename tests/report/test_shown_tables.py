@@ -159,7 +159,7 @@ def test_the_tables_of_a_node_have_numbers_also_without_blocks(tmp_path: Path) -
         ["ps:1", "table 0", "dense"],
         ["ps:1", "table 1", "u.table"],
         ["ps:1", "table 2", "i.table"],
-        ["ps:2 has no blocks"],
+        ["ps:2 has no blocks of dense tables"],
         ["ps:2", "table 1", "u.table"],
         ["ps:2", "table 2", "i.table"],
     ]

@@ -117,7 +117,13 @@ def _filters(settings: Settings) -> Array:
     if not isinstance(settings.admit, Bloom):
         return np.empty((0, 0), np.uint8)
     blocks = max(1, settings.admit.nbytes // settings.partitions // BLOCK)
-    return np.zeros((settings.partitions, blocks * BLOCK), np.uint8)
+    try:
+        return np.zeros((settings.partitions, blocks * BLOCK), np.uint8)
+    except MemoryError:
+        raise RunError(
+            f"table {settings.name}: there is no memory for its Bloom filter of"
+            f" {settings.admit.nbytes:,} bytes"
+        ) from None
 
 
 def _reserve_state(

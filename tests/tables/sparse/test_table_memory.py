@@ -108,6 +108,11 @@ def test_a_node_counts_the_filters_of_its_own_partitions():
         SparseTable(settings, 3, memory=24 << 20)
 
 
+def test_a_filter_that_there_is_no_memory_for_is_an_error_of_its_table():
+    with pytest.raises(RunError, match="table t: there is no memory for its Bloom"):
+        SparseTable(Settings(name="t", dim=DIM, admit=Bloom(2, 1 << 60)), 3)
+
+
 def test_a_kernel_needs_no_huge_pages(monkeypatch):
     class WithoutHugePages(mmap.mmap):
         def madvise(self, advice, *where):
