@@ -112,6 +112,12 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
         )
     if bounds is not None and not (len(bounds) == 2 and bounds[0] < bounds[1]):
         raise OpError("needs bounds [low, high] with low < high", attr="bounds")
+    if attrs["evict"] == "lfu" and attrs["capacity"] is None:
+        raise OpError(
+            "evicts rows when it is full, and has no 'capacity'",
+            attr="evict",
+            hint="write capacity: N, the most rows of the table",
+        )
     for number in bounds or ():
         _check_float(number, "'bounds'", "bounds")
     _check_float(attrs["default"], "'default'", "default")

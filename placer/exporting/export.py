@@ -270,7 +270,7 @@ def _write_tables(
 ) -> None:
     """Write the sparse tables, and what looks up their rows."""
     from placer.exporting.tables_file import write_table, write_tables_file
-    from placer.runtime.run.row_files import read_partition
+    from placer.runtime.run.row_files import read_partitions
 
     checkpoint = start.checkpoint
     assert checkpoint is not None  # `check_start` has checked it
@@ -279,11 +279,12 @@ def _write_tables(
         inputs = {each.input for each in model.lookups if each.table == name}
         wide = {dtypes[each] for each in inputs} == {"uint64"}
 
-        def read(partition: int, name: str = name) -> tuple[Any, Any]:
-            arrays = read_partition(checkpoint, name, partition, ("keys", "values"))
-            return arrays["keys"], arrays["values"][:, : tables[name].settings.dim]
-
-        write_table(work, table, "uint64" if wide else "int64", read)
+        numbers = ((name, number) for number in range(table.settings.partitions))
+        partitions = (
+            (arrays["keys"], arrays["values"][:, : table.settings.dim])
+            for arrays in read_partitions(checkpoint, numbers, ("keys", "values"))
+        )
+        write_table(work, table, "uint64" if wide else "int64", partitions)
     what = "the rows of keys, which the model takes"
     text = write_tables_file(
         title % what,

@@ -3,7 +3,7 @@ looks up their rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +28,8 @@ _GROUP = 1 << 16
 """The least rows of a row group, but for the last one."""
 
 Array = np.ndarray
-ReadRows = Callable[[int], tuple[Array, Array]]
-"""Returns the keys, uint64[n], and the rows, of shape [n, dim], of a partition."""
+Partition = tuple[Array, Array]
+"""The keys, uint64[n], and the rows, of shape [n, dim], of a partition."""
 
 
 def file_of_table(name: str) -> str:
@@ -38,7 +38,7 @@ def file_of_table(name: str) -> str:
 
 
 def write_table(
-    folder: Path, table: SparseTable, keys_dtype: str, read: ReadRows
+    folder: Path, table: SparseTable, keys_dtype: str, partitions: Iterable[Partition]
 ) -> None:
     """Write a table as Parquet, with the columns `key` and `row`, partition by partition.
 
@@ -46,7 +46,7 @@ def write_table(
         folder: the folder of the file.
         table: the table.
         keys_dtype: int64 or uint64.
-        read: reads a partition.
+        partitions: its partitions, in order.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -60,7 +60,7 @@ def write_table(
         ]
     )
 
-    def write(parts: Sequence[tuple[Array, Array]]) -> None:
+    def write(parts: Sequence[Partition]) -> None:
         keys = np.concatenate([keys for keys, _ in parts])
         rows = np.concatenate([rows for _, rows in parts])
         order = np.argsort(keys)
@@ -79,9 +79,9 @@ def write_table(
         use_dictionary=False,
         write_page_checksum=True,
     ) as writer:
-        parts: list[tuple[Array, Array]] = []
-        for partition in range(table.settings.partitions):
-            parts.append(read(partition))
+        parts: list[Partition] = []
+        for partition in partitions:
+            parts.append(partition)
             if sum(keys.size for keys, _ in parts) >= _GROUP:
                 write(parts)
                 parts = []
@@ -163,8 +163,9 @@ def write_tables_file(
         "",
         *import_lines([*imports, *_IMPORTS]),
         "",
-        "",
-        f'def load_tables(folder: str = ".") -> dict[str, {table_type}]:',
+        "def load_tables(",
+        "    folder: str | Path = Path(__file__).parent,",
+        f") -> dict[str, {table_type}]:",
         '    """Return the tables of a folder by name: their keys, and a row for each."""',
         *loaded,
         "",

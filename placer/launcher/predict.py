@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import warnings
 import zipfile
@@ -111,6 +112,12 @@ def predict(
                 n for output in read_plan(Path(build)).outputs for n in output.inputs
             }
             columns = {n: n for n in arrays if n in used} | dict(columns or {})
+        elif not isinstance(rows, str | os.PathLike | None):
+            raise PlacerError(
+                f"'rows' is a {type(rows).__name__}, not a file or arrays by name",
+                hint="write the rows to a file, such as rows.parquet, or give a dict with"
+                " an array for each input",
+            )
         request = make_request(
             folder / "outputs.npz", rows, outputs=outputs, keys=keys, columns=columns
         )
@@ -142,7 +149,8 @@ def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
             if array.dtype.hasobject:
                 raise PlacerError(
                     f"the rows of '{name}' are Python objects, not numbers or text",
-                    hint="fill in what is missing, and make all rows of the same length",
+                    hint="fill in what is missing, and make all rows of the same length;"
+                    " a file, such as rows.parquet, may have missing values",
                 )
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array)

@@ -203,7 +203,10 @@ def parse_number(text: str, is_float: bool) -> float | Decimal:
             if not np.isfinite(number):
                 raise DataError(f"{quote(text)} is not a finite number")
             return number if is_float else Decimal(text)
-    hint = "a column of words needs csv: {vocabulary: {COLUMN: [WORD, …]}}"
+    hint = (
+        "a column of words needs csv: {vocabulary: {COLUMN: [WORD, …]}}; for words that"
+        " nobody can list, write features: {NAME: {hash: COLUMN}}"
+    )
     raise DataError(f"{quote(text)} is not a number", hint=hint)
 
 

@@ -160,7 +160,8 @@ class Values:
             self._problems.add(
                 f"op '{op}': '{name}' is read with all 64 bits, which no op computes with",
                 node.inner_span,
-                "write bins: N in its features for numbers below N, or precision: float64",
+                "keys are for an embedding with sparse: true; for other ops, write bins: N"
+                " in its features for numbers below N, or precision: float64",
             )
             return None
         if name in self.types:

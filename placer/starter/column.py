@@ -231,7 +231,7 @@ def _describe_words(name: str, cells: _Cells) -> Words | LeftOut:
         return LeftOut(
             name,
             f"{format_count(len(frequent))} different words are too many to list here,"
-            f" such as {example}",
+            f" such as {example}: a feature can hash them",
         )
     return Words(
         name,

@@ -16,7 +16,7 @@ from placer.checkpoint.reading import Checkpoint
 from placer.errors import DataError, PlacerError
 from placer.exporting.table_functions import load_table
 from placer.runtime.run.options import Options
-from placer.runtime.run.row_files import read_partition
+from placer.runtime.run.row_files import read_partitions
 from placer.runtime.run.threads import run_in_threads
 
 PADDING = -3
@@ -108,7 +108,7 @@ def test_a_parquet_file_has_the_keys_and_rows_of_a_table(tmp_path):
     found = dict(zip(keys, written["row"].to_pylist(), strict=True))
     count = 0
     for partition in range(256):
-        arrays = read_partition(checkpoint, "emb.table", partition)
+        (arrays,) = read_partitions(checkpoint, [("emb.table", partition)])
         signed = arrays["keys"].view(np.int64).tolist()
         for key, row in zip(signed, arrays["values"], strict=True):
             assert_array_equal(np.float32(found[key]), row[:3])
@@ -147,6 +147,9 @@ def test_the_types_of_an_exported_model_are_those_of_rows_and_not_of_keys(tmp_pa
 def test_a_file_of_parameters_has_no_rows_to_export_or_predict_with(tmp_path, capsys):
     build, _ = trained(tmp_path, {})
     dense = tmp_path / "dense.safetensors"
+    kept = tmp_path / "kept"
+    run_in_threads(build, Options(steps=1, save_params=dense, checkpoint=kept))
+    assert "no rows of sparse tables" not in capsys.readouterr().err
     run_in_threads(build, Options(steps=1, save_params=dense))
     assert "will have no rows of sparse tables" in capsys.readouterr().err
     with pytest.raises(DataError, match="has no rows of the sparse tables"):

@@ -463,6 +463,14 @@ def test_a_wrong_cell_is_an_error_with_its_line(cell, feature, message, tmp_path
     assert caught.value.message == f"csv:t.csv: line 4, column 'n': {message}"
 
 
+def test_text_in_a_column_of_integers_has_a_hint(tmp_path):
+    columns, inputs = {"n": ["u7"]}, [Column("f", "int64", ())]
+    features = {"f": {"hash": "n", "type": "integer"}}
+    with pytest.raises(DataError, match="'u7' is not a number") as caught:
+        open_rows(tmp_path, "csv", columns, features, inputs)
+    assert caught.value.hint == "a hash of text needs type: text"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_declaration_computes_many_features(kind, tmp_path):
     columns = {f"C{i}": [str(i), "a"] for i in range(26, 0, -1)} | {"I1": [1, 2]}

@@ -34,7 +34,7 @@ arguments = prepare(columns)
 if (folder / "tables.py").exists():
     from tables import load_tables, look_up
 
-    arguments = look_up(load_tables(folder), **arguments)
+    arguments = look_up(load_tables(), **arguments)
 outputs = dict(jax.jit(model)(params, **arguments))
 for file in folder.glob("*.stablehlo"):
     lowered = export.deserialize(bytearray(file.read_bytes()))

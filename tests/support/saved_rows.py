@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from placer.checkpoint.manifest import SPARSE_ARRAYS
 from placer.checkpoint.reading import Checkpoint
-from placer.runtime.run.row_files import read_partition
+from placer.runtime.run.row_files import read_partitions
 
 OF_ROWS = SPARSE_ARRAYS[1 : SPARSE_ARRAYS.index("entry_keys")]
 """The arrays that have an element, or a row, for each row of a table."""
@@ -46,7 +46,7 @@ def _saved(checkpoint: Path) -> Found:
     found: Found = {}
     for table, stored in opened.manifest.sparse.items():
         for partition in range(stored.partitions):
-            arrays = read_partition(opened, table, partition)
+            (arrays,) = read_partitions(opened, [(table, partition)])
             whole = {name: arrays[name] for name in OF_PARTITION if name in arrays}
             found[table, "partition", partition] = whole
             for kind, key, row in _of_keys(arrays):

@@ -24,6 +24,7 @@ from placer.readers.csv_cells import (
 Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
+_OF_TEXT = "a hash of text needs type: text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class Cells:
     def _whole(self, i: int, value: str | Decimal) -> int:
         number: float | Decimal
         if isinstance(value, str):
-            number = self._number(i, value, is_float=False)
+            number = self._number(i, value, is_float=False, hint=_OF_TEXT)
         else:
             number = value
         if number != int(number):
@@ -167,14 +168,16 @@ class Cells:
             self._refuse(i, f"{value} does not fit in 64 bits")
         return int(number) % 2**64
 
-    def _number(self, i: int, text: str, *, is_float: bool = True) -> float | Decimal:
+    def _number(
+        self, i: int, text: str, *, is_float: bool = True, hint: str | None = None
+    ) -> float | Decimal:
         try:
             return parse_number(text, is_float)
         except DataError as misfit:
-            self._refuse(i, misfit.message)
+            self._refuse(i, misfit.message, hint)
 
-    def _refuse(self, i: int, message: str) -> Never:
-        raise DataError(f"{self.where(i)}: {message}")
+    def _refuse(self, i: int, message: str, hint: str | None = None) -> Never:
+        raise DataError(f"{self.where(i)}: {message}", hint=hint)
 
     def missing_hint(self) -> str:
         """Return what to write for a missing number."""

@@ -21,6 +21,8 @@ CONNECTING: Final = "connecting"
 """The state of a node that connects to the other nodes."""
 INITIALIZING: Final = "initializing parameters"
 """The state of a node that creates its tables."""
+UPDATES: Final = "compiling updates"
+"""The state of a node that creates its sparse tables, and compiles what updates them."""
 READING: Final = "reading rows"
 """The state of a node that reads its sources; its events have the number of rows."""
 LOADING: Final = "loading a checkpoint"
@@ -35,6 +37,7 @@ BEFORE_FIRST_STEP: Final = (
     IMPORTING,
     CONNECTING,
     INITIALIZING,
+    UPDATES,
     READING,
     COMPARING,
     LOADING,

@@ -71,8 +71,9 @@ from placer.runtime.timeline.traced_node import TracedNode
 from placer.tables.block_table import BlockTable
 from placer.tables.learning_rate import build_schedule
 
-WITHOUT_ROWS: Final = "the saved parameters will have no rows of sparse tables; --checkpoint DIR saves them"
-"""The warning of a run that writes a file of parameters, of a model with sparse tables."""
+WITHOUT_ROWS: Final = "the parameters at the end will have no rows of sparse tables; --checkpoint DIR saves them"
+"""The warning of a run that keeps its parameters without a checkpoint, of a model with
+sparse tables."""
 
 
 def execute(execution: Execution, hooks: Hooks) -> Result | None:
@@ -136,7 +137,8 @@ def _start(
                     execution, tables, local, node.row_tables, facts, history.sync
                 )
             )
-    if execution.is_control and options.save_params is not None and plan.sparse_tables:
+    keeps_no_rows = options.save_params is not None and checkpoints is None
+    if execution.is_control and keeps_no_rows and plan.sparse_tables:
         execution.report(NodeWarning(WITHOUT_ROWS))
     history.open(progress)
     done = progress.step if progress is not None else 0

@@ -8,7 +8,6 @@ checkpoints was named, all nodes take the one before it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,7 +38,7 @@ from placer.runtime.run.events import NodeWarning, Resumed
 from placer.runtime.run.handshake import fingerprint
 from placer.runtime.run.row_files import (
     load_rows,
-    read_partition,
+    read_stored,
     receive_partitions,
     serve_rows,
 )
@@ -216,8 +215,9 @@ def _load(
         loaded = _Loaded(execution.me, tables, local, contents)
         try:
             loaded.read(checkpoint)
-            read_rows = partial(read_partition, checkpoint)
-            load_rows(plan, execution.me.name, sparse, contents.sparse, read_rows)
+            me = execution.me.name
+            partitions = read_stored(plan, me, checkpoint)
+            load_rows(plan, me, sparse, contents.sparse, partitions)
         except CheckpointError as error:
             problem = error
     if execution.is_control:
@@ -245,7 +245,7 @@ def _receive_rows(
     plan, me = execution.plan, execution.me.name
     partitions = receive_partitions(plan, execution.channel, me, stored)
     try:
-        load_rows(plan, me, sparse, stored, lambda *_: next(partitions))
+        load_rows(plan, me, sparse, stored, partitions)
     except CheckpointError:
         for _ in partitions:
             pass

@@ -6,7 +6,7 @@ was when the save began (`SparseTable.begin_save`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,13 @@ from msgspec import Struct, to_builtins
 from placer.build.plan import Plan, SparseTable
 from placer.channel.protocol import Array, Channel, Key
 from placer.checkpoint.manifest import (
+    CHUNK,
     SPARSE_ARRAYS,
     Manifest,
     StoredSparse,
     tensor_of_rows,
 )
-from placer.checkpoint.reading import Checkpoint
+from placer.checkpoint.reading import Checkpoint, Wanted
 from placer.checkpoint.tensor_file import make_header
 from placer.config import optimizers
 from placer.config.sparse import entry_form
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 Saves = Mapping[str, "TableSave"]
 """The saves of the tables of a node, by name."""
+_TOGETHER = 8 * CHUNK
+"""The bytes from which partitions are read."""
 
 
 def file_of_rows(node: str) -> str:
@@ -126,7 +129,7 @@ def _stored(table: SparseTable) -> StoredSparse:
 
 
 def compare_sparse(
-    manifest: Manifest, tables: Iterable[SparseTable]
+    manifest: Manifest, tables: Iterable[SparseTable], *, only_values: bool = False
 ) -> tuple[list[str], list[str], list[str]]:
     """Return the sparse tables of a model that a checkpoint does not have, those that have
     changed, and those of another optimizer: each with what is different."""
@@ -146,7 +149,7 @@ def compare_sparse(
                 f"{table.name} has {stored.partitions} partitions, and"
                 f" {own.partitions} in the model"
             )
-        elif stored.entries and own.entries and stored.entries != own.entries:
+        elif not only_values and _have_other_entries(stored, own):
             changed.append(
                 f"{table.name} has the {stored.entries} of keys without a row, and in the"
                 f" model they have {own.entries}"
@@ -156,16 +159,12 @@ def compare_sparse(
     return missing, changed, without_state
 
 
-ReadPartition = Callable[[str, int], dict[str, Array]]
-"""Reads the arrays of a partition of a table, by the name of the table."""
-
-
 def load_rows(
     plan: Plan,
     node: str,
     tables: dict[str, HeldTable],
     stored: Mapping[str, StoredSparse],
-    read: ReadPartition,
+    partitions: Iterator[dict[str, Array]],
     *,
     only_values: bool = False,
 ) -> None:
@@ -177,7 +176,7 @@ def load_rows(
         tables: the tables that it holds, by name: all are begun anew, and those that the
             checkpoint does not have stay empty.
         stored: the tables of the checkpoint.
-        read: reads a partition of the checkpoint.
+        partitions: the arrays of those that it loads (`stored_partitions`).
         only_values: whether rows begin anew with their values and scores: without the
             state of the optimizer, and counted once.
 
@@ -190,7 +189,7 @@ def load_rows(
         for table, partition in stored_partitions(plan, node, stored):
             held, own = tables[table.name], _stored(table)
             theirs = stored[table.name]
-            arrays = read(table.name, partition)
+            arrays = next(partitions)
             if only_values:
                 values, scores = arrays["values"][:, : theirs.dim], arrays.get("scores")
                 held.load_values(partition, arrays["keys"], values, scores)
@@ -211,26 +210,57 @@ def stored_partitions(
                 yield table, partition
 
 
-def read_partition(
+def _have_other_entries(stored: StoredSparse, own: StoredSparse) -> bool:
+    """Whether what is known of keys without a row means something else."""
+    return bool(stored.entries and own.entries) and stored.entries != own.entries
+
+
+def read_stored(
+    plan: Plan, node: str, checkpoint: Checkpoint
+) -> Iterator[dict[str, Array]]:
+    """Read the partitions that a node loads from a checkpoint, in order."""
+    stored = stored_partitions(plan, node, checkpoint.manifest.sparse)
+    return read_partitions(checkpoint, ((t.name, number) for t, number in stored))
+
+
+def read_partitions(
     checkpoint: Checkpoint,
-    table: str,
-    partition: int,
+    partitions: Iterable[tuple[str, int]],
     names: Sequence[str] = SPARSE_ARRAYS,
-) -> dict[str, Array]:
-    """Read arrays of a partition of a sparse table.
+) -> Iterator[dict[str, Array]]:
+    """Read arrays of partitions of sparse tables, in their order.
+
+    Small partitions are read together: a chunk of a file is read as a whole, to check it,
+    and has many of them.
+
+    Args:
+        checkpoint: the checkpoint.
+        partitions: the name of a table and the number of a partition of it, for each.
+        names: which of their arrays to read.
 
     Raises:
         CheckpointError: the checkpoint is damaged.
     """
-    tensors = checkpoint.partition(table, partition)
-    arrays: dict[str, Any] = {
-        name: np.empty(each.shape, each.dtype)
-        for name, each in tensors.items()
-        if name in names
-    }
-    views = {name: _bytes_of(array) for name, array in arrays.items()}
-    checkpoint.read([*checkpoint.wanted_rows(table, partition, views)])
-    return arrays
+    together: list[dict[str, Array]] = []
+    wanted: list[Wanted] = []
+    nbytes = 0
+    for table, partition in partitions:
+        tensors = checkpoint.partition(table, partition)
+        arrays: dict[str, Any] = {
+            name: np.empty(each.shape, each.dtype)
+            for name, each in tensors.items()
+            if name in names
+        }
+        views = {name: _bytes_of(array) for name, array in arrays.items()}
+        together.append(arrays)
+        wanted += checkpoint.wanted_rows(table, partition, views)
+        nbytes += sum(map(len, views.values()))
+        if nbytes >= _TOGETHER:
+            checkpoint.read(wanted)
+            yield from together
+            together, wanted, nbytes = [], [], 0
+    checkpoint.read(wanted)
+    yield from together
 
 
 class _Arrays(Struct, frozen=True):
@@ -243,12 +273,14 @@ class _Arrays(Struct, frozen=True):
 
 def serve_rows(plan: Plan, channel: Channel, node: str, checkpoint: Checkpoint) -> None:
     """Send a node that does not see a checkpoint the partitions that it loads."""
-    stored = checkpoint.manifest.sparse
-    for table, partition in stored_partitions(plan, node, stored):
+    partitions = read_stored(plan, node, checkpoint)
+    while True:
         try:
-            arrays = read_partition(checkpoint, table.name, partition)
+            arrays = next(partitions, None)
         except CheckpointError as error:
             _send_head(channel, node, _Arrays(problem=error.message))
+            return
+        if arrays is None:
             return
         types = {name: (str(a.dtype), a.shape) for name, a in arrays.items()}
         _send_head(channel, node, _Arrays(types))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -11,8 +10,8 @@ from msgspec import structs
 from placer.build.plan import Edge, SparseTable
 from placer.channel.protocol import Channel
 from placer.memory.limit import available_nbytes
-from placer.runtime.run.events import NodeWarning
-from placer.runtime.run.row_files import load_rows, read_partition
+from placer.runtime.run.events import LOADING, UPDATES, NodeWarning
+from placer.runtime.run.row_files import load_rows, read_stored
 from placer.runtime.run.state import Execution
 
 if TYPE_CHECKING:
@@ -43,6 +42,8 @@ def make_row_calls(
 
     tables = {table.name: table for table in plan.sparse_tables}
     memory = _memory_of(execution)
+    if any(me.name in table.holders for table in tables.values()):
+        execution.report_state(UPDATES)
     held = {
         name: _make_table(
             table,
@@ -58,12 +59,13 @@ def make_row_calls(
     if (start := execution.start) is not None:
         checkpoint = start.checkpoint
         assert checkpoint is not None  # `open_start` has checked it
+        execution.report_state(LOADING)
         load_rows(
             plan,
             me.name,
             held,
             checkpoint.manifest.sparse,
-            partial(read_partition, checkpoint),
+            read_stored(plan, me.name, checkpoint),
             only_values=True,
         )
     return {

@@ -100,7 +100,9 @@ def check_start(
             f"{start.file} has no rows of the sparse tables of the model: {listed}",
             hint="name a checkpoint: only checkpoints have rows of sparse tables",
         )
-    missing, changed, _ = compare_sparse(start.checkpoint.manifest, tables.values())
+    missing, changed, _ = compare_sparse(
+        start.checkpoint.manifest, tables.values(), only_values=True
+    )
     problems = [f"{name} is not in it" for name in missing] + changed
     if problems:
         raise DataError(

@@ -181,6 +181,8 @@ def test_rows_as_arrays(built):
     assert got["file"].tolist() == [7] * 5
     with pytest.raises(PlacerError, match="the rows of 'x' are Python objects"):
         predict(built, {"x": [[1, 2, None]], "kind": [0]})
+    with pytest.raises(PlacerError, match="'rows' is a Table, not a file or arrays"):
+        predict(built, pa.table({"x": [1, 2]}))
 
 
 @pytest.mark.parametrize("nodes", [{"worker": 3}, {"worker": 1, "ps": 1}])

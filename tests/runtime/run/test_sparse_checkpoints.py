@@ -11,9 +11,11 @@ from numpy.testing import assert_array_equal
 from support.saved_rows import assert_same_tables, rows_of
 
 import placer
+from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError, PlacerError, RunError
 from placer.runtime.run import resuming
 from placer.runtime.run.options import Options
+from placer.runtime.run.row_files import read_partitions
 from placer.runtime.run.threads import run_in_threads
 from placer.tables.sparse.table import SparseTable
 
@@ -241,6 +243,27 @@ def test_counts_of_keys_are_not_read_as_scores(tmp_path):
     other = build(tmp_path, "o", table=scored)
     with pytest.raises(PlacerError, match=r"the occurrences and step of keys without"):
         run_in_threads(other, Options(resume=saved))
+
+
+def test_rows_begin_a_new_run_that_counts_keys_in_another_way(tmp_path):
+    saved, begun = tmp_path / "saved", tmp_path / "begun"
+    counted = build(tmp_path, "b", table={"admit": {"count": 2}})
+    run_in_threads(counted, Options(checkpoint=saved, steps=4))
+    scored = {"admit": {"score": 1.0}, "score": {"show": 1}}
+    other = build(tmp_path, "o", table=scored)
+    run_in_threads(other, Options(init_params=saved, checkpoint=begun, steps=1))
+    before = rows_of(saved / "step-000004", "emb.table")
+    assert before.keys() <= rows_of(begun / "step-000001", "emb.table").keys()
+
+
+def test_small_partitions_are_read_together(tmp_path, monkeypatch):
+    saved = tmp_path / "saved"
+    run_in_threads(build(tmp_path, "b", servers=1), Options(checkpoint=saved, steps=4))
+    checkpoint, read = Checkpoint(saved / "step-000004"), []
+    monkeypatch.setattr(Checkpoint, "_read_chunk", lambda _, *chunk: read.append(chunk))
+    numbers = (("emb.table", number) for number in range(PARTITIONS))
+    assert len(list(read_partitions(checkpoint, numbers))) == PARTITIONS
+    assert len(read) == 1
 
 
 def test_a_damaged_file_is_not_loaded(tmp_path):
