@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +77,14 @@ def _jit(
         nogil=True,
         cache=keep,
     )(function)
+    alone: AbstractContextManager[None] = nullcontext()
     if keep:
         cache = compiled._cache
-        cache._cache_file = KeptCode.in_place_of(cache._cache_file)
-    for signature in signatures:
-        compiled.compile(signature)
+        cache._cache_file = files = KeptCode.in_place_of(cache._cache_file)
+        alone = files.alone()
+    with alone:
+        for signature in signatures:
+            compiled.compile(signature)
     if only:
         compiled.disable_compile()
     machine_code: Callable[..., Any] = compiled

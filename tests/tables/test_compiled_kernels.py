@@ -11,6 +11,8 @@ import pytest
 from numba import config, types
 
 from placer.config import row_bytes
+from placer.memory import kept_code
+from placer.memory.kept_code import KeptCode
 from placer.memory.machine_code import compile_function
 from placer.tables import compiled_kernels, machine_code, rules
 
@@ -151,6 +153,43 @@ def test_processes_that_compile_at_the_same_time_keep_their_own_functions(tmp_pa
     for file in (tmp_path / "two").rglob("*.nbc"):
         shutil.copy(file, tmp_path / "one" / file.relative_to(tmp_path / "two"))
     assert compile_adder(1, tmp_path / "one")(1) == 2
+
+
+def test_a_function_that_another_process_compiles_is_loaded_once_it_is_there(
+    tmp_path, monkeypatch
+):
+    def compile_it(folder):
+        folder.mkdir(exist_ok=True)
+        return compile_function(lambda x: 2 * x, [(types.int64,)], folder)
+
+    compile_it(tmp_path / "one")
+    locked = []
+
+    def lock(descriptor):
+        if not locked:  # by the other process, which then is done
+            shutil.copytree(tmp_path / "one", tmp_path / "two", dirs_exist_ok=True)
+        locked.append(real_lock(descriptor) and len(locked) > 0)
+        return locked[-1]
+
+    real_lock = kept_code._lock
+    monkeypatch.setattr(kept_code, "_lock", lock)
+    loaded = compile_it(tmp_path / "two")
+    assert locked == [False, True]
+    assert sum(loaded.stats.cache_hits.values()) == 1
+    assert loaded(4) == 8
+
+
+def test_one_process_at_a_time_compiles_for_a_folder(tmp_path):
+    first, second = (KeptCode(tmp_path / "code", "f", 0) for _ in range(2))
+    with first.alone():
+        descriptor = os.open(tmp_path / "code", os.O_RDONLY)
+        assert not kept_code._lock(descriptor)
+        with second.alone(patience=0):  # the first may be stopped
+            pass
+        os.close(descriptor)
+    with second.alone():
+        pass
+    assert second.load(0) is None
 
 
 def test_a_folder_that_others_can_write_is_not_used(caches):
