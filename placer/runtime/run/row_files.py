@@ -151,8 +151,8 @@ def compare_sparse(
             )
         elif not only_values and _have_other_entries(stored, own):
             changed.append(
-                f"{table.name} has the {stored.entries} of keys without a row, and in the"
-                f" model they have {own.entries}"
+                f"{table.name} kept the {stored.entries} of each key without a row, and"
+                f" would keep its {own.entries}"
             )
         elif own.slots and (stored.rule, stored.slots) != (own.rule, own.slots):
             without_state.append(f"{table.name} ({stored.rule}, not {own.rule})")

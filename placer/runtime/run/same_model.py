@@ -86,7 +86,8 @@ def check_same_model(
     if changed:
         raise CheckpointError(
             "the checkpoint is of another model: " + "; ".join(changed[:_SHOWN]),
-            hint="start a new run, without --resume",
+            hint="start a new run, without --resume; --init-params CHECKPOINT begins with"
+            " its values and rows where they fit",
         )
     if not parts:
         return
