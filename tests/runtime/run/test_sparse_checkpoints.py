@@ -241,7 +241,9 @@ def test_counts_of_keys_are_not_read_as_scores(tmp_path):
     run_in_threads(counted, Options(checkpoint=saved, steps=2))
     scored = {"admit": {"score": 1.0}, "score": {"show": 1}}
     other = build(tmp_path, "o", table=scored)
-    with pytest.raises(PlacerError, match=r"the occurrences and step of each key without"):
+    with pytest.raises(
+        PlacerError, match=r"the occurrences and step of each key without"
+    ):
         run_in_threads(other, Options(resume=saved))
 
 
