@@ -92,6 +92,8 @@ def _check_combined(options: Options) -> None:
         raise PlacerError("'trace_steps' (--trace-steps) needs 'trace' (--trace FILE)")
     if options.partial and options.resume is None:
         raise PlacerError("'partial' (--partial) needs 'resume' (--resume DIR)")
+    if options.shrink and options.resume is None:
+        raise PlacerError("'shrink' (--shrink) needs 'resume' (--resume DIR)")
 
 
 def _check_checkpoints(plan: Plan, build: Path, options: Options) -> None:

@@ -131,6 +131,9 @@ def _start(
             progress = resume(execution, tables, local, node.row_tables, facts, total)
             if progress is not None:
                 watches.restore(progress)
+                if options.shrink:
+                    for table in node.row_tables.values():
+                        table.shrink(progress.step, table.latest)
         if execution.checkpointing is not None:
             checkpoints = contexts.enter_context(
                 Checkpoints(

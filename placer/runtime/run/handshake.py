@@ -46,6 +46,7 @@ def run_handshake(
         "--checkpoint-every": options.checkpoint_every or "",
         "--resume": options.resume is not None,
         "--partial": options.partial,
+        "--shrink": options.shrink,
         "--trace": options.trace is not None,
         "--trace-steps": options.trace_steps or "",
     }

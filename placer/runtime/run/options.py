@@ -200,6 +200,12 @@ class Options:
         "With --resume: let parameters and optimizer states that the checkpoint does "
         "not have start from their initial values.",
     )
+    shrink: bool = _option(
+        False,
+        _CHECKPOINTS,
+        "With --resume: before the first step, forget all keys of sparse tables that "
+        "their `forget` says, in a sweep of all partitions at once.",
+    )
     grace: float = _option(
         30.0,
         _LIMITS,

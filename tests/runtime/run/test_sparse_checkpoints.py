@@ -235,6 +235,30 @@ def test_a_table_of_another_form_is_refused(tmp_path, change, message):
         run_in_threads(other, Options(resume=saved))
 
 
+@pytest.mark.parametrize("servers", [0, 1, 3])
+def test_a_run_that_shrinks_forgets_keys_of_all_partitions_first(tmp_path, servers):
+    """Each sweep takes 1000 steps, so that the run itself forgets nothing."""
+    table = {"forget": {"unseen_steps": 1, "every": 1000}}
+    first = build(tmp_path, "first", servers=2, table=table)
+    run_in_threads(first, Options(steps=4, checkpoint=tmp_path / "first-4"))
+    saved = rows_of(tmp_path / "first-4" / "step-000004", "emb.table")
+    second = build(tmp_path, "second", servers=servers, table=table)
+    options = {"resume": tmp_path / "first-4", "steps": 5}
+    kept, shrunk = (
+        run_in_threads(second, Options(**options, shrink=shrink)).tables["emb.table"]
+        for shrink in (False, True)
+    )
+    old = sum(int(row["seen"]) < 3 for row in saved.values())
+    assert old > 0
+    assert kept["forgotten"] == 0
+    assert shrunk["forgotten"] == old
+
+
+def test_shrinking_needs_a_checkpoint(tmp_path):
+    with pytest.raises(PlacerError, match=r"'shrink' .* needs 'resume'"):
+        placer.launch(build(tmp_path, "b"), shrink=True)
+
+
 def test_counts_of_keys_are_not_read_as_scores(tmp_path):
     saved = tmp_path / "saved"
     counted = build(tmp_path, "b", table={"admit": {"count": 2}})
