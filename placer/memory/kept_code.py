@@ -31,7 +31,7 @@ _DIGEST: Final = 32
 
 
 class KeptCode:
-    """The files of a function; it stands in for the index and the files of numba's cache.
+    """The files of a function. It replaces the index and the files of numba's own cache.
 
     A key tells apart all that machine code depends on, but for `stamp`.
 

@@ -204,8 +204,8 @@ def parse_number(text: str, is_float: bool) -> float | Decimal:
                 raise DataError(f"{quote(text)} is not a finite number")
             return number if is_float else Decimal(text)
     hint = (
-        "a column of words needs csv: {vocabulary: {COLUMN: [WORD, …]}}; for words that"
-        " nobody can list, write features: {NAME: {hash: COLUMN}}"
+        "a column of words needs csv: {vocabulary: {COLUMN: [WORD, …]}}; if the words are"
+        " too many to list, write features: {NAME: {hash: COLUMN}}"
     )
     raise DataError(f"{quote(text)} is not a number", hint=hint)
 

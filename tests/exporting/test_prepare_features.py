@@ -117,7 +117,7 @@ def test_the_hash_is_that_of_the_package(seed):
 
 
 class Ambiguous:
-    """A cell like pandas.NA, of which nobody knows whether it is equal to itself."""
+    """A cell like pandas.NA, whose comparison with itself has no truth value."""
 
     def __ne__(self, other):
         return self

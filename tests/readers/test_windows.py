@@ -272,7 +272,7 @@ def test_a_csv_file_of_one_column_has_rows_of_blanks(tmp_path):
 
 
 def test_rows_of_empty_cells_between_tabs_are_rows(tmp_path):
-    """A line of blanks is none unless it is one cell."""
+    """A line of blanks is skipped, unless it is one cell."""
     text = "n\tt\n1\ta\n\t\n  \n \t \n4\td\n"
     (tmp_path / "rows.csv").write_text(text)
     data = Data("csv:rows.csv", csv=Csv(delimiter="\t", missing={"n": 0}))
