@@ -26,6 +26,8 @@ _pickle: Any = serialize  # it has no type hints
 PATIENCE: Final = 60.0
 """Seconds; a function takes one or two to compile."""
 _POLL: Final = 0.02
+_GIVEN_UP: Final[set[Path]] = set()
+"""Folders whose other process took longer than that."""
 _DIGEST: Final = 32
 """The bytes at the beginning of a file: the SHA-256 of the rest."""
 
@@ -54,7 +56,8 @@ class KeptCode:
     def alone(self, patience: float = PATIENCE) -> Iterator[None]:
         """Keep other processes from compiling functions of the folder meanwhile: the nodes
         of a run need the same ones at the same time. After `patience` seconds of another
-        process, which may be stopped, or where nothing can be locked, go on without."""
+        process, which may be stopped, or where nothing can be locked, go on without; and
+        from then on without waiting."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -63,7 +66,10 @@ class KeptCode:
             return
         try:
             until = time.monotonic() + patience
-            while not _lock(descriptor) and time.monotonic() < until:
+            while not _lock(descriptor) and self._folder not in _GIVEN_UP:
+                if time.monotonic() >= until:
+                    _GIVEN_UP.add(self._folder)
+                    break
                 time.sleep(_POLL)
             yield
         finally:

@@ -186,6 +186,8 @@ def test_one_process_at_a_time_compiles_for_a_folder(tmp_path):
         assert not kept_code._lock(descriptor)
         with second.alone(patience=0):  # the first may be stopped
             pass
+        with second.alone():  # does not wait again
+            pass
         os.close(descriptor)
     with second.alone():
         pass
