@@ -80,7 +80,7 @@ def keyed_signature(
             return tuple(have), (own,)
         case "give_rows":
             return tuple(have), ("R",)
-        case "partition_norms":
+        case "exact_squares":
             return (own,), ("P" if several else "R",)
     if op.structure.copies:
         return None

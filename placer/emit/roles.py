@@ -87,7 +87,6 @@ def _word(graph: Graph, name: str) -> str:
     if op.is_gradient or op.kind in ("clip_part", ROW_ESTIMATE, "accumulate"):
         return "gradients"
     if is_optimizer_part(op.kind):
-        return "norms" if op.kind == "sum_of_squares" else "update scales"
-    if op.kind == "partition_norms":
-        return "norms"
+        is_norm = op.kind in ("sum_of_squares", "exact_squares", "rounded_sum")
+        return "norms" if is_norm else "update scales"
     return "inputs" if op.kind == "read" else "activations"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from placer.analysis.keyed import ahead_of, keys_of
+from placer.analysis.keyed import ahead_of, is_keyed, keys_of
 from placer.analysis.stored_bytes import find_update, hyperparameters
 from placer.build.plan import SparseTable
 from placer.config import optimizers
@@ -101,14 +101,24 @@ def emit_lookup(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     return [Call("node.distributed_lookup_table", arguments, targets)]
 
 
-def emit_partition_norms(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    """Return the call that computes the norms of the gradients of a table."""
+def emit_exact_squares(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return the call that adds up squares of gradients without rounding."""
     (op,) = ops
+    targets = hook.targets([op.name])
+    if not is_keyed(hook.graph, op.operands[0]):
+        return [Call("node.exact_squares", hook.arguments(op.operands), targets)]
     (total,) = op.operands
     table = keys_of(hook.graph, total).attrs["table"]
-    partitions = f"partitions={literal(op.attrs['partitions'])}"
-    arguments: list[Argument] = [literal(table), hook.scope[total], partitions]
-    return [Call("node.partition_norms", arguments, hook.targets([op.name]))]
+    arguments: list[Argument] = [literal(table), hook.scope[total]]
+    return [Call("node.exact_squares_of_rows", arguments, targets)]
+
+
+def emit_rounded_sum(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return the call that adds up exact sums."""
+    (op,) = ops
+    arguments: list[Argument] = [hook.scope[name] for name in op.operands]
+    arguments.append(f"dtype={literal(op.attrs['dtype'])}")
+    return [Call("node.rounded_sum", arguments, hook.targets([op.name]))]
 
 
 def emit_sent_rows(hook: Hook, op: Op) -> list[Call]:

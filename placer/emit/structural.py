@@ -12,9 +12,10 @@ from placer.emit.hook import Hook
 from placer.emit.roles import parameter_of
 from placer.emit.sparse import (
     emit_distinct_keys,
+    emit_exact_squares,
     emit_lookup,
-    emit_partition_norms,
     emit_received_rows,
+    emit_rounded_sum,
     emit_row_update,
     emit_sent_rows,
 )
@@ -305,7 +306,8 @@ _EMIT: dict[str, Callable[[Hook, Sequence[Op]], list[Call]]] = {
     "sparse_table": _nothing,
     "distinct_keys": emit_distinct_keys,
     "distributed_lookup_table": emit_lookup,
-    "partition_norms": emit_partition_norms,
+    "exact_squares": emit_exact_squares,
+    "rounded_sum": emit_rounded_sum,
     "local_parameter": _parameters,
     "delta": _delta,
     "assemble": _assemble,

@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from placer.config import optimizers
+from placer.config.exact_sums import LIMBS
 from placer.errors import OpError
 from placer.layouts import Layout
 from placer.types import KEYS, TensorType, ValueType
@@ -175,11 +176,14 @@ def _sum_by_key_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueT
     return gradients[:1]
 
 
-def _partition_norms_types(
-    op: Op, operands: Sequence[TensorType]
-) -> Sequence[ValueType]:
-    (gradients,) = operands
-    return [TensorType(gradients.dtype, (op.attrs["partitions"],))]
+def _exact_squares_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    return [EXACT_SUM]
+
+
+def _rounded_sum_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    if {*operands} != {EXACT_SUM}:
+        raise OpError(f"needs exact sums, of type {EXACT_SUM}")
+    return [TensorType(op.attrs["dtype"])]
 
 
 def _cut_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
@@ -209,6 +213,9 @@ def check_equal_types(op: Op, operands: Sequence[TensorType], count: int) -> Non
                 f"'{op.operands[0]}' is {operands[0]} and '{name}' is {operand}"
             )
 
+
+EXACT_SUM = TensorType("int64", (LIMBS,))
+"""The type of a sum without rounding; see `placer.tables.exact_squares`."""
 
 DISTINCT_KEYS = TensorType("key", (KEYS,))
 """The type of the keys of a batch, each once."""
@@ -357,11 +364,21 @@ KINDS: dict[str, StructuralKind] = {
             in_table=True,
         ),
         StructuralKind(
-            name="partition_norms",
-            doc="the norm of the gradients of each partition of a sparse table; 0 for those"
-            " that other nodes hold",
-            why="inserted: the norm of gradients by key",
-            infer=_partition_norms_types,
+            name="exact_squares",
+            doc="the sum of the squares of gradients, without rounding: of a sparse table"
+            " those of the partitions that the node holds",
+            why="inserted: a part of a norm, without rounding, so that the norm does not"
+            " depend on the number of servers",
+            infer=_exact_squares_types,
+            delays_earlier_phases=True,
+            waits_for_microbatches=True,
+            in_table=True,
+        ),
+        StructuralKind(
+            name="rounded_sum",
+            doc="add up exact sums, and round the result",
+            why="inserted: the only rounding of a sum",
+            infer=_rounded_sum_types,
             delays_earlier_phases=True,
             waits_for_microbatches=True,
             in_table=True,
@@ -641,7 +658,12 @@ BY_KEY = ("ask_rows", "give_rows", "push_rows")
 COMPUTED_ON_RANGES = frozenset({"clip_value", "sum_of_squares"})
 """The computed ops that can work on each node's ranges of values of layout F."""
 
-_OPTIMIZER_PARTS = SCALES | {"sum_of_squares", "clip_value"}
+_OPTIMIZER_PARTS = SCALES | {
+    "sum_of_squares",
+    "exact_squares",
+    "rounded_sum",
+    "clip_value",
+}
 
 VALUE_SUFFIXES = frozenset(
     {"grad", "res", "again", "h2d", "d2h", "d2d", *MOVING_KINDS}

@@ -340,7 +340,7 @@ def _split_norms(graph: Graph, placed: list[Op]) -> list[Op]:
             ops.extend(parts[op.name])
         elif op.kind in SCALES:
             squares = [part for name in op.operands for part in parts[name]]
-            ops.append(scale_of_sums(graph.cluster, op, squares))
+            ops.append(combine_sums(graph.cluster, op, squares))
         else:
             ops.append(op)
     return ops
@@ -387,9 +387,9 @@ def sums_at_places(op: Op, operands: Mapping[Place, Sequence[str]]) -> list[Op]:
     return sums
 
 
-def scale_of_sums(cluster: Cluster, op: Op, sums: Sequence[Op]) -> Op:
-    """Return a scale that is computed from these sums of squares: at their place, or at
-    the first node of the first if they have several."""
+def combine_sums(cluster: Cluster, op: Op, sums: Sequence[Op]) -> Op:
+    """Return an op that combines these sums, such as a scale: at their place, or at the
+    first node of the first if they have several."""
     at = sums[0].known_place
     if any(each.place != at for each in sums):
         at = first_node_place(cluster, at)

@@ -25,7 +25,7 @@ from placer.config.update_modes import read_mode
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import SCALES, is_optimizer_part, is_update
-from placer.passes.place import scale_of_sums, sums_at_places, union_place
+from placer.passes.place import combine_sums, sums_at_places, union_place
 from placer.passes.updates import owning_parameters
 from placer.place import SERVER, Place
 from placer.types import TensorType
@@ -58,7 +58,7 @@ def slice_parameters(graph: Graph) -> Graph:
             wholes = assembled.get(op.name, {}).values()
             ops.extend(_parameter_ops(op, placements[op.name], wholes))
         elif is_optimizer_part(op.kind) and op.operands[0] in value_placements:
-            if op.kind == "sum_of_squares":
+            if op.kind in ("sum_of_squares", "exact_squares"):
                 partial_sums[op.name] = _sums_of_squares(op, value_placements)
                 ops.extend(partial_sums[op.name])
             else:
@@ -67,6 +67,14 @@ def slice_parameters(graph: Graph) -> Graph:
             ops.extend(_stores(op, placements[op.operands[0]]))
         elif op.kind in SCALES:
             ops.append(_scale(graph, op, partial_sums))
+        elif op.kind == "rounded_sum":
+            parts = [
+                part
+                for name in op.operands
+                for part in partial_sums.get(name, (graph.producers[name],))
+            ]
+            partial_sums[op.name] = [combine_sums(graph.cluster, op, parts)]
+            ops += partial_sums[op.name]
         elif op.kind == "local_parameter" and op.operands[0] in placements:
             (name,) = op.operands
             blocks = tuple(block.name for block, _ in placements[name])
@@ -309,4 +317,4 @@ def _scale(graph: Graph, op: Op, partial_sums: Mapping[str, Sequence[Op]]) -> Op
     ]
     if op.kind == "clip_scale":
         squares.sort(key=lambda part: order[graph.nodes(part)[0]])
-    return scale_of_sums(graph.cluster, op, squares)
+    return combine_sums(graph.cluster, op, squares)

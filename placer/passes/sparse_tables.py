@@ -32,7 +32,7 @@ from collections.abc import (
     Generator,
     Iterator,
     Mapping,
-    Sequence,
+    Set,
 )
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,16 +40,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from placer.analysis.declared import declared
-from placer.config.sparse import PARTITIONS
+from placer.analysis.keyed import is_keyed
 from placer.errors import GraphError
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import (
     CLIP_PART,
     DISTINCT_KEYS,
+    EXACT_SUM,
     SCALES,
 )
-from placer.passes.place import scale_of_sums
+from placer.passes.place import combine_sums
 from placer.passes.row_lookups import (
     Lookup,
     check_place_of_table,
@@ -57,7 +58,7 @@ from placer.passes.row_lookups import (
     find_lookups,
     gradient_of_rows,
 )
-from placer.place import Place
+from placer.place import SERVER, Place
 from placer.types import TensorType, ValueType
 
 LOOK_UP = "distributed_lookup_table"
@@ -79,8 +80,19 @@ def sparse_tables(graph: Graph) -> Graph:
         check_place_of_table(graph, table)
     lookups = find_lookups(graph)
     free = find_free_tables(graph, lookups.values())
-    writer = _Writer(graph, lookups, free, set(graph.values))
+    exact = _norms_with_tables(graph)
+    writer = _Writer(graph, lookups, free, exact, set(graph.values))
     return graph.with_ops(new for op in graph.ops for new in writer.rewrite(op))
+
+
+def _norms_with_tables(graph: Graph) -> set[str]:
+    """Return the sums of squares of the norms that gradients of tables are in."""
+    names: set[str] = set()
+    for op in graph.ops:
+        sums = [graph.producers[name] for name in op.operands if op.kind in SCALES]
+        if any(is_keyed(graph, name) for each in sums for name in each.operands):
+            names.update(op.operands)
+    return names
 
 
 @dataclass(slots=True)
@@ -91,9 +103,10 @@ class _Writer:
         graph: the graph before the pass.
         lookups: the lookup of each op that uses rows.
         free: the tables that are updated without lockstep.
+        exact: the names of the sums of squares in norms with gradients of tables.
         used_names: the names of all values.
         sums: the sum by key that replaces each gradient of a table.
-        norms: the sums of squares that replace one of gradients of tables, by its name.
+        exact_parts, rounded_parts: the sums that replace each of these.
         limits: what the update clips elements of the sum to, by the clipped gradient.
         read: the ops that read inputs, so far.
     """
@@ -101,9 +114,11 @@ class _Writer:
     graph: Graph
     lookups: Mapping[Op, Lookup]
     free: Container[str]
+    exact: Set[str]
     used_names: set[str]
     sums: dict[str, str] = field(default_factory=dict)
-    norms: dict[str, list[Op]] = field(default_factory=dict)
+    exact_parts: dict[str, list[Op]] = field(default_factory=dict)
+    rounded_parts: dict[str, list[Op]] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
     read: set[Op] = field(default_factory=set)
 
@@ -117,11 +132,10 @@ class _Writer:
             yield self._gradient(op)
         elif op.kind == "accumulate" and self._is_table(op.attrs["of"]):
             pass  # the gradients are summed by key
-        elif op.kind == "sum_of_squares":
-            yield from self._norm(op)
-        elif op.kind in SCALES and not self.norms.keys().isdisjoint(op.operands):
-            sums = [each for name in op.operands for each in self._sums_of(name)]
-            yield scale_of_sums(self.graph.cluster, op, sums)
+        elif op.kind == "sum_of_squares" and op.name in self.exact:
+            yield from self._sum_of_squares(op)
+        elif op.kind in SCALES and not self.exact.isdisjoint(op.operands):
+            yield from self._scale(op)
         elif op.kind == CLIP_PART:
             yield from self._clip_part(op)
         elif op.kind == "clip_value" and self._is_of_table(op.name):
@@ -284,37 +298,52 @@ class _Writer:
         yield Op("accumulate", operands, (total,), attrs, at, source)
         return total.name
 
-    def _norm(self, op: Op) -> Iterator[Op]:
-        """Yield the sums of squares that replace one with gradients of tables."""
-        of_tables = [name for name in op.operands if self._is_of_table(name)]
-        if not of_tables:
-            yield op
-            return
-        sums = []
-        rest = tuple(name for name in op.operands if name not in of_tables)
-        if rest:
-            sums.append(op.with_operands(rest))
-        for name in of_tables:
-            yield from self._sum_by_key(name)
-            table = self._table_of(name)
-            partitions = table.attrs["sparse"].get("partitions", PARTITIONS)
-            attrs = {"partitions": partitions}
-            kind = table.result.type
-            assert isinstance(kind, TensorType)
-            norms = self._value(f"{name}.norms", TensorType(kind.dtype, (partitions,)))
-            at = table.known_place
-            yield Op(
-                "partition_norms", (self.sums[name],), (norms,), attrs, at, op.source
-            )
-            square = self._value(f"{name}.square", op.result.type)
-            sums.append(
-                replace(op, operands=(norms.name,), results=(square,), place=at)
-            )
-        yield from sums
-        self.norms[op.name] = sums
+    def _sum_of_squares(self, op: Op) -> Iterator[Op]:
+        """Yield the sums that replace a sum of squares in a norm with gradients of tables.
 
-    def _sums_of(self, name: str) -> Sequence[Op]:
-        return self.norms.get(name) or [self.graph.producers[name]]
+        Those of tables and those at servers are exact, so that the norm has the same bits
+        on any number of servers.
+        """
+        tables = [name for name in op.operands if self._is_of_table(name)]
+        rest = tuple(name for name in op.operands if name not in tables)
+        exact = []
+        if rest and op.known_place.node == SERVER:
+            exact.append(self._exact_squares(op, op.name, rest, op.known_place))
+        elif rest:
+            dense = op.with_operands(rest)
+            self.rounded_parts[op.name] = [dense]
+            yield dense
+        for name in tables:
+            yield from self._sum_by_key(name)
+            place = self._table_of(name).known_place
+            square = f"{name}.square"
+            exact.append(self._exact_squares(op, square, (self.sums[name],), place))
+        yield from exact
+        self.exact_parts[op.name] = exact
+
+    def _exact_squares(
+        self, op: Op, name: str, operands: tuple[str, ...], place: Place
+    ) -> Op:
+        result = self._value(f"{name}.exact", EXACT_SUM)
+        return Op("exact_squares", operands, (result,), {}, place, op.source)
+
+    def _scale(self, op: Op) -> Iterator[Op]:
+        """Yield a scale that is computed from a norm with gradients of tables."""
+        cluster, names = self.graph.cluster, op.operands
+        exact = [part for name in names for part in self.exact_parts[name]]
+        others = [part for name in names for part in self.rounded_parts.get(name, ())]
+        first = self.graph.values[names[0]]
+        assert isinstance(first.type, TensorType)
+        rounded = Op(
+            "rounded_sum",
+            (),
+            (self._value(f"{names[0]}.rounded", first.type),),
+            {"dtype": first.type.dtype},
+            source=op.source,
+        )
+        rounded = combine_sums(cluster, rounded, exact)
+        yield rounded
+        yield combine_sums(cluster, op, [rounded, *others])
 
     def _update(self, op: Op) -> Iterator[Op]:
         if op.structure.update != "value":

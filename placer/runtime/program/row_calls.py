@@ -12,6 +12,7 @@ import numpy as np
 from placer.channel.protocol import Array
 from placer.errors import RunError
 from placer.runtime.program.microbatches import Microbatches
+from placer.runtime.program.tree import leaves
 from placer.runtime.program.worker_messages import (
     WorkerMessage,
     join_flat,
@@ -492,27 +493,43 @@ class RowCalls(Microbatches):
                 terms.append(KeySums(part, rows))
         return sum_by_key(terms)
 
-    def partition_norms(self, table: str, total: KeySums, partitions: int) -> Array:
-        """Return the norm of the sums of each partition of a table: without those that are
-        dropped because they are not finite.
+    def exact_squares(self, *gradients: Any) -> Array:
+        """Return the sum of the squares of gradients without rounding, for a norm that
+        does not depend on the number of servers.
+
+        Args:
+            gradients: arrays of a floating-point dtype, or trees of these.
+
+        Returns:
+            An exact sum, int64 of shape [134]: see `placer.tables.exact_squares`.
+
+        Example:
+            squares = node.exact_squares(g.h1.w, g.h1.b)
+        """
+        from placer.tables.exact_squares import exact_squares
+
+        return exact_squares([np.asarray(each) for each in leaves(gradients)])
+
+    def exact_squares_of_rows(self, table: str, total: KeySums) -> Array:
+        """Return the sum of the squares of the sums by key of a table without rounding:
+        without those that are dropped because they are not finite.
 
         Args:
             table: the name of the table, which this node holds.
             total: the sums by key.
-            partitions: the number of partitions.
 
         Returns:
-            The norms, of shape [partitions]: 0 for partitions that this node does not
-            hold.
+            An exact sum, as that of `exact_squares`.
 
         Raises:
             RunError: sums are not finite, and are not dropped.
 
         Example:
-            norms = node.partition_norms("emb.table", total, partitions=256)
+            squares = node.exact_squares_of_rows("emb.table", total)
         """
-        from placer.tables.sparse.key_sums import partition_norms
+        from placer.tables.exact_squares import exact_squares
 
+        gradients = total.gradients
         bad = self.row_tables[table].find_not_finite(
             total.part.keys,
             total.gradients,
@@ -520,9 +537,25 @@ class RowCalls(Microbatches):
             where=f"in step {self._row_step}",
         )
         if bad is not None:
-            finite = np.where(bad[:, None], 0, total.gradients)
-            total = KeySums(total.part, finite.astype(total.gradients.dtype))
-        return partition_norms(total, partitions)
+            gradients = gradients[~bad]
+        return exact_squares([gradients])
+
+    def rounded_sum(self, *sums: Array, dtype: str) -> Array:
+        """Return the sum of exact sums, rounded once.
+
+        Args:
+            sums: exact sums, as those of `exact_squares`.
+            dtype: the dtype of the result.
+
+        Returns:
+            A scalar.
+
+        Example:
+            clip_square = node.rounded_sum(squares, emb_squares, dtype="float32")
+        """
+        from placer.tables.exact_squares import rounded_sum
+
+        return rounded_sum(sums, dtype)
 
     def update_rows(
         self,

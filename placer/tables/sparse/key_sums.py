@@ -7,10 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from placer.tables.key_sums import KeyPart, KeySums
-from placer.tables.machine_code import compiled
-from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.merging import add_rows, number_keys
-from placer.tables.sparse.state import Array
 
 
 def sum_by_key(terms: Sequence[KeySums]) -> KeySums:
@@ -41,25 +38,3 @@ def sum_by_key(terms: Sequence[KeySums]) -> KeySums:
     counts = np.minimum(occurrences, most).astype(np.uint32)
     now = max(part.now for part in parts)
     return KeySums(KeyPart(keys, counts, scores, times, now), gradients)
-
-
-def partition_norms(sums: KeySums, partitions: int) -> Array:
-    """Return the norm of the gradients of each partition, of shape [partitions] and their
-    dtype.
-
-    The order in which squares are added depends on the keys of a partition only, so that
-    it is the same on any number of nodes.
-    """
-    squares = np.zeros(partitions)
-    bits = U64(partitions.bit_length() - 1)
-    _add_squares(sums.part.keys, sums.gradients, bits, squares)
-    return np.sqrt(squares).astype(sums.gradients.dtype)
-
-
-@compiled
-def _add_squares(keys: Array, gradients: Array, bits: int, squares: Array) -> None:
-    for i in range(keys.size):
-        total = 0.0
-        for j in range(gradients.shape[1]):
-            total += np.float64(gradients[i, j]) * np.float64(gradients[i, j])
-        squares[partition_of(mix(keys[i]), bits)] += total
