@@ -77,7 +77,7 @@ class _Rewriter:
                 ops += parts
                 continue
             if op.kind in SCALES:
-                names = [part for name in op.operands for part in sums[name]]
+                names = [p for name in op.operands for p in sums.get(name, (name,))]
                 op = op.with_operands(tuple(names))
             op = self._with_ranges(op)
             ops.append(op)
