@@ -70,6 +70,6 @@ def test_nodes_of_slurm_can_have_other_addresses_than_their_names():
     ],
 )
 def test_surroundings_that_do_not_fit_are_named(environment, message):
-    with pytest.raises(PlacerError, match="^(--node auto: )?") as caught:
+    with pytest.raises(PlacerError) as caught:
         look_around(PROCESSES, environment)
     assert message in str(caught.value)
