@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from placer.command.options import (
 )
 from placer.errors import PlacerError
 
+AUTO = "auto"
+"""The name of a node that finds out which one it is."""
+
 
 @click.command("run", cls=GroupedCommand, short_help="Run one node of a build.")
 @given_build_argument
@@ -26,7 +30,8 @@ from placer.errors import PlacerError
     "--node",
     required=True,
     metavar="NAME:ID",
-    help="The node to run, such as worker:0.",
+    help="The node to run, such as worker:0. `auto` finds it from its surroundings: "
+    "PLACER_NODE, PLACER_KIND and PLACER_INDEX, or the variables of Slurm.",
 )
 @endpoints_option
 @hosts_option
@@ -38,6 +43,13 @@ from placer.errors import PlacerError
     "node.",
 )
 @data_option
+@grouped_option(
+    "Run",
+    "--events",
+    metavar="FILE",
+    help="Write the events of the node to FILE, as JSON lines; - is standard output, and "
+    "what the node prints then goes to standard error.",
+)
 @run_options
 @click.option("--report-fd", type=click.IntRange(min=0), hidden=True)
 @click.option("--order-fd", type=click.IntRange(min=0), hidden=True)
@@ -49,6 +61,7 @@ def run_command(
     hosts: Path | None,
     bind: str | None,
     data: Path | None,
+    events: str | None,
     report_fd: int | None,
     order_fd: int | None,
     prediction: str | None,
@@ -71,7 +84,11 @@ def run_command(
 
         remote = become_node()
         build, report_fd, order_fd = remote.build, remote.report_fd, remote.order_fd
+    launched = report_fd is not None
+    if events is not None:
+        report_fd = _open_events(events)
     from placer.build.plan import read_plan
+    from placer.engines.surroundings import look_around
     from placer.launcher.checks import check_output_files
     from placer.launcher.hosts import read_hosts
     from placer.launcher.parent import end_with_parent
@@ -84,21 +101,26 @@ def run_command(
     from placer.runtime.run.result import PredictionResult
     from placer.runtime.run.signals import signals_piped
 
-    if report_fd is not None:
+    if launched:
         end_with_parent()
     plan = read_plan(build)
+    chosen = Options(**options)
+    found: dict[str, str] = {}
+    if node == AUTO:
+        surroundings = look_around([*plan.processes], os.environ, chosen.base_port)
+        node, found = surroundings.node, surroundings.endpoints
     reads_rows = any(each.reads_rows for each in plan.process(node))
     if data is not None and not data.is_dir() and reads_rows:
         raise PlacerError(
             f"{node} reads rows, and there is no folder '{data}' for --data"
         )
-    chosen = Options(**options)
     addresses = dict(endpoints or {})
     if hosts is not None:
         listed = read_hosts(hosts, [*plan.processes], chosen.base_port)
         addresses = {**listed, **addresses}
+    addresses = {**found, **addresses}
     check_output_files(build, chosen)
-    with signals_piped(launched=report_fd is not None) as pipe:
+    with signals_piped(launched=launched) as pipe:
         signals = NodeSignals(pipe, interruption_of(plan, build, chosen))
         try:
             result = run(
@@ -107,6 +129,7 @@ def run_command(
                 endpoints=addresses,
                 options=chosen,
                 report_fd=report_fd,
+                alone=not launched,
                 order_fd=order_fd,
                 relay=relay,
                 bind=bind,
@@ -118,7 +141,22 @@ def run_command(
             raise
         if isinstance(result, PredictionResult):  # only a launcher asks for predictions
             return
-        if result is not None and report_fd is None:  # else the launcher prints it
+        if result is not None and not launched:  # else the launcher prints it
             for line in result_lines(result):
-                echo(line)
+                echo(line, err=events is not None)
             signals.raise_first(result.steps)
+
+
+def _open_events(path: str) -> int:
+    """Return a descriptor to write events to: a file, or standard output, in place of
+    which the process then has standard error."""
+    if path == "-":
+        events = os.dup(1)
+        os.dup2(2, 1)
+        return events
+    try:
+        return os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644
+        )
+    except OSError as error:
+        raise PlacerError(f"cannot write '{path}': {error.strerror}") from None

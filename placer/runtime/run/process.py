@@ -82,6 +82,7 @@ def run(
     options: Options | None = None,
     report_fd: int | None = None,
     order_fd: int | None = None,
+    alone: bool = False,
     relay: bool = False,
     bind: str | None = None,
     prediction: PredictionRequest | None = None,
@@ -98,6 +99,8 @@ def run(
         options: the options of the run.
         report_fd: a file descriptor to write events to, one JSON object per line.
             Without it, warnings go to standard error.
+        alone: whether no launcher reads the events: the node decides itself about
+            signals, and goes on if the events cannot be written.
         order_fd: a file descriptor; one byte that can be read from it asks the control
             node to stop the run, after the same step on all nodes and without a last
             evaluation. Its end says that the launcher has ended. The caller closes it.
@@ -133,7 +136,8 @@ def run(
         addresses[name] = address
     emulate = options.emulate or plan.emulate
     if not emulate:
-        take_gpus(plan, node, addresses, launched=report_fd is not None)
+        launched = report_fd is not None and not alone
+        take_gpus(plan, node, addresses, launched=launched)
     channel: Session | None = None
 
     def exit_without_launcher() -> None:
@@ -163,15 +167,16 @@ def run(
     pipe = None
     if report_fd is not None:
         write = partial(write_all, report_fd)
-        pipe = EventQueue(write, lambda events: exit_without_launcher())
+        broken = _warn_of_lost_events if alone else exit_without_launcher
+        pipe = EventQueue(write, lambda events: broken())
     report: Report = pipe or show_output
     is_control, relayed = nodes[0].name == plan.control, None
     if relay and not is_control:
         report = relayed = RelayedReport(report)
-    if signals is not None and pipe is not None:
+    if signals is not None and pipe is not None and not alone:
         signals.report_to(node, report)
     elif signals is not None:
-        report = partial(_note_and_show, signals.interruption)
+        report = partial(_note_and_report, signals.interruption, report)
     forced_exit = threading.Timer(EXIT_TIMEOUT, exit_after_failure)
     forced_exit.daemon = True
     starting = threading.Lock()
@@ -228,7 +233,7 @@ def run(
         watch_peers(executions, channel)
         if order_fd is not None:
             _start_order_thread(order_fd, execution, exit_without_launcher)
-        if signals is not None and pipe is None:
+        if signals is not None and (pipe is None or alone):
             signals.obey(execution)
         _show_tables(plan, nodes)
         with ExitStack() as contexts:
@@ -275,9 +280,13 @@ def _show_tables(plan: Plan, nodes: Sequence[NodePlan]) -> None:
             print("\n".join(table_lines(plan, node)), file=sys.stderr, flush=True)
 
 
-def _note_and_show(interruption: Interruption, event: Event) -> None:
+def _note_and_report(interruption: Interruption, report: Report, event: Event) -> None:
     interruption.note(event)
-    show_output(event)
+    report(event)
+
+
+def _warn_of_lost_events() -> None:
+    print("warning: no more events can be written", file=sys.stderr, flush=True)
 
 
 def _start_order_thread(
