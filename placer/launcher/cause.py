@@ -48,6 +48,9 @@ def failure_from_exit(child: NodeProcess, last: State | None) -> Failure:
     that it last reported."""
     status = child.exit_status
     assert status is not None
+    if child.lost:
+        text = f"the fork server {child.lost}, and all nodes end with it"
+        return Failure("", text, True)
     where = f" at step {last.step}" if last is not None and last.step else ""
     if status < 0:
         text = f"was killed by {_signal(-status)}{where}"
