@@ -1,5 +1,6 @@
 """Measures the start of a run of many nodes on one machine: how long until its first step,
-with which CPU time and memory.
+with which CPU time and memory. The nodes are forks of one process, or make their imports
+themselves; with an empty cache, and with what an earlier run has compiled.
 
     python bench/starting.py
     python bench/starting.py --nodes worker=2,ps=2 --batch 128 --rounds 5
@@ -15,38 +16,34 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 SPEC = Path(__file__).parents[1] / "specs" / "digits.yaml"
 STEPS = 40
 TICK = os.sysconf("SC_CLK_TCK")
+STARTS = {"own imports": "0", "forks": "1"}
+"""The values of PLACER_FORK."""
 
 
 def launch(build: Path) -> None:
     """Launch a build in this process, and print what its start took."""
     begin = time.monotonic()
     import placer
-    from placer.runtime.run.events import Event, State, Step
+    from placer.runtime.run.events import Event, Step
 
     measured: dict[str, float] = {}
-    states: dict[str, dict[str, float]] = {}
 
     def watch(event: Event) -> None:
-        if isinstance(event, State):
-            seconds = round(time.monotonic() - begin, 3)
-            states.setdefault(event.node, {}).setdefault(event.state, seconds)
         if isinstance(event, Step) and event.step == 1:
             measured["seconds"] = time.monotonic() - begin
-            measured["cpu"] = sum(map(cpu_seconds, processes()))
-            measured["pss"] = sum(map(pss, processes()))
+            measured["CPU s"] = sum(map(cpu_seconds, processes()))
+            measured["MB"] = sum(map(pss, processes()))
         if isinstance(event, Step) and event.step == STEPS // 2:
-            measured["later"] = sum(map(pss, processes()))
+            measured["MB later"] = sum(map(pss, processes()))
 
     placer.launch(build, steps=STEPS, watch=watch)
-    if os.environ.get("STATES"):
-        print(json.dumps(states, indent=1), file=sys.stderr)
     print(json.dumps(measured))
 
 
@@ -84,6 +81,17 @@ def pss(pid: int) -> float:
     return 0.0
 
 
+def measure(build: Path, variables: Mapping[str, str]) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, __file__, "--launch", build],
+        env={**os.environ, **variables},
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    measured: dict[str, float] = json.loads(done.stdout)
+    return measured
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", default="worker=12,ps=8")
@@ -94,29 +102,32 @@ def main() -> None:
     if arguments.launch:
         launch(arguments.launch)
         return
+    results: dict[tuple[str, str], list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         build = Path(folder) / "build"
-        batch = arguments.batch
         command = [sys.executable, "-m", "placer", "compile", SPEC, "--out", build]
         command += ["--nodes", arguments.nodes]
         for data in ("train", "eval"):
-            command += ["--set", f"data.{data}.batch={batch}"]
+            command += ["--set", f"data.{data}.batch={arguments.batch}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        for name, rounds in (("cold", 1), ("warm", arguments.rounds)):
-            environment = {**os.environ, "PLACER_CACHE": f"{folder}/cache"}
-            results = []
-            for _ in range(rounds):
-                done = subprocess.run(
-                    [sys.executable, __file__, "--launch", build],
-                    env=environment,
-                    check=True,
-                    stdout=subprocess.PIPE,
-                )
-                results.append(json.loads(done.stdout))
-                print(name, results[-1], flush=True)
-            for key in results[0]:
-                values = [each[key] for each in results]
-                print(f"{name:6}{key:10}{statistics.median(values):10.2f}")
+        for number in range(arguments.rounds):
+            for start, forks in STARTS.items():
+                cache = Path(folder) / f"cache {number} {start}"
+                variables = {"PLACER_FORK": forks, "PLACER_CACHE": str(cache)}
+                for state in ("empty", "kept"):
+                    measured = measure(build, variables)
+                    results.setdefault((start, state), []).append(measured)
+    print(
+        f"{arguments.nodes}, load {os.getloadavg()[0]:.1f}: median (lowest to highest)"
+    )
+    for (start, state), rounds in results.items():
+        print(f"{start}, cache {state}")
+        for key in rounds[0]:
+            values = [each[key] for each in rounds]
+            print(
+                f"  {key:10}{statistics.median(values):10.2f}"
+                f" ({min(values):.2f} to {max(values):.2f})"
+            )
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ one thread, and JAX has no backend in it, so a fork of it is like a process that
 made these imports. A fork becomes a node with a command line, an environment and
 descriptors of its own. Its memory is shared with the others until it is written to.
 
-It obeys its launcher (`placer.launcher.forked_process`), one message after another:
+It tells its launcher (`placer.launcher.forked_process`) why it must not be forked, if so,
+by {"refused"}, and then obeys it, one message after another:
 
     {"command", "environment", "targets"} and descriptors  ->  {"pid"} or {"refused"}
     {"wait": pid}                                           ->  {"status"}
@@ -39,27 +40,22 @@ NAME: Final = "placer-fork-server"
 """How the process is listed."""
 COMMAND: Final = "placer.command"
 """The module that a node runs."""
-_IMPORTS: Final = (
-    # By name: the command line is above this package.
-    "placer.command.run",
-    "placer.runtime.run.process",
-    "jax.numpy",
-)
 _OWN: Final = "PLACER_"
 """What the variables begin with that nothing reads while it is imported."""
 
 
-def main(connection: socket.socket) -> None:
-    """Obey the launcher at the other end of a connection, until it ends; in a fork, run
-    what that has asked for."""
+def main(connection: socket.socket, imports: Sequence[str]) -> None:
+    """Import modules, and obey the launcher at the other end of a connection until it ends;
+    in a fork, run what that has asked for."""
     end_with_parent()
     began = dict(os.environ)
     show_command_line([NAME])
     pause_collection()
-    for name in _IMPORTS:
+    for name in imports:
         import_module(name)
     # The collector of a fork must not write to what it shares with the others.
     gc.freeze()
+    send(connection, {"refused": obstacle({connection.fileno()})})
     arguments = _serve(connection, began)
     if arguments is not None:
         sys.argv = [COMMAND, *arguments]
@@ -107,14 +103,14 @@ def _serve(connection: socket.socket, began: Mapping[str, str]) -> list[str] | N
 def obstacle(known: Iterable[int]) -> str:
     """Return why this process must not be forked, or an empty string: it has threads, a
     backend of JAX, or descriptors besides the standard and the known ones."""
-    threads = sum(1 for _ in Path("/proc/self/task").iterdir())
-    if threads != 1:
-        return f"has {threads} threads"
     bridge: Any = sys.modules.get("jax._src.xla_bridge")
     # A backend has threads, so a JAX without this function is recognized by these.
     has_backend = getattr(bridge, "backends_are_initialized", lambda: False)
     if has_backend():
         return "has a backend of JAX"
+    threads = sum(1 for _ in Path("/proc/self/task").iterdir())
+    if threads != 1:
+        return f"has {threads} threads"
     listed = os.listdir("/proc/self/fd")
     opened = {int(name) for name in listed} - {0, 1, 2, *known}
     for descriptor in sorted(opened):
@@ -185,4 +181,4 @@ def _place(descriptors: Sequence[int], targets: Sequence[int]) -> int:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as launcher:
-        main(launcher)
+        main(launcher, sys.argv[2].split(","))

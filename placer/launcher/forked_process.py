@@ -32,15 +32,18 @@ class ForkServer:
 
     Args:
         environment: that of the nodes.
-        room: the bytes that their command lines take at most.
+        imports: the modules that the server imports.
+        room: the bytes that the command lines of nodes take at most.
     """
 
-    def __init__(self, environment: Mapping[str, str], room: int) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], imports: Sequence[str], room: int
+    ) -> None:
         self._connection, theirs = socket.socketpair()
         self._output = open(os.memfd_create("fork server"), "rb")  # noqa: SIM115
         # The last word makes place for the command line of a fork.
-        command = [*interpreter(MODULE), str(theirs.fileno()), "-" * room]
-        self._answers = False
+        command = [*interpreter(MODULE), str(theirs.fileno()), ",".join(imports)]
+        command.append("-" * room)
         try:
             with theirs, signals_blocked():
                 self._process = subprocess.Popen(
@@ -58,6 +61,10 @@ class ForkServer:
             self._output.close()
             raise
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def __enter__(self) -> Self:
         return self
 
@@ -73,6 +80,14 @@ class ForkServer:
         self._process.wait()
         self._output.close()
 
+    def wait_until_ready(self) -> None:
+        """Wait until the server has made its imports. Raises ForkError if it has ended, or
+        must not be forked."""
+        answer = self._receive()
+        self._connection.settimeout(ANSWER_TIMEOUT)
+        if answer["refused"]:
+            raise ForkError(answer["refused"])
+
     def start(
         self,
         command: Sequence[str],
@@ -83,7 +98,8 @@ class ForkServer:
         stderr: IO[bytes],
         pass_fds: Sequence[int],
     ) -> ForkedProcess:
-        """Start a process, as `subprocess.Popen` with these arguments and a new session.
+        """Start a process, as `subprocess.Popen` with these arguments and a new session,
+        once the server is ready.
 
         Raises ForkError if the server refuses it, or has ended.
         """
@@ -104,7 +120,6 @@ class ForkServer:
                 os.close(nothing)
         if "refused" in answer:
             raise ForkError(answer["refused"])
-        self._answers = True
         return ForkedProcess(answer["pid"], self)
 
     def wait(self, pid: int) -> int:
@@ -116,17 +131,20 @@ class ForkServer:
     def _ask(
         self, message: Mapping[str, Any], descriptors: Sequence[int] = ()
     ) -> dict[str, Any]:
-        # The first answer comes after the imports, which may take long.
-        self._connection.settimeout(ANSWER_TIMEOUT if self._answers else None)
         try:
             send(self._connection, message, descriptors)
-            answer, _ = receive(self._connection)
+        except OSError:
+            raise ForkError(self._end()) from None
+        return self._receive()
+
+    def _receive(self) -> dict[str, Any]:
+        try:
+            return receive(self._connection)[0]
         except TimeoutError:
             self._process.kill()
             raise ForkError(f"has not answered within {ANSWER_TIMEOUT:g} s") from None
         except (EOFError, OSError):
             raise ForkError(self._end()) from None
-        return answer
 
     def _end(self) -> str:
         """Return how the server has ended."""

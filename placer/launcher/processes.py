@@ -7,30 +7,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from placer.build.plan import Plan
 from placer.channel.keys import find_key, new_key, pass_key
 from placer.channel.ports import free_endpoints
 from placer.errors import PlacerError, RunError
 from placer.launcher.forked_process import ForkError, ForkServer
+from placer.launcher.forks import can_fork, cannot_fork, open_fork_server
 from placer.launcher.logs import LogFolder
 from placer.launcher.node_command import node_command, node_environment
 from placer.launcher.node_process import NodeProcess, start_node
 from placer.launcher.remote import Hosts, remote_starter
 from placer.launcher.supervise import Watch, supervise
 from placer.runtime.run.callbacks import CallbackQueue
-from placer.runtime.run.events import NodeWarning
-from placer.runtime.run.gpus import count_gpus
 from placer.runtime.run.interruption import Interruption
 from placer.runtime.run.options import Options
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.result import Outcome
 from placer.runtime.run.signals import catch_signals
 from placer.runtime.run.start_choice import choose_start
-
-_ROOM: Final = 256
-"""Bytes of a command line for what is added to it, with those of the interpreter's options."""
 
 StartNode = Callable[[str, Path, bool], NodeProcess]
 """Starts the process of a node, of which it gets the name, the file of the log, and
@@ -59,7 +54,7 @@ def run_processes(
         else:
             options = choose_start(options, watch)
             start = exits.enter_context(
-                _local_starter(build, plan, options, prediction, watch)
+                _local_starter(build, plan, options, prediction, watch, interruption)
             )
         result = launch_nodes(
             [*plan.processes], start, logs.folder, watch, interruption, calls
@@ -75,6 +70,7 @@ def _local_starter(
     options: Options,
     prediction: PredictionRequest | None,
     watch: Watch,
+    interruption: Interruption,
 ) -> Iterator[StartNode]:
     """Yield what starts the nodes of a build on this machine."""
     if options.base_port is None:
@@ -92,41 +88,34 @@ def _local_starter(
     )
     key_fd = pass_key(find_key(options.key) or new_key())
     environment = node_environment(key_fd)
-    server: ForkServer | None = None
-
-    def start(node: str, log: Path, is_control: bool) -> NodeProcess:
-        nonlocal server
-        start_it = partial(
-            start_node,
-            node,
-            command(node),
-            log,
-            environment,
-            takes_orders=is_control,
-            inherited=(key_fd,),
-        )
-        try:
-            return start_it(server=server)
-        except ForkError as error:
-            watch(NodeWarning(f"each node makes its imports: the fork server {error}"))
-            server = None
-            return start_it()
 
     with ExitStack() as exits:
         exits.callback(os.close, key_fd)
-        if can_fork(plan, emulate=options.emulate or plan.emulate):
-            room = max(len(" ".join(command(node))) for node in plan.processes)
-            server = exits.enter_context(ForkServer(environment, room + _ROOM))
+        server: ForkServer | None = None
+        if can_fork(plan, options):
+            commands = [command(node) for node in plan.processes]
+            opened = open_fork_server(plan, commands, environment, watch, interruption)
+            server = exits.enter_context(opened)
+
+        def start(node: str, log: Path, is_control: bool) -> NodeProcess:
+            nonlocal server
+            start_it = partial(
+                start_node,
+                node,
+                command(node),
+                log,
+                environment,
+                takes_orders=is_control,
+                inherited=(key_fd,),
+            )
+            try:
+                return start_it(server=server)
+            except ForkError as error:
+                watch(cannot_fork(error))
+                server = None
+                return start_it()
+
         yield start
-
-
-def can_fork(plan: Plan, *, emulate: bool) -> bool:
-    """Whether the processes of a run on this machine are forks of one: there are several,
-    and none uses GPUs, of whose libraries little is known after a fork."""
-    several = len(plan.processes) > 1
-    return several and (
-        emulate or not any(count_gpus(nodes) for nodes in plan.processes.values())
-    )
 
 
 def launch_nodes(
