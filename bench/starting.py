@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 SPEC = Path(__file__).parents[1] / "specs" / "digits.yaml"
-STEPS = 40
+STEPS = 200
 TICK = os.sysconf("SC_CLK_TCK")
 STARTS = {"own imports": "0", "forks": "1"}
 """The values of PLACER_FORK."""
@@ -40,7 +40,7 @@ def launch(build: Path) -> None:
             measured["seconds"] = time.monotonic() - begin
             measured["CPU s"] = sum(map(cpu_seconds, processes()))
             measured["MB"] = sum(map(pss, processes()))
-        if isinstance(event, Step) and event.step == STEPS // 2:
+        if isinstance(event, Step) and event.step == STEPS // 4:
             measured["MB later"] = sum(map(pss, processes()))
 
     placer.launch(build, steps=STEPS, watch=watch)
