@@ -38,6 +38,7 @@ GIVEN_UP: Final = 600.0
 class _LogEnded:
     """The log of a pod was read; `error` says if the rest of it could not be."""
 
+    node: str
     uid: str
     error: str
 
@@ -91,6 +92,11 @@ class _Following:
     _told: set[str] = field(default_factory=set)  # the nodes whose end was told
     _since: dict[tuple[str, ...], float] = field(default_factory=dict)
     _noted: set[tuple[str, ...]] = field(default_factory=set)
+    _groups: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        groups = self.job.groups
+        self._groups = {node: group.name for group in groups for node in group.nodes}
 
     def take(self, item: _Item) -> Iterator[JobEvent]:
         """Take in what has come, and yield what follows from it."""
@@ -103,8 +109,7 @@ class _Following:
         elif isinstance(item, _LogEnded):
             self._read.add(item.uid)
             if item.error:
-                node = next(n for n, p in self._pods.items() if p.uid == item.uid)
-                yield JobNote(f"the log of {node} ends early: {item.error}")
+                yield JobNote(f"the log of {item.node} ends early: {item.error}")
         else:
             yield item
         for node, end in self._ends.items():
@@ -153,6 +158,8 @@ class _Following:
             self._forget(("gone", node))
             if before is not None and pod.uid != before.uid:
                 yield JobNote(f"{node} begins again, in another pod")
+                if before.uid in self._logs:
+                    self._logs[before.uid].finish()
             self._follow(pod)
             if pod.end is not None:
                 self._end(node, pod.end)
@@ -174,19 +181,18 @@ class _Following:
                 pod.node,
                 pod.name,
                 self.items.put,
-                lambda error: self.items.put(_LogEnded(pod.uid, error)),
+                lambda error: self.items.put(_LogEnded(pod.node, pod.uid, error)),
             )
 
     def _miss(self, node: str, before: Pod | None, found: Pods) -> None:
         """Take in that a node has no pod."""
-        if found.is_there and not found.end:
-            if before is None or not self._lasts(("gone", node), REPLACED):
-                return
-        elif not found.end and not self._lasts(("gone", node), POLL):
-            return  # the list may be older than the job
-        what = "pod" if found.is_there else "job"
-        # A JobSet that has ended deletes the pods that still run.
-        self._end(node, None if found.end else End(None, f"its {what} was deleted"))
+        if self._groups[node] in found.over:
+            self._end(node, None)  # the job has ended, and deletes what still runs
+        elif not found.is_there:
+            if self._lasts(("gone", node), POLL):  # the list may be older than the job
+                self._end(node, End(None, "its job was deleted"))
+        elif before is not None and self._lasts(("gone", node), REPLACED):
+            self._end(node, End(None, "its pod was deleted"))
 
     def _end(self, node: str, end: End | None) -> None:
         pod = self._pods.get(node)
