@@ -47,7 +47,10 @@ _Item: TypeAlias = JobEvent | Pods | KubectlError | _LogEnded
 
 
 def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
-    """Yield the events of a job; see `Engine.watch`. Deletes it in the end."""
+    """Yield the events of a job; see `Engine.watch`.
+
+    When the run has ended, the job is deleted before that is told.
+    """
     items: SimpleQueue[_Item] = SimpleQueue()
     closing = threading.Event()
 
@@ -63,15 +66,16 @@ def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
     following = _Following(job, items)
     try:
         while not following.is_over:
-            yield from following.take(items.get())
+            events = [*following.take(items.get())]
+            if following.is_over and not job.keep:
+                try:
+                    job.delete()
+                except KubectlError as error:
+                    yield JobNote(f"{error}\nthis deletes it: {job.cancel_command}")
+            yield from events
     finally:
         closing.set()
         following.close()
-    if not job.keep:
-        try:
-            job.cancel()
-        except KubectlError as error:
-            yield JobNote(f"{error}\nThis deletes the job: {job.cancel_command}")
 
 
 @dataclass(slots=True)
@@ -88,7 +92,7 @@ class _Following:
     _pods: dict[str, Pod] = field(default_factory=dict)  # the newest of each node
     _logs: dict[str, PodLog] = field(default_factory=dict)  # by the uid of the pod
     _read: set[str] = field(default_factory=set)  # the uids of pods whose log has ended
-    _ends: dict[str, NodeEnded | None] = field(default_factory=dict)  # by node
+    _ends: dict[str, NodeEnded] = field(default_factory=dict)  # by node
     _told: set[str] = field(default_factory=set)  # the nodes whose end was told
     _since: dict[tuple[str, ...], float] = field(default_factory=dict)
     _noted: set[tuple[str, ...]] = field(default_factory=set)
@@ -118,8 +122,7 @@ class _Following:
             if not self._is_read(node):
                 break  # the ends are told in their order
             self._told.add(node)
-            if end is not None:
-                yield end
+            yield end
         self.is_over = len(self._told) == len(self.job.nodes)
 
     def close(self) -> None:
@@ -186,19 +189,23 @@ class _Following:
 
     def _miss(self, node: str, before: Pod | None, found: Pods) -> None:
         """Take in that a node has no pod."""
-        if self._groups[node] in found.over:
-            self._end(node, None)  # the job has ended, and deletes what still runs
+        success = found.over.get(self._groups[node])
+        if success is not None:  # the job has ended, and deletes what still runs
+            result = "is done" if success else "had failed"
+            why = f"its pod was deleted because the job {result}"
+            self._end(node, End(0 if success else None, why))
         elif not found.is_there:
-            if self._lasts(("gone", node), POLL):  # the list may be older than the job
+            # Unless it was deleted here, the list may be older than the job.
+            wait = 0.0 if self.job.cancelled.is_set() else POLL
+            if self._lasts(("gone", node), wait):
                 self._end(node, End(None, "its job was deleted"))
         elif before is not None and self._lasts(("gone", node), REPLACED):
             self._end(node, End(None, "its pod was deleted"))
 
-    def _end(self, node: str, end: End | None) -> None:
+    def _end(self, node: str, end: End) -> None:
         pod = self._pods.get(node)
         host = "" if pod is None else pod.host
-        told = None if end is None else NodeEnded(node, end.status, end.why, host)
-        self._ends[node] = told
+        self._ends[node] = NodeEnded(node, end.status, end.why, host)
         if pod is not None and pod.uid in self._logs:
             self._logs[pod.uid].finish()
 
