@@ -14,13 +14,14 @@ from placer.channel.ports import free_endpoints
 from placer.errors import PlacerError, RunError
 from placer.launcher.engine_job import OnEngine, engine_nodes
 from placer.launcher.logs import LogFolder
-from placer.launcher.node_command import node_command, node_environment
+from placer.launcher.node_command import node_command
 from placer.launcher.node_process import NodeProcess, start_node
 from placer.launcher.remote import Hosts, remote_starter
 from placer.launcher.supervise import Watch, supervise
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.callbacks import CallbackQueue
 from placer.runtime.run.interruption import Interruption
+from placer.runtime.run.node_environment import node_environment
 from placer.runtime.run.options import Options
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.result import Outcome

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.memory.caches import usable_folder, user_cache
+from placer.memory.shared_programs import share_programs
 
 
 def cache_folder() -> Path | None:
@@ -41,7 +42,8 @@ def _describe_processor() -> str:
 
 
 def keep_compiled() -> None:
-    """Let JAX store what it compiles, and look there before it compiles.
+    """Let JAX store what it compiles, and look there before it compiles; of processes that
+    need the same program, one compiles it.
 
     Does nothing where there is no cache folder, or where JAX has been configured with
     one already.
@@ -52,6 +54,8 @@ def keep_compiled() -> None:
     folder = cache_folder()
     if folder is None or config.jax_compilation_cache_dir:
         return
+    share_programs()
     config.update("jax_compilation_cache_dir", str(folder))
-    config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    # Many small programs take as long as a large one, and equal nodes wait for each.
+    config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     config.update("jax_persistent_cache_min_entry_size_bytes", 0)

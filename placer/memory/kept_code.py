@@ -9,12 +9,8 @@ ends of its arrays.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import pickle
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -22,12 +18,9 @@ from uuid import uuid4
 
 from numba.core import serialize
 
+from placer.memory.turns import PATIENCE, alone
+
 _pickle: Any = serialize  # it has no type hints
-PATIENCE: Final = 60.0
-"""Seconds; a function takes one or two to compile."""
-_POLL: Final = 0.02
-_GIVEN_UP: Final[set[Path]] = set()
-"""Folders whose other process took longer than that."""
 _DIGEST: Final = 32
 """The bytes at the beginning of a file: the SHA-256 of the rest."""
 
@@ -52,28 +45,9 @@ class KeptCode:
         name = files._index_name.removesuffix(".nbi")
         return cls(Path(files._cache_path), name, (files._version, files._source_stamp))
 
-    @contextmanager
-    def alone(self, patience: float = PATIENCE) -> Iterator[None]:
-        """Keep other processes from compiling functions of the folder meanwhile: the nodes
-        of a run need the same ones at the same time. After `patience` seconds of another
-        process, which may be stopped, or where nothing can be locked, go on without; and
-        from then on without waiting."""
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:
-            yield
-            return
-        try:
-            until = time.monotonic() + patience
-            while not _lock(descriptor) and self._folder not in _GIVEN_UP:
-                if time.monotonic() >= until:
-                    _GIVEN_UP.add(self._folder)
-                    break
-                time.sleep(_POLL)
-            yield
-        finally:
-            os.close(descriptor)
+    def alone(self, patience: float = PATIENCE) -> AbstractContextManager[None]:
+        """Keep other processes from compiling functions of the folder meanwhile."""
+        return alone(self._folder, patience)
 
     def load(self, key: Any) -> Any:
         """Return what is kept for a key; None if that is nothing, or damaged."""
@@ -101,14 +75,3 @@ class KeptCode:
     def _file(self, key: Any) -> Path:
         digest = sha256(repr((self._stamp, key)).encode()).hexdigest()[:16]
         return self._folder / f"{self._name}.{digest}.nbc"
-
-
-def _lock(descriptor: int) -> bool:
-    """Lock a file until it is closed; return False if another process has locked it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass  # its file system has no locks
-    return True

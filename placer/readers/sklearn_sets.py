@@ -21,6 +21,7 @@ from placer.config.sources import SKLEARN
 from placer.files.atomic import atomic_file
 from placer.files.regular import open_regular
 from placer.memory.caches import usable_folder, user_cache
+from placer.memory.turns import alone
 from placer.readers.arguments import ReadRequest
 from placer.readers.arrays import make_rows
 from placer.readers.digests import digest
@@ -46,24 +47,36 @@ def read(request: ReadRequest) -> LoadedRows:
 def _load(name: str, columns: Sequence[str]) -> Arrays:
     """Return the arrays of a set, of the cache if it has them."""
     file = _cache_file(name)
-    if file is not None:
-        # A file that cannot be read is written again.
-        with (
-            suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile),
-            open_regular(file) as opened,
-            AST_LOCK,  # numpy parses headers with `ast`, and nodes may be threads
-            np.load(opened) as stored,
-        ):
-            return {column: stored[column] for column in columns}
+    if file is None:
+        return _load_bundled(name, columns)
+    if stored := _load_stored(file, columns):
+        return stored
+    with alone(file.parent):  # of several nodes, one imports scikit-learn
+        if stored := _load_stored(file, columns):
+            return stored
+        arrays = _load_bundled(name, columns)
+        with suppress(OSError), atomic_file(file, 0o600) as written:  # it may be full
+            np.savez(written, **arrays)  # type: ignore[arg-type]
+    return arrays
+
+
+def _load_stored(file: Path, columns: Sequence[str]) -> Arrays | None:
+    """Return the arrays of a file of the cache, or None if it cannot be read."""
+    with (
+        suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile),
+        open_regular(file) as opened,
+        AST_LOCK,  # numpy parses headers with `ast`, and nodes may be threads
+        np.load(opened) as stored,
+    ):
+        return {column: stored[column] for column in columns}
+    return None
+
+
+def _load_bundled(name: str, columns: Sequence[str]) -> Arrays:
     import sklearn.datasets
 
     bunch = getattr(sklearn.datasets, f"load_{name}")()
-    arrays = {column: np.asarray(bunch[column]) for column in columns}
-    if file is not None:
-        # The cache only saves time: it may be full, or another process's turn.
-        with suppress(OSError), atomic_file(file, 0o600) as written:
-            np.savez(written, **arrays)  # type: ignore[arg-type]
-    return arrays
+    return {column: np.asarray(bunch[column]) for column in columns}
 
 
 def _cache_file(name: str) -> Path | None:

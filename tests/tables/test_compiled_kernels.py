@@ -11,7 +11,7 @@ import pytest
 from numba import config, types
 
 from placer.config import row_bytes
-from placer.memory import kept_code
+from placer.memory import turns
 from placer.memory.kept_code import KeptCode
 from placer.memory.machine_code import compile_function
 from placer.tables import compiled_kernels, machine_code, rules
@@ -171,8 +171,8 @@ def test_a_function_that_another_process_compiles_is_loaded_once_it_is_there(
         locked.append(real_lock(descriptor) and len(locked) > 0)
         return locked[-1]
 
-    real_lock = kept_code._lock
-    monkeypatch.setattr(kept_code, "_lock", lock)
+    real_lock = turns._lock
+    monkeypatch.setattr(turns, "_lock", lock)
     loaded = compile_it(tmp_path / "two")
     assert locked == [False, True]
     assert sum(loaded.stats.cache_hits.values()) == 1
@@ -183,7 +183,7 @@ def test_one_process_at_a_time_compiles_for_a_folder(tmp_path):
     first, second = (KeptCode(tmp_path / "code", "f", 0) for _ in range(2))
     with first.alone():
         descriptor = os.open(tmp_path / "code", os.O_RDONLY)
-        assert not kept_code._lock(descriptor)
+        assert not turns._lock(descriptor)
         with second.alone(patience=0):  # the first may be stopped
             pass
         with second.alone():  # does not wait again
