@@ -248,15 +248,17 @@ def watch(job: SlurmJob) -> Iterator[JobEvent]:
     state = ""
     over: float | None = None
     while left and (over is None or time.monotonic() - over < END_GRACE):
-        ended = [(name, end) for name in left if (end := _read_end(job, name))]
-        # What a node has written before its end is there now; one that was killed comes
-        # first, since Slurm then ends the others.
-        for name in left:
-            if lines := tails[name].read():
-                yield NodeLines(name, lines)
-        for _, end in sorted(ended, key=lambda each: each[1].status == 0):
-            yield end
-            left.remove(end.node)
+        # Slurm ends all nodes after the first that was killed: its end is there when the
+        # signals to the others are read.
+        lines = {name: tails[name].read() for name in left}
+        ended = {name: end for name in left if (end := _read_end(job, name))}
+        for name in sorted(left, key=lambda name: name not in ended):
+            last = tails[name].read() if name in ended else []
+            if found := lines[name] + last:
+                yield NodeLines(name, found)
+            if name in ended:
+                yield ended[name]
+        left = [name for name in left if name not in ended]
         now = time.monotonic()
         if left and over is None and now - asked >= ASK:
             asked = now
