@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 
 from placer.errors import RunError
@@ -23,27 +24,33 @@ def free_endpoints(nodes: Sequence[str]) -> dict[str, str]:
     peer listens could get the peer's port. Raises RunError if there are too few free
     ports.
     """
-    candidates = _candidates()
-    # Random, so that two runs that start at the same time try different ports.
-    start = random.SystemRandom().randrange(len(candidates))
-    ports: list[int] = []
-    with ExitStack() as sockets:
-        for port in [*candidates[start:], *candidates[:start]]:
-            if len(ports) == len(nodes):
-                break
-            probe = sockets.enter_context(socket.socket())
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                probe.close()
-                continue
-            ports.append(port)
+    free = free_ports("127.0.0.1")
+    with ExitStack() as exits:
+        bound = [exits.enter_context(each) for each in islice(free, len(nodes))]
+        ports = [each.getsockname()[1] for each in bound]
     if len(ports) < len(nodes):
         raise RunError(
             f"{len(nodes)} nodes need a port each, but only {len(ports)} are free",
             hint="choose other ports with --base-port, or run fewer nodes",
         )
     return {node: f"127.0.0.1:{port}" for node, port in zip(nodes, ports, strict=True)}
+
+
+def free_ports(host: str) -> Iterator[socket.socket]:
+    """Yield sockets that are bound to free ports of an address of this machine, outside
+    the range of ephemeral ports. A socket holds its port until it is closed."""
+    candidates = _candidates()
+    # Random, so that two runs that start at the same time try different ports.
+    start = random.SystemRandom().randrange(len(candidates))
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for port in [*candidates[start:], *candidates[:start]]:
+        bound = socket.socket(family)
+        try:
+            bound.bind((host, port))
+        except OSError:
+            bound.close()
+            continue
+        yield bound
 
 
 def _candidates() -> list[int]:

@@ -1,16 +1,11 @@
-"""The command line and the environment of a node's process."""
+"""The command line of a node's process."""
 
 from __future__ import annotations
 
-import os
-import site
 import sys
-import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
-import placer
-from placer.channel.keys import VARIABLE as KEY_FILE
 from placer.runtime.run.options import OPTIONS, Options
 from placer.runtime.run.prediction_request import PredictionRequest, write_request
 
@@ -51,22 +46,3 @@ def node_arguments(options: Options) -> list[str]:
             is_flag = option.default is False
             arguments.append(option.flag if is_flag else f"{option.flag}={value}")
     return arguments
-
-
-def node_environment(key_fd: int) -> dict[str, str]:
-    """Return the environment of a node's process.
-
-    It adds to the environment of this process: PLACER_KEY_FILE, which names the descriptor
-    `key_fd` that the node inherits; PYTHONHASHSEED, unless it is set, so
-    that sets of strings have the same order on all nodes; and, for a checkout that is
-    not installed, the checkout at the start of PYTHONPATH.
-    """
-    variables = {"PYTHONHASHSEED": "0", **os.environ}
-    variables[KEY_FILE] = f"/proc/self/fd/{key_fd}"
-    root = Path(placer.__file__).resolve().parents[1]
-    installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    installed.append(site.getusersitepackages())
-    if root not in {Path(path).resolve() for path in installed}:
-        rest = variables.get("PYTHONPATH")
-        variables["PYTHONPATH"] = str(root) + (os.pathsep + rest if rest else "")
-    return variables

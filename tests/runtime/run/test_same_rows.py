@@ -12,9 +12,9 @@ import pytest
 import placer
 from placer import RunError
 from placer.config.data import Data
-from placer.launcher.node_command import node_environment
 from placer.readers import Column, Digests, ReadOptions, open_source
 from placer.readers.digests import sample_rows
+from placer.runtime.run.node_environment import node_environment
 from placer.runtime.run.options import Options
 from placer.runtime.run.same_rows import check_same_rows
 from placer.runtime.run.threads import run_in_threads

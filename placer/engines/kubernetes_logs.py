@@ -1,0 +1,150 @@
+"""Reads the log of a pod while it runs."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from placer.engines.engine import NodeLines, NodeLog
+from placer.engines.kubectl import Kubectl, KubectlError, kill
+from placer.engines.kubernetes_manifests import CONTAINER
+
+_EVENT: Final = b'{"event"'
+"""How an event begins, in a log that has other lines, too."""
+_RETRY: Final = 1.0
+"""Seconds until a log is read again whose connection has ended."""
+_ATTEMPTS: Final = 3
+"""How often the log of a pod that has ended is read again after an error."""
+
+
+class PodLog:
+    """Reads the log of a pod in a thread, from its beginning to its end.
+
+    A connection that ends early is opened again, and nothing is read twice: each line
+    has its time.
+
+    Args:
+        kubectl: how to reach the cluster.
+        node: the node that the pod is.
+        pod: the name of the pod.
+        report: is called, in the thread, with what was read.
+        ended: is called, in the thread, after the end of the log, with an error if the
+            rest could not be read.
+    """
+
+    def __init__(
+        self,
+        kubectl: Kubectl,
+        node: str,
+        pod: str,
+        report: Callable[[NodeLines | NodeLog], None],
+        ended: Callable[[str], None],
+    ) -> None:
+        self._kubectl, self._node, self._pod = kubectl, node, pod
+        self._report, self._ended = report, ended
+        self._last = ""  # the time of the last line
+        self._is_complete = threading.Event()  # the pod writes nothing more
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Say that the pod has ended: its log ends where it is read to its end."""
+        self._is_complete.set()
+
+    def close(self) -> None:
+        """Read no more."""
+        with self._lock:
+            self._is_closed = True
+            if self._process is not None:
+                kill(self._process)
+        self._is_complete.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        error, failures = "", 0
+        while not self._is_closed and failures < _ATTEMPTS:
+            was_complete = self._is_complete.is_set()
+            error = self._read(was_complete)
+            if was_complete and "NotFound" in error:
+                error = ""  # it was deleted, and its log with it
+            if was_complete and not error:
+                break
+            failures += bool(error and was_complete)
+            if not was_complete or error:
+                self._is_complete.wait(_RETRY)
+        self._ended(error)
+
+    def _read(self, is_complete: bool) -> str:
+        """Read what comes after the last line, until the connection ends. Return what
+        has gone wrong, if anything has."""
+        words = [
+            "logs",
+            self._pod,
+            "--container",
+            CONTAINER,
+            "--follow",
+            "--timestamps",
+        ]
+        if self._last:
+            words.append(f"--since-time={self._last}")
+        with self._lock:
+            if self._is_closed:
+                return ""
+            try:
+                self._process = process = self._kubectl.start(*words)
+            except KubectlError as error:
+                return str(error)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with process:
+            rest, after = b"", self._last
+            while data := process.stdout.read1(1 << 16):  # type: ignore[attr-defined]
+                *lines, rest = (rest + data).split(b"\n")
+                self._pass_on(lines, after)
+            if rest and is_complete:  # else it may be a part of a line
+                self._pass_on([rest], after)
+            said = process.stderr.read().decode(errors="replace").strip()
+        with self._lock:
+            self._process = None
+        return said if process.returncode else ""
+
+    def _pass_on(self, lines: list[bytes], after: str) -> None:
+        """Report lines, each of which begins with its time, that came after a time."""
+        found: list[tuple[bool, bytes]] = []
+        for line in lines:
+            stamp, _, text = line.partition(b" ")
+            time = stamp.decode(errors="replace")
+            if after and _moment(time) <= _moment(after):
+                continue
+            self._last = time
+            found.append((text.startswith(_EVENT) and text.endswith(b"}"), text))
+        while found:
+            is_event = found[0][0]
+            count = next(
+                (i for i, (kind, _) in enumerate(found) if kind != is_event), len(found)
+            )
+            texts, found = [text for _, text in found[:count]], found[count:]
+            if is_event:
+                self._report(NodeLines(self._node, texts))
+            else:
+                text = b"".join(text + b"\n" for text in texts)
+                self._report(NodeLog(self._node, text))
+
+
+def _moment(stamp: str) -> tuple[datetime, str]:
+    """Return a time such as 2026-11-28T18:00:00.123456789Z, so that it can be compared.
+
+    >>> _moment("2026-11-28T18:00:00.5+02:00") > _moment("2026-11-28T16:00:00.45Z")
+    True
+    """
+    seconds, dot, rest = stamp.partition(".")
+    if not dot:
+        return datetime.fromisoformat(stamp), ""
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+    return datetime.fromisoformat(seconds + rest[len(digits) :]), digits

@@ -1,0 +1,1 @@
+"""Jobs on Kubernetes, and a cluster of processes that runs them."""
