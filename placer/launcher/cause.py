@@ -48,6 +48,9 @@ def failure_from_exit(child: WatchedNode, last: State | None) -> Failure:
     """Return the failure of a process that ended without a report; `last` is the state
     that it last reported."""
     status = child.exit_status
+    if child.lost:
+        text = f"the fork server {child.lost}, and all nodes end with it"
+        return Failure("", text, True)
     where = f" at step {last.step}" if last is not None and last.step else ""
     why = f" ({child.why})" if child.why else ""
     if status is None:
