@@ -1,0 +1,176 @@
+"""A Ray cluster: the connection to it, and whether a job fits into it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from placer.channel.endpoint import parse_endpoint
+from placer.engines.ray_files import Bundle, RayJobDescription
+from placer.errors import PlacerError, RunError
+from placer.report.numbers import format_count, format_size
+
+CONNECT_TIMEOUT: Final = 10.0
+"""Seconds in which the cluster has to accept a connection."""
+_NAMES: Final = {"CPU": "CPUs", "GPU": "GPUs", "memory": "of memory"}
+
+
+def import_ray() -> Any:
+    """Return the package `ray`. Raises PlacerError if it is not installed."""
+    try:
+        import ray
+        import ray.exceptions
+        import ray.util.scheduling_strategies
+    except ImportError as error:
+        raise PlacerError(
+            f"Ray cannot be imported: {error}",
+            hint="pip install 'placer[ray]', with the version of Ray of the cluster",
+        ) from None
+    return ray
+
+
+def connect(ray: Any, address: str) -> bool:
+    """Connect this process to a cluster; return False if it was connected before.
+
+    Raises RunError if there is no cluster, or another version of Ray or Python.
+    """
+    if ray.is_initialized():
+        return False
+    given = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+    _check_reachable(given)
+    try:
+        with _signals_kept():
+            ray.init(address=address, log_to_driver=False, logging_level="error")
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise RunError(
+            f"cannot connect to the Ray cluster '{given or address}': {one_line(error)}",
+            hint="`ray status` shows whether this machine belongs to a cluster;"
+            " --option address=HOST:PORT names another one",
+        ) from None
+    return True
+
+
+def _check_reachable(address: str) -> None:
+    """Raise RunError if nothing listens at HOST:PORT, for which Ray looks for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdecimal():
+        return  # `auto`, or another form, which Ray checks
+    try:
+        socket.create_connection(
+            parse_endpoint("Ray", address), timeout=CONNECT_TIMEOUT
+        ).close()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise RunError(
+            f"there is no Ray cluster at {address}: {why}",
+            hint="`ray start --head` prints its address",
+        ) from None
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Keep the handlers of signals, of which Ray replaces some."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+
+def resources_of(bundle: Bundle) -> dict[str, float]:
+    """Return what a bundle asks, by Ray's names of resources."""
+    asked = {"CPU": bundle.cpus, "GPU": bundle.gpus, "memory": bundle.memory}
+    return {name: amount for name, amount in asked.items() if amount}
+
+
+def check_fits(ray: Any, job: RayJobDescription) -> None:
+    """Raise RunError if a job can never fit into the cluster as it is."""
+    machines = [
+        each["Resources"] for each in ray.nodes() if each["Alive"] and each["Resources"]
+    ]
+    asked = [resources_of(bundle) for bundle in job.nodes.values()]
+    problems = []
+    for name in _NAMES:
+        total, has = _sum(asked, name), _sum(machines, name)
+        most = max((each.get(name, 0) for each in machines), default=0)
+        node, needs = max(
+            zip(job.nodes, (each.get(name, 0) for each in asked), strict=True),
+            key=lambda pair: pair[1],
+        )
+        if total > has:
+            problems.append(
+                f"the plan asks for {_amount(name, total)}, and the cluster has"
+                f" {_amount(name, has)}"
+            )
+        elif needs > most:
+            problems.append(
+                f"{node} asks for {_amount(name, needs)}, and no machine has more than"
+                f" {_amount(name, most)}"
+            )
+        elif job.strategy == "STRICT_PACK" and total > most:
+            problems.append(
+                f"the plan asks for {_amount(name, total)} on one machine, and none has"
+                f" more than {_amount(name, most)}"
+            )
+    if job.strategy == "STRICT_SPREAD" and len(asked) > len(machines):
+        problems.append(
+            f"the plan asks for {len(asked)} machines, and the cluster has"
+            f" {len(machines)}"
+        )
+    if problems:
+        raise RunError(
+            f"the Ray cluster is too small: {'; '.join(problems)}",
+            hint="with --option grows=true the job waits for more machines, as an"
+            " autoscaler adds them",
+        )
+
+
+def no_room(ray: Any, job: RayJobDescription) -> RunError:
+    """Return the error for a job that has not got its machines in time."""
+    asked = [resources_of(bundle) for bundle in job.nodes.values()]
+    names = [name for name in _NAMES if _sum(asked, name)]
+    total, free = ray.cluster_resources(), ray.available_resources()
+    wants = ", ".join(_amount(name, _sum(asked, name)) for name in names)
+    has = ", ".join(
+        f"{_amount(name, total.get(name, 0))} ({_free(name, free)} free)"
+        for name in names
+    )
+    return RunError(
+        f"the Ray cluster has had no room for the job within {job.timeout} s: the plan"
+        f" asks for {wants} on {len(asked)} nodes ({job.strategy}), and the cluster has"
+        f" {has}",
+        hint="`ray status` shows what uses the cluster; --option timeout=SECONDS waits"
+        " longer",
+    )
+
+
+def _sum(each: Sequence[Mapping[str, float]], name: str) -> float:
+    return sum(resources.get(name, 0) for resources in each)
+
+
+def _amount(name: str, number: float) -> str:
+    if name == "memory":
+        return f"{format_size(number)} {_NAMES[name]}"
+    noun = _NAMES[name] if number != 1 else _NAMES[name].removesuffix("s")
+    return f"{format_count(number)} {noun}"
+
+
+def _free(name: str, free: Mapping[str, float]) -> str:
+    number = free.get(name, 0)
+    return format_size(number) if name == "memory" else format_count(number)
+
+
+def one_line(error: BaseException) -> str:
+    """Return what an error of Ray says, as one line without its details."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines)[:400] if lines else type(error).__name__
