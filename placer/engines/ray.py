@@ -1,39 +1,32 @@
 """Ray: a placement group, and an actor for each node, which starts its process.
 
-The actors run in Ray's workers, which need placer. They get the build and the key from
-this process, and it fetches what the nodes write. The job ends with this process: its
-actors are not detached. `docs/ray.md` says how to use it.
+`submit` starts the driver of the job (`placer.engines.ray_driver`), which makes the actors
+in Ray's workers, sends them the build and the key, and fetches what the nodes write. The
+job ends with the driver, and the driver with the launcher. `docs/ray.md` says how to use it.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Iterator, Mapping
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from placer.channel.endpoint import parse_endpoint
-from placer.engines.engine import (
-    EngineOption,
-    JobEvent,
-    JobFiles,
-    JobNote,
-    JobRequest,
-    NodeEnded,
-    NodeLines,
-    NodeLog,
+from placer.engines.engine import EngineOption, JobEvent, JobFiles, JobRequest
+from placer.engines.ray_files import Bundle, RayJobDescription, job_files
+from placer.engines.ray_messages import (
+    STOP,
+    Failed,
+    Message,
+    Submitted,
+    event_of,
+    read_message,
 )
-from placer.engines.ray_cluster import (
-    check_fits,
-    connect,
-    import_ray,
-    no_room,
-    one_line,
-    resources_of,
-)
-from placer.engines.ray_files import Bundle, RayJobDescription, job_files, read_job
-from placer.engines.ray_job import RayJob
 from placer.errors import PlacerError, RunError
+from placer.runtime.run.node_environment import python_environment
 
 OPTIONS: Final = (
     EngineOption(
@@ -62,10 +55,69 @@ OPTIONS: Final = (
         "Whether the cluster may get more machines, as with an autoscaler.",
     ),
 )
-POLL: Final = 1.0
-"""Seconds between two checks for a job that was cancelled, which makes no event."""
-QUIET: Final = 3.0
-"""Seconds that a job waits before it says so."""
+LOG: Final = "ray.log"
+"""What Ray prints."""
+END_GRACE: Final = 30.0
+"""Seconds in which a job ends that is to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayJob:
+    """A job on Ray; see `placer.engines.engine.Job`.
+
+    Attributes:
+        title: what the user is told of it.
+        driver: the process that follows it. The job ends with it, and it with this one.
+        log: the file of what Ray prints.
+        cancel_command: none: the job ends with this process.
+    """
+
+    title: str
+    driver: subprocess.Popen[bytes]
+    log: Path
+    cancel_command: str = ""
+
+    def stop(self) -> None:
+        self.order(STOP)
+
+    def cancel(self) -> None:
+        assert self.driver.stdin is not None
+        with suppress(BrokenPipeError):
+            self.driver.stdin.close()
+        try:
+            self.driver.wait(END_GRACE)
+        except subprocess.TimeoutExpired:
+            self.driver.kill()  # then Ray ends its actors
+
+    def close(self) -> None:
+        """End the job, and wait for its end."""
+        self.cancel()
+        self.driver.wait()
+
+    def order(self, line: bytes) -> None:
+        """Write a line to the driver, if it has not ended."""
+        assert self.driver.stdin is not None
+        with suppress(BrokenPipeError, ValueError):  # ValueError: it was cancelled
+            self.driver.stdin.write(line)
+            self.driver.stdin.flush()
+
+    def read(self) -> Message | None:
+        """Return the next message of the driver, None at the end."""
+        assert self.driver.stdout is not None
+        return read_message(self.driver.stdout.fileno())
+
+    def failure(self, message: Message | None) -> RunError:
+        """Return the error for the last message of the driver, None if it has ended
+        without one."""
+        if isinstance(message, Failed):
+            return RunError(message.message, hint=message.hint)
+        status = self.driver.wait()
+        lines = self.log.read_text(errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        return RunError(
+            f"the driver of {self.title} has ended with status {status}: {last[:400]}",
+            hint=f"Ray's output is in {self.log}",
+        )
 
 
 def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
@@ -93,146 +145,48 @@ def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
 
 
 def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> RayJob:
-    """Reserve a placement group for the job in a folder; see `Engine.submit`.
+    """Start the driver of the job in a folder; see `Engine.submit`.
 
     What to run is in the folder, whose files may have been edited: of `request` only the
     key is used.
     """
-    job, build = read_job(folder)
-    ray = import_ray()
-    connected = connect(ray, job.address)
-    try:
-        if not job.grows:
-            check_fits(ray, job)
-        group = ray.util.placement_group(
-            [resources_of(bundle) for bundle in job.nodes.values()],
-            strategy=job.strategy,
-            name=job.name,
+    log = folder / LOG
+    with log.open("wb") as output:
+        driver = subprocess.Popen(
+            [
+                sys.executable,
+                "-P",
+                "-u",
+                "-m",
+                "placer.engines.ray_driver",
+                str(folder),
+            ],
+            env=python_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C is for the launcher
         )
-        title = f"Ray job {ray.get_runtime_context().get_job_id()}"
-    except (PlacerError, OSError, RuntimeError, ValueError) as error:
-        if connected:
-            ray.shutdown()
-        if isinstance(error, PlacerError):
-            raise
-        raise RunError(f"Ray has refused the job: {one_line(error)}") from None
-    return RayJob(title, ray, job, build, request.key, group, connected)
+    job = RayJob("Ray job", driver, log)
+    try:
+        job.order(request.key.secret.hex().encode() + b"\n")
+        message = job.read()
+        if not isinstance(message, Submitted):
+            raise job.failure(message)
+    except BaseException:
+        job.close()
+        raise
+    return replace(job, title=message.title)
 
 
 def watch(job: RayJob) -> Iterator[JobEvent]:
-    """Start the nodes of a job once it has its machines, and follow them; see
-    `Engine.watch`."""
-    last = None
+    """Pass on what the driver tells; see `Engine.watch`."""
     try:
-        until = time.monotonic() + job.description.timeout
-        yield from _wait_for_machines(job, until)
-        if job.make_actors():
-            addresses = _start(job, until)
-            hosts = {
-                node: parse_endpoint(node, address)[0]
-                for node, address in addresses.items()
-            }
-            count, where = len(hosts), sorted({*hosts.values()})
-            yield JobNote(f"{count} nodes run on {', '.join(where)}")
-            last = yield from _follow(job, hosts)
+        while message := job.read():
+            if isinstance(message, Failed):
+                raise job.failure(message)
+            yield event_of(message)
+        if job.driver.wait():
+            raise job.failure(None)
     finally:
         job.close()
-    # Whoever watches may end the process after the last event.
-    if last is not None:
-        yield last
-
-
-def _wait_for_machines(job: RayJob, until: float) -> Iterator[JobNote]:
-    ready, begin, is_said = job.group.ready(), time.monotonic(), False
-    while not job.cancelled.is_set():
-        if job.ray.wait([ready], timeout=POLL)[0]:
-            _get(job, ready, "the placement group")
-            return
-        now = time.monotonic()
-        if now > until:
-            raise no_room(job.ray, job.description)
-        if now - begin > QUIET and not is_said:
-            is_said = True
-            yield JobNote(
-                f"{job.title} waits for machines, at most {job.description.timeout} s"
-            )
-
-
-def _start(job: RayJob, until: float) -> dict[str, str]:
-    """Start the process of each node, and return their addresses."""
-    addresses = _call_all(
-        job, {node: actor.where.remote() for node, actor in job.actors.items()}, until
-    )
-    listed = ",".join(f"{name}={address}" for name, address in addresses.items())
-    arguments = ["--endpoints", listed, *job.description.arguments]
-    if job.description.data is not None:
-        arguments += ["--data", job.description.data]
-    build = job.ray.put(job.build)
-    digest, secret = job.description.digest, job.key.secret
-    runs = {
-        node: actor.run.remote(build, digest, arguments, secret)
-        for node, actor in job.actors.items()
-    }
-    _call_all(job, runs, until)
-    return addresses
-
-
-def _call_all(job: RayJob, calls: Mapping[str, Any], until: float) -> dict[str, Any]:
-    """Return what a call of each node returns, by the order of the nodes."""
-    left = {ref: node for node, ref in calls.items()}
-    results = {}
-    while left:
-        for ref in job.ray.wait([*left], timeout=POLL)[0]:
-            node = left.pop(ref)
-            results[node] = _get(job, ref, node)
-        if left and time.monotonic() > until:
-            raise RunError(
-                f"{', '.join(left.values())}: Ray has started no worker within"
-                f" {job.description.timeout} s"
-            )
-    return {node: results[node] for node in calls}
-
-
-def _get(job: RayJob, ref: Any, what: str) -> Any:
-    """Return the result of a call that has ended. Raises RunError if it has failed."""
-    try:
-        return job.ray.get(ref)
-    except PlacerError as error:  # Ray raises what is also a RayTaskError
-        cause = getattr(error, "cause", error)
-        raise RunError(f"{what}: {cause}") from None
-    except job.ray.exceptions.RayError as error:
-        hint = None
-        if "No module named 'placer" in str(error):
-            hint = "install placer for the Python of Ray on all machines of the cluster"
-        raise RunError(f"{what}: {reason(error)}", hint=hint) from None
-
-
-def _follow(
-    job: RayJob, hosts: Mapping[str, str]
-) -> Generator[JobEvent, None, NodeEnded]:
-    """Yield what the nodes write and how they end; return the last end."""
-    reads = {actor.read.remote(): node for node, actor in job.actors.items()}
-    while True:
-        for ref in job.ray.wait([*reads], timeout=POLL)[0]:
-            node = reads.pop(ref)
-            try:
-                output = job.ray.get(ref)
-            except job.ray.exceptions.RayError as error:
-                end = NodeEnded(node, None, reason(error), hosts[node])
-            else:
-                if output.lines:
-                    yield NodeLines(node, output.lines)
-                if output.log:
-                    yield NodeLog(node, output.log)
-                if output.status is None:
-                    reads[job.actors[node].read.remote()] = node
-                    continue
-                end = NodeEnded(node, output.status, host=hosts[node])
-            if not reads:
-                return end
-            yield end
-
-
-def reason(error: BaseException) -> str:
-    """Return why an actor has died, as one line."""
-    return one_line(error)

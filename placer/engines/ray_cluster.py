@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from placer.channel.endpoint import parse_endpoint
@@ -34,25 +31,21 @@ def import_ray() -> Any:
     return ray
 
 
-def connect(ray: Any, address: str) -> bool:
-    """Connect this process to a cluster; return False if it was connected before.
+def connect(ray: Any, address: str) -> None:
+    """Connect this process to a cluster.
 
     Raises RunError if there is no cluster, or another version of Ray or Python.
     """
-    if ray.is_initialized():
-        return False
     given = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
     _check_reachable(given)
     try:
-        with _signals_kept():
-            ray.init(address=address, log_to_driver=False, logging_level="error")
+        ray.init(address=address, log_to_driver=False, logging_level="error")
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise RunError(
             f"cannot connect to the Ray cluster '{given or address}': {one_line(error)}",
             hint="`ray status` shows whether this machine belongs to a cluster;"
             " --option address=HOST:PORT names another one",
         ) from None
-    return True
 
 
 def _check_reachable(address: str) -> None:
@@ -70,21 +63,6 @@ def _check_reachable(address: str) -> None:
             f"there is no Ray cluster at {address}: {why}",
             hint="`ray start --head` prints its address",
         ) from None
-
-
-@contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Keep the handlers of signals, of which Ray replaces some."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if handler is not None:
-                signal.signal(number, handler)
 
 
 def resources_of(bundle: Bundle) -> dict[str, float]:

@@ -36,6 +36,8 @@ MOST_KEPT: Final = 1 << 20
 """Bytes of events, and of log, after which the process waits for the launcher."""
 KILL_GRACE: Final = 5.0
 """Seconds in which a process ends that is killed."""
+PARENT_POLL: Final = 1.0
+"""Seconds between two looks at the parent of this process."""
 SILENT: Final = 1
 """Seconds without output after which a process that has ended writes no more."""
 
@@ -77,6 +79,15 @@ class RayNode:
         self._log = bytearray()
         self._has_ended = threading.Event()
         self._status: int | None = None
+        _start_thread(self._end_with_raylet, os.getppid())
+
+    def _end_with_raylet(self, raylet: int) -> None:
+        """End this process if its parent has ended, Ray's process on this machine: a
+        busy worker does not notice that."""
+        while os.getppid() == raylet:
+            time.sleep(PARENT_POLL)
+        self.kill()
+        os._exit(1)
 
     def where(self) -> str:
         """Choose the address of the node, and hold its port until the node starts."""
