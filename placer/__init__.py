@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from placer.front.trace import trace as trace
     from placer.front.training import append_backward as append_backward
     from placer.front.variable import Variable as Variable
+    from placer.launcher.engine_job import OnEngine as OnEngine
     from placer.launcher.launch import launch as launch
     from placer.launcher.predict import predict as predict
     from placer.launcher.remote import Hosts as Hosts
@@ -68,6 +69,7 @@ _HOMES = {
     "DataError": "placer.errors",
     "GraphError": "placer.errors",
     "Hosts": "placer.launcher.remote",
+    "OnEngine": "placer.launcher.engine_job",
     "NodeKind": "placer.place",
     "OpError": "placer.errors",
     "Options": "placer.runtime.run.options",

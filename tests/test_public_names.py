@@ -20,6 +20,7 @@ NAMES = [
     "GraphError",
     "Hosts",
     "NodeKind",
+    "OnEngine",
     "OpError",
     "Options",
     "Place",

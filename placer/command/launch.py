@@ -17,10 +17,12 @@ from placer.command.options import (
     build_argument,
     data_option,
     launch_hosts_option,
+    on_option,
     run_options,
 )
 
 if TYPE_CHECKING:
+    from placer.launcher.engine_job import OnEngine
     from placer.launcher.remote import Hosts
     from placer.launcher.supervise import Watch
 
@@ -81,6 +83,23 @@ def launch_options(command: Function) -> Function:
 
 @click.command("launch", cls=GroupedCommand, short_help="Run all nodes of a build.")
 @build_argument
+@on_option
+@grouped_option(
+    "Engines",
+    "--option",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of the engine, such as partition=short; `--option help` lists them. "
+    "Can be repeated.",
+)
+@grouped_option(
+    "Engines",
+    "--write",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Only write the files of the job to DIR, to read, to keep and to submit by hand.",
+)
 @launch_hosts_option
 @grouped_option(
     "Machines and connections",
@@ -101,6 +120,9 @@ def launch_options(command: Function) -> Function:
 @launch_options
 def launch_command(
     build: Path,
+    on: str | None,
+    settings: tuple[str, ...],
+    write: Path | None,
     hosts: Path | None,
     ssh: str | None,
     python: str | None,
@@ -109,14 +131,24 @@ def launch_command(
 ) -> None:
     """Run all nodes of BUILD until the run ends.
 
-    Each node is a process on this machine, or with --hosts on another one. If one fails,
-    all are ended, and the last line says the root cause. Ctrl-C ends all nodes. With
+    Each node is a process on this machine, or with --hosts or --on on another one. If one
+    fails, all are ended, and the last line says the root cause. Ctrl-C ends all nodes. With
     --checkpoint or --save-params, the first Ctrl-C stops all nodes after the same step
     and saves; a second one ends them at once.
     """
     from placer.errors import PlacerError
     from placer.launcher.remote import Hosts
 
+    if on is not None:
+        for given, flag in ((hosts, "--hosts"), (python, "--python"), (ssh, "--ssh")):
+            if given is not None and not (
+                flag == "--ssh" and "PLACER_SSH" in os.environ
+            ):
+                raise PlacerError(f"{flag} cannot be used with --on")
+        _run_on(build, on, settings, write, data, options)
+        return
+    if settings or write is not None:
+        raise PlacerError("--option and --write are for engines: --on ENGINE")
     if hosts is None:
         if python is not None:
             raise PlacerError("--python names the Python of other machines: --hosts")
@@ -127,7 +159,39 @@ def launch_command(
     if options["in_process"]:
         raise PlacerError("--in-process cannot be used with --hosts")
     machines = Hosts(hosts, ssh or "ssh", python, data)
-    run_build(build, hosts=machines, **options)
+    run_build(build, machines=machines, **options)
+
+
+def _run_on(
+    build: Path,
+    engine: str,
+    settings: tuple[str, ...],
+    write: Path | None,
+    data: Path | None,
+    options: dict[str, Any],
+) -> None:
+    """Run a build as a job of an engine, or write the files of the job."""
+    from placer.engines.find import find_engine
+    from placer.engines.options import list_options, split_options
+    from placer.errors import PlacerError
+    from placer.launcher.checks import check_launch
+    from placer.launcher.engine_job import OnEngine, request_job, write_job
+    from placer.runtime.run.options import OPTIONS, Options
+
+    if options["in_process"]:
+        raise PlacerError("--in-process cannot be used with --on")
+    if "help" in settings:
+        for line in list_options(find_engine(engine).OPTIONS):
+            echo(line)
+        return
+    on = OnEngine(engine, split_options(settings), data)
+    if write is None:
+        run_build(build, machines=on, **options)
+        return
+    chosen = Options(**{option.name: options[option.name] for option in OPTIONS})
+    plan = check_launch(build, chosen, machines=on)
+    for path in write_job(write, request_job(build, plan, chosen, on), on):
+        echo(str(path))
 
 
 def run_build(
@@ -137,7 +201,7 @@ def run_build(
     in_process: bool,
     quiet: bool,
     tensorboard: Path | None,
-    hosts: Hosts | None = None,
+    machines: Hosts | OnEngine | None = None,
     **options: Any,
 ) -> None:
     """Launch a build and print its progress and its result."""
@@ -156,7 +220,7 @@ def run_build(
     from placer.runtime.run.options import Options
 
     chosen = Options(**options)
-    plan = check_launch(build, chosen, hosts=hosts)
+    plan = check_launch(build, chosen, machines=machines)
     stream = sys.stderr if as_json else sys.stdout
     with ExitStack() as exits:
         notes = []
@@ -166,7 +230,7 @@ def run_build(
             notes.append(f"logs in {folder.folder}{removed}")
         if chosen.emulate or plan.emulate:
             notes.append(emulation_note(plan))
-        is_here = not in_process and hosts is None
+        is_here = not in_process and machines is None
         if is_here and (note := crowding_note(plan, usable_cores())):
             notes.append(note)
         for note in () if quiet else notes:
@@ -202,7 +266,7 @@ def run_build(
                 watch,
                 interruption_of(plan, build, chosen),
                 calls,
-                hosts,
+                machines,
             )
     for line in result_lines(result):
         echo(line, file=stream)

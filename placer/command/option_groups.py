@@ -12,6 +12,7 @@ GROUPS: Final = (
     "Run",
     "Checkpoints",
     "Machines and connections",
+    "Engines",
     "Time limits",
     "Output",
 )

@@ -193,10 +193,10 @@ name."""
 
 
 def _note_elsewhere(
-    context: click.Context, parameter: click.Parameter, hosts: Path | None
-) -> Path | None:
-    context.meta[ELSEWHERE] = hosts is not None
-    return hosts
+    context: click.Context, parameter: click.Parameter, value: Any
+) -> Any:
+    context.meta[ELSEWHERE] = context.meta.get(ELSEWHERE, False) or value is not None
+    return value
 
 
 launch_hosts_option = grouped_option(
@@ -208,6 +208,17 @@ launch_hosts_option = grouped_option(
     callback=_note_elsewhere,
     help="Run the nodes on the machines in this file, such as worker: [10.0.0.1, "
     "10.0.0.2], and start them by OpenSSH. Files that options name are on these machines.",
+)
+
+
+on_option = grouped_option(
+    "Engines",
+    "--on",
+    metavar="ENGINE",
+    is_eager=True,
+    callback=_note_elsewhere,
+    help="Run the nodes as a job of slurm, kubernetes or ray, or of an engine of another "
+    "package. Files that options name are on its machines.",
 )
 
 

@@ -6,7 +6,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from placer.launcher.node_process import SSH_FAILED, NodeProcess
+from placer.launcher.node_process import SSH_FAILED
+from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.events import NodeFailure, State
 
 COMMAND_NOT_FOUND = 127
@@ -43,31 +44,33 @@ def failure_from_report(event: NodeFailure) -> Failure:
     return Failure(cause.node, f"{cause.node} failed: {text}", event.root)
 
 
-def failure_from_exit(child: NodeProcess, last: State | None) -> Failure:
+def failure_from_exit(child: WatchedNode, last: State | None) -> Failure:
     """Return the failure of a process that ended without a report; `last` is the state
     that it last reported."""
     status = child.exit_status
-    assert status is not None
     where = f" at step {last.step}" if last is not None and last.step else ""
-    if status < 0:
-        text = f"was killed by {_signal(-status)}{where}"
+    why = f" ({child.why})" if child.why else ""
+    if status is None:
+        text = f"was lost{where}{why}"
+    elif status < 0:
+        text = f"was killed by {_signal(-status)}{where}{why}"
     elif status == 0:
         text = "ended before the end of the run"
-    elif child.host and status == SSH_FAILED and last is not None:
+    elif child.by_ssh and status == SSH_FAILED and last is not None:
         text = f"was killed, or the ssh connection to it was lost{where}"
-    elif child.host and status == SSH_FAILED:
+    elif child.by_ssh and status == SSH_FAILED:
         line = last_line(child.log) or "it says no reason"
         text = f"{child.node}: ssh to {child.host} failed: {line}\n  hint: {_SSH_HINT}"
         return Failure(child.node, text, True)
     else:
         line = last_line(child.log)
-        text = f"ended with exit status {status}" + (f": {line}" if line else "")
-        if child.host and status == COMMAND_NOT_FOUND:
+        text = f"ended with exit status {status}{why}" + (f": {line}" if line else "")
+        if child.by_ssh and status == COMMAND_NOT_FOUND:
             text += "\n  hint: --python names the Python with placer on the machines"
     return Failure(child.node, f"{child.node} {text}", True)
 
 
-def failure_from_delay(child: NodeProcess, seconds: float | None) -> Failure:
+def failure_from_delay(child: WatchedNode, seconds: float | None) -> Failure:
     """Return the failure of a process that runs on after the end of the run.
 
     `seconds` is how long it had to end, or None for a frozen process.

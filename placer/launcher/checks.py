@@ -7,6 +7,7 @@ from pathlib import Path
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.checkpoint.folder import check_continues
 from placer.errors import PlacerError
+from placer.launcher.engine_job import OnEngine
 from placer.launcher.remote import Hosts, remote_endpoints
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.program.order import check_has_none
@@ -17,10 +18,13 @@ from placer.runtime.run.checkpoint_settings import (
 from placer.runtime.run.options import OPTIONS, Options
 
 
-def check_launch(build: Path, options: Options, *, hosts: Hosts | None = None) -> Plan:
+def check_launch(
+    build: Path, options: Options, *, machines: Hosts | OnEngine | None = None
+) -> Plan:
     """Return the plan of a build; PlacerError if it must not be launched like this.
 
-    With `hosts`, the files of the options are on other machines, which check them.
+    The files of the options are on the other `machines`, if there are any, which check
+    them.
     """
     refuse_in_node("placer.launch")
     plan = read_plan(build)
@@ -28,8 +32,9 @@ def check_launch(build: Path, options: Options, *, hosts: Hosts | None = None) -
         raise PlacerError(f"the build '{build}' can only predict")
     spec = build / read_sources(build).spec
     refuse_at_import("placer.launch", spec.parent, plan.modules)
-    if hosts is not None:
-        remote_endpoints(plan, options, hosts)
+    if machines is not None:
+        if isinstance(machines, Hosts):
+            remote_endpoints(plan, options, machines)
         _check_combined(options)
         _check_absolute(plan, options)
         return plan
@@ -117,7 +122,7 @@ def _check_absolute(plan: Plan, options: Options) -> None:
             raise PlacerError(
                 f"{option.flag} names '{path}', which is relative to no folder of the"
                 " machines",
-                hint="with --hosts, write an absolute path on the machine of"
+                hint="with --hosts and --on, write an absolute path on the machine of"
                 f" {plan.control}, or on all that read it",
             )
 

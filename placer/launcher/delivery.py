@@ -33,8 +33,22 @@ def write_delivery(build: Path, plan: Plan, key: RunKey) -> bytes:
     """Return the bytes that deliver a build and the key of its run: a line with the
     length of the rest, which is msgpack.
 
-    The spec of the build is named by its absolute path, which the other machine may have
-    too. Raises BuildError for a build of more than `MAX_BYTES`.
+    Raises BuildError for a build of more than `MAX_BYTES`.
+    """
+    files = build_files(build, plan)
+    content = msgspec.msgpack.encode(Delivery(key.secret, plan.digest, files))
+    if len(content) > MAX_BYTES:
+        raise BuildError(
+            f"'{build}' has {len(content):,} bytes, too many to send to other machines"
+        )
+    return b"%d\n%b" % (len(content), content)
+
+
+def build_files(build: Path, plan: Plan) -> dict[str, bytes]:
+    """Return the content of each file of a build by its path.
+
+    The spec of the build is named by its absolute path, which another machine may have
+    too. Raises BuildError for a build that was edited.
     """
     sources = read_sources(build)
     spec = str((build / sources.spec).resolve())
@@ -42,12 +56,7 @@ def write_delivery(build: Path, plan: Plan, key: RunKey) -> bytes:
     files = {SOURCES: moved, FILE: read_file(build, FILE)}
     for path, digest in plan.files.items():
         files[path] = read_file(build, path, digest)
-    content = msgspec.msgpack.encode(Delivery(key.secret, plan.digest, files))
-    if len(content) > MAX_BYTES:
-        raise BuildError(
-            f"'{build}' has {len(content):,} bytes, too many to send to other machines"
-        )
-    return b"%d\n%b" % (len(content), content)
+    return files
 
 
 def read_delivery(fd: int) -> Delivery:

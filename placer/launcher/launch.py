@@ -12,6 +12,7 @@ from typing import Any
 from placer.build.plan import Plan
 from placer.errors import PlacerError, RunWarning
 from placer.launcher.checks import check_launch, check_thread_options, threads_error
+from placer.launcher.engine_job import OnEngine
 from placer.launcher.kept import StepHistory, params_keeper
 from placer.launcher.logs import LogFolder, log_folder
 from placer.launcher.processes import run_processes
@@ -40,6 +41,7 @@ def launch(
     callbacks: Iterable[object] = (),
     tensorboard: AnyPath | None = None,
     hosts: Hosts | AnyPath | None = None,
+    on: OnEngine | str | None = None,
     **options: Any,
 ) -> Result:
     """Run all nodes of a build, by default on this machine, until the run ends.
@@ -73,6 +75,9 @@ def launch(
             start them there by OpenSSH. Files that the options name are on those
             machines, but for `key`. `placer.Hosts` says more: the command of ssh, and
             the interpreter and the data there.
+        on: run the nodes as a job of this engine: `"slurm"`, `"kubernetes"`, `"ray"`, or
+            `placer.OnEngine("slurm", {"partition": "short"})` with its options. Files
+            that the options name are on the machines of the engine, but for `key`.
         options: the fields of `placer.Options`, such as `steps=100`, by default as
             there. `placer launch --help` explains them.
 
@@ -96,10 +101,13 @@ def launch(
         print(result.eval["accuracy"])
     """
     folder, chosen = Path(build), read_options(options)
+    if hosts is not None and on is not None:
+        raise PlacerError("'hosts' and 'on' cannot be combined")
     if hosts is not None and not isinstance(hosts, Hosts):
         hosts = Hosts(Path(hosts))
-    plan = check_launch(folder, chosen, hosts=hosts)
-    if hosts is not None and (return_params or in_process):
+    machines = OnEngine(on) if isinstance(on, str) else hosts or on
+    plan = check_launch(folder, chosen, machines=machines)
+    if machines is not None and (return_params or in_process):
         name = "return_params" if return_params else "in_process"
         raise PlacerError(f"'{name}' cannot be used with nodes on other machines")
     history = StepHistory()
@@ -108,7 +116,7 @@ def launch(
         end_shown(),
         callback_queue(plan, folder, chosen, callbacks, tensorboard) as calls,
         params_keeper(
-            plan, chosen, return_params, elsewhere=hosts is not None
+            plan, chosen, return_params, elsewhere=machines is not None
         ) as params,
     ):
         if in_process:
@@ -137,7 +145,7 @@ def launch(
                     keep_and_show,
                     interruption,
                     calls,
-                    hosts,
+                    machines,
                 )
         params.attach(result, history)
     for text in result.warnings:
@@ -201,14 +209,14 @@ def launch_processes(
     watch: Watch,
     interruption: Interruption,
     calls: CallbackQueue,
-    hosts: Hosts | None = None,
+    machines: Hosts | OnEngine | None = None,
 ) -> Result:
     """Run the nodes of a build as processes, after `check_launch`; see `launch`.
 
     `interruption` decides what signals do, `calls` has the callbacks.
     """
     result = run_processes(
-        build, plan, options, logs, watch, interruption, calls=calls, hosts=hosts
+        build, plan, options, logs, watch, interruption, calls=calls, machines=machines
     )
     assert isinstance(result, Result)
     return result

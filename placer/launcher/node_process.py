@@ -13,53 +13,25 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import RunError
+from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.signals import signals_blocked
 
 SSH_FAILED = 255
 """The status of an ssh that could not connect, or has lost its connection."""
 
 
-@dataclass(slots=True)
-class NodeProcess:
-    """The process of a node.
+@dataclass(slots=True, kw_only=True)
+class NodeProcess(WatchedNode):
+    """The process of a node, which may be ssh.
 
     Attributes:
-        report_fd: the launcher's end of the pipe that the node writes events to.
+        process: the process.
         order_fd: the launcher's end of the pipe that the control node reads orders
             from, None for the other nodes of this machine.
-        pidfd: a descriptor that becomes readable when the process has ended.
-        pending: the incomplete last line of the events read so far.
-        reports_ended: whether the node's end of the event pipe is closed.
-        exit_status: -N after signal N, None while the process runs.
-        host: the machine of the node if it is another one; then the process is ssh.
     """
 
-    node: str
-    log: Path
     process: subprocess.Popen[bytes]
-    report_fd: int
     order_fd: int | None
-    pidfd: int
-    pending: bytes = b""
-    reports_ended: bool = False
-    exit_status: int | None = None
-    host: str = ""
-
-    @property
-    def running(self) -> bool:
-        return self.exit_status is None
-
-    def read_lines(self) -> tuple[list[bytes], bool]:
-        """Read once; return the complete lines, and whether there may be more."""
-        if self.reports_ended:
-            return [], False
-        try:
-            data = os.read(self.report_fd, 1 << 16)
-        except BlockingIOError:
-            return [], False
-        self.reports_ended = not data
-        *lines, self.pending = (self.pending + data).split(b"\n")
-        return lines, bool(data)
 
     def kill(self) -> None:
         """Kill the process and all processes that it started."""
@@ -87,8 +59,9 @@ class NodeProcess:
         _kill_group(self.process.pid)
         status = self.process.wait()
         # A remote node that a signal has ended has the status of a shell for that.
-        is_signal = self.host and 128 < status < SSH_FAILED
+        is_signal = self.by_ssh and 128 < status < SSH_FAILED
         self.exit_status = 128 - status if is_signal else status
+        self.running = False
 
     def close(self) -> None:
         """Close the descriptors, and end the process if it runs."""
@@ -154,7 +127,7 @@ def start_ssh(node: str, command: Sequence[str], log: Path, host: str) -> NodePr
             stdout=end,
             stderr=output,
         )
-    child.host = host
+    child.host, child.by_ssh = host, True
     return child
 
 
@@ -207,7 +180,15 @@ def _start(
         _kill_group(process.pid)
         process.wait()
         raise
-    return NodeProcess(node, log, process, *pipes, pidfd)
+    reports, order = pipes
+    return NodeProcess(
+        node=node,
+        log=log,
+        process=process,
+        report_fd=reports,
+        order_fd=order,
+        pidfd=pidfd,
+    )
 
 
 def _kill_group(leader: int) -> None:

@@ -12,11 +12,13 @@ from placer.build.plan import Plan
 from placer.channel.keys import find_key, new_key, pass_key
 from placer.channel.ports import free_endpoints
 from placer.errors import PlacerError, RunError
+from placer.launcher.engine_job import OnEngine, engine_nodes
 from placer.launcher.logs import LogFolder
 from placer.launcher.node_command import node_command
 from placer.launcher.node_process import NodeProcess, start_node
 from placer.launcher.remote import Hosts, remote_starter
 from placer.launcher.supervise import Watch, supervise
+from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.callbacks import CallbackQueue
 from placer.runtime.run.interruption import Interruption
 from placer.runtime.run.node_environment import node_environment
@@ -26,7 +28,7 @@ from placer.runtime.run.result import Outcome
 from placer.runtime.run.signals import catch_signals
 from placer.runtime.run.start_choice import choose_start
 
-StartNode = Callable[[str, Path, bool], NodeProcess]
+StartNode = Callable[[str, Path, bool], WatchedNode]
 """Starts the process of a node, of which it gets the name, the file of the log, and
 whether it is the control node."""
 
@@ -41,25 +43,52 @@ def run_processes(
     *,
     prediction: PredictionRequest | None = None,
     calls: CallbackQueue | None = None,
-    hosts: Hosts | None = None,
+    machines: Hosts | OnEngine | None = None,
 ) -> Outcome:
     """Run the nodes of a build as processes, to train, or to predict some rows.
 
-    They run on the machines of `hosts`, by default on this one.
+    They run on `machines`, by default on this one.
     """
     with ExitStack() as exits:
-        if hosts is not None:
-            start = remote_starter(build, plan, options, hosts)
-        else:
-            options = choose_start(options, watch)
-            start = exits.enter_context(
-                _local_starter(build, plan, options, prediction)
+        if isinstance(machines, OnEngine):
+            result = _run_job(
+                build, plan, options, logs.folder, watch, interruption, calls, machines
             )
-        result = launch_nodes(
-            [*plan.processes], start, logs.folder, watch, interruption, calls
-        )
+        else:
+            start: StartNode
+            if machines is not None:
+                start = remote_starter(build, plan, options, machines)
+            else:
+                options = choose_start(options, watch)
+                start = exits.enter_context(
+                    _local_starter(build, plan, options, prediction)
+                )
+            result = launch_nodes(
+                [*plan.processes], start, logs.folder, watch, interruption, calls
+            )
     logs.failed = bool(result.warnings)
     return result
+
+
+def _run_job(
+    build: Path,
+    plan: Plan,
+    options: Options,
+    logs: Path,
+    watch: Watch,
+    interruption: Interruption,
+    calls: CallbackQueue | None,
+    on: OnEngine,
+) -> Outcome:
+    """Run the nodes of a build as a job of an engine, until it has ended."""
+    _make_folder(logs)
+    with (
+        catch_signals() as signals,
+        engine_nodes(build, plan, options, logs, on) as (nodes, title),
+    ):
+        watch(title)
+        queue = calls if calls is not None else CallbackQueue(())
+        return supervise(nodes, watch, signals, interruption, queue)
 
 
 @contextmanager
@@ -117,14 +146,9 @@ def launch_nodes(
         raise RunError(
             "nodes can run as processes on Linux only", hint="use --in-process"
         )
-    try:
-        logs.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PlacerError(
-            f"cannot create the folder for logs '{logs}': {error.strerror}"
-        ) from error
+    _make_folder(logs)
     with catch_signals() as signals, ExitStack() as exits:
-        children: list[NodeProcess] = []
+        children: list[WatchedNode] = []
         for node in nodes:
             child = start(node, log_path(logs, node), not children)
             children.append(child)
@@ -136,6 +160,15 @@ def launch_nodes(
             interruption,
             calls if calls is not None else CallbackQueue(()),
         )
+
+
+def _make_folder(logs: Path) -> None:
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PlacerError(
+            f"cannot create the folder for logs '{logs}': {error.strerror}"
+        ) from error
 
 
 def log_path(logs: Path, node: str) -> Path:

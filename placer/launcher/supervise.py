@@ -16,7 +16,7 @@ import msgspec
 from placer.errors import RunError
 from placer.launcher import cause
 from placer.launcher.cause import Failure
-from placer.launcher.node_process import NodeProcess
+from placer.launcher.watched_node import WatchedNode
 from placer.memory.collection import begin_collection
 from placer.node_kinds import NodeId
 from placer.runtime.run.callbacks import CallbackQueue
@@ -62,7 +62,7 @@ class Phase(Enum):
 
 
 def supervise(
-    children: Sequence[NodeProcess],
+    children: Sequence[WatchedNode],
     watch: Watch,
     signals: Signals,
     interruption: Interruption,
@@ -113,7 +113,7 @@ class _Supervisor:
     phase count.
     """
 
-    children: Sequence[NodeProcess]
+    children: Sequence[WatchedNode]
     watch: Watch
     signals: Signals
     selector: selectors.BaseSelector
@@ -142,7 +142,7 @@ class _Supervisor:
             self.selector.register(fd, selectors.EVENT_READ, call)
 
     @property
-    def running(self) -> list[NodeProcess]:
+    def running(self) -> list[WatchedNode]:
         return [child for child in self.children if child.running]
 
     def watch_processes(self) -> None:
@@ -282,7 +282,7 @@ class _Supervisor:
         states = [last.state for last in self.states.values()]
         return self.result is not None or any(s in AFTER_LAST_BARRIER for s in states)
 
-    def _state_of(self, child: NodeProcess) -> str | None:
+    def _state_of(self, child: WatchedNode) -> str | None:
         last = self.states.get(child.node)
         return None if last is None else last.state
 
@@ -310,7 +310,7 @@ class _Supervisor:
         for key, _ in self.selector.select(seconds):
             key.data()
 
-    def _read_reports(self, child: NodeProcess) -> bool:
+    def _read_reports(self, child: WatchedNode) -> bool:
         """Read once from a process and handle the events; return if there may be
         more."""
         lines, more = child.read_lines()
@@ -321,7 +321,7 @@ class _Supervisor:
             self.selector.unregister(child.report_fd)
         return more
 
-    def _handle_event(self, child: NodeProcess, event: Event) -> None:
+    def _handle_event(self, child: WatchedNode, event: Event) -> None:
         self.interruption.note(event)
         match event:
             case NodeFailure():
@@ -340,7 +340,7 @@ class _Supervisor:
         self.watch(event)
         self.calls.add(event)
 
-    def _handle_exit(self, child: NodeProcess) -> None:
+    def _handle_exit(self, child: WatchedNode) -> None:
         # Read its last events first: if it reported a failure, its end is not another.
         while self._read_reports(child):
             pass

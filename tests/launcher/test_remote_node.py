@@ -135,9 +135,9 @@ def test_a_relative_path_of_other_machines_is_refused(tmp_path):
     (tmp_path / "hosts.yaml").write_text("worker: host-a\nps: host-b\n")
     hosts = Hosts(tmp_path / "hosts.yaml")
     with pytest.raises(PlacerError, match=r"^--save-params names 'p.safetensors'"):
-        check_launch(build, Options(save_params="p.safetensors"), hosts=hosts)
-    check_launch(build, Options(save_params="/no/p.safetensors"), hosts=hosts)
+        check_launch(build, Options(save_params="p.safetensors"), machines=hosts)
+    check_launch(build, Options(save_params="/no/p.safetensors"), machines=hosts)
     with pytest.raises(PlacerError, match=r"^--data names 'rows'"):
-        check_launch(build, Options(), hosts=replace(hosts, data=Path("rows")))
+        check_launch(build, Options(), machines=replace(hosts, data=Path("rows")))
     with pytest.raises(PlacerError, match="the folder '/no' does not exist"):
         check_launch(build, Options(save_params="/no/p.safetensors"))

@@ -1,0 +1,142 @@
+"""Runs a build as a job of an engine: writes, submits and follows it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from placer.build.plan import Plan, data_root
+from placer.channel.keys import find_key, new_key
+from placer.engines.engine import Engine, JobFiles, JobRequest
+from placer.engines.find import find_engine
+from placer.engines.options import read_engine_options
+from placer.engines.resources import needs_of
+from placer.errors import PlacerError
+from placer.launcher.delivery import build_files
+from placer.launcher.followed import FollowedJob
+from placer.launcher.node_command import node_arguments
+from placer.launcher.watched_node import WatchedNode
+from placer.runtime.run.events import Output
+from placer.runtime.run.options import Options
+
+_FILE_MODE: Final = {False: 0o644, True: 0o600}
+
+
+@dataclass(frozen=True)
+class OnEngine:
+    """An engine on which a build runs.
+
+    Attributes:
+        name: its name: slurm, kubernetes, ray, or that of an entry point.
+        given: its options, as texts or as values.
+        data: the folder of the data on the machines; by default their PLACER_DATA.
+
+    Raises PlacerError for an engine that there is not, and for options that it does not
+    have.
+    """
+
+    name: str
+    given: Mapping[str, Any] = field(default_factory=dict)
+    data: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.data is not None and not self.data.is_absolute():
+            raise PlacerError(
+                f"--data names '{self.data}', which is relative to no folder of the"
+                " machines",
+                hint="with --on, write an absolute path on these machines",
+            )
+        assert self.options is not None
+
+    @cached_property
+    def engine(self) -> Engine:
+        return find_engine(self.name)
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """A value for each option of the engine."""
+        return read_engine_options(self.name, self.engine.OPTIONS, self.given)
+
+
+def request_job(build: Path, plan: Plan, options: Options, on: OnEngine) -> JobRequest:
+    """Return what the engine needs to know of a run. Raises PlacerError for a key that
+    cannot be used, and BuildError for a build that was edited."""
+    saves = options.save_params is not None or options.checkpoint is not None
+    return JobRequest(
+        name=plan.name,
+        plan=plan,
+        files=build_files(build, plan),
+        needs=needs_of(
+            plan, on.data or data_root(build), emulate=options.emulate or plan.emulate
+        ),
+        arguments=node_arguments(replace(options, key=None, base_port=None)),
+        data=on.data,
+        key=find_key(options.key) or new_key(),
+        saves=saves or plan.checkpoint is not None,
+        grace=options.grace,
+    )
+
+
+def write_job(folder: Path, request: JobRequest, on: OnEngine) -> list[Path]:
+    """Write the files of a job into a folder, and return their paths.
+
+    Raises PlacerError if there are other files in it, or if they cannot be written.
+    """
+    files: JobFiles = on.engine.write(request, on.options)
+    paths = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, file in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            content = file.content
+            data = content.encode() if isinstance(content, str) else content
+            _write(path, data, _FILE_MODE[file.private])
+            paths.append(path)
+    except OSError as error:
+        raise PlacerError(
+            f"cannot write the files of the job to '{folder}': {error.strerror}"
+        ) from error
+    return paths
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    """Write a file that has its mode from the beginning."""
+    unfinished = path.with_name(f".{path.name}.new")
+    unfinished.unlink(missing_ok=True)
+    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with open(fd, "wb") as file:
+        file.write(data)
+        os.fchmod(file.fileno(), mode)
+    unfinished.replace(path)
+
+
+@contextmanager
+def engine_nodes(
+    build: Path, plan: Plan, options: Options, logs: Path, on: OnEngine
+) -> Iterator[tuple[list[WatchedNode], Output]]:
+    """Submit a job; yield its nodes, the first of which is the control node, and what
+    the user is to know of it."""
+    request = request_job(build, plan, options, on)
+    write_job(logs, request, on)
+    job = on.engine.submit(logs, request, on.options)
+    folder = getattr(job, "folder", logs)
+    followed = FollowedJob(on.name, job, folder)
+    nodes: list[WatchedNode] = [
+        followed.make_node(name, folder / f"{name.replace(':', '-')}.log")
+        for name in plan.processes
+    ]
+    text = job.title
+    if job.cancel_command:
+        text += f" goes on if this launcher ends; this ends it: {job.cancel_command}"
+    try:
+        followed.follow(on.engine.watch(job))
+        yield nodes, Output(on.name, text)
+    finally:
+        for node in nodes:
+            node.close()

@@ -1,0 +1,70 @@
+"""A node that the launcher watches: a process, or a node of a job of an engine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(slots=True, kw_only=True)
+class WatchedNode:
+    """What the launcher knows of a node, and what it can do to it.
+
+    Attributes:
+        node: its name.
+        log: the file of its log.
+        report_fd: the launcher's end of the pipe that the events of the node come by.
+        pidfd: a descriptor that becomes readable when the node has ended.
+        pending: the incomplete last line of the events read so far.
+        reports_ended: whether the other end of the event pipe is closed.
+        running: whether it has not ended, as far as the launcher knows.
+        exit_status: -N after signal N; None while it runs, or if it is not known.
+        host: the machine of the node if it is another one.
+        by_ssh: whether it was started by ssh, whose status it then has.
+        why: what an engine says about its end.
+    """
+
+    node: str
+    log: Path
+    report_fd: int
+    pidfd: int
+    pending: bytes = b""
+    reports_ended: bool = False
+    running: bool = True
+    exit_status: int | None = None
+    host: str = ""
+    by_ssh: bool = False
+    why: str = ""
+
+    def read_lines(self) -> tuple[list[bytes], bool]:
+        """Read once; return the complete lines, and whether there may be more."""
+        if self.reports_ended:
+            return [], False
+        try:
+            data = os.read(self.report_fd, 1 << 16)
+        except BlockingIOError:
+            return [], False
+        self.reports_ended = not data
+        *lines, self.pending = (self.pending + data).split(b"\n")
+        return lines, bool(data)
+
+    def kill(self) -> None:
+        """End the node and all that it has started."""
+        raise NotImplementedError
+
+    def order_stop(self) -> None:
+        """Ask the control node to stop the run after a step."""
+        raise NotImplementedError
+
+    def is_stopped(self) -> bool:
+        """Whether the process is known to be frozen, as by SIGSTOP."""
+        return False
+
+    def reap(self) -> None:
+        """Note how the node has ended; `pidfd` is readable."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the descriptors, and end the node if it runs."""
+        raise NotImplementedError

@@ -1,0 +1,186 @@
+"""`placer launch --on slurm` on a real Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from support.real_runs import (
+    MANY_STEPS,
+    TIMEOUT,
+    RunningCommand,
+    compile_small,
+    placer_command,
+    running_command,
+)
+from support.slurm import jobs, needs_slurm, slurm, wait_for_end
+
+import placer
+
+pytestmark = needs_slurm
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with (
+        slurm(tmp_path_factory.mktemp("slurm") / "slurm") as environment,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("SLURM_CONF", environment["SLURM_CONF"])
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_small(tmp_path_factory.mktemp("small"), workers=2)
+
+
+def running_job(
+    build: Path, folder: Path, *options: object
+) -> AbstractContextManager[RunningCommand]:
+    """Start a launcher whose job has its files in `folder`."""
+    words = ["launch", build, "--json", "--on", "slurm"]
+    words += ["--logs", folder / "job", *options]
+    return running_command(placer_command(*words))
+
+
+def tasks(folder: Path) -> dict[str, int]:
+    """Return the ids of the processes of the nodes of a job, by the number of the
+    task."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            here = os.readlink(entry / "cwd")
+            variables = dict(
+                pair.split(b"=", 1)
+                for pair in (entry / "environ").read_bytes().split(b"\0")
+                if b"=" in pair
+            )
+        except OSError:  # it has ended
+            continue
+        if here == str(folder / "job") and b"placer.command" in words:
+            found[variables[b"SLURM_PROCID"].decode()] = int(entry.name)
+    return found
+
+
+def wait_until_none(folder: Path) -> None:
+    until = time.monotonic() + 20
+    while left := tasks(folder):
+        assert time.monotonic() < until, left
+        time.sleep(0.05)
+
+
+def train_locally(build: Path, folder: Path, **options: int) -> tuple[bytes, str]:
+    """Return the parameters of a run on this machine, and its history without times."""
+    saved, history = folder / "local.safetensors", folder / "local.jsonl"
+    placer.launch(build, save_params=saved, history=history, **options)
+    return saved.read_bytes(), without_times(history)
+
+
+def without_times(history: Path) -> str:
+    return re.sub(r'"seconds":[0-9.e+-]+,', "", history.read_text())
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes"),
+    [
+        ("digits", {"worker": 2, "ps": 2}),
+        ("digits_heter", {"worker": 2, "heter": 2, "ps": 1}),
+    ],
+)
+def test_the_bits_are_those_of_a_local_run(spec, nodes, cluster, tmp_path):
+    build = tmp_path / "build"
+    sync = {"train.optimizer.update": "sync"}
+    placer.compile(f"specs/{spec}.yaml", build, nodes=nodes, overrides=sync)
+    saved, history = tmp_path / "saved.safetensors", tmp_path / "history.jsonl"
+    options = "--steps=12", f"--save-params={saved}", f"--history={history}"
+    with running_job(build, tmp_path, *options) as run:
+        ended = run.wait()
+    assert ended.status == 0, ended.err
+    assert json.loads(ended.out)["steps"] == 12
+    assert re.search(r"slurm\| Slurm job \d+ goes on .*: scancel \d+", ended.err)
+    expected = train_locally(build, tmp_path, steps=12)
+    assert (saved.read_bytes(), without_times(history)) == expected
+    wait_for_end(cluster)
+
+
+def test_a_killed_node_is_named(build, cluster, tmp_path):
+    with running_job(build, tmp_path, MANY_STEPS) as run:
+        wait_for_step(run)
+        os.kill(tasks(tmp_path)["2"], signal.SIGKILL)
+        ended = run.wait()
+    assert ended.status == 1
+    assert ended.last_message.startswith("ps:0 was killed by SIGKILL")
+    assert "\n  log: " in ended.last_message
+    wait_until_none(tmp_path)
+    wait_for_end(cluster)
+
+
+def test_a_cancelled_job_is_named(build, cluster, tmp_path):
+    with running_job(build, tmp_path, MANY_STEPS) as run:
+        number = run.wait_for_line("slurm| Slurm job ").split()[3]
+        wait_for_step(run)
+        subprocess.run(["scancel", number], check=True)
+        ended = run.wait()
+    assert ended.status == 1
+    assert "interrupted" in ended.last_message or "CANCELLED" in ended.last_message
+    wait_until_none(tmp_path)
+    wait_for_end(cluster)
+
+
+def test_an_interrupted_launcher_cancels_the_job(build, cluster, tmp_path):
+    with running_job(build, tmp_path, MANY_STEPS) as run:
+        wait_for_step(run)
+        run.process.send_signal(signal.SIGINT)
+        ended = run.wait()
+    assert ended.status == 130
+    assert "nothing was saved" in ended.err
+    wait_until_none(tmp_path)
+    wait_for_end(cluster)
+
+
+def test_an_interrupted_launcher_lets_the_nodes_save(build, cluster, tmp_path):
+    saved = tmp_path / "saved.safetensors"
+    with running_job(build, tmp_path, MANY_STEPS, f"--save-params={saved}") as run:
+        wait_for_step(run)
+        run.process.send_signal(signal.SIGINT)
+        ended = run.wait()
+    assert ended.status == 130
+    match = re.search(r"stopped after step (\d+); the parameters are in", ended.err)
+    assert match, ended.err
+    parameters, _ = train_locally(build, tmp_path, steps=int(match[1]))
+    assert saved.read_bytes() == parameters
+    wait_for_end(cluster)
+
+
+def test_a_job_goes_on_without_its_launcher(build, cluster, tmp_path):
+    saved = tmp_path / "saved.safetensors"
+    with running_job(build, tmp_path, "--steps=5", f"--save-params={saved}") as run:
+        run.wait_for_line("slurm| Slurm job ")
+        run.process.kill()
+    wait_for_end(cluster, TIMEOUT)
+    assert saved.read_bytes() == train_locally(build, tmp_path, steps=5)[0]
+
+
+def test_a_job_that_slurm_refuses_is_an_error(build, cluster, tmp_path):
+    with running_job(build, tmp_path, "--option", "memory=1000GiB") as run:
+        ended = run.wait()
+    assert ended.status == 1
+    assert ended.last_message.startswith("sbatch failed: ")
+    assert "not available" in ended.last_message
+    assert jobs(cluster) == []
+
+
+def wait_for_step(run: RunningCommand) -> None:
+    run.wait_for_line("step ")

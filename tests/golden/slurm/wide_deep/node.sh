@@ -1,0 +1,13 @@
+#!/bin/bash
+# One node of wide_deep, which a task of job.sh runs. Written by placer.
+nodes=(worker:0 worker:1 heter:0 ps:0)
+node=${nodes[SLURM_PROCID]:-task-$SLURM_PROCID}
+name=$PLACER_JOB_FOLDER/${node/:/-}
+trap : INT TERM HUP # the node decides what a signal does
+export PYTHONHASHSEED=0
+module load cuda
+python3 -P -u -X faulthandler -m placer.command run build --node auto \
+  --base-port "$PLACER_PORT" --events "$name.jsonl" '--checkpoint=/scratch/ada/wide deep' --data /data/rows >"$name.log" 2>&1
+status=$?
+echo "$status $SLURMD_NODENAME" >"$name.new" && mv "$name.new" "$name.ended"
+exit "$status"

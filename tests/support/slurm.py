@@ -1,0 +1,148 @@
+"""A real Slurm on this machine: a controller and four daemons, as on four machines.
+
+`python -m support.slurm FOLDER COMMAND…` (in `tests`) runs a command with it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from placer.channel.ports import free_endpoints
+
+TOOLS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol")
+MACHINES = ("n1", "n2", "n3", "n4")
+needs_slurm = pytest.mark.skipif(
+    not all(map(shutil.which, TOOLS)) and "PLACER_REQUIRE_ENGINES" not in os.environ,
+    reason="needs Slurm: apt-get install slurmctld slurmd slurm-client",
+)
+_START = 30.0
+"""Seconds within which Slurm must be there."""
+
+CONFIGURATION = """\
+ClusterName=local
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/none
+CredType=cred/none
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/%n.log
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+ReturnToService=2
+SlurmdParameters=config_overrides
+JobAcctGatherType=jobacct_gather/none
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,defer_batch=0
+KillWait=5
+MinJobAge=60
+{machines}
+PartitionName=debug Nodes=n[1-4] Default=YES State=UP
+"""
+
+
+@contextmanager
+def slurm(folder: Path) -> Iterator[dict[str, str]]:
+    """Start Slurm with its files in a folder; yield the environment of its commands."""
+    host = socket.gethostname()
+    ports = [
+        address.rpartition(":")[2]
+        for address in free_endpoints(["controller", *MACHINES]).values()
+    ]
+    machines = "\n".join(
+        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=8"
+        " RealMemory=16000"
+        for name, port in zip(MACHINES, ports[1:], strict=True)
+    )
+    (folder / "state").mkdir(parents=True)
+    configuration = folder / "slurm.conf"
+    text = CONFIGURATION.format(
+        host=host, controller=ports[0], folder=folder, machines=machines
+    )
+    configuration.write_text(text)
+    environment = {**os.environ, "SLURM_CONF": str(configuration)}
+    commands = [["slurmctld", "-D"], *(["slurmd", "-D", "-N", n] for n in MACHINES)]
+    with ExitStack() as exits:
+        for command in commands:
+            daemon = subprocess.Popen(
+                command,
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            exits.callback(_end, daemon)
+        _wait_until_idle(environment, folder)
+        try:
+            yield environment
+        finally:
+            subprocess.run(["scancel", "--user=root"], env=environment, timeout=30)
+            with suppress(AssertionError):
+                wait_for_end(environment)
+
+
+def _wait_until_idle(environment: dict[str, str], folder: Path) -> None:
+    until = time.monotonic() + _START
+    while time.monotonic() < until:
+        found = subprocess.run(
+            ["sinfo", "--noheader", "--format=%D %t"],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        if found.stdout.strip() == "4 idle":
+            return
+        time.sleep(0.1)
+    raise AssertionError((folder / "slurmctld.log").read_text()[-2000:])
+
+
+def jobs(environment: dict[str, str]) -> list[str]:
+    """Return the numbers of the jobs that are not over, with their states."""
+    found = subprocess.run(
+        ["squeue", "--noheader", "--format=%i %T"],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return found.stdout.split("\n")[:-1]
+
+
+def wait_for_end(environment: dict[str, str], seconds: float = 20.0) -> None:
+    """Wait until no job is left."""
+    until = time.monotonic() + seconds
+    while left := jobs(environment):
+        assert time.monotonic() < until, left
+        time.sleep(0.1)
+
+
+def _end(daemon: subprocess.Popen[bytes]) -> None:
+    daemon.send_signal(signal.SIGTERM)
+    try:
+        daemon.wait(10)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait()
+
+
+if __name__ == "__main__":
+    with slurm(Path(sys.argv[1]).resolve()) as variables:
+        subprocess.run(sys.argv[2:] or ["bash"], env=variables)
