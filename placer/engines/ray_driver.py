@@ -47,17 +47,25 @@ def main(folder: Path) -> None:
     os.dup2(2, 1)
     secret = bytes.fromhex(_read_line().decode())
 
+    ending = threading.Event()
+
     def tell(message: Message) -> None:
-        write_message(fd, message)
+        if not ending.is_set():
+            write_message(fd, message)
 
     try:
-        _run(folder, secret, tell)
+        _run(folder, secret, tell, ending)
     except PlacerError as error:
         tell(Failed(error.message, error.hint))
         raise SystemExit(1) from None
 
 
-def _run(folder: Path, secret: bytes, tell: Callable[[Message], None]) -> None:
+def _run(
+    folder: Path,
+    secret: bytes,
+    tell: Callable[[Message], None],
+    ending: threading.Event,
+) -> None:
     job, files = read_job(folder)
     ray = import_ray()
     connect(ray, job.address)
@@ -66,7 +74,7 @@ def _run(folder: Path, secret: bytes, tell: Callable[[Message], None]) -> None:
     nodes = RayNodes(ray, job)
     try:
         tell(Submitted(f"Ray job {ray.get_runtime_context().get_job_id()}"))
-        threading.Thread(target=_obey, args=(nodes,), daemon=True).start()
+        threading.Thread(target=_obey, args=(nodes, ending), daemon=True).start()
         driver = _Driver(ray, job, nodes, tell)
         driver.wait_for_machines()
         nodes.make_actors()
@@ -85,11 +93,12 @@ def _run(folder: Path, secret: bytes, tell: Callable[[Message], None]) -> None:
         ray.shutdown()
 
 
-def _obey(nodes: RayNodes) -> None:
+def _obey(nodes: RayNodes, ending: threading.Event) -> None:
     """Obey the orders on standard input; end the job at its end."""
     while line := _read_line():
         if line == STOP:
             nodes.stop()
+    ending.set()  # the launcher is to hear of the end when nothing is left
     threading.Timer(EXIT_GRACE, os._exit, [1]).start()
     nodes.end()
     os._exit(0)  # Ray may wait for something that nobody needs any more
