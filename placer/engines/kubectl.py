@@ -21,7 +21,8 @@ _NO_CLUSTER: Final = (
 _HINTS: Final = {
     'no matches for kind "JobSet"': "this cluster has no JobSet: install it"
     " (https://jobset.sigs.k8s.io), or use --option crd=none",
-    "AlreadyExists": "a run of this name is there: delete it, or choose another name",
+    "AlreadyExists": "a run of this name is there: delete it, or name this one by"
+    " --option name=NAME",
     "Forbidden": "`kubectl auth can-i --list` says what you may do there",
     "connection refused": _NO_CLUSTER,
     "Unable to connect": _NO_CLUSTER,

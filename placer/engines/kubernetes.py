@@ -24,6 +24,7 @@ OPTIONS: Final = (
     EngineOption(
         "image", "str", None, "The image of the pods, with Python and placer. Required."
     ),
+    EngineOption("name", "str", None, "The name of the job. By default the model's."),
     EngineOption(
         "crd",
         "str",
@@ -85,7 +86,7 @@ OPTIONS: Final = (
 def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
     """Return the files of a job: see `Engine`."""
     _check_options(options)
-    name, groups = _named_groups(request)
+    name, groups = _named_groups(request, options)
     return job_files(name, groups, request, options)
 
 
@@ -104,7 +105,7 @@ def submit(
             hint=f"write it with --write FOLDER, then {options['kubectl']} create -f"
             " FOLDER",
         )
-    name, groups = _named_groups(request)
+    name, groups = _named_groups(request, options)
     kubectl = Kubectl(options["kubectl"], options["context"], options["namespace"])
     jobset = options["crd"] == "jobset"
     job = KubernetesJob(
@@ -119,9 +120,11 @@ def watch(job: KubernetesJob) -> Iterator[JobEvent]:
     return watch_job(job)
 
 
-def _named_groups(request: JobRequest) -> tuple[str, tuple[Group, ...]]:
+def _named_groups(
+    request: JobRequest, options: Mapping[str, Any]
+) -> tuple[str, tuple[Group, ...]]:
     groups = group_nodes(request.needs)
-    return job_name(request.name, groups), groups
+    return job_name(options["name"] or request.name, groups), groups
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from placer.engines.kubernetes_groups import Group
 from placer.engines.kubernetes_manifests import CONTAINER, labels
 from placer.engines.kubernetes_pods import Pods, read_pods
 
-END_TIMEOUT: Final = 60.0
+END_TIMEOUT: Final = 40.0
 """Seconds that pods have to end when the job is deleted."""
 
 
@@ -29,6 +30,7 @@ class KubernetesJob:
         jobset: whether it is a JobSet.
         has_build: whether the build goes with it.
         keep: whether it stays in the cluster when the run has ended.
+        cancelled: is set when it was cancelled.
     """
 
     kubectl: Kubectl
@@ -37,6 +39,9 @@ class KubernetesJob:
     jobset: bool
     has_build: bool
     keep: bool
+    cancelled: threading.Event = field(
+        default_factory=threading.Event, compare=False, repr=False
+    )
 
     @property
     def title(self) -> str:
@@ -111,10 +116,14 @@ class KubernetesJob:
             pod = f"pod/{control.name}"
             self.kubectl.run("delete", pod, "--wait=false", "--ignore-not-found")
 
+    def delete(self) -> None:
+        """Delete the objects of the job. Raises KubectlError."""
+        self.kubectl.run("delete", "--wait=false", "--ignore-not-found", *self._objects)
+
     def cancel(self) -> None:
         """Delete the objects of the job, and end its pods. Raises KubectlError if they
         have not ended after a while."""
-        self.kubectl.run("delete", "--wait=false", "--ignore-not-found", *self._objects)
+        self.delete()
         self.kubectl.run(
             "delete",
             "pods",
@@ -123,3 +132,4 @@ class KubernetesJob:
             f"--timeout={END_TIMEOUT:.0f}s",
             timeout=END_TIMEOUT + TIMEOUT,
         )
+        self.cancelled.set()

@@ -71,6 +71,8 @@ class PodLog:
         while not self._is_closed and failures < _ATTEMPTS:
             was_complete = self._is_complete.is_set()
             error = self._read(was_complete)
+            if was_complete and "NotFound" in error:
+                error = ""  # it was deleted, and its log with it
             if was_complete and not error:
                 break
             failures += bool(error and was_complete)

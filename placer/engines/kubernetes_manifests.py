@@ -136,9 +136,8 @@ def plain_objects(
     for group in groups:
         template = _pod_template(name, group, groups, request, options)
         template["spec"]["subdomain"] = name
-        metadata = _metadata(
-            f"{name}-{group.name}", name, namespace, _pairs(options["labels"])
-        )
+        more = {COMPONENT: group.name, **_pairs(options["labels"])}
+        metadata = _metadata(f"{name}-{group.name}", name, namespace, more)
         jobs.append(
             {
                 "apiVersion": "batch/v1",

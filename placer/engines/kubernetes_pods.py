@@ -61,13 +61,14 @@ class Pods:
     Attributes:
         pods: the newest pod of each node that has one.
         is_there: whether the JobSet, or a Job, is there.
-        end: `Completed` or `Failed` if a JobSet has ended, else empty.
+        over: the groups of which no more pods are made, since their Job, or the JobSet,
+            has ended; and whether that has succeeded.
         suspended: whether it waits to be admitted, as by a queue.
     """
 
     pods: Mapping[str, Pod]
     is_there: bool
-    end: str
+    over: Mapping[str, bool]
     suspended: bool
 
 
@@ -82,9 +83,14 @@ def read_pods(printed: bytes, groups: Sequence[Group]) -> Pods:
         if (node := _node(item["metadata"], by_name)) is not None:
             newest[node] = _pod(item, node)
     jobs = [item for item in items if item["kind"] in ("JobSet", "Job")]
-    ends = [_end_of_jobset(job) for job in jobs if job["kind"] == "JobSet"]
+    over: dict[str, bool] = {}
+    for job in jobs:
+        if (success := _success(job)) is not None:
+            own = job["metadata"].get("labels", {}).get(COMPONENT)
+            names = [own] if job["kind"] == "Job" else by_name
+            over.update(dict.fromkeys(names, success))
     suspended = any(job["spec"].get("suspend") for job in jobs)
-    return Pods(newest, bool(jobs), "".join(ends), suspended)
+    return Pods(newest, bool(jobs), over, suspended)
 
 
 def _node(metadata: Mapping[str, Any], groups: Mapping[str, Group]) -> str | None:
@@ -153,10 +159,10 @@ def _end(
     return End(code, why, ended.get("finishedAt") or "")
 
 
-def _end_of_jobset(jobset: Mapping[str, Any]) -> str:
-    status = jobset.get("status", {})
-    for condition in status.get("conditions", []):
-        kind = str(condition["type"])
-        if kind in ("Completed", "Failed") and condition["status"] == "True":
-            return kind
-    return ""
+def _success(job: Mapping[str, Any]) -> bool | None:
+    """Whether a Job or a JobSet has succeeded; None if it has not ended."""
+    for condition in job.get("status", {}).get("conditions") or ():
+        kind, is_so = condition["type"], condition["status"] == "True"
+        if is_so and kind in ("Complete", "Completed", "Failed"):
+            return bool(kind != "Failed")
+    return None

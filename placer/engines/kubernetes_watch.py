@@ -38,6 +38,7 @@ GIVEN_UP: Final = 600.0
 class _LogEnded:
     """The log of a pod was read; `error` says if the rest of it could not be."""
 
+    node: str
     uid: str
     error: str
 
@@ -46,7 +47,10 @@ _Item: TypeAlias = JobEvent | Pods | KubectlError | _LogEnded
 
 
 def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
-    """Yield the events of a job; see `Engine.watch`. Deletes it in the end."""
+    """Yield the events of a job; see `Engine.watch`.
+
+    When the run has ended, the job is deleted before that is told.
+    """
     items: SimpleQueue[_Item] = SimpleQueue()
     closing = threading.Event()
 
@@ -62,15 +66,16 @@ def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
     following = _Following(job, items)
     try:
         while not following.is_over:
-            yield from following.take(items.get())
+            events = [*following.take(items.get())]
+            if following.is_over and not job.keep:
+                try:
+                    job.delete()
+                except KubectlError as error:
+                    yield JobNote(f"{error}\nthis deletes it: {job.cancel_command}")
+            yield from events
     finally:
         closing.set()
         following.close()
-    if not job.keep:
-        try:
-            job.cancel()
-        except KubectlError as error:
-            yield JobNote(f"{error}\nThis deletes the job: {job.cancel_command}")
 
 
 @dataclass(slots=True)
@@ -87,10 +92,15 @@ class _Following:
     _pods: dict[str, Pod] = field(default_factory=dict)  # the newest of each node
     _logs: dict[str, PodLog] = field(default_factory=dict)  # by the uid of the pod
     _read: set[str] = field(default_factory=set)  # the uids of pods whose log has ended
-    _ends: dict[str, NodeEnded | None] = field(default_factory=dict)  # by node
+    _ends: dict[str, NodeEnded] = field(default_factory=dict)  # by node
     _told: set[str] = field(default_factory=set)  # the nodes whose end was told
     _since: dict[tuple[str, ...], float] = field(default_factory=dict)
     _noted: set[tuple[str, ...]] = field(default_factory=set)
+    _groups: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        groups = self.job.groups
+        self._groups = {node: group.name for group in groups for node in group.nodes}
 
     def take(self, item: _Item) -> Iterator[JobEvent]:
         """Take in what has come, and yield what follows from it."""
@@ -103,8 +113,7 @@ class _Following:
         elif isinstance(item, _LogEnded):
             self._read.add(item.uid)
             if item.error:
-                node = next(n for n, p in self._pods.items() if p.uid == item.uid)
-                yield JobNote(f"the log of {node} ends early: {item.error}")
+                yield JobNote(f"the log of {item.node} ends early: {item.error}")
         else:
             yield item
         for node, end in self._ends.items():
@@ -113,8 +122,7 @@ class _Following:
             if not self._is_read(node):
                 break  # the ends are told in their order
             self._told.add(node)
-            if end is not None:
-                yield end
+            yield end
         self.is_over = len(self._told) == len(self.job.nodes)
 
     def close(self) -> None:
@@ -153,6 +161,8 @@ class _Following:
             self._forget(("gone", node))
             if before is not None and pod.uid != before.uid:
                 yield JobNote(f"{node} begins again, in another pod")
+                if before.uid in self._logs:
+                    self._logs[before.uid].finish()
             self._follow(pod)
             if pod.end is not None:
                 self._end(node, pod.end)
@@ -174,25 +184,28 @@ class _Following:
                 pod.node,
                 pod.name,
                 self.items.put,
-                lambda error: self.items.put(_LogEnded(pod.uid, error)),
+                lambda error: self.items.put(_LogEnded(pod.node, pod.uid, error)),
             )
 
     def _miss(self, node: str, before: Pod | None, found: Pods) -> None:
         """Take in that a node has no pod."""
-        if found.is_there and not found.end:
-            if before is None or not self._lasts(("gone", node), REPLACED):
-                return
-        elif not found.end and not self._lasts(("gone", node), POLL):
-            return  # the list may be older than the job
-        what = "pod" if found.is_there else "job"
-        # A JobSet that has ended deletes the pods that still run.
-        self._end(node, None if found.end else End(None, f"its {what} was deleted"))
+        success = found.over.get(self._groups[node])
+        if success is not None:  # the job has ended, and deletes what still runs
+            result = "is done" if success else "had failed"
+            why = f"its pod was deleted because the job {result}"
+            self._end(node, End(0 if success else None, why))
+        elif not found.is_there:
+            # Unless it was deleted here, the list may be older than the job.
+            wait = 0.0 if self.job.cancelled.is_set() else POLL
+            if self._lasts(("gone", node), wait):
+                self._end(node, End(None, "its job was deleted"))
+        elif before is not None and self._lasts(("gone", node), REPLACED):
+            self._end(node, End(None, "its pod was deleted"))
 
-    def _end(self, node: str, end: End | None) -> None:
+    def _end(self, node: str, end: End) -> None:
         pod = self._pods.get(node)
         host = "" if pod is None else pod.host
-        told = None if end is None else NodeEnded(node, end.status, end.why, host)
-        self._ends[node] = told
+        self._ends[node] = NodeEnded(node, end.status, end.why, host)
         if pod is not None and pod.uid in self._logs:
             self._logs[pod.uid].finish()
 

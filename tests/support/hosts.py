@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ needs_hosts = pytest.mark.skipif(
     reason="only root makes namespaces",
 )
 _ETC = Path("/etc/netns")
+_NETWORKS = itertools.count()
 
 
 def ip(*words: str) -> str:
@@ -85,27 +87,23 @@ class Host:
 
 
 @contextmanager
-def hosts(
-    names: Sequence[str] = ("host-a", "host-b", "host-c"),
-) -> Iterator[list[Host]]:
-    """Yield hosts with these names, on a network of their own."""
-    prefix = f"placer-{os.getpid()}"
+def network() -> Iterator[Callable[[str], Host]]:
+    """Make a network; yield the function that adds a host with a name to it."""
+    prefix = f"placer-{os.getpid()}-{next(_NETWORKS)}"
     hub = f"{prefix}-hub"
+    numbers = itertools.count(1)
     with ExitStack() as undo:
 
-        def add(namespace: str) -> None:
+        def add_namespace(namespace: str) -> None:
             ip("netns", "add", namespace)
             undo.callback(ip, "netns", "del", namespace)
 
-        add(hub)
-        ip("-n", hub, "link", "add", "bridge", "type", "bridge")
-        ip("-n", hub, "link", "set", "bridge", "up")
-        made = []
-        for i, name in enumerate(names, 1):
+        def add(name: str) -> Host:
+            i = next(numbers)
             host = Host(
                 f"{prefix}-{i}", name, f"10.9.0.{i}", f"fd09::{i}", f"link{i}", hub
             )
-            add(host.namespace)
+            add_namespace(host.namespace)
             cable = ("type", "veth", "peer", "name", "eth0", "netns", host.namespace)
             ip("-n", hub, "link", "add", host.link, *cable)
             ip("-n", hub, "link", "set", host.link, "master", "bridge", "up")
@@ -114,7 +112,21 @@ def hosts(
             ip(*inside, "addr", "add", f"{host.ipv6}/64", "dev", "eth0", "nodad")
             ip(*inside, "link", "set", "eth0", "up")
             ip(*inside, "link", "set", "lo", "up")
-            made.append(host)
+            return host
+
+        add_namespace(hub)
+        ip("-n", hub, "link", "add", "bridge", "type", "bridge")
+        ip("-n", hub, "link", "set", "bridge", "up")
+        yield add
+
+
+@contextmanager
+def hosts(
+    names: Sequence[str] = ("host-a", "host-b", "host-c"),
+) -> Iterator[list[Host]]:
+    """Yield hosts with these names, on a network of their own."""
+    with network() as add, ExitStack() as undo:
+        made = [add(name) for name in names]
         known = [f"{host.ipv4} {host.name}\n{host.ipv6} {host.name}\n" for host in made]
         for host in made:
             etc = _ETC / host.namespace

@@ -1,0 +1,495 @@
+"""Manifests as a cluster runs them: names, environment, mounts, and the ends of jobs.
+
+The Python of the pods is a script that does what a case says, so that these runs are
+short; `test_runs.py` has real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.hosts import needs_hosts
+from support.kubernetes.cluster import (
+    Cluster,
+    condition,
+    has_ended,
+    running_cluster,
+)
+from support.kubernetes.kubectl import Kubectl, kubectl_of
+from support.kubernetes.pod import Image
+from support.kubernetes.requests import (
+    IMAGE,
+    needs_of,
+    options,
+    request_of_build,
+    write_files,
+)
+
+import placer
+from placer.engines import kubernetes, kubernetes_logs, kubernetes_watch
+from placer.engines.engine import (
+    JobEvent,
+    JobNote,
+    JobRequest,
+    Needs,
+    NodeEnded,
+    NodeLines,
+    NodeLog,
+)
+from placer.engines.kubernetes_job import KubernetesJob
+from placer.errors import PlacerError, RunError
+from placer.resources import find_file
+
+pytestmark = needs_hosts
+
+SCRIPT = """\
+#!{python} -IS
+import json, os, signal, socket, subprocess, sys, time
+
+def event(**fields):
+    print(json.dumps(dict(event="said", **fields)), flush=True)
+
+def until(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+
+node = os.environ["PLACER_KIND"] + ":" + os.environ["PLACER_INDEX"]
+{code}
+"""
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build of two workers and two servers."""
+    folder = tmp_path_factory.mktemp("digits") / "build"
+    placer.compile(find_file("specs/digits.yaml"), folder)
+    return folder
+
+
+@dataclass
+class Place:
+    """A cluster, and a folder that all pods have as /shared."""
+
+    cluster: Cluster
+    kubectl: Kubectl
+    shared: Path
+    folder: Path
+
+    def release(self, name: str) -> None:
+        """Let nodes go on that wait for a file."""
+        (self.shared / name).touch()
+
+    def submit(
+        self, request: JobRequest, code: str = "", **chosen: Any
+    ) -> KubernetesJob:
+        """Submit a job whose nodes run this code."""
+        script = self.shared / "python"
+        script.write_text(SCRIPT.format(python=sys.executable, code=code))
+        script.chmod(0o755)
+        given = options(
+            kubectl=str(self.kubectl.command),
+            python="/shared/python",
+            volumes="shared:/shared",
+            **chosen,
+        )
+        files = kubernetes.write(request, given)
+        folder = write_files(files, self.folder / f"job-{len(self.kubectl.calls)}")
+        return kubernetes.submit(folder, request, given)
+
+
+@contextmanager
+def place(tmp_path: Path, **more: Any) -> Iterator[Place]:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    images = {IMAGE: Image({"PATH": os.environ["PATH"], "HOME": "/"})}
+    with (
+        running_cluster(
+            tmp_path / "cluster", images, claims={"shared": shared}, **more
+        ) as cluster,
+        kubectl_of(cluster, tmp_path / "bin") as kubectl,
+    ):
+        yield Place(cluster, kubectl, shared, tmp_path)
+
+
+def watched(job: KubernetesJob) -> list[JobEvent]:
+    return list(kubernetes.watch(job))
+
+
+def assert_nothing_is_left(here: Place) -> None:
+    assert not here.cluster.objects
+    assert not here.cluster.pods
+
+
+def said(events: list[JobEvent]) -> dict[str, list[dict[str, Any]]]:
+    """Return the events of each node."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in events:
+        if isinstance(each, NodeLines):
+            found.setdefault(each.node, []).extend(map(json.loads, each.lines))
+    return found
+
+
+def ends(events: list[JobEvent]) -> dict[str, NodeEnded]:
+    return {each.node: each for each in events if isinstance(each, NodeEnded)}
+
+
+def notes(events: list[JobEvent]) -> list[str]:
+    return [each.text for each in events if isinstance(each, JobNote)]
+
+
+SURROUNDINGS = """\
+status = os.stat(os.environ["PLACER_KEY_FILE"])
+event(
+    node=node,
+    arguments=sys.argv[1:],
+    host=socket.gethostname(),
+    address=os.environ["POD_IP"],
+    ids=[os.getpid(), os.getuid(), *os.getgroups()],
+    key=[oct(status.st_mode & 0o777), status.st_uid],
+    files=sorted(os.listdir("/placer/run/build")),
+    variables={k: v for k, v in os.environ.items() if k.startswith("PLACER_")},
+    capabilities=open("/proc/self/status").read().split("CapEff:")[1].split()[0],
+)
+print("a line of the log")
+print("another", file=sys.stderr)
+for place in os.environ["PLACER_ENDPOINTS"].split(","):
+    name = place.partition("=")[2].partition(":")[0]
+    while True:
+        try:
+            event(name=name, address=socket.gethostbyname(name))
+            break
+        except OSError:
+            time.sleep(0.01)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask for pods and logs so often that tests are short."""
+    monkeypatch.setattr(kubernetes_watch, "POLL", 0.2)
+    monkeypatch.setattr(kubernetes_watch, "PATIENCE", 0.2)
+    monkeypatch.setattr(kubernetes_logs, "_RETRY", 0.1)
+
+
+@pytest.mark.parametrize("crd", ["jobset", "none"])
+def test_pods_have_names_mounts_and_what_the_manifests_say(
+    crd: str, build: Path, tmp_path: Path
+) -> None:
+    request = request_of_build(build, "--steps=3", "--x=$(HOME) $$ '", name="My_Run")
+    with place(tmp_path) as here:
+        job = here.submit(request, SURROUNDINGS, crd=crd)
+        assert job.title == ("JobSet my-run" if crd == "jobset" else "jobs my-run")
+        events = watched(job)
+        assert_nothing_is_left(here)
+    told = said(events)
+    assert {*told} == {*ends(events)} == {*request.needs}
+    assert {end.status for end in ends(events).values()} == {0}
+    suffix = "-0" if crd == "jobset" else ""
+    expected = {
+        node: f"my-run-{node.replace(':', '-')}{suffix}.my-run"
+        for node in request.needs
+    }
+    addresses = {each["name"]: each["address"] for each in told["ps:0"][1:]}
+    assert [*addresses] == [*expected.values()]
+    assert len({*addresses.values()}) == 4
+    for node, (first, *names) in told.items():
+        assert {each["name"]: each["address"] for each in names} == addresses
+        assert first["node"] == node
+        assert first["host"] == expected[node].partition(".")[0]
+        assert first["address"] == addresses[expected[node]]
+        assert first["ids"] == [1, 0]
+        assert first["key"] == ["0o600", 0]
+        assert first["capabilities"] == "0" * 16
+        assert first["files"] == [path.name for path in sorted(build.iterdir())]
+        command = first["arguments"]
+        assert command[-2:] == ["--steps=3", "--x=$(HOME) $$ '"]
+        assert command[command.index("--bind") + 1] == f"{first['address']}:27600"
+        assert command[command.index("run") + 1] == "/placer/run/build"
+        text = b"".join(
+            each.text
+            for each in events
+            if isinstance(each, NodeLog) and each.node == node
+        )
+        assert sorted(text.splitlines()) == [b"a line of the log", b"another"]
+
+
+def test_nodes_of_another_user_have_the_key_as_a_file_of_their_own(
+    build: Path, tmp_path: Path
+) -> None:
+    request = request_of_build(build, needs=needs_of(["worker:0"]))
+    with place(tmp_path) as here:
+        job = here.submit(request, user=1234)
+        # The interpreter of the tests may be in a folder of another user.
+        (here.shared / "python").write_text(
+            "#!/bin/sh\nid -u; stat -c '%a %u' $PLACER_KEY_FILE; cat $PLACER_KEY_FILE\n"
+            "ls $PLACER_TRUST/build/plan.json; rm $0 2>/dev/null || echo no\n"
+        )
+        here.release("go")
+        events = watched(job)
+    log = b"".join(each.text for each in events if isinstance(each, NodeLog))
+    user, mode, key, plan, removed = log.decode().splitlines()
+    assert (user, mode, removed) == ("1234", "600 1234", "no")
+    assert bytes.fromhex(key) == request.key.secret
+    assert plan == "/placer/run/build/plan.json"
+    assert ends(events)["worker:0"].status == 0
+
+
+def test_a_job_is_done_when_its_workers_are(build: Path, tmp_path: Path) -> None:
+    code = (
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+        "event(); open('/shared/' + node, 'w')\n"
+        "if node.startswith('ps'): time.sleep(600)\n"
+        "for each in ('ps:0', 'ps:1'): until('/shared/' + each)\n"
+    )
+    with place(tmp_path) as here:
+        events = watched(here.submit(request_of_build(build), code))
+        assert_nothing_is_left(here)
+    assert {node: end.status for node, end in ends(events).items()} == dict.fromkeys(
+        {*said(events)}, 0
+    )
+    assert len(said(events)) == 4
+
+
+@pytest.mark.parametrize(
+    ("crd", "reason", "status", "why"),
+    [
+        ("none", "", -9, ""),
+        ("jobset", "OOMKilled", -9, "OOMKilled: it may use 256Mi of memory"),
+        ("jobset", None, 3, ""),
+    ],
+)
+def test_a_node_that_fails_ends_the_job_and_is_named_first(
+    crd: str,
+    reason: str | None,
+    status: int,
+    why: str,
+    build: Path,
+    tmp_path: Path,
+) -> None:
+    code = "event(); until('/shared/go') if node == 'ps:1' else time.sleep(600); sys.exit(3)"
+    with place(tmp_path) as here:
+        job = here.submit(request_of_build(build), code, crd=crd)
+        events: list[JobEvent] = []
+        for event in kubernetes.watch(job):
+            events.append(event)
+            if not ends(events) and len(said(events)) == 4:
+                if reason is None:
+                    here.release("go")
+                else:
+                    here.cluster.pod("digits-ps-1").signal(signal.SIGKILL, reason)
+            if ends(events):
+                job.cancel()  # as the launcher does; a JobSet ends the others itself
+        assert_nothing_is_left(here)
+    first = next(iter(ends(events).values()))
+    assert first == NodeEnded("ps:1", status, why, "machine-1")
+
+
+def test_one_job_that_is_restarted_is_followed_again(
+    build: Path, tmp_path: Path
+) -> None:
+    code = SURROUNDINGS + (
+        "until('/shared/go')\nevent(again=socket.gethostbyname('digits-ps-1-0.digits'))"
+    )
+    with place(tmp_path) as here:
+        job = here.submit(request_of_build(build), code)
+        first = ""
+        events: list[JobEvent] = []
+        for event in kubernetes.watch(job):
+            events.append(event)
+            begun = said(events)
+            if not first and all(len(begun.get(node, ())) == 5 for node in job.nodes):
+                first = begun["ps:1"][0]["address"]
+                here.cluster.delete("Job", "digits-ps-1")
+            if len(begun.get("ps:1", ())) == 10:
+                here.release("go")
+        assert_nothing_is_left(here)
+    assert notes(events) == ["ps:1 begins again, in another pod"]
+    assert {end.status for end in ends(events).values()} == {0}
+    told = said(events)
+    (again,) = {each[-1]["again"] for each in told.values()}
+    assert again == told["ps:1"][5]["address"] != first
+
+
+def test_a_jobset_restarts_all_nodes_as_often_as_it_may(
+    build: Path, tmp_path: Path
+) -> None:
+    code = (
+        "open(f'/shared/{node}', 'a').write('begun ')\n"
+        "if node == 'worker:1' and not os.path.exists('/shared/failed'):\n"
+        "    for other in ('worker:0', 'ps:0', 'ps:1'): until('/shared/' + other)\n"
+        "    open('/shared/failed', 'w'); sys.exit(1)\n"
+        "if not os.path.exists('/shared/failed'): time.sleep(600)\n"
+    )
+    request = request_of_build(build)
+    with place(tmp_path) as here:
+        with pytest.raises(PlacerError, match="is submitted by hand"):
+            here.submit(request, code, restarts=1)
+        files = [str(path) for path in sorted((tmp_path / "job-0").iterdir())]
+        words = [f"--filename={file}" for file in files]
+        assert not here.kubectl.run(["create", "--output=name", *words], print, print)
+        jobset = here.cluster.objects["JobSet", "digits"]
+        here.cluster.wait(lambda: has_ended(jobset))
+        assert condition(jobset, "Completed")
+        for node in ("worker:0", "worker:1"):
+            assert (here.shared / node).read_text() == "begun begun "
+
+
+@pytest.mark.parametrize("crd", ["jobset", "none"])
+def test_what_pods_wait_for_is_said_once(crd: str, build: Path, tmp_path: Path) -> None:
+    needs = {
+        **needs_of(["worker:0", "worker:1", "ps:0"]),
+        "worker:0": Needs(1 << 20, 2),
+    }
+    request = request_of_build(build, needs=needs)
+    with place(tmp_path, gpus=1) as here:
+        job = here.submit(request, crd=crd, image="registry.example/other")
+        watching = kubernetes.watch(job)
+        got = {next(watching), next(watching)}
+        assert got == {
+            JobNote(
+                "worker:0: Unschedulable: 0/1 nodes are available: 1 Insufficient"
+                " nvidia.com/gpu (2)."
+            ),
+            JobNote(
+                "worker:1, ps:0: ImagePullBackOff: Back-off pulling image"
+                ' "registry.example/other"'
+            ),
+        }
+        job.cancel()
+        ended = [*watching]
+        assert_nothing_is_left(here)
+    assert {*ended} == {
+        NodeEnded("worker:0", None, "its job was deleted", ""),
+        NodeEnded("worker:1", None, "its job was deleted", "machine-1"),
+        NodeEnded("ps:0", None, "its job was deleted", "machine-1"),
+    }
+
+
+@pytest.mark.parametrize("may_execute", [True, False])
+def test_nodes_are_asked_to_stop(
+    may_execute: bool, build: Path, tmp_path: Path
+) -> None:
+    code = (
+        "def stop(number, frame):\n"
+        "    event(signal=number); open('/shared/stop', 'w'); sys.exit(128 + number)\n"
+        "for each in (signal.SIGINT, signal.SIGTERM): signal.signal(each, stop)\n"
+        "event(); until('/shared/stop')\n"
+    )
+    with place(tmp_path) as here:
+        if not may_execute:
+            here.kubectl.failing["exec"] = "Error from server (Forbidden): pods/exec"
+        job = here.submit(request_of_build(build, saves=True), code)
+        events: list[JobEvent] = []
+        for event in kubernetes.watch(job):
+            events.append(event)
+            if len(said(events)) == 4 and not (here.shared / "stop").exists():
+                job.stop()
+                here.kubectl.failing["exec"] = "it was asked twice"
+        assert_nothing_is_left(here)
+    got = said(events)["worker:0"][-1]["signal"]
+    assert got == (signal.SIGINT if may_execute else signal.SIGTERM)
+    if may_execute:
+        assert ends(events)["worker:0"].status == 130
+
+
+@pytest.mark.parametrize("crd", ["jobset", "none"])
+def test_a_second_job_of_the_same_name_is_refused_and_changes_nothing(
+    crd: str, build: Path, tmp_path: Path
+) -> None:
+    with place(tmp_path) as here:
+        job = here.submit(request_of_build(build), "until('/shared/go')", crd=crd)
+        there = {key: str(each) for key, each in here.cluster.objects.items()}
+        with pytest.raises(PlacerError) as caught:
+            here.submit(request_of_build(build), crd=crd)
+        assert "AlreadyExists" in str(caught.value)
+        assert "hint: a run of this name is there" in str(caught.value)
+        assert {*here.cluster.objects} == {*there}
+        here.release("go")
+        assert {end.status for end in ends(watched(job)).values()} == {0}
+
+
+def test_a_cluster_without_jobset_is_told_and_nothing_is_left(
+    build: Path, tmp_path: Path
+) -> None:
+    with place(tmp_path, has_jobset=False) as here:
+        with pytest.raises(PlacerError) as caught:
+            here.submit(request_of_build(build))
+        assert 'no matches for kind "JobSet"' in str(caught.value)
+        assert "hint: this cluster has no JobSet: install it" in str(caught.value)
+        assert "--option crd=none" in str(caught.value)
+        assert_nothing_is_left(here)
+
+
+def test_logs_are_whole_if_connections_to_them_end(build: Path, tmp_path: Path) -> None:
+    code = (
+        "for i in range(200):\n"
+        "    event(i=i)\n"
+        "    if i % 50 == 25: event(cut=i); until(f'/shared/{i}')\n"
+        "os.write(1, b'{\"event\" is no event}x\\n' b'no line')\n"
+    )
+    request = request_of_build(build, needs=needs_of(["worker:0"]))
+    with place(tmp_path) as here:
+        job = here.submit(request, code)
+        events: list[JobEvent] = []
+        for event in kubernetes.watch(job):
+            events.append(event)
+            for each in said([event]).get("worker:0", ()):
+                if "cut" in each:
+                    here.kubectl.cut_logs()
+                    here.release(str(each["cut"]))
+    numbers = [each["i"] for each in said(events)["worker:0"] if "i" in each]
+    assert numbers == [*range(200)]
+    text = b"".join(each.text for each in events if isinstance(each, NodeLog))
+    assert text == b'{"event" is no event}x\nno line\n'
+
+
+def test_a_job_is_kept_if_that_is_asked(build: Path, tmp_path: Path) -> None:
+    with place(tmp_path) as here:
+        request = request_of_build(build, needs=needs_of(["worker:0"]))
+        job = here.submit(request, "event()", keep=True)
+        assert ends(watched(job))["worker:0"].status == 0
+        kept = {"jobset/digits", "configmap/digits-build", "secret/digits-key"}
+        assert {*job.cancel_command.split()[2:]} == kept
+        words = job.cancel_command.split()[1:]
+        assert here.kubectl.run(words, print, print) == 0
+        here.cluster.wait(lambda: not here.cluster.pods)
+        assert_nothing_is_left(here)
+
+
+def test_a_cluster_that_does_not_answer_is_told(
+    build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_watch, "SILENT", 0.0)
+    with place(tmp_path) as here:
+        job = here.submit(request_of_build(build), "event(); until('/shared/go')")
+        watching = kubernetes.watch(job)
+        here.kubectl.failing["get"] = "Unable to connect to the server: EOF"
+        while not isinstance(event := next(watching), JobNote):
+            pass
+        assert event.text == (
+            "`kubectl get` has failed: Unable to connect to the server: EOF; trying again"
+        )
+        del here.kubectl.failing["get"]
+        while not isinstance(event := next(watching), JobNote):
+            pass
+        assert event.text == "the cluster answers again"
+        monkeypatch.setattr(kubernetes_watch, "GIVEN_UP", 0.0)
+        here.kubectl.failing["get"] = "Unable to connect to the server: EOF"
+        with pytest.raises(RunError) as caught:
+            list(watching)
+        assert "JobSet digits cannot be followed any more" in str(caught.value)
+        assert f"hint: it goes on; this ends it: {job.cancel_command}" in str(
+            caught.value
+        )
+        del here.kubectl.failing["get"]
+        job.cancel()
+        assert_nothing_is_left(here)

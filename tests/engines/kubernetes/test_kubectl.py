@@ -1,0 +1,174 @@
+"""What kubectl prints, and how it fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.kubernetes.requests import needs_of
+
+from placer.engines.kubectl import Kubectl, KubectlError
+from placer.engines.kubernetes_groups import group_nodes
+from placer.engines.kubernetes_pods import End, read_pods
+
+GROUPS = group_nodes(needs_of(["worker:0", "worker:1", "ps:0"]))
+
+
+def pod(
+    group: str, number: int, status: dict[str, Any], **metadata: Any
+) -> dict[str, Any]:
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": f"digits-{group}-{number}-0-abcde",
+            "uid": metadata.pop("uid", f"{group}{number}"),
+            "labels": {
+                "app.kubernetes.io/component": group,
+                "jobset.sigs.k8s.io/job-index": str(number),
+            },
+            **metadata,
+        },
+        "spec": {
+            "nodeName": "m1",
+            "containers": [{"resources": {"limits": {"memory": "1Gi"}}}],
+        },
+        "status": status,
+    }
+
+
+def state_of(status: dict[str, Any], **metadata: Any) -> Any:
+    printed = json.dumps({"items": [pod("ps", 0, status, **metadata)]}).encode()
+    return read_pods(printed, GROUPS).pods["ps:0"]
+
+
+def in_state(phase: str, **state: Any) -> dict[str, Any]:
+    return {"phase": phase, "containerStatuses": [{"state": state}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "end"),
+    [
+        ({"phase": "Pending"}, None),
+        (in_state("Running", running={}), None),
+        (
+            in_state("Succeeded", terminated={"exitCode": 0, "reason": "Completed"}),
+            End(0, ""),
+        ),
+        (
+            in_state("Failed", terminated={"exitCode": 2, "reason": "Error"}),
+            End(2, ""),
+        ),
+        (
+            in_state("Failed", terminated={"exitCode": 143, "reason": "Error"}),
+            End(143, ""),
+        ),
+        (
+            in_state("Failed", terminated={"exitCode": 139, "reason": "Error"}),
+            End(-11, ""),
+        ),
+        (
+            in_state("Failed", terminated={"exitCode": 137, "reason": "OOMKilled"}),
+            End(-9, "OOMKilled: it may use 1Gi of memory"),
+        ),
+        (
+            in_state(
+                "Failed",
+                terminated={
+                    "exitCode": 128,
+                    "reason": "StartError",
+                    "message": 'exec: "sh":\n not found',
+                },
+            ),
+            End(128, 'StartError: exec: "sh": not found'),
+        ),
+        (
+            {
+                "phase": "Failed",
+                "reason": "Evicted",
+                "message": "The node was low on resource: memory. ",
+            },
+            End(None, "Evicted: The node was low on resource: memory."),
+        ),
+    ],
+)
+def test_ends_of_containers(status: dict[str, Any], end: End | None) -> None:
+    assert state_of(status).end == end
+
+
+def test_what_pods_wait_for() -> None:
+    waiting = {"reason": "ContainerCreating"}
+    assert state_of(in_state("Pending", waiting=waiting)).waiting is None
+    waiting = {"reason": "CreateContainerConfigError", "message": 'no secret "a"'}
+    found = state_of(in_state("Pending", waiting=waiting))
+    assert found.waiting == ("CreateContainerConfigError", 'no secret "a"')
+    assert not found.has_log
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    found = state_of({"phase": "Pending", "conditions": [condition]})
+    assert found.waiting == ("Unschedulable", "")
+
+
+def test_the_newest_pod_of_a_node_counts_and_others_are_ignored() -> None:
+    other = pod("scheduler", 0, {})
+    items = [
+        pod("worker", 1, {}, uid="new", creationTimestamp="2026-11-28T18:00:09Z"),
+        pod("worker", 1, {}, uid="old", creationTimestamp="2026-11-28T18:00:01Z"),
+        pod("worker", 5, {}, creationTimestamp="2026-11-28T18:00:01Z"),
+        {**other, "metadata": {**other["metadata"], "labels": {}}},
+    ]
+    found = read_pods(json.dumps({"items": items}).encode(), GROUPS)
+    assert {node: each.uid for node, each in found.pods.items()} == {"worker:1": "new"}
+    assert not found.is_there
+
+
+def test_the_end_of_a_jobset_is_that_of_all_groups() -> None:
+    jobset = {
+        "kind": "JobSet",
+        "metadata": {"name": "digits"},
+        "spec": {},
+        "status": {
+            "conditions": [
+                {"type": "StartupPolicyCompleted", "status": "True"},
+                {"type": "Completed", "status": "False"},
+                {"type": "Failed", "status": "True"},
+            ]
+        },
+    }
+    found = read_pods(json.dumps({"items": [jobset]}).encode(), GROUPS)
+    assert found.is_there
+    assert found.over == {"worker": False, "ps": False}
+
+
+def command(tmp_path: Path, script: str) -> Kubectl:
+    path = tmp_path / "kubectl"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return Kubectl(str(path), "here", "ml")
+
+
+def test_a_kubectl_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    # What it starts has its output, too, as wrappers of kubectl do.
+    kubectl = command(tmp_path, "echo some; sleep 600 & echo $! >&2; wait")
+    with pytest.raises(KubectlError) as caught:
+        kubectl.run("get", timeout=0.2)
+    assert caught.value.printed == b"some\n"
+    assert "the cluster has not answered `kubectl get` for 0.2 s" in str(caught.value)
+
+
+def test_errors_of_kubectl_are_told_with_what_to_do(tmp_path: Path) -> None:
+    kubectl = command(tmp_path, 'echo "$*"; echo connection refused >&2; exit 1')
+    with pytest.raises(KubectlError) as caught:
+        kubectl.run("get", "pods")
+    assert caught.value.printed == b"--context here --namespace ml get pods\n"
+    assert str(caught.value).startswith("`kubectl get` has failed: connection refused")
+    assert "hint: `kubectl cluster-info` must work" in str(caught.value)
+
+
+def test_a_missing_kubectl_is_told() -> None:
+    with pytest.raises(KubectlError) as caught:
+        Kubectl("no-such-kubectl --x", None, None).run("get")
+    assert str(caught.value) == (
+        "cannot run 'no-such-kubectl': No such file or directory\n"
+        "  hint: install kubectl, or name it by --option kubectl=PATH"
+    )
