@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from placer.engines.engine import EngineOption, JobEvent, JobFiles, JobRequest
-from placer.engines.ray_files import Bundle, RayJobDescription, job_files
+from placer.engines.ray_files import describe_job, job_files
 from placer.engines.ray_messages import (
     STOP,
     Failed,
@@ -37,6 +39,7 @@ OPTIONS: Final = (
         "this machine.",
     ),
     EngineOption("cpus", "int", 1, "The CPUs that Ray reserves for each node."),
+    EngineOption("memory", "size", None, "The memory of each node, not the plan's."),
     EngineOption(
         "strategy",
         "str",
@@ -125,31 +128,11 @@ def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
     for name in ("cpus", "timeout"):
         if options[name] < 1:
             raise PlacerError(f"ray: '{name}' must be at least 1")
-    job = RayJobDescription(
-        name=request.name,
-        digest=request.plan.digest,
-        address=options["address"],
-        strategy=options["strategy"],
-        timeout=options["timeout"],
-        grows=options["grows"],
-        nodes={
-            node: Bundle(options["cpus"], needs.gpus, needs.memory)
-            for node, needs in request.needs.items()
-        },
-        arguments=[*request.arguments],
-        data=None if request.data is None else str(request.data),
-        saves=request.saves,
-        grace=request.grace,
-    )
-    return job_files(job, {**request.files})
+    return job_files(request, options)
 
 
 def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> RayJob:
-    """Start the driver of the job in a folder; see `Engine.submit`.
-
-    What to run is in the folder, whose files may have been edited: of `request` only the
-    key is used.
-    """
+    """Start the driver of the job in a folder; see `Engine.submit`."""
     log = folder / LOG
     with log.open("wb") as output:
         driver = subprocess.Popen(
@@ -169,7 +152,7 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Ray
         )
     job = RayJob("Ray job", driver, log)
     try:
-        job.order(request.key.secret.hex().encode() + b"\n")
+        job.order(msgspec.json.encode(describe_job(request, options)) + b"\n")
         message = job.read()
         if not isinstance(message, Submitted):
             raise job.failure(message)

@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from placer.channel.endpoint import parse_endpoint
 from placer.engines.ray_cluster import check_fits, connect, import_ray, no_room
-from placer.engines.ray_files import RayJobDescription, read_job
+from placer.engines.ray_files import RayJobDescription, read_build
 from placer.engines.ray_messages import (
     STOP,
     Ended,
@@ -45,7 +47,7 @@ def main(folder: Path) -> None:
     standard error."""
     fd = os.dup(1)
     os.dup2(2, 1)
-    secret = bytes.fromhex(_read_line().decode())
+    job = msgspec.json.decode(_read_line(), type=RayJobDescription)
 
     ending = threading.Event()
 
@@ -54,19 +56,19 @@ def main(folder: Path) -> None:
             write_message(fd, message)
 
     try:
-        _run(folder, secret, tell, ending)
+        _run(job, folder, tell, ending)
     except PlacerError as error:
         tell(Failed(error.message, error.hint))
         raise SystemExit(1) from None
 
 
 def _run(
+    job: RayJobDescription,
     folder: Path,
-    secret: bytes,
     tell: Callable[[Message], None],
     ending: threading.Event,
 ) -> None:
-    job, files = read_job(folder)
+    files = read_build(folder, job.digest)
     ray = import_ray()
     connect(ray, job.address)
     if not job.grows:
@@ -84,7 +86,7 @@ def _run(
             for node, address in addresses.items()
         }
         tell(Note(f"{len(hosts)} nodes run on {', '.join(sorted({*hosts.values()}))}"))
-        driver.call_all(nodes.run(files, addresses, secret))
+        driver.call_all(nodes.run(files, addresses))
         last = driver.follow(hosts)
         nodes.end()
         tell(last)  # nothing is left when the launcher ends

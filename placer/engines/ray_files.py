@@ -1,39 +1,49 @@
-"""The files of a job on Ray: `job.json`, `run.py` and the build."""
+"""The files of a job on Ray, and what its driver is told of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from placer.build.folder import read_file
 from placer.build.plan import FILE, SOURCES, read_plan
-from placer.engines.engine import JobFile, JobFiles
-from placer.errors import PlacerError
+from placer.engines.engine import JobFile, JobFiles, JobRequest
+from placer.errors import BuildError
+from placer.place.ids import format_nodes
+from placer.report.numbers import format_size
 
-JOB: Final = "job.json"
 RUN: Final = "run.py"
 BUILD: Final = "build"
 
 _SCRIPT: Final = '''\
-"""Runs the job that job.json describes on a Ray cluster. Written by placer.
+"""{name} on a Ray cluster: {nodes}. Written by placer.
 
-On a machine of the cluster:        python run.py
-From elsewhere, in this folder:     ray job submit --working-dir . -- python run.py
-The job ends with this script.
+On a machine of the cluster:      python run.py
+From elsewhere, in this folder:   ray job submit --working-dir . -- python run.py
+
+The nodes ask for:
+{bundles}
 """
 
 from pathlib import Path
 
-from placer.launcher.written_job import run_written_job
+from placer.command import main
 
-if __name__ == "__main__":
-    run_written_job("ray", Path(__file__).parent)
+main(
+    [
+        "launch",
+        str(Path(__file__).parent / "build"),
+{arguments}
+    ]
+)
 '''
 
 
-class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Bundle(msgspec.Struct, frozen=True):
     """What a node asks of a machine: `memory` is in bytes."""
 
     cpus: int
@@ -42,20 +52,18 @@ class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RayJobDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of `job.json`: all of a job but its build and its key.
+    """What a driver is told, besides the build.
 
     Attributes:
         name: the name of the job.
-        digest: that of the plan in `build`.
+        digest: that of the plan.
         address: the address of the cluster.
         strategy: how Ray chooses the machines for the bundles of the placement group.
         timeout: the seconds in which the nodes get their machines.
         grows: whether the cluster may get more machines for the job.
         nodes: the bundle of each node by its name; the first is the control node.
         arguments: the arguments of `placer run` after the build and the node.
-        data: the folder of the data on the machines; None for their PLACER_DATA.
-        saves: whether the run saves something when it is interrupted.
-        grace: the seconds that nodes have to stop and save after an interruption.
+        secret: that of the key of the run.
     """
 
     name: str
@@ -66,45 +74,84 @@ class RayJobDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     grows: bool
     nodes: dict[str, Bundle]
     arguments: list[str]
-    data: str | None
-    saves: bool
-    grace: float
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"<Ray job {self.name}>"  # without the secret
 
 
-def job_files(job: RayJobDescription, build: dict[str, bytes]) -> JobFiles:
-    """Return the files of a job; `build` has those of its build."""
-    text = msgspec.json.format(msgspec.json.encode(job), indent=2).decode() + "\n"
+def describe_job(request: JobRequest, options: Mapping[str, Any]) -> RayJobDescription:
+    """Return what the driver of a job is told."""
+    return RayJobDescription(
+        name=request.name,
+        digest=request.plan.digest,
+        address=options["address"],
+        strategy=options["strategy"],
+        timeout=options["timeout"],
+        grows=options["grows"],
+        nodes={
+            node: Bundle(options["cpus"], needs.gpus, options["memory"] or needs.memory)
+            for node, needs in request.needs.items()
+        },
+        arguments=_arguments(request),
+        secret=request.key.secret,
+    )
+
+
+def job_files(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
+    """Return the files of a job: `run.py`, which launches it, and the build."""
+    given = [f"{name}={_text(name, value)}" for name, value in options.items() if value]
+    arguments = ["--on=ray", *(f"--option={each}" for each in given)]
+    arguments += _arguments(request)
+    nodes = describe_job(request, options).nodes
+    script = _SCRIPT.format(
+        name=request.name,
+        nodes=format_nodes(nodes),
+        bundles="\n".join(_bundle_lines(nodes)),
+        arguments="\n".join(f"        {each!r}," for each in arguments),
+    )
     return {
-        JOB: JobFile(text),
-        RUN: JobFile(_SCRIPT),
-        **{f"{BUILD}/{path}": JobFile(data) for path, data in build.items()},
+        RUN: JobFile(script),
+        **{f"{BUILD}/{path}": JobFile(data) for path, data in request.files.items()},
     }
 
 
-def read_job(folder: Path) -> tuple[RayJobDescription, dict[str, bytes]]:
-    """Return a job and the files of its build.
+def _arguments(request: JobRequest) -> list[str]:
+    data = [] if request.data is None else [f"--data={request.data}"]
+    return [*request.arguments, *data]
 
-    Raises PlacerError for files that are not those of a job, BuildError for a build that
-    was edited.
+
+def _text(name: str, value: Any) -> str:
+    """Return the value of an option as the command line reads it."""
+    if name == "memory":
+        return f"{-(-value >> 10)}KiB"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _bundle_lines(nodes: Mapping[str, Bundle]) -> list[str]:
+    """Return a line for each run of nodes that ask for the same."""
+    groups = [
+        (format_nodes([*names]), bundle)
+        for bundle, names in groupby(nodes, nodes.__getitem__)
+    ]
+    width = max(len(names) for names, _ in groups)
+    return [
+        f"    {names:<{width}}  {bundle.cpus} CPUs, {bundle.gpus} GPUs,"
+        f" {format_size(bundle.memory)} of memory"
+        for names, bundle in groups
+    ]
+
+
+def read_build(folder: Path, digest: str) -> dict[str, bytes]:
+    """Return the content of each file of the build in the folder of a job.
+
+    Raises BuildError if it was edited, or is not the one with that digest.
     """
-    path = folder / JOB
-    try:
-        job = msgspec.json.decode(path.read_bytes(), type=RayJobDescription)
-    except OSError as error:
-        raise PlacerError(f"cannot read '{path}': {error.strerror}") from None
-    except ValueError as error:
-        raise PlacerError(f"'{path}' does not describe a job: {error}") from None
     build = folder / BUILD
     plan = read_plan(build)
-    if plan.digest != job.digest:
-        raise PlacerError(f"'{build}' is another build than '{path}' names")
-    if [*job.nodes] != [*plan.processes]:
-        raise PlacerError(
-            f"'{path}' has the nodes {', '.join(job.nodes)}, and the build"
-            f" {', '.join(plan.processes)}"
-        )
-    names = (SOURCES, FILE)
-    files = {name: read_file(build, name) for name in names}
-    for name, digest in plan.files.items():
-        files[name] = read_file(build, name, digest)
-    return job, files
+    if plan.digest != digest:
+        raise BuildError(f"'{build}' is another build than that of the job")
+    files = {name: read_file(build, name) for name in (SOURCES, FILE)}
+    for name, of_file in plan.files.items():
+        files[name] = read_file(build, name, of_file)
+    return files

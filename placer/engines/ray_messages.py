@@ -1,7 +1,7 @@
 """What the driver of a job on Ray and the launcher tell each other.
 
 The driver writes messages to its standard output: each is msgpack, after its length. It
-reads the key on its standard input, then lines with orders. The end of its standard input
+reads a line with the job on its standard input, then lines with orders. The end of its standard input
 ends the job.
 """
 

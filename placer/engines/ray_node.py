@@ -43,6 +43,7 @@ SILENT: Final = 1
 
 _WITH_PARENT: Final = """\
 import ctypes, os, signal, sys
+signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray blocks SIGINT
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, which exec keeps
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])

@@ -63,22 +63,19 @@ class RayNodes:
         return {node: actor.where.remote() for node, actor in self.actors.items()}
 
     def run(
-        self, files: Mapping[str, bytes], endpoints: Mapping[str, str], secret: bytes
+        self, files: Mapping[str, bytes], endpoints: Mapping[str, str]
     ) -> dict[str, Any]:
         """Start the process of each node; return references.
 
         Args:
             files: the content of each file of the build by its path.
             endpoints: the address of each node.
-            secret: that of the key of the run.
         """
         listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
         arguments = ["--endpoints", listed, *self._job.arguments]
-        if self._job.data is not None:
-            arguments += ["--data", self._job.data]
         build = self._ray.put({**files})  # sent once to each machine
         return {
-            node: actor.run.remote(build, self._job.digest, arguments, secret)
+            node: actor.run.remote(build, self._job.digest, arguments, self._job.secret)
             for node, actor in self.actors.items()
         }
 
