@@ -11,7 +11,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,6 @@ from placer.engines.ray_messages import (
     STOP,
     Failed,
     Message,
-    Submitted,
     event_of,
     read_message,
 )
@@ -69,15 +69,15 @@ class RayJob:
     """A job on Ray; see `placer.engines.engine.Job`.
 
     Attributes:
-        title: what the user is told of it.
         driver: the process that follows it. The job ends with it, and it with this one.
         log: the file of what Ray prints.
+        title: what the user is told of it.
         cancel_command: none: the job ends with this process.
     """
 
-    title: str
     driver: subprocess.Popen[bytes]
     log: Path
+    title: str = "a job that ends with this launcher"
     cancel_command: str = ""
 
     def stop(self) -> None:
@@ -96,6 +96,8 @@ class RayJob:
         """End the job, and wait for its end."""
         self.cancel()
         self.driver.wait()
+        assert self.driver.stdout is not None
+        self.driver.stdout.close()
 
     def order(self, line: bytes) -> None:
         """Write a line to the driver, if it has not ended."""
@@ -118,7 +120,7 @@ class RayJob:
         lines = self.log.read_text(errors="replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "")
         return RunError(
-            f"the driver of {self.title} has ended with status {status}: {last[:400]}",
+            f"the driver of the Ray job has ended with status {status}: {last[:400]}",
             hint=f"Ray's output is in {self.log}",
         )
 
@@ -132,34 +134,29 @@ def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
 
 
 def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> RayJob:
-    """Start the driver of the job in a folder; see `Engine.submit`."""
+    """Start the driver of the job in a folder; see `Engine.submit`.
+
+    It connects to the cluster while it is watched, so that a signal can end that.
+    """
+    if find_spec("ray") is None:
+        raise PlacerError(
+            "Ray is not installed here",
+            hint="pip install 'placer[ray]', and the version of Ray of the cluster",
+        )
     log = folder / LOG
+    module = ["-m", "placer.engines.ray_driver", str(folder)]
     with log.open("wb") as output:
         driver = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-u",
-                "-m",
-                "placer.engines.ray_driver",
-                str(folder),
-            ],
+            [sys.executable, "-P", "-u", *module],
             env=python_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=output,
             start_new_session=True,  # Ctrl-C is for the launcher
         )
-    job = RayJob("Ray job", driver, log)
-    try:
-        job.order(msgspec.json.encode(describe_job(request, options)) + b"\n")
-        message = job.read()
-        if not isinstance(message, Submitted):
-            raise job.failure(message)
-    except BaseException:
-        job.close()
-        raise
-    return replace(job, title=message.title)
+    job = RayJob(driver, log)
+    job.order(msgspec.json.encode(describe_job(request, options)) + b"\n")
+    return job
 
 
 def watch(job: RayJob) -> Iterator[JobEvent]:

@@ -9,26 +9,12 @@ from typing import Any, Final
 
 from placer.channel.endpoint import parse_endpoint
 from placer.engines.ray_files import Bundle, RayJobDescription
-from placer.errors import PlacerError, RunError
+from placer.errors import RunError
 from placer.report.numbers import format_count, format_size
 
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds in which the cluster has to accept a connection."""
 _NAMES: Final = {"CPU": "CPUs", "GPU": "GPUs", "memory": "of memory"}
-
-
-def import_ray() -> Any:
-    """Return the package `ray`. Raises PlacerError if it is not installed."""
-    try:
-        import ray
-        import ray.exceptions
-        import ray.util.scheduling_strategies
-    except ImportError as error:
-        raise PlacerError(
-            f"Ray cannot be imported: {error}",
-            hint="pip install 'placer[ray]', with the version of Ray of the cluster",
-        ) from None
-    return ray
 
 
 def connect(ray: Any, address: str) -> None:

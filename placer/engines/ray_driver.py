@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import ray
+import ray.exceptions
 
 from placer.channel.endpoint import parse_endpoint
-from placer.engines.ray_cluster import check_fits, connect, import_ray, no_room
+from placer.engines.ray_cluster import check_fits, connect, no_room
 from placer.engines.ray_files import RayJobDescription, read_build
 from placer.engines.ray_messages import (
     STOP,
@@ -28,7 +30,6 @@ from placer.engines.ray_messages import (
     Log,
     Message,
     Note,
-    Submitted,
     write_message,
 )
 from placer.engines.ray_nodes import RayNodes
@@ -41,22 +42,33 @@ QUIET: Final = 3.0
 EXIT_GRACE: Final = 20.0
 """Seconds in which a job ends that is to end."""
 
+_REASONS: Final = (
+    (
+        r"The actor (?:is dead|died) because (.*?)\.(?: |$)",
+        r"exit detail: (.*?)(?:\. Some common|\.? Ray|\.?$)",
+    ),
+    (r"The (actor is temporarily unavailable: .*?)\.?(?: rpc_code| The task|$)",),
+)
+"""What is quoted of Ray's errors: the first of these in which there is anything."""
+
 
 def main(folder: Path) -> None:
-    """Run the job in a folder. Messages go to what was standard output, and all else to
-    standard error."""
+    """Run the job in a folder, as the first line of standard input describes it.
+
+    Messages go to what was standard output, and all else to standard error.
+    """
     fd = os.dup(1)
     os.dup2(2, 1)
     job = msgspec.json.decode(_read_line(), type=RayJobDescription)
-
-    ending = threading.Event()
+    orders = _Orders()
+    threading.Thread(target=orders.obey, daemon=True).start()
 
     def tell(message: Message) -> None:
-        if not ending.is_set():
+        if not orders.have_ended.is_set():
             write_message(fd, message)
 
     try:
-        _run(job, folder, tell, ending)
+        _run(job, folder, tell, orders)
     except PlacerError as error:
         tell(Failed(error.message, error.hint))
         raise SystemExit(1) from None
@@ -66,18 +78,15 @@ def _run(
     job: RayJobDescription,
     folder: Path,
     tell: Callable[[Message], None],
-    ending: threading.Event,
+    orders: _Orders,
 ) -> None:
     files = read_build(folder, job.digest)
-    ray = import_ray()
     connect(ray, job.address)
     if not job.grows:
         check_fits(ray, job)
-    nodes = RayNodes(ray, job)
+    nodes = orders.nodes = RayNodes(job)
     try:
-        tell(Submitted(f"Ray job {ray.get_runtime_context().get_job_id()}"))
-        threading.Thread(target=_obey, args=(nodes, ending), daemon=True).start()
-        driver = _Driver(ray, job, nodes, tell)
+        driver = _Driver(job, nodes, tell)
         driver.wait_for_machines()
         nodes.make_actors()
         addresses: dict[str, str] = driver.call_all(nodes.where())
@@ -85,7 +94,9 @@ def _run(
             node: parse_endpoint(node, address)[0]
             for node, address in addresses.items()
         }
-        tell(Note(f"{len(hosts)} nodes run on {', '.join(sorted({*hosts.values()}))}"))
+        number = ray.get_runtime_context().get_job_id()
+        where = ", ".join(sorted({*hosts.values()}))
+        tell(Note(f"Ray job {number}: {len(hosts)} nodes run on {where}"))
         driver.call_all(nodes.run(files, addresses))
         last = driver.follow(hosts)
         nodes.end()
@@ -95,15 +106,28 @@ def _run(
         ray.shutdown()
 
 
-def _obey(nodes: RayNodes, ending: threading.Event) -> None:
-    """Obey the orders on standard input; end the job at its end."""
-    while line := _read_line():
-        if line == STOP:
-            nodes.stop()
-    ending.set()  # the launcher is to hear of the end when nothing is left
-    threading.Timer(EXIT_GRACE, os._exit, [1]).start()
-    nodes.end()
-    os._exit(0)  # Ray may wait for something that nobody needs any more
+class _Orders:
+    """What the launcher orders on standard input.
+
+    Attributes:
+        nodes: the nodes of the job, once there are any.
+        have_ended: whether the job is to end: standard input has ended.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: RayNodes | None = None
+        self.have_ended = threading.Event()
+
+    def obey(self) -> None:
+        """Obey the orders, and end this process after the last."""
+        while line := _read_line():
+            if line == STOP and self.nodes is not None:
+                self.nodes.stop()
+        self.have_ended.set()  # the launcher hears of the end when nothing is left
+        threading.Timer(EXIT_GRACE, os._exit, [1]).start()
+        if self.nodes is not None:
+            self.nodes.end()
+        os._exit(0)  # Ray may wait for something that nobody needs any more
 
 
 def _read_line() -> bytes:
@@ -122,7 +146,6 @@ class _Driver:
     """What follows a job.
 
     Args:
-        ray: the package.
         job: the job.
         nodes: its nodes.
         tell: called with each message.
@@ -130,12 +153,11 @@ class _Driver:
 
     def __init__(
         self,
-        ray: Any,
         job: RayJobDescription,
         nodes: RayNodes,
         tell: Callable[[Message], None],
     ) -> None:
-        self._ray, self._job, self._nodes, self._tell = ray, job, nodes, tell
+        self._job, self._nodes, self._tell = job, nodes, tell
         self._begin = time.monotonic()
 
     @property
@@ -147,7 +169,7 @@ class _Driver:
         is_said = False
         while not self._nodes.group.wait(POLL):
             if self._is_late:
-                raise no_room(self._ray, self._job)
+                raise no_room(ray, self._job)
             if not is_said and time.monotonic() - self._begin > QUIET:
                 is_said = True
                 self._tell(Note(f"waits at most {self._job.timeout} s for machines"))
@@ -157,7 +179,7 @@ class _Driver:
         left = {ref: node for node, ref in calls.items()}
         results = {}
         while left:
-            for ref in self._ray.wait([*left], timeout=POLL)[0]:
+            for ref in ray.wait([*left], timeout=POLL)[0]:
                 node = left.pop(ref)
                 results[node] = self._get(ref, node)
             if left and self._is_late:
@@ -170,10 +192,10 @@ class _Driver:
     def _get(self, ref: Any, what: str) -> Any:
         """Return the result of a call. Raises RunError if it has failed."""
         try:
-            return self._ray.get(ref)
-        except self._ray.exceptions.RayTaskError as error:
+            return ray.get(ref)
+        except ray.exceptions.RayTaskError as error:
             raise RunError(f"{what}: {error.cause}") from None
-        except self._ray.exceptions.RayError as error:
+        except ray.exceptions.RayError as error:
             hint = None
             if "No module named 'placer" in str(error):
                 hint = "install placer for the Python of Ray on all machines"
@@ -184,7 +206,7 @@ class _Driver:
         actors = self._nodes.actors
         reads = {actor.read.remote(): node for node, actor in actors.items()}
         while True:
-            for ref in self._ray.wait([*reads], timeout=POLL)[0]:
+            for ref in ray.wait([*reads], timeout=POLL)[0]:
                 node = reads.pop(ref)
                 end = self._take(ref, node, hosts[node])
                 if end is None:
@@ -197,8 +219,8 @@ class _Driver:
     def _take(self, ref: Any, node: str, host: str) -> Ended | None:
         """Tell what a node has written; return its end if it has ended."""
         try:
-            output = self._ray.get(ref)
-        except self._ray.exceptions.RayError as error:
+            output = ray.get(ref)
+        except ray.exceptions.RayError as error:
             return Ended(node, None, reason(error), host)
         if output.lines:
             self._tell(Lines(node, output.lines))
@@ -212,10 +234,10 @@ class _Driver:
 def reason(error: BaseException) -> str:
     """Return why an actor has died, as one line, from what Ray says at length."""
     text = " ".join(str(error).split())
-    cause = re.search(r"The actor (?:is dead|died) because (.*?)\.(?: |$)", text)
-    detail = re.search(r"exit detail: (.*?)(?:\. Some common|\.?$)", text)
-    parts = [found[1] for found in (cause, detail) if found]
-    return f"Ray says: {': '.join(parts) or text[:400]}"
+    for pattern in _REASONS:
+        if found := [each[1] for part in pattern if (each := re.search(part, text))]:
+            return f"Ray says: {': '.join(found)}"
+    return f"Ray says: {text[:400]}"
 
 
 if __name__ == "__main__":

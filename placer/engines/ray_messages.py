@@ -21,12 +21,6 @@ STOP: Final = b"stop\n"
 _LENGTH: Final = 4
 
 
-class Submitted(msgspec.Struct, frozen=True, tag=True):
-    """Ray has taken the job; `title` is what the user is told of it."""
-
-    title: str
-
-
 class Failed(msgspec.Struct, frozen=True, tag=True):
     """The job has failed, other than by the end of a node."""
 
@@ -63,7 +57,7 @@ class Note(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
-Message: TypeAlias = Submitted | Failed | Lines | Log | Ended | Note
+Message: TypeAlias = Failed | Lines | Log | Ended | Note
 
 
 def event_of(message: Message) -> JobEvent:

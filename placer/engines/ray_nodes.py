@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+import ray
+import ray.exceptions
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
 from placer.engines.ray_cluster import resources_of
 from placer.engines.ray_files import RayJobDescription
 from placer.engines.ray_node import KILL_GRACE, RayNode
@@ -19,7 +23,6 @@ class RayNodes:
     """The actors of a job, in the bundles of a placement group.
 
     Args:
-        ray: the package.
         job: the job.
 
     Attributes:
@@ -27,8 +30,8 @@ class RayNodes:
         actors: the actor of each node by its name, once they exist.
     """
 
-    def __init__(self, ray: Any, job: RayJobDescription) -> None:
-        self._ray, self._job = ray, job
+    def __init__(self, job: RayJobDescription) -> None:
+        self._job = job
         self.actors: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._have_ended = False
@@ -40,8 +43,7 @@ class RayNodes:
 
     def make_actors(self) -> None:
         """Make an actor for each node, which Ray starts in its bundle."""
-        strategies = self._ray.util.scheduling_strategies
-        made = self._ray.remote(RayNode)
+        made = ray.remote(RayNode)
         with self._lock:
             if self._have_ended:
                 return
@@ -52,7 +54,7 @@ class RayNodes:
                     num_gpus=asked.get("GPU", 0),
                     memory=asked.get("memory"),
                     max_concurrency=_CONCURRENCY,
-                    scheduling_strategy=strategies.PlacementGroupSchedulingStrategy(
+                    scheduling_strategy=PlacementGroupSchedulingStrategy(
                         self.group, placement_group_bundle_index=i
                     ),
                 )
@@ -73,7 +75,7 @@ class RayNodes:
         """
         listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
         arguments = ["--endpoints", listed, *self._job.arguments]
-        build = self._ray.put({**files})  # sent once to each machine
+        build = ray.put({**files})  # sent once to each machine
         return {
             node: actor.run.remote(build, self._job.digest, arguments, self._job.secret)
             for node, actor in self.actors.items()
@@ -87,16 +89,18 @@ class RayNodes:
                 return
 
     def end(self) -> None:
-        """End the processes of the nodes, the actors and the placement group."""
+        """End the processes of the nodes, the actors and the placement group, and wait
+        for the processes."""
         with self._lock:
             if self._have_ended:
                 return
             self._have_ended = True
-        # An actor that has ended needs no end.
-        with suppress(self._ray.exceptions.RayError, OSError, RuntimeError, ValueError):
-            ends = [actor.kill.remote() for actor in self.actors.values()]
-            if ends:
-                self._ray.wait(ends, num_returns=len(ends), timeout=KILL_GRACE)
-            for actor in self.actors.values():
-                self._ray.kill(actor)
-            self._ray.util.remove_placement_group(self.group)
+            # An actor that has ended needs no end.
+            gone = (ray.exceptions.RayError, OSError, RuntimeError, ValueError)
+            with suppress(*gone):
+                ends = [actor.kill.remote() for actor in self.actors.values()]
+                if ends:
+                    ray.wait(ends, num_returns=len(ends), timeout=KILL_GRACE)
+                for actor in self.actors.values():
+                    ray.kill(actor)
+                ray.util.remove_placement_group(self.group)
