@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -25,10 +26,14 @@ _HINTS: Final = {
     " --option name=NAME",
     "Forbidden": "`kubectl auth can-i --list` says what you may do there",
     "connection refused": _NO_CLUSTER,
+    "was refused": _NO_CLUSTER,
     "Unable to connect": _NO_CLUSTER,
     "Unauthorized": _NO_CLUSTER,
 }
 """What to do about an error, by what kubectl says."""
+
+_LOGGED: Final = re.compile(r"^[EWI][0-9]{4} .*\n?", re.MULTILINE)
+"""A line that kubectl logs for its developers, beside the error."""
 
 
 class KubectlError(PlacerError):
@@ -82,7 +87,8 @@ class Kubectl:
                 printed=printed,
             ) from None
         if process.returncode:
-            text = said.decode(errors="replace").strip() or "it says no reason"
+            text = _LOGGED.sub("", said.decode(errors="replace")).strip()
+            text = text or "it says no reason"
             hints = (hint for part, hint in _HINTS.items() if part in text)
             raise KubectlError(
                 f"`kubectl {words[0]}` has failed: {text}",

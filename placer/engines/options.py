@@ -77,6 +77,10 @@ def _read(engine: str, option: EngineOption, value: Any) -> Any:
         raise PlacerError(
             f"{engine}: '{option.name}' must be {_EXPECTED[option.type]}, not '{value}'"
         )
+    if isinstance(read, str) and not read.isprintable():
+        raise PlacerError(
+            f"{engine}: '{option.name}' has characters that cannot be printed: {read!r}"
+        )
     if option.choices and read not in option.choices:
         raise PlacerError(
             f"{engine}: '{value}' is not a {option.name}",

@@ -8,9 +8,9 @@ launcher follows a job: a queue has no pipe to it.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -51,6 +51,8 @@ OPTIONS: Final = (
 )
 POLL: Final = 0.25
 """Seconds between two looks at the files of a job."""
+FILES: Final = 50
+"""Nodes of a job up to which this is enough; their files are on a shared file system."""
 ASK: Final = 5.0
 """Seconds between two questions to Slurm's controller."""
 TIMEOUT: Final = 60.0
@@ -163,6 +165,8 @@ for file in build/plan.json node.sh run.key; do
     exit 1
   fi
 done
+# sbatch passes on the environment in which it was called.
+unset PLACER_NODE PLACER_KIND PLACER_INDEX PLACER_ENDPOINTS
 export PLACER_JOB_FOLDER=$PWD/job-$SLURM_JOB_ID
 export PLACER_KEY_FILE=$PWD/run.key
 export PLACER_PORT={port}
@@ -228,7 +232,7 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Slu
 def _check_files(request: JobRequest, options: Mapping[str, Any]) -> None:
     """Raise PlacerError if something is missing, before the job waits for hours."""
     python = options["python"] or sys.executable
-    if not options["setup"] and not os.access(python, os.X_OK):
+    if not options["setup"] and shutil.which(python) is None:
         raise PlacerError(
             f"there is no Python '{python}' on this machine",
             hint="machines of Slurm share their files; --option python=PATH names it",
@@ -248,15 +252,17 @@ def watch(job: SlurmJob) -> Iterator[JobEvent]:
     state = ""
     over: float | None = None
     while left and (over is None or time.monotonic() - over < END_GRACE):
-        ended = [(name, end) for name in left if (end := _read_end(job, name))]
-        # What a node has written before its end is there now; one that was killed comes
-        # first, since Slurm then ends the others.
-        for name in left:
-            if lines := tails[name].read():
-                yield NodeLines(name, lines)
-        for _, end in sorted(ended, key=lambda each: each[1].status == 0):
-            yield end
-            left.remove(end.node)
+        # Slurm ends all nodes after the first that was killed: its end is there when the
+        # signals to the others are read.
+        lines = {name: tails[name].read() for name in left}
+        ended = {name: end for name in left if (end := _read_end(job, name))}
+        for name in sorted(left, key=lambda name: name not in ended):
+            last = tails[name].read() if name in ended else []
+            if found := lines[name] + last:
+                yield NodeLines(name, found)
+            if name in ended:
+                yield ended[name]
+        left = [name for name in left if name not in ended]
         now = time.monotonic()
         if left and over is None and now - asked >= ASK:
             asked = now
@@ -274,7 +280,7 @@ def watch(job: SlurmJob) -> Iterator[JobEvent]:
                 yield JobNote(f"{job.title} waits: {reason}")
         if over is None and (job.folder / "ended").exists():
             over = now
-        time.sleep(POLL)
+        time.sleep(max(POLL, POLL * len(left) / FILES))
     why = f"Slurm says that {job.title} is {state or 'unknown'}"
     for name in left:
         yield NodeEnded(name, None, why + _last_line(job))

@@ -20,9 +20,15 @@ from placer.errors import PlacerError
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.event_queue import write_all
 from placer.runtime.run.events import NodeWarning, Output, write_event
+from placer.runtime.run.signals import END_SIGNALS
 
 CANCEL_GRACE: Final = 60.0
 """Seconds in which a job that was cancelled has to end."""
+_SIGNAL: Final = b'{"event": "signal"'
+_FAILED: Final = b'{"event": "failed"'
+"""How the lines of these events begin; see `write_event`."""
+_ROOT: Final = b'"root": true'
+"""What the line of a failure has if it is the node's own."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,6 +98,8 @@ class FollowedJob:
         self._nodes: dict[str, FollowedNode] = {}
         self._ended = threading.Event()
         self._cancelled = False
+        self._has_failed = False
+        self._has_signal = False
 
     def make_node(self, node: str, log: Path) -> FollowedNode:
         """Return a node of the job, which `follow` then follows."""
@@ -134,14 +142,27 @@ class FollowedJob:
     def _pass_on(self, event: JobEvent) -> None:
         match event:
             case NodeLines():
-                self._nodes[event.node].write(event.lines)
+                self._nodes[event.node].write(self._without_effects(event.lines))
             case NodeLog():
                 with self._nodes[event.node].log.open("ab") as file:
                     file.write(event.text)
             case NodeEnded():
+                self._has_failed |= _is_root(event)
                 self._nodes[event.node].note_end(event)
             case JobNote():
                 self._tell(event.text)
+
+    def _without_effects(self, lines: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the lines without signals that follow a failure: an engine ends the
+        other nodes then."""
+        kept = []
+        for line in lines:
+            is_signal = line.startswith(_SIGNAL)
+            if not (is_signal and self._has_failed):
+                kept.append(line)
+                self._has_signal |= is_signal
+            self._has_failed |= line.startswith(_FAILED) and _ROOT in line
+        return kept
 
     def _tell(self, text: str) -> None:
         """Tell the user something, as a line that the engine has printed."""
@@ -158,7 +179,9 @@ class FollowedJob:
             node.note_end(NodeEnded(node.node, None, why))
 
     def _stop(self) -> None:
-        """Start to ask the nodes to stop and save."""
+        """Start to ask the nodes to stop and save, unless they have a signal already."""
+        if self._has_signal:
+            return
 
         def run() -> None:
             try:
@@ -189,6 +212,13 @@ class FollowedJob:
                 )
 
         _start(run)
+
+
+def _is_root(end: NodeEnded) -> bool:
+    """Whether the end of a node is a cause: it was lost, or killed by a signal that is no
+    request to end."""
+    killed = end.status is not None and end.status < 0
+    return end.status is None or (killed and -end.status not in END_SIGNALS)
 
 
 def _start(call: Callable[[], None]) -> None:

@@ -22,15 +22,19 @@ def node_command(
 
     With `prediction`, the node predicts these rows instead of training.
     """
-    # -P: modules in the working folder must not shadow installed ones.
-    # -u: the log must be complete even if the process is killed.
-    command = [sys.executable, "-P", "-u", "-X", "faulthandler", "-m", "placer.command"]
-    command += ["run", str(build), "--node", node]
+    command = [*interpreter("placer.command"), "run", str(build), "--node", node]
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
     command += ["--endpoints", listed, *node_arguments(options)]
     if prediction is not None:
         command += ["--prediction", write_request(prediction)]
     return command
+
+
+def interpreter(module: str) -> list[str]:
+    """Return the words that run a module with this interpreter, as a node runs."""
+    # -P: modules in the working folder must not shadow installed ones.
+    # -u: the log must be complete even if the process is killed.
+    return [sys.executable, "-P", "-u", "-X", "faulthandler", "-m", module]
 
 
 def node_arguments(options: Options) -> list[str]:

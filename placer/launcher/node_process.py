@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import RunError
+from placer.launcher.forked_process import ForkedProcess, ForkServer
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.signals import signals_blocked
 
@@ -30,7 +31,7 @@ class NodeProcess(WatchedNode):
             from, None for the other nodes of this machine.
     """
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedProcess
     order_fd: int | None
 
     def kill(self) -> None:
@@ -48,9 +49,11 @@ class NodeProcess(WatchedNode):
         """Whether the process is frozen, as by SIGSTOP."""
         if not self.running:
             return False
-        how = os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT
-        change = os.waitid(os.P_PID, self.process.pid, how)
-        return change is not None and change.si_code == os.CLD_STOPPED
+        try:
+            status = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        return status.rpartition(")")[2].split()[0] == "T"
 
     def reap(self) -> None:
         """Kill the process and all that it started, and store its exit status."""
@@ -58,6 +61,8 @@ class NodeProcess(WatchedNode):
         # which is also the id of the group.
         _kill_group(self.process.pid)
         status = self.process.wait()
+        if isinstance(self.process, ForkedProcess):
+            self.lost = self.process.lost
         # A remote node that a signal has ended has the status of a shell for that.
         is_signal = self.by_ssh and 128 < status < SSH_FAILED
         self.exit_status = 128 - status if is_signal else status
@@ -80,14 +85,16 @@ def start_node(
     *,
     takes_orders: bool,
     inherited: Sequence[int] = (),
+    server: ForkServer | None = None,
 ) -> NodeProcess:
     """Start the process of a node on this machine, with its output in `log`.
 
     `--report-fd N` is appended to `command`: the descriptor to write events to. With
     `takes_orders`, so is `--order-fd N`: the descriptor that becomes readable when the
     node should stop the run. The process also has the descriptors `inherited`. The
-    signals that end a run are blocked in it until it can report them. Raises RunError if
-    it cannot be started.
+    signals that end a run are blocked in it until it can report them. With `server` it is
+    a fork of that. Raises RunError if it cannot be started, ForkError if the server cannot
+    start it.
     """
     with _pipes(node, orders=takes_orders) as (reports, order, theirs):
         options = ["--report-fd", str(theirs[0])]
@@ -100,6 +107,7 @@ def start_node(
                 log,
                 environment,
                 (reports, order),
+                server,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -123,6 +131,7 @@ def start_ssh(node: str, command: Sequence[str], log: Path, host: str) -> NodePr
             log,
             os.environ,
             (reports, order),
+            None,
             stdin=read,
             stdout=end,
             stderr=output,
@@ -152,10 +161,12 @@ def _pipes(
             theirs.append(read)
         os.set_blocking(reports, False)
         yield reports, order, tuple(theirs)
-    except OSError as error:
+    except BaseException as error:
         for fd in ours:
             os.close(fd)
-        raise RunError(f"{node} cannot be started: {error}") from error
+        if isinstance(error, OSError):
+            raise RunError(f"{node} cannot be started: {error}") from error
+        raise
     finally:
         for fd in theirs:
             os.close(fd)
@@ -167,13 +178,18 @@ def _start(
     log: Path,
     environment: Mapping[str, str],
     pipes: tuple[int, int | None],
+    server: ForkServer | None,
     **files: Any,
 ) -> NodeProcess:
     """Start a process. It starts a new session, so that Ctrl-C on the terminal reaches
     the launcher only."""
-    process = subprocess.Popen(
-        command, env=dict(environment), start_new_session=True, **files
-    )
+    process: subprocess.Popen[bytes] | ForkedProcess
+    if server is not None:
+        process = server.start(command, environment, **files)
+    else:
+        process = subprocess.Popen(
+            command, env=dict(environment), start_new_session=True, **files
+        )
     try:
         pidfd = os.pidfd_open(process.pid)
     except OSError:

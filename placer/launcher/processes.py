@@ -13,6 +13,8 @@ from placer.channel.keys import find_key, new_key, pass_key
 from placer.channel.ports import free_endpoints
 from placer.errors import PlacerError, RunError
 from placer.launcher.engine_job import OnEngine, engine_nodes
+from placer.launcher.forked_process import ForkError, ForkServer
+from placer.launcher.forks import can_fork, cannot_fork, open_fork_server
 from placer.launcher.logs import LogFolder
 from placer.launcher.node_command import node_command
 from placer.launcher.node_process import NodeProcess, start_node
@@ -61,7 +63,9 @@ def run_processes(
             else:
                 options = choose_start(options, watch)
                 start = exits.enter_context(
-                    _local_starter(build, plan, options, prediction)
+                    _local_starter(
+                        build, plan, options, prediction, watch, interruption
+                    )
                 )
             result = launch_nodes(
                 [*plan.processes], start, logs.folder, watch, interruption, calls
@@ -93,7 +97,12 @@ def _run_job(
 
 @contextmanager
 def _local_starter(
-    build: Path, plan: Plan, options: Options, prediction: PredictionRequest | None
+    build: Path,
+    plan: Plan,
+    options: Options,
+    prediction: PredictionRequest | None,
+    watch: Watch,
+    interruption: Interruption,
 ) -> Iterator[StartNode]:
     """Yield what starts the nodes of a build on this machine."""
     if options.base_port is None:
@@ -112,20 +121,33 @@ def _local_starter(
     key_fd = pass_key(find_key(options.key) or new_key())
     environment = node_environment(key_fd)
 
-    def start(node: str, log: Path, is_control: bool) -> NodeProcess:
-        return start_node(
-            node,
-            command(node),
-            log,
-            environment,
-            takes_orders=is_control,
-            inherited=(key_fd,),
-        )
+    with ExitStack() as exits:
+        exits.callback(os.close, key_fd)
+        server: ForkServer | None = None
+        if can_fork(plan, options):
+            commands = [command(node) for node in plan.processes]
+            opened = open_fork_server(plan, commands, environment, watch, interruption)
+            server = exits.enter_context(opened)
 
-    try:
+        def start(node: str, log: Path, is_control: bool) -> NodeProcess:
+            nonlocal server
+            start_it = partial(
+                start_node,
+                node,
+                command(node),
+                log,
+                environment,
+                takes_orders=is_control,
+                inherited=(key_fd,),
+            )
+            try:
+                return start_it(server=server)
+            except ForkError as error:
+                watch(cannot_fork(error))
+                server = None
+                return start_it()
+
         yield start
-    finally:
-        os.close(key_fd)
 
 
 def launch_nodes(

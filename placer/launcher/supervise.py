@@ -30,7 +30,7 @@ from placer.runtime.run.events import (
     State,
     read_event,
 )
-from placer.runtime.run.interruption import Decision, Interruption
+from placer.runtime.run.interruption import INTERRUPTED, Decision, Interruption
 from placer.runtime.run.result import Outcome, PredictionResult, Result
 from placer.runtime.run.signals import Signals
 
@@ -99,7 +99,9 @@ def supervise(
         steps = result.rows if isinstance(result, PredictionResult) else None
         if isinstance(result, Result):
             steps = result.steps
-        what = None if failure is None else failure.text
+        # A node that has ended the run because of a signal is no other cause.
+        is_other = failure is not None and INTERRUPTED not in failure.text
+        what = failure.text if failure is not None and is_other else None
         signals.raise_first(interruption.outcome(steps, what))
     return run.outcome()
 

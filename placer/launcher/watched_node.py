@@ -24,6 +24,7 @@ class WatchedNode:
         by_ssh: whether it was started by ssh, whose status it then has.
         why: what an engine says about its end.
         job_failure: the error with which all of its job has ended.
+        lost: how its fork server has ended, if the node has ended with that.
     """
 
     node: str
@@ -38,6 +39,7 @@ class WatchedNode:
     by_ssh: bool = False
     why: str = ""
     job_failure: str = ""
+    lost: str = ""
 
     def read_lines(self) -> tuple[list[bytes], bool]:
         """Read once; return the complete lines, and whether there may be more."""

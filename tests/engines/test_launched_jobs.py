@@ -87,6 +87,7 @@ def test_a_job_that_is_refused_ends_the_launch(build, tmp_path):
             {"silent": "perhaps"},
             "'silent' must be true or false, not 'perhaps'",
         ),
+        ("here", {"note": "a\nb"}, "'note' has characters that cannot be printed"),
         ("here", {"note": 3}, "'note' must be a text, not '3'"),
     ],
 )

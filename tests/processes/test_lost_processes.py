@@ -16,12 +16,15 @@ from support.real_runs import (
     ROOT,
     compile_small,
     first_step_waiter,
+    launch,
     node_processes,
     nodes_by_hand,
     run_command,
     running_launch,
     shown_tables,
 )
+
+from placer.launcher.fork_server import NAME
 
 NODES = {"worker:0", "worker:1", "ps:0"}
 LOST = "lost: no heartbeat for 8 s"
@@ -139,6 +142,43 @@ def test_nodes_end_when_their_launcher_was_killed(build: Path) -> None:
     assert not node_processes(build)
 
 
+def test_nodes_end_when_their_fork_server_was_killed(build: Path) -> None:
+    with running_launch(build, MANY_STEPS) as run:
+        run.wait_for_line("step ")
+        assert node_processes(build).keys() == NODES
+        tasks = Path(f"/proc/{run.process.pid}/task")
+        (server,) = map(
+            int, (tasks / f"{tasks.parent.name}/children").read_text().split()
+        )
+        assert Path(f"/proc/{server}/cmdline").read_text().rstrip("\0") == NAME
+        os.kill(server, signal.SIGKILL)
+        ended = run.wait(END_TIMEOUT)
+    assert ended.status == 1
+    assert ended.last_message == (
+        "the fork server was killed by SIGKILL, and all nodes end with it"
+    )
+    assert not node_processes(build)
+
+
+@pytest.mark.slow
+def test_if_a_process_cannot_be_forked_the_nodes_make_their_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import threading\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{site}{os.pathsep}{ROOT}")
+    ended = launch(compile_small(tmp_path, workers=2), "--steps=2")
+    assert ended.status == 0
+    assert (
+        "warning: each node makes its imports itself: the fork server has 2 threads"
+        in (ended.err)
+    )
+
+
 STUCK = """\
 import sys
 import threading
@@ -223,6 +263,9 @@ def test_a_node_that_hangs_while_it_saves_is_named(
     site.mkdir()
     (site / "sitecustomize.py").write_text(STUCK_WHILE_SAVING)
     monkeypatch.setenv("PYTHONPATH", f"{site}{os.pathsep}{ROOT}")
+    monkeypatch.setenv(
+        "PLACER_FORK", "0"
+    )  # the file is to run in the process of a node
     build = compile_small(tmp_path, workers=2)
     saves = (f"--checkpoint={tmp_path / 'saved'}", "--checkpoint-every=1 steps")
     with running_launch(build, MANY_STEPS, "--deadline=3", *saves) as run:

@@ -30,6 +30,8 @@ from placer.runtime.run.options import Options
 NOTHING_KEPT: Final = (
     "nothing was saved: with --checkpoint DIR, an interrupted run can be continued"
 )
+INTERRUPTED: Final = "it was interrupted"
+"""How nodes are told that another one has ended the run because of a signal."""
 TOO_EARLY: Final = "the first step had not finished"
 NOTHING_PREDICTED: Final = "the predictions were not written"
 """What is said of a prediction that a signal has ended."""
@@ -88,7 +90,7 @@ class Interruption:
     def cause(self) -> str:
         """What the other nodes are told if a node has decided to end the run."""
         why = f": {self.why}" if self.saves else ""
-        return f"it was interrupted{why}"
+        return f"{INTERRUPTED}{why}"
 
     def note(self, event: Event) -> None:
         """Note an event of the control node."""

@@ -1,8 +1,9 @@
 """What signals do to the process of a node.
 
 A node with a launcher reports each signal, and the launcher treats it as one to itself.
-A node that was started by hand decides by the same rules (`Interruption`) and its own
-state: it asks all nodes to stop after the same step, or it ends the run.
+A node that was started by hand, or by an engine, decides by the same rules
+(`Interruption`) and its own state: it asks all nodes to stop after the same step, or it
+ends the run. If it writes its events, the signals are among them.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class NodeSignals:
         self._ended_at: float | None = None
         self._is_unwinding = False
         self._is_over = False
+        self._reports = False
 
     def report_to(self, node: str, report: Report) -> None:
         """Start to report the signals to the launcher of `node`, until the process
@@ -56,9 +58,10 @@ class NodeSignals:
 
         _start_thread(run)
 
-    def obey(self, execution: Execution) -> None:
+    def obey(self, execution: Execution, *, reports: bool) -> None:
         """Start to obey the signals in the run of a node without a launcher, until
-        `close`."""
+        `close`; with `reports` they are events, too."""
+        self._reports = reports
 
         def run() -> None:
             while not self._pipe.has_ended:
@@ -99,6 +102,8 @@ class NodeSignals:
         with the lock held."""
         if number is not None:
             self._signals.add(number)
+            if self._reports:
+                execution.report(SignalReceived(execution.me.name, number))
         received = self._signals.received
         if not received:
             return
@@ -110,7 +115,8 @@ class NodeSignals:
             return
         match self.interruption.decide(len(received), execution.state):
             case Decision.STOP:
-                execution.report(NodeWarning(self.interruption.stopping))
+                if not self._reports:  # whoever reads the signal says so
+                    execution.report(NodeWarning(self.interruption.stopping))
                 # In a thread: it may wait until a peer has received other messages.
                 _start_thread(lambda: _request_stop(execution))
             case Decision.END:

@@ -234,7 +234,7 @@ def run(
         if order_fd is not None:
             _start_order_thread(order_fd, execution, exit_without_launcher)
         if signals is not None and (pipe is None or alone):
-            signals.obey(execution)
+            signals.obey(execution, reports=pipe is not None)
         _show_tables(plan, nodes)
         with ExitStack() as contexts:
             contexts.enter_context(node_in_process(node))

@@ -157,12 +157,16 @@ def test_a_kubectl_that_does_not_end_is_ended(tmp_path: Path) -> None:
 
 
 def test_errors_of_kubectl_are_told_with_what_to_do(tmp_path: Path) -> None:
-    kubectl = command(tmp_path, 'echo "$*"; echo connection refused >&2; exit 1')
+    logged = 'E1128 18:45:26.6 1 memcache.go:265] "Unhandled Error" err="no API"'
+    told = "The connection to the server 10.0.0.1:6443 was refused"
+    kubectl = command(tmp_path, f"echo \"$*\"; echo '{logged}\n{told}' >&2; exit 1")
     with pytest.raises(KubectlError) as caught:
         kubectl.run("get", "pods")
     assert caught.value.printed == b"--context here --namespace ml get pods\n"
-    assert str(caught.value).startswith("`kubectl get` has failed: connection refused")
-    assert "hint: `kubectl cluster-info` must work" in str(caught.value)
+    assert str(caught.value) == (
+        f"`kubectl get` has failed: {told}\n  hint: `kubectl cluster-info` must work;"
+        " --option context=NAME names another cluster of your kubeconfig"
+    )
 
 
 def test_a_missing_kubectl_is_told() -> None:

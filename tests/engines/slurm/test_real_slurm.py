@@ -133,8 +133,9 @@ def test_a_cancelled_job_is_named(build, cluster, tmp_path):
         wait_for_step(run)
         subprocess.run(["scancel", number], check=True)
         ended = run.wait()
-    assert ended.status == 1
-    assert "interrupted" in ended.last_message or "CANCELLED" in ended.last_message
+    assert ended.status == 143
+    assert "nothing was saved" in ended.err
+    assert ended.last_message == "ended by SIGTERM"
     wait_until_none(tmp_path)
     wait_for_end(cluster)
 
@@ -157,6 +158,21 @@ def test_an_interrupted_launcher_lets_the_nodes_save(build, cluster, tmp_path):
         run.process.send_signal(signal.SIGINT)
         ended = run.wait()
     assert ended.status == 130
+    match = re.search(r"stopped after step (\d+); the parameters are in", ended.err)
+    assert match, ended.err
+    parameters, _ = train_locally(build, tmp_path, steps=int(match[1]))
+    assert saved.read_bytes() == parameters
+    wait_for_end(cluster)
+
+
+def test_a_cancelled_job_saves(build, cluster, tmp_path):
+    saved = tmp_path / "saved.safetensors"
+    with running_job(build, tmp_path, MANY_STEPS, f"--save-params={saved}") as run:
+        number = run.wait_for_line("slurm| Slurm job ").split()[3]
+        wait_for_step(run)
+        subprocess.run(["scancel", number], check=True)
+        ended = run.wait()
+    assert ended.status == 143
     match = re.search(r"stopped after step (\d+); the parameters are in", ended.err)
     assert match, ended.err
     parameters, _ = train_locally(build, tmp_path, steps=int(match[1]))

@@ -145,7 +145,7 @@ class Kubectl:
             for name in kinds:
                 if name != "pods":
                     items += self._of_kind(_KINDS[name])
-            chosen = [each for each in items if _is_selected(each, given.selector)]
+            chosen = [each for each in items if is_selected(each, given.selector)]
             out(json.dumps({"kind": "List", "items": chosen}).encode())
 
     def _logs(self, given: argparse.Namespace, out: Say) -> None:
@@ -186,7 +186,7 @@ class Kubectl:
             assert given.selector
             with self.cluster.lock:
                 for pod in [*self.cluster.pods.values()]:
-                    if _is_selected(pod.object, given.selector):
+                    if is_selected(pod.object, given.selector):
                         self.cluster.delete_pod(pod, given.grace_period)
             seconds = float(given.timeout.removesuffix("s"))
             self.cluster.wait(lambda: not self._selected(given.selector), seconds)
@@ -206,7 +206,7 @@ class Kubectl:
 
     def _selected(self, selector: str) -> list[Pod]:
         pods = self.cluster.pods.values()
-        return [pod for pod in pods if _is_selected(pod.object, selector)]
+        return [pod for pod in pods if is_selected(pod.object, selector)]
 
     def _of_kind(self, kind: str) -> list[Object]:
         return [each for (k, _), each in self.cluster.objects.items() if k == kind]
@@ -219,7 +219,7 @@ class Kubectl:
         raise Refused(f'Error from server (NotFound): pods "{name}" not found')
 
 
-def _is_selected(given: Object, selector: str) -> bool:
+def is_selected(given: Object, selector: str) -> bool:
     wanted = dict(pair.split("=") for pair in selector.split(","))
     labels: Mapping[str, Any] = given["metadata"].get("labels", {})
     return wanted.items() <= labels.items()

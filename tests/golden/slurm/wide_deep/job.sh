@@ -35,6 +35,8 @@ for file in build/plan.json node.sh run.key; do
     exit 1
   fi
 done
+# sbatch passes on the environment in which it was called.
+unset PLACER_NODE PLACER_KIND PLACER_INDEX PLACER_ENDPOINTS
 export PLACER_JOB_FOLDER=$PWD/job-$SLURM_JOB_ID
 export PLACER_KEY_FILE=$PWD/run.key
 export PLACER_PORT=21000

@@ -1,0 +1,181 @@
+"""Starts the processes of nodes as forks of one that has made their imports
+(`placer.launcher.fork_server`)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO, Any, Final, Self
+
+from placer.launcher.fork_messages import receive, send
+from placer.launcher.node_command import interpreter
+from placer.memory.blas import VARIABLE as BLAS_THREADS
+from placer.runtime.run.signals import signals_blocked
+
+MODULE: Final = "placer.launcher.fork_server"
+ANSWER_TIMEOUT: Final = 10.0
+"""Seconds in which the server answers, once it has made its imports."""
+
+
+class ForkError(Exception):
+    """No process can be forked; the text says what the server is or does."""
+
+
+class ForkServer:
+    """The launcher's end of a fork server.
+
+    Args:
+        environment: that of the nodes.
+        imports: the modules that the server imports.
+        room: the bytes that the command lines of nodes take at most.
+    """
+
+    def __init__(
+        self, environment: Mapping[str, str], imports: Sequence[str], room: int
+    ) -> None:
+        self._connection, theirs = socket.socketpair()
+        self._output = open(os.memfd_create("fork server"), "rb")  # noqa: SIM115
+        # The last word makes place for the command line of a fork.
+        command = [*interpreter(MODULE), str(theirs.fileno()), ",".join(imports)]
+        command.append("-" * room)
+        try:
+            with theirs, signals_blocked():
+                self._process = subprocess.Popen(
+                    command,
+                    # A thread of OpenBLAS would be lost in a fork.
+                    env={**environment, BLAS_THREADS: "1"},
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._output,
+                    stderr=self._output,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+        except OSError:
+            self._connection.close()
+            self._output.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the server, and all of its forks."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+        self._output.close()
+
+    def wait_until_ready(self) -> None:
+        """Wait until the server has made its imports. Raises ForkError if it has ended, or
+        must not be forked."""
+        answer = self._receive()
+        self._connection.settimeout(ANSWER_TIMEOUT)
+        if answer["refused"]:
+            raise ForkError(answer["refused"])
+
+    def start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        stdin: int,
+        stdout: IO[bytes],
+        stderr: IO[bytes],
+        pass_fds: Sequence[int],
+    ) -> ForkedProcess:
+        """Start a process, as `subprocess.Popen` with these arguments and a new session,
+        once the server is ready.
+
+        Raises ForkError if the server refuses it, or has ended.
+        """
+        nothing = (
+            os.open(os.devnull, os.O_RDONLY) if stdin == subprocess.DEVNULL else stdin
+        )
+        try:
+            answer = self._ask(
+                {
+                    "command": [*command],
+                    "environment": dict(environment),
+                    "targets": [0, 1, 2, *pass_fds],
+                },
+                (nothing, stdout.fileno(), stderr.fileno(), *pass_fds),
+            )
+        finally:
+            if nothing != stdin:
+                os.close(nothing)
+        if "refused" in answer:
+            raise ForkError(answer["refused"])
+        return ForkedProcess(answer["pid"], self)
+
+    def wait(self, pid: int) -> int:
+        """Return the status of a fork that has ended, as `subprocess.Popen.wait`. Raises
+        ForkError if the server has ended."""
+        status: int = self._ask({"wait": pid})["status"]
+        return status
+
+    def _ask(
+        self, message: Mapping[str, Any], descriptors: Sequence[int] = ()
+    ) -> dict[str, Any]:
+        try:
+            send(self._connection, message, descriptors)
+        except OSError:
+            raise ForkError(self._end()) from None
+        return self._receive()
+
+    def _receive(self) -> dict[str, Any]:
+        try:
+            return receive(self._connection)[0]
+        except TimeoutError:
+            self._process.kill()
+            raise ForkError(f"has not answered within {ANSWER_TIMEOUT:g} s") from None
+        except (EOFError, OSError):
+            raise ForkError(self._end()) from None
+
+    def _end(self) -> str:
+        """Return how the server has ended."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(ANSWER_TIMEOUT)
+        status = self._process.returncode
+        if status is None:
+            return "does not answer any more"
+        if status < 0:
+            return f"was killed by {signal.Signals(-status).name}"
+        lines = os.pread(self._output.fileno(), 1 << 16, 0).decode(errors="replace")
+        last = next((each for each in reversed(lines.splitlines()) if each.strip()), "")
+        return f"has ended with exit status {status}" + (f": {last}" if last else "")
+
+
+@dataclass(slots=True)
+class ForkedProcess:
+    """A process that a fork server has started.
+
+    Attributes:
+        lost: how the server has ended, if it did before this process: it ends with it.
+    """
+
+    pid: int
+    server: ForkServer
+    lost: str = ""
+
+    def wait(self) -> int:
+        """Return the status of this process, which has ended."""
+        try:
+            return self.server.wait(self.pid)
+        except ForkError as error:
+            self.lost = str(error)
+            return -signal.SIGKILL

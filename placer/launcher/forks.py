@@ -1,0 +1,91 @@
+"""When the nodes of a run are forks of one process, and what that imports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from placer.build.plan import Plan
+from placer.launcher.forked_process import ForkError, ForkServer
+from placer.launcher.supervise import Watch
+from placer.runtime.run.events import NodeWarning
+from placer.runtime.run.gpus import count_gpus
+from placer.runtime.run.interruption import Interruption
+from placer.runtime.run.options import Options
+from placer.runtime.run.signals import catch_signals
+
+FORKS: Final = "PLACER_FORK"
+"""The environment variable that is 0 if each node has to make its imports itself."""
+_IMPORTS: Final = (
+    # By name: the command line is above this package.
+    "placer.command.run",
+    "placer.runtime.run.process",
+    "placer.ops",
+    "jax.numpy",
+)
+"""What every node imports."""
+_UPDATES: Final = (
+    "placer.tables.compiled_kernels",
+    "placer.tables.machine_code",
+    "scipy.linalg",  # numba looks for LAPACK there
+)
+"""What nodes with tables import besides."""
+_MANY: Final = 3
+"""The number of processes from which imports are made for them: two make them at the same
+time, each on a core, and have little to share."""
+_ADDED: Final = 64
+"""Bytes of a command line for what is added to it when a node is started."""
+
+
+def can_fork(plan: Plan, options: Options) -> bool:
+    """Whether the processes of a run on this machine are forks of one: there are many, none
+    uses GPUs, of whose libraries little is known after a fork, and the environment does
+    not ask for processes of their own."""
+    if os.environ.get(FORKS) == "0" or os.environ.get("PYTHONHASHSEED") == "random":
+        return False
+    if len(plan.processes) < _MANY:
+        return False
+    if options.emulate or plan.emulate:
+        return True
+    return not any(count_gpus(nodes) for nodes in plan.processes.values())
+
+
+@contextmanager
+def open_fork_server(
+    plan: Plan,
+    commands: Sequence[Sequence[str]],
+    environment: Mapping[str, str],
+    watch: Watch,
+    interruption: Interruption,
+) -> Iterator[ForkServer | None]:
+    """Yield a server that has made the imports of the nodes of a plan; None, after a
+    warning, if there can be none. A signal meanwhile ends the run."""
+    room = max(sum(len(os.fsencode(word)) + 1 for word in each) for each in commands)
+    with ForkServer(environment, _imports(plan), room + _ADDED) as server:
+        opened: ForkServer | None = server
+        with catch_signals() as signals:
+            try:
+                with signals.raised_from(1):
+                    server.wait_until_ready()
+            except KeyboardInterrupt:
+                signals.raise_first(interruption.outcome(None))
+                raise
+            except ForkError as error:
+                watch(cannot_fork(error))
+                opened = None
+        yield opened
+
+
+def cannot_fork(error: ForkError) -> NodeWarning:
+    """Return the warning that each node makes its imports itself."""
+    return NodeWarning(f"each node makes its imports itself: the fork server {error}")
+
+
+def _imports(plan: Plan) -> tuple[str, ...]:
+    """Return the modules that all nodes import, and those of some if these are many."""
+    updating = [
+        nodes for nodes in plan.processes.values() if any(n.tables for n in nodes)
+    ]
+    return _IMPORTS if len(updating) < _MANY else (*_IMPORTS, *_UPDATES)

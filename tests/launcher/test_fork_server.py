@@ -1,0 +1,181 @@
+"""The processes of nodes as forks of one that has made their imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placer.launcher import forked_process
+from placer.launcher.forked_process import ForkedProcess, ForkError, ForkServer
+from placer.launcher.node_command import interpreter
+
+PLACER = "placer.command.check"
+FACTS = """
+import json, os, signal, sys
+import numpy
+facts = {
+    "leads": os.getsid(0) == os.getpid(),
+    "shown": open("/proc/self/cmdline").read().rstrip("\\0").split("\\0"),
+    "orig_argv": sys.orig_argv,
+    "PLACER_NAME": os.environ["PLACER_NAME"],
+    "threads": os.environ.get("OPENBLAS_NUM_THREADS"),
+    "blocked": sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))),
+    "files": sorted(int(name) for name in os.listdir("/proc/self/fd")),
+    "inherited": os.read(int(os.environ["PLACER_FILE"]), 9).decode(),
+    "drawn": numpy.random.random(),
+}
+print(json.dumps(facts))
+print("to the log", file=sys.stderr)
+os._exit(int(os.environ["PLACER_STATUS"]))
+"""
+SLEEP = "import signal; print('here', flush=True); signal.pause()"
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return that of this process, but for what pytest sets for each test."""
+    left = ("PYTEST_CURRENT_TEST", "OPENBLAS_NUM_THREADS")
+    return {k: v for k, v in os.environ.items() if k not in left} | variables
+
+
+@pytest.fixture
+def server() -> Iterator[ForkServer]:
+    with ForkServer(environment(), [PLACER, "numpy.random"], 1000) as started:
+        started.wait_until_ready()
+        yield started
+
+
+def start(
+    server: ForkServer,
+    folder: Path,
+    code: str,
+    pass_fds: Sequence[int] = (),
+    **variables: str,
+) -> ForkedProcess:
+    """Let a fork run some code, with its output in the files `out` and `err`."""
+    spec = folder / "code.py"
+    spec.write_text(code)
+    with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+        return server.start(
+            [*interpreter("placer.command"), "check", f"{spec}:build"],
+            environment(**variables),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            pass_fds=pass_fds,
+        )
+
+
+def wait_for_exit(process: ForkedProcess) -> int:
+    ended = os.pidfd_open(process.pid)
+    try:
+        assert select.select([ended], [], [], 60)[0]
+    finally:
+        os.close(ended)
+    return process.wait()
+
+
+def facts_of(
+    server: ForkServer, folder: Path, node: str, status: int
+) -> dict[str, Any]:
+    folder.mkdir()
+    read, write = os.pipe()
+    os.write(write, node.encode())
+    variables = {"PLACER_NAME": node, "PLACER_STATUS": str(status)}
+    process = start(
+        server, folder, FACTS, pass_fds=(read,), PLACER_FILE=str(read), **variables
+    )
+    os.close(read)
+    os.close(write)
+    assert wait_for_exit(process) == status, (folder / "err").read_text()
+    assert "to the log" in (folder / "err").read_text()
+    facts: dict[str, Any] = json.loads((folder / "out").read_text())
+    assert facts["inherited"] == node
+    assert facts["files"][:3] == [0, 1, 2]
+    assert read in facts["files"]
+    return facts
+
+
+def test_a_fork_is_like_a_process_of_its_own(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    one = facts_of(server, tmp_path / "one", "worker:0", 0)
+    two = facts_of(server, tmp_path / "two", "worker:1", 3)
+    assert (one["PLACER_NAME"], two["PLACER_NAME"]) == ("worker:0", "worker:1")
+    assert one["drawn"] != two["drawn"]
+    command = [*interpreter("placer.command"), "check", f"{tmp_path}/one/code.py:build"]
+    assert one["shown"] == one["orig_argv"] == command
+    assert one["leads"]
+    assert one["threads"] is None
+    assert one["blocked"] == [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]
+    # The standard ones, the inherited one, that of the listed folder, and the spec's.
+    assert len(one["files"]) <= 6
+
+
+def test_a_signal_that_kills_a_fork_is_its_status(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    process = start(server, tmp_path, SLEEP)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert wait_for_exit(process) == -signal.SIGKILL
+    assert process.lost == ""
+
+
+def test_forks_end_with_the_server(server: ForkServer, tmp_path: Path) -> None:
+    process = start(server, tmp_path, SLEEP)
+    os.kill(server.pid, signal.SIGKILL)
+    assert wait_for_exit(process) == -signal.SIGKILL
+    assert process.lost == "was killed by SIGKILL"
+
+
+def test_a_stopped_server_is_not_waited_for(
+    server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = start(server, tmp_path, SLEEP)
+    monkeypatch.setattr(forked_process, "ANSWER_TIMEOUT", 0.1)
+    server._connection.settimeout(0.1)
+    os.kill(server.pid, signal.SIGSTOP)
+    with pytest.raises(ForkError, match=r"has not answered within 0\.1 s"):
+        start(server, tmp_path, SLEEP)
+    assert wait_for_exit(process) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (
+            "import threading\n"
+            "threading.Thread(target=threading.Event().wait, daemon=True).start()",
+            "has 2 threads",
+        ),
+        ("import jax\njax.devices()", "has a backend of JAX"),
+        ("FILE = open('/dev/null')", "has opened /dev/null"),
+        ("raise ImportError('no such device')", "ImportError: no such device"),
+    ],
+)
+def test_a_process_with_threads_a_backend_or_files_is_not_forked(
+    tmp_path: Path, code: str, why: str
+) -> None:
+    (tmp_path / "imported.py").write_text(code)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", ""), *sys.path])
+    variables = {"PYTHONPATH": path}
+    with (
+        ForkServer(environment(**variables), [PLACER, "imported"], 1000) as server,
+        pytest.raises(ForkError, match=why),
+    ):
+        server.wait_until_ready()
+
+
+def test_a_variable_that_imports_read_must_be_the_same(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    with pytest.raises(ForkError, match="was started with another JAX_ENABLE_X64"):
+        start(server, tmp_path, SLEEP, JAX_ENABLE_X64="1")
