@@ -1,20 +1,33 @@
-"""A Ray cluster: the connection to it, and whether a job fits into it."""
+"""A Ray cluster: the connection to it, whether a job fits into it, what its errors say."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from placer.channel.endpoint import parse_endpoint
-from placer.engines.ray_files import Bundle, RayJobDescription
+from placer.engines.ray_files import (
+    RayJobDescription,
+    format_amount,
+    resources_of,
+)
 from placer.errors import RunError
 from placer.report.numbers import format_count, format_size
 
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds in which the cluster has to accept a connection."""
-_NAMES: Final = {"CPU": "CPUs", "GPU": "GPUs", "memory": "of memory"}
+_REASONS: Final = (
+    (
+        r"The actor (?:is dead|died) because (.*?)\.(?: |$)",
+        r"exit detail: (.*?)(?:\. Some common|\.? Ray|\.?$)",
+    ),
+    (r"The (actor is temporarily unavailable: .*?)\.?(?: rpc_code| The task|$)",),
+)
+"""What is quoted of Ray's errors: the first of these in which there is anything."""
+_RESOURCES: Final = ("CPU", "GPU", "memory")
 
 
 def connect(ray: Any, address: str) -> None:
@@ -51,12 +64,6 @@ def _check_reachable(address: str) -> None:
         ) from None
 
 
-def resources_of(bundle: Bundle) -> dict[str, float]:
-    """Return what a bundle asks, by Ray's names of resources."""
-    asked = {"CPU": bundle.cpus, "GPU": bundle.gpus, "memory": bundle.memory}
-    return {name: amount for name, amount in asked.items() if amount}
-
-
 def check_fits(ray: Any, job: RayJobDescription) -> None:
     """Raise RunError if a job can never fit into the cluster as it is."""
     machines = [
@@ -64,7 +71,7 @@ def check_fits(ray: Any, job: RayJobDescription) -> None:
     ]
     asked = [resources_of(bundle) for bundle in job.nodes.values()]
     problems = []
-    for name in _NAMES:
+    for name in _RESOURCES:
         total, has = _sum(asked, name), _sum(machines, name)
         most = max((each.get(name, 0) for each in machines), default=0)
         node, needs = max(
@@ -73,18 +80,18 @@ def check_fits(ray: Any, job: RayJobDescription) -> None:
         )
         if total > has:
             problems.append(
-                f"the plan asks for {_amount(name, total)}, and the cluster has"
-                f" {_amount(name, has)}"
+                f"the plan asks for {format_amount(name, total)}, and the cluster has"
+                f" {format_amount(name, has)}"
             )
         elif needs > most:
             problems.append(
-                f"{node} asks for {_amount(name, needs)}, and no machine has more than"
-                f" {_amount(name, most)}"
+                f"{node} asks for {format_amount(name, needs)}, and no machine has more than"
+                f" {format_amount(name, most)}"
             )
         elif job.strategy == "STRICT_PACK" and total > most:
             problems.append(
-                f"the plan asks for {_amount(name, total)} on one machine, and none has"
-                f" more than {_amount(name, most)}"
+                f"the plan asks for {format_amount(name, total)} on one machine, and none has"
+                f" more than {format_amount(name, most)}"
             )
     if job.strategy == "STRICT_SPREAD" and len(asked) > len(machines):
         problems.append(
@@ -102,11 +109,11 @@ def check_fits(ray: Any, job: RayJobDescription) -> None:
 def no_room(ray: Any, job: RayJobDescription) -> RunError:
     """Return the error for a job that has not got its machines in time."""
     asked = [resources_of(bundle) for bundle in job.nodes.values()]
-    names = [name for name in _NAMES if _sum(asked, name)]
+    names = [name for name in _RESOURCES if _sum(asked, name)]
     total, free = ray.cluster_resources(), ray.available_resources()
-    wants = ", ".join(_amount(name, _sum(asked, name)) for name in names)
+    wants = ", ".join(format_amount(name, _sum(asked, name)) for name in names)
     has = ", ".join(
-        f"{_amount(name, total.get(name, 0))} ({_free(name, free)} free)"
+        f"{format_amount(name, total.get(name, 0))} ({_free(name, free)} free)"
         for name in names
     )
     return RunError(
@@ -122,13 +129,6 @@ def _sum(each: Sequence[Mapping[str, float]], name: str) -> float:
     return sum(resources.get(name, 0) for resources in each)
 
 
-def _amount(name: str, number: float) -> str:
-    if name == "memory":
-        return f"{format_size(number)} {_NAMES[name]}"
-    noun = _NAMES[name] if number != 1 else _NAMES[name].removesuffix("s")
-    return f"{format_count(number)} {noun}"
-
-
 def _free(name: str, free: Mapping[str, float]) -> str:
     number = free.get(name, 0)
     return format_size(number) if name == "memory" else format_count(number)
@@ -138,3 +138,12 @@ def one_line(error: BaseException) -> str:
     """Return what an error of Ray says, as one line without its details."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines)[:400] if lines else type(error).__name__
+
+
+def reason(error: BaseException) -> str:
+    """Return why an actor has died, as one line, from what Ray says at length."""
+    text = " ".join(str(error).split())
+    for pattern in _REASONS:
+        if found := [each[1] for part in pattern if (each := re.search(part, text))]:
+            return f"Ray says: {': '.join(found)}"
+    return f"Ray says: {text[:400]}"

@@ -7,7 +7,6 @@ output, and takes their signals: all of this is not for the process of the launc
 from __future__ import annotations
 
 import os
-import re
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ import ray
 import ray.exceptions
 
 from placer.channel.endpoint import parse_endpoint
-from placer.engines.ray_cluster import check_fits, connect, no_room
+from placer.engines.ray_cluster import check_fits, connect, no_room, reason
 from placer.engines.ray_files import RayJobDescription, read_build
 from placer.engines.ray_messages import (
     STOP,
@@ -41,15 +40,6 @@ QUIET: Final = 3.0
 """Seconds that a job waits for machines before it says so."""
 EXIT_GRACE: Final = 20.0
 """Seconds in which a job ends that is to end."""
-
-_REASONS: Final = (
-    (
-        r"The actor (?:is dead|died) because (.*?)\.(?: |$)",
-        r"exit detail: (.*?)(?:\. Some common|\.? Ray|\.?$)",
-    ),
-    (r"The (actor is temporarily unavailable: .*?)\.?(?: rpc_code| The task|$)",),
-)
-"""What is quoted of Ray's errors: the first of these in which there is anything."""
 
 
 def main(folder: Path) -> None:
@@ -229,15 +219,6 @@ class _Driver:
         if output.status is None:
             return None
         return Ended(node, output.status, "", host)
-
-
-def reason(error: BaseException) -> str:
-    """Return why an actor has died, as one line, from what Ray says at length."""
-    text = " ".join(str(error).split())
-    for pattern in _REASONS:
-        if found := [each[1] for part in pattern if (each := re.search(part, text))]:
-            return f"Ray says: {': '.join(found)}"
-    return f"Ray says: {text[:400]}"
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
@@ -14,10 +15,12 @@ from placer.build.plan import FILE, SOURCES, read_plan
 from placer.engines.engine import JobFile, JobFiles, JobRequest
 from placer.errors import BuildError
 from placer.place.ids import format_nodes
-from placer.report.numbers import format_size
+from placer.report.numbers import format_count, format_size
 
 RUN: Final = "run.py"
 BUILD: Final = "build"
+_UNITS: Final = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
+"""Units of `--option memory`: the first one whose multiple it is, and the last."""
 
 _SCRIPT: Final = '''\
 """{name} on a Ray cluster: {nodes}. Written by placer.
@@ -108,7 +111,7 @@ def job_files(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
         name=request.name,
         nodes=format_nodes(nodes),
         bundles="\n".join(_bundle_lines(nodes)),
-        arguments="\n".join(f"        {each!r}," for each in arguments),
+        arguments="\n".join(f"        {json.dumps(each)}," for each in arguments),
     )
     return {
         RUN: JobFile(script),
@@ -124,7 +127,9 @@ def _arguments(request: JobRequest) -> list[str]:
 def _text(name: str, value: Any) -> str:
     """Return the value of an option as the command line reads it."""
     if name == "memory":
-        return f"{-(-value >> 10)}KiB"
+        multiples = (each for each in _UNITS if value % (1 << each[0]) == 0)
+        shift, unit = next(multiples, _UNITS[-1])
+        return f"{-(-value >> shift)}{unit}"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -136,10 +141,23 @@ def _bundle_lines(nodes: Mapping[str, Bundle]) -> list[str]:
     ]
     width = max(len(names) for names, _ in groups)
     return [
-        f"    {names:<{width}}  {bundle.cpus} CPUs, {bundle.gpus} GPUs,"
-        f" {format_size(bundle.memory)} of memory"
+        f"    {names:<{width}}  "
+        + ", ".join(format_amount(*each) for each in resources_of(bundle).items())
         for names, bundle in groups
     ]
+
+
+def resources_of(bundle: Bundle) -> dict[str, float]:
+    """Return what a bundle asks, by Ray's names of resources."""
+    asked = {"CPU": bundle.cpus, "GPU": bundle.gpus, "memory": bundle.memory}
+    return {name: amount for name, amount in asked.items() if amount}
+
+
+def format_amount(resource: str, amount: float) -> str:
+    """Return an amount of a resource of Ray, such as `2 GPUs`."""
+    if resource == "memory":
+        return f"{format_size(amount)} of memory"
+    return f"{format_count(amount)} {resource}{'s' if amount != 1 else ''}"
 
 
 def read_build(folder: Path, digest: str) -> dict[str, bytes]:

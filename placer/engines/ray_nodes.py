@@ -11,8 +11,7 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from placer.engines.ray_cluster import resources_of
-from placer.engines.ray_files import RayJobDescription
+from placer.engines.ray_files import RayJobDescription, resources_of
 from placer.engines.ray_node import KILL_GRACE, RayNode
 
 _CONCURRENCY: Final = 4
