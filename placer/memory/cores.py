@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-_THREADS: Final = ("PJRT_NPROC", "NPROC")
+THREADS: Final = ("PJRT_NPROC", "NPROC")
 """The environment variables with a number of threads, as XLA reads them."""
 
 
@@ -19,7 +19,7 @@ def usable_cores() -> int:
 def xla_threads() -> int:
     """Return the number of threads with which XLA computes on the CPU: that of the
     environment, or one for each usable core."""
-    for name in _THREADS:
+    for name in THREADS:
         text = os.environ.get(name, "")
         if text.isascii() and text.isdigit() and int(text) > 0:
             return int(text)
@@ -36,4 +36,4 @@ def fix_threads() -> None:
     if hasattr(os, "sched_setaffinity"):
         # A process that has set its own cores keeps them when its cpuset grows.
         os.sched_setaffinity(0, os.sched_getaffinity(0))
-    os.environ[_THREADS[0]] = str(count)
+    os.environ[THREADS[0]] = str(count)

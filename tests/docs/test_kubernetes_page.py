@@ -9,7 +9,7 @@ import kubernetes_validate
 import yaml
 
 from placer.engines import kubernetes
-from placer.engines.kubernetes_manifests import labels
+from placer.engines.kubernetes.manifests import labels
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
 

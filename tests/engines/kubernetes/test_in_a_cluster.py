@@ -26,7 +26,7 @@ from support.kubernetes.scripted import (
 )
 
 import placer
-from placer.engines import kubernetes, kubernetes_logs, kubernetes_watch
+from placer.engines import kubernetes
 from placer.engines.engine import (
     JobEvent,
     JobNote,
@@ -34,6 +34,7 @@ from placer.engines.engine import (
     NodeEnded,
     NodeLog,
 )
+from placer.engines.kubernetes import following, logs
 from placer.errors import PlacerError, RunError
 from placer.resources import find_file
 
@@ -51,9 +52,9 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask for pods and logs so often that tests are short."""
-    monkeypatch.setattr(kubernetes_watch, "POLL", 0.2)
-    monkeypatch.setattr(kubernetes_watch, "PATIENCE", 0.2)
-    monkeypatch.setattr(kubernetes_logs, "_RETRY", 0.1)
+    monkeypatch.setattr(following, "POLL", 0.2)
+    monkeypatch.setattr(following, "PATIENCE", 0.2)
+    monkeypatch.setattr(logs, "_RETRY", 0.1)
 
 
 @pytest.mark.parametrize("crd", ["jobset", "none"])
@@ -344,7 +345,7 @@ def test_a_job_is_kept_if_that_is_asked(build: Path, tmp_path: Path) -> None:
 def test_a_cluster_that_does_not_answer_is_told(
     build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubernetes_watch, "SILENT", 0.0)
+    monkeypatch.setattr(following, "SILENT", 0.0)
     with place(tmp_path) as here:
         job = here.submit(request_of_build(build), "event(); until('/shared/go')")
         watching = kubernetes.watch(job)
@@ -358,7 +359,7 @@ def test_a_cluster_that_does_not_answer_is_told(
         while not isinstance(event := next(watching), JobNote):
             pass
         assert event.text == "the cluster answers again"
-        monkeypatch.setattr(kubernetes_watch, "GIVEN_UP", 0.0)
+        monkeypatch.setattr(following, "GIVEN_UP", 0.0)
         here.kubectl.failing["get"] = "Unable to connect to the server: EOF"
         with pytest.raises(RunError) as caught:
             list(watching)

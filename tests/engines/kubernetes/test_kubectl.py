@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 from support.kubernetes.requests import needs_of
 
-from placer.engines.kubectl import Kubectl, KubectlError
-from placer.engines.kubernetes_groups import group_nodes
-from placer.engines.kubernetes_pods import End, read_pods
+from placer.engines.engine import NodeLines, NodeLog
+from placer.engines.kubernetes import logs
+from placer.engines.kubernetes.groups import group_nodes
+from placer.engines.kubernetes.kubectl import Kubectl, KubectlError
+from placer.engines.kubernetes.pods import End, read_pods
 
 GROUPS = group_nodes(needs_of(["worker:0", "worker:1", "ps:0"]))
 
@@ -176,3 +180,60 @@ def test_a_missing_kubectl_is_told() -> None:
         "cannot run 'no-such-kubectl': No such file or directory\n"
         "  hint: install kubectl, or name it by --option kubectl=PATH"
     )
+
+
+def test_a_log_is_read_on_after_an_error_and_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_RETRY", 0.0)
+    at = "2026-11-28T18:00:00"
+    first = (
+        f'{at}.1Z {{"event":"a"}}\n{at}.2Z a line\nunable to retrieve logs of it\n'
+        f'{at}.3Z {{"event":"b'
+    )
+    second = (
+        f'{at}.1Z {{"event":"a"}}\n{at}.2Z a line\n{at}.3Z {{"event":"b"}}\n{at}.4Z e'
+    )
+    (tmp_path / "first").write_text(first)
+    (tmp_path / "second").write_text(second)
+    kubectl = command(
+        tmp_path,
+        f'case "$*" in *--since-time={at}.[234]Z) cat {tmp_path}/second;;'
+        f" *) cat {tmp_path}/first; exit 1;; esac",
+    )
+    got: SimpleQueue[NodeLines | NodeLog] = SimpleQueue()
+    ends: SimpleQueue[str] = SimpleQueue()
+    log = logs.PodLog(kubectl, "ps:0", "digits-ps-0-0-abcde", got.put, ends.put)
+    read = [got.get(timeout=20) for _ in range(3)]
+    log.finish()
+    assert ends.get(timeout=20) == ""
+    while not got.empty():
+        read.append(got.get())
+    assert read == [
+        NodeLines("ps:0", [b'{"event":"a"}']),
+        NodeLog("ps:0", b"a line\nunable to retrieve logs of it\n"),
+        NodeLines("ps:0", [b'{"event":"b"}']),
+        NodeLog("ps:0", b"e\n"),
+    ]
+    log.close()
+
+
+def test_the_log_of_a_pod_that_is_gone_ends_without_an_error(tmp_path: Path) -> None:
+    gone = "echo 'Error from server (NotFound): pods \"p\" not found' >&2; exit 1"
+    ends: SimpleQueue[str] = SimpleQueue()
+    log = logs.PodLog(command(tmp_path, gone), "ps:0", "p", lambda e: None, ends.put)
+    log.finish()
+    assert ends.get(timeout=20) == ""
+    log.close()
+
+
+def test_times_of_different_zones_and_digits_are_compared() -> None:
+    in_order = [
+        "2026-11-28T17:59:59Z",
+        "2026-11-28T20:00:00.000000001+02:00",
+        "2026-11-28T18:00:00.000000002Z",
+        "2026-11-28T18:00:00.1Z",
+        "2026-11-28T18:00:01Z",
+    ]
+    moments = [logs._moment(stamp) for stamp in in_order]
+    assert all(a < b for a, b in pairwise(moments))

@@ -23,7 +23,7 @@ import placer
 from placer.build.plan import Plan, read_plan
 from placer.engines import kubernetes
 from placer.engines.engine import JobRequest, Needs
-from placer.engines.kubernetes_groups import group_nodes, host_names, job_name
+from placer.engines.kubernetes.groups import group_nodes, host_names, job_name
 from placer.errors import PlacerError
 from placer.resources import find_file
 
@@ -250,6 +250,7 @@ def test_a_build_that_is_too_large_is_refused_with_its_size(
     [
         ({"image": None}, "needs an image with Python and placer: --option image=NAME"),
         ({"port": 0}, "port: 0 is not from 1 to 65535"),
+        ({"cpu": "four"}, "cpu: 'four' is not a number such as 4 or 500m"),
         ({"user": -1}, "user: -1 is negative"),
         ({"restarts": 1, "crd": "none"}, "Indexed Jobs are not restarted together"),
         ({"labels": "queue"}, "labels: 'queue' is not name=value,…"),

@@ -24,8 +24,9 @@ from support.kubernetes.scripted import (
 )
 
 import placer
-from placer.engines import kubernetes, kubernetes_watch
+from placer.engines import kubernetes
 from placer.engines.engine import JobEvent
+from placer.engines.kubernetes import following
 from placer.errors import PlacerError
 from placer.resources import find_file
 
@@ -52,7 +53,7 @@ def real_place(
     """Yield a cluster with the kubectl of this machine, which keeps its files apart."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    monkeypatch.setattr(kubernetes_watch, "POLL", 0.5)
+    monkeypatch.setattr(following, "POLL", 0.5)
     with place(tmp_path, **more) as here, api_of(here.cluster) as address:
         command = tmp_path / "real-kubectl"
         command.write_text(_COMMAND.format(address=address))

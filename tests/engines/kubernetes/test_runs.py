@@ -26,7 +26,7 @@ from support.real_runs import (
 )
 
 import placer
-from placer.engines import kubernetes_watch
+from placer.engines.kubernetes import following
 from placer.errors import RunError
 from placer.resources import find_file
 from placer.runtime.run.events import Step
@@ -72,7 +72,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes_watch, "POLL", 0.5)
+    monkeypatch.setattr(following, "POLL", 0.5)
 
 
 def launch_and_compare(spec: str, tmp_path: Path, steps: int, **more: Any) -> None:

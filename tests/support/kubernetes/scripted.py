@@ -17,7 +17,7 @@ from typing import Any
 
 from placer.engines import kubernetes
 from placer.engines.engine import JobEvent, JobNote, JobRequest, NodeEnded, NodeLines
-from placer.engines.kubernetes_job import KubernetesJob
+from placer.engines.kubernetes.job import KubernetesJob
 from support.kubernetes.cluster import Cluster, running_cluster
 from support.kubernetes.kubectl import Kubectl, kubectl_of
 from support.kubernetes.pod import Image

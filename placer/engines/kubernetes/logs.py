@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import threading
 from collections.abc import Callable
@@ -9,11 +10,13 @@ from datetime import datetime
 from typing import Final
 
 from placer.engines.engine import NodeLines, NodeLog
-from placer.engines.kubectl import Kubectl, KubectlError, kill
-from placer.engines.kubernetes_manifests import CONTAINER
+from placer.engines.kubernetes.kubectl import Kubectl, KubectlError, kill
+from placer.engines.kubernetes.manifests import CONTAINER
 
 _EVENT: Final = b'{"event"'
 """How an event begins, in a log that has other lines, too."""
+_STAMP: Final = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+"""The time of a line, as Kubernetes writes it."""
 _RETRY: Final = 1.0
 """Seconds until a log is read again whose connection has ended."""
 _ATTEMPTS: Final = 3
@@ -115,11 +118,15 @@ class PodLog:
         return said if process.returncode else ""
 
     def _pass_on(self, lines: list[bytes], after: str) -> None:
-        """Report lines, each of which begins with its time, that came after a time."""
+        """Report lines that came after a time. Each begins with its time, but for what
+        the machine of the pod says about its log."""
         found: list[tuple[bool, bytes]] = []
         for line in lines:
             stamp, _, text = line.partition(b" ")
-            time = stamp.decode(errors="replace")
+            if not _STAMP.fullmatch(stamp):
+                found.append((False, line))
+                continue
+            time = stamp.decode()
             if after and _moment(time) <= _moment(after):
                 continue
             self._last = time

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from placer.engines.kubectl import TIMEOUT, Kubectl, KubectlError
-from placer.engines.kubernetes_groups import Group
-from placer.engines.kubernetes_manifests import CONTAINER, labels
-from placer.engines.kubernetes_pods import Pods, read_pods
+from placer.engines.kubernetes.groups import Group
+from placer.engines.kubernetes.kubectl import TIMEOUT, Kubectl, KubectlError
+from placer.engines.kubernetes.manifests import CONTAINER, labels
+from placer.engines.kubernetes.pods import Pods, read_pods
 
 END_TIMEOUT: Final = 40.0
 """Seconds that pods have to end when the job is deleted."""

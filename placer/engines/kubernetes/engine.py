@@ -1,7 +1,4 @@
-"""Kubernetes: a JobSet, or an Indexed Job for each kind of node.
-
-`docs/kubernetes.md` says how to use it.
-"""
+"""The options of Kubernetes, and the functions of an engine: see `Engine`."""
 
 from __future__ import annotations
 
@@ -12,12 +9,13 @@ from typing import Any, Final
 
 from placer.build.plan import BASE_PORT
 from placer.engines.engine import EngineOption, JobEvent, JobFiles, JobRequest
-from placer.engines.kubectl import Kubectl
-from placer.engines.kubernetes_files import BUILD, KEY, RUN, job_files
-from placer.engines.kubernetes_groups import Group, group_nodes, job_name
-from placer.engines.kubernetes_job import KubernetesJob
-from placer.engines.kubernetes_volumes import Volume
-from placer.engines.kubernetes_watch import watch_job
+from placer.engines.kubernetes.files import BUILD, KEY, RUN, job_files
+from placer.engines.kubernetes.following import watch_job
+from placer.engines.kubernetes.groups import Group, group_nodes, job_name
+from placer.engines.kubernetes.job import KubernetesJob
+from placer.engines.kubernetes.kubectl import Kubectl
+from placer.engines.kubernetes.manifests import threads_of
+from placer.engines.kubernetes.volumes import Volume
 from placer.errors import PlacerError
 
 OPTIONS: Final = (
@@ -42,7 +40,11 @@ OPTIONS: Final = (
     ),
     EngineOption("port", "int", BASE_PORT, "The port at which nodes listen."),
     EngineOption(
-        "cpu", "str", None, "The CPUs that a pod requests, such as 4 or 500m."
+        "cpu",
+        "str",
+        None,
+        "The CPUs that a pod requests, such as 4 or 500m, and the threads of XLA. By "
+        "default none, and a thread for each core of the machine.",
     ),
     EngineOption("gpu-resource", "str", "nvidia.com/gpu", "The resource of a GPU."),
     EngineOption(
@@ -141,6 +143,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
             raise PlacerError(f"{name}: {options[name]} is negative")
     if options["restarts"] and options["crd"] == "none":
         raise PlacerError("restarts: Indexed Jobs are not restarted together")
+    if options["cpu"] is not None and threads_of(options["cpu"]) is None:
+        raise PlacerError(f"cpu: '{options['cpu']}' is not a number such as 4 or 500m")
     for name in ("node-selector", "labels"):
         text = options[name]
         if text and not all(re.fullmatch("[^=,]+=[^=,]*", p) for p in text.split(",")):

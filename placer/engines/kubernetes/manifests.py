@@ -11,10 +11,11 @@ from typing import Any, Final, TypeAlias
 from placer.build.plan import FILE, sha256
 from placer.channel.keys import VARIABLE as KEY_FILE
 from placer.engines.engine import JobRequest, Needs
-from placer.engines.kubernetes_groups import Group, host_names
-from placer.engines.kubernetes_volumes import Volume
+from placer.engines.kubernetes.groups import Group, host_names
+from placer.engines.kubernetes.volumes import Volume
 from placer.engines.surroundings import INDEX, KIND
 from placer.files.owners import TRUST_VARIABLE
+from placer.memory.cores import THREADS
 from placer.node_kinds import HETER, SERVER, NodeId
 
 Object: TypeAlias = dict[str, Any]
@@ -288,7 +289,7 @@ def _environment(
     hosts = host_names(name, groups, jobset)
     endpoints = ",".join(f"{node}={hosts[node]}:{options['port']}" for node in hosts)
     trusted = _RUN if options["build"] is None else options["build"]
-    return [
+    found: list[Object] = [
         {"name": KIND, "value": group.kind},
         {"name": INDEX, "valueFrom": {"fieldRef": {"fieldPath": number}}},
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -298,6 +299,9 @@ def _environment(
         {"name": TRUST_VARIABLE, "value": trusted},
         {"name": "PYTHONHASHSEED", "value": "0"},
     ]
+    if options["cpu"] is not None:
+        found.append({"name": THREADS[0], "value": str(threads_of(options["cpu"]))})
+    return found
 
 
 def _resources(needs: Needs, options: Mapping[str, Any]) -> Object:
@@ -308,6 +312,18 @@ def _resources(needs: Needs, options: Mapping[str, Any]) -> Object:
     if needs.gpus:  # a request of these is their limit
         limits[options["gpu-resource"]] = str(needs.gpus)
     return {"requests": requests, "limits": limits}
+
+
+def threads_of(cpu: str) -> int | None:
+    """Return the number of threads for a quantity of CPUs; None if it is none.
+
+    >>> threads_of("4"), threads_of("1500m"), threads_of("2 cores")
+    (4, 2, None)
+    """
+    found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(m?)", cpu)
+    if found is None:
+        return None
+    return max(1, math.ceil(float(found[1]) / (1000 if found[2] else 1)))
 
 
 def _pairs(text: str | None) -> dict[str, str]:

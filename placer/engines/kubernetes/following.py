@@ -10,10 +10,10 @@ from queue import SimpleQueue
 from typing import Final, TypeAlias
 
 from placer.engines.engine import JobEvent, JobNote, NodeEnded
-from placer.engines.kubectl import KubectlError
-from placer.engines.kubernetes_job import KubernetesJob
-from placer.engines.kubernetes_logs import PodLog
-from placer.engines.kubernetes_pods import End, Pod, Pods
+from placer.engines.kubernetes.job import KubernetesJob
+from placer.engines.kubernetes.kubectl import KubectlError
+from placer.engines.kubernetes.logs import PodLog
+from placer.engines.kubernetes.pods import End, Pod, Pods
 from placer.errors import RunError
 
 POLL: Final = 2.0
@@ -43,7 +43,7 @@ class _LogEnded:
     error: str
 
 
-_Item: TypeAlias = JobEvent | Pods | KubectlError | _LogEnded
+_Item: TypeAlias = JobEvent | Pods | Exception | _LogEnded
 
 
 def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
@@ -58,7 +58,7 @@ def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
         while not closing.is_set():
             try:
                 items.put(job.pods())
-            except KubectlError as error:
+            except Exception as error:
                 items.put(error)
             closing.wait(POLL)
 
@@ -106,6 +106,8 @@ class _Following:
         """Take in what has come, and yield what follows from it."""
         if isinstance(item, KubectlError):
             yield from self._unanswered(item)
+        elif isinstance(item, Exception):
+            raise item
         elif isinstance(item, Pods):
             if self._forget(("cluster",)):
                 yield JobNote("the cluster answers again")

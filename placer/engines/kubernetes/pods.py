@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from placer.engines.kubernetes_groups import Group
-from placer.engines.kubernetes_manifests import COMPLETION_INDEX, COMPONENT, JOB_INDEX
+from placer.engines.kubernetes.groups import Group
+from placer.engines.kubernetes.manifests import COMPLETION_INDEX, COMPONENT, JOB_INDEX
 
 _NORMAL: Final = ("", "ContainerCreating", "PodInitializing")
 """Why a container waits if all is well."""

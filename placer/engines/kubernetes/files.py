@@ -13,8 +13,8 @@ from typing import Any, Final
 import yaml
 
 from placer.engines.engine import JobFile, JobFiles, JobRequest
-from placer.engines.kubernetes_groups import Group
-from placer.engines.kubernetes_manifests import (
+from placer.engines.kubernetes.groups import Group
+from placer.engines.kubernetes.manifests import (
     INSTANCE,
     Object,
     build_object,
