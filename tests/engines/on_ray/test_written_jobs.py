@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import placer
 from placer.channel.keys import RunKey, write_key
 from placer.compiler import compile as compile_model
 from placer.errors import PlacerError
@@ -66,3 +67,13 @@ def test_an_option_that_is_zero_is_an_error(name, tmp_path):
     on = OnEngine("ray", {name: 0})
     with pytest.raises(PlacerError, match=f"'{name}' must be at least 1"):
         write_job(tmp_path / "job", request_job(build, plan, Options(), on), on)
+
+
+def test_without_ray_the_error_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("placer.engines.ray.find_spec", lambda name: None)
+    build = tmp_path / "build"
+    compile_model("specs/digits.yaml", build)
+    with pytest.raises(PlacerError, match="not installed") as caught:
+        placer.launch(build, on="ray", logs=tmp_path / "logs")
+    assert caught.value.hint is not None
+    assert "pip install 'placer[ray]'" in caught.value.hint
