@@ -39,6 +39,7 @@ from placer.reentry import node_in_process
 from placer.runtime.program.devices import configure_jax
 from placer.runtime.program.load import Hook
 from placer.runtime.run.common_step import Action
+from placer.runtime.run.cores import take_core
 from placer.runtime.run.event_queue import EventQueue, write_all
 from placer.runtime.run.event_relay import EventRelay, RelayedReport
 from placer.runtime.run.events import Event, Output, Report, show_output
@@ -134,6 +135,8 @@ def run(
     for name, address in (endpoints or {}).items():
         plan.process(name)
         addresses[name] = address
+    if report_fd is not None:
+        take_core(plan, node, addresses)
     emulate = options.emulate or plan.emulate
     if not emulate:
         launched = report_fd is not None and not alone
