@@ -149,7 +149,7 @@ NAMED = {
 """Names of packages by the names of their modules, where these differ."""
 
 
-REPORTED = {"tensorboardX"}
+REPORTED = {"ray", "tensorboardX"}
 """Packages of extras that placer imports; if one is missing, it says how to install it."""
 
 

@@ -47,6 +47,8 @@ def failure_from_report(event: NodeFailure) -> Failure:
 def failure_from_exit(child: WatchedNode, last: State | None) -> Failure:
     """Return the failure of a process that ended without a report; `last` is the state
     that it last reported."""
+    if child.job_failure:
+        return Failure("", child.job_failure, True)
     status = child.exit_status
     if child.lost:
         text = f"the fork server {child.lost}, and all nodes end with it"

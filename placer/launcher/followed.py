@@ -133,7 +133,9 @@ class FollowedJob:
                 why = f"{type(error).__name__}: {error}"
                 raise
             finally:
-                self._end_all(why)
+                for node in self._nodes.values():
+                    node.job_failure = why
+                self._end_all("")
 
         _start(run)
 

@@ -23,6 +23,7 @@ class WatchedNode:
         host: the machine of the node if it is another one.
         by_ssh: whether it was started by ssh, whose status it then has.
         why: what an engine says about its end.
+        job_failure: the error with which all of its job has ended.
         lost: how its fork server has ended, if the node has ended with that.
     """
 
@@ -37,6 +38,7 @@ class WatchedNode:
     host: str = ""
     by_ssh: bool = False
     why: str = ""
+    job_failure: str = ""
     lost: str = ""
 
     def read_lines(self) -> tuple[list[bytes], bool]:

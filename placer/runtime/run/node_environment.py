@@ -14,13 +14,19 @@ from placer.channel.keys import VARIABLE as KEY_FILE
 def node_environment(key_fd: int) -> dict[str, str]:
     """Return the environment of a node's process.
 
-    It adds to the environment of this process: PLACER_KEY_FILE, which names the descriptor
-    `key_fd` that the node inherits; PYTHONHASHSEED, unless it is set, so
-    that sets of strings have the same order on all nodes; and, for a checkout that is
-    not installed, the checkout at the start of PYTHONPATH.
+    It adds to `python_environment`: PLACER_KEY_FILE, which names the descriptor `key_fd`
+    that the node inherits; and PYTHONHASHSEED, unless it is set, so that sets of strings
+    have the same order on all nodes.
     """
-    variables = {"PYTHONHASHSEED": "0", **os.environ}
+    variables = {"PYTHONHASHSEED": "0", **python_environment()}
     variables[KEY_FILE] = f"/proc/self/fd/{key_fd}"
+    return variables
+
+
+def python_environment() -> dict[str, str]:
+    """Return the environment of this process, with, for a checkout that is not installed,
+    the checkout at the start of PYTHONPATH."""
+    variables = {**os.environ}
     root = Path(placer.__file__).resolve().parents[1]
     installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     installed.append(site.getusersitepackages())

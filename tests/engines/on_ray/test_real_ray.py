@@ -1,0 +1,206 @@
+"""`placer launch --on ray` on a real Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from support.ray_cluster import Cluster, needs_ray, ray_cluster
+from support.real_runs import (
+    END_TIMEOUT,
+    MANY_STEPS,
+    RunningCommand,
+    compile_small,
+    placer_command,
+    process_environment,
+    run_command,
+    running_command,
+)
+
+import placer
+
+pytestmark = needs_ray
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with ray_cluster() as cluster:
+        yield cluster
+        assert cluster.placement_groups() == "[]"
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_small(tmp_path_factory.mktemp("small"))
+
+
+def launch_words(cluster: Cluster, build: Path, *options: object) -> list[object]:
+    on = ["--on", "ray", "--option", f"address={cluster.address}"]
+    return ["launch", build, "--json", *on, *options]
+
+
+def running_job(
+    cluster: Cluster, build: Path, *options: object
+) -> AbstractContextManager[RunningCommand]:
+    return running_command(placer_command(*launch_words(cluster, build, *options)))
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    until = time.monotonic() + END_TIMEOUT
+    while not is_true():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def wait_until_nothing_is_left(cluster: Cluster) -> None:
+    wait_until(lambda: not cluster.nodes() and not cluster.actors())
+
+
+def wait_for_step(run: RunningCommand) -> None:
+    run.wait_for_line("step ")
+
+
+def without_times(history: Path) -> str:
+    return re.sub(r'"seconds":[0-9.e+-]+,', "", history.read_text())
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes"),
+    [
+        ("digits", {"worker": 2, "ps": 2}),
+        ("digits_heter", {"worker": 1, "heter": 1, "ps": 1}),
+    ],
+)
+def test_the_bits_are_those_of_a_local_run(spec, nodes, cluster, tmp_path):
+    build = tmp_path / "build"
+    sync = {"train.optimizer.update": "sync"}
+    placer.compile(f"specs/{spec}.yaml", build, nodes=nodes, overrides=sync)
+    saved, history = tmp_path / "saved.safetensors", tmp_path / "history.jsonl"
+    options = "--steps=12", f"--save-params={saved}", f"--history={history}"
+    ended = run_command(*launch_words(cluster, build, *options))
+    assert ended.status == 0, ended.err
+    assert json.loads(ended.out)["steps"] == 12
+    count = sum(nodes.values())
+    assert re.search(rf"ray\| Ray job \d+: {count} nodes run on \S+\n", ended.err)
+    local, steps = tmp_path / "local.safetensors", tmp_path / "local.jsonl"
+    placer.launch(build, steps=12, save_params=local, history=steps, in_process=True)
+    assert saved.read_bytes() == local.read_bytes()
+    assert without_times(history) == without_times(steps)
+    assert not cluster.nodes()
+
+
+def test_a_killed_node_is_named(build, cluster, tmp_path):
+    with running_job(cluster, build, MANY_STEPS, "--logs", tmp_path / "logs") as run:
+        wait_for_step(run)
+        os.kill(cluster.nodes()["ps:0"], signal.SIGKILL)
+        ended = run.wait()
+    assert ended.status == 1
+    assert ended.last_message.startswith("ps:0 was killed by SIGKILL")
+    assert "\n  host: " in ended.last_message
+    assert "ps:0 has 1 of 1 table" in (tmp_path / "logs" / "ps-0.log").read_text()
+    wait_until_nothing_is_left(cluster)
+
+
+def test_nothing_is_left_of_a_launcher_that_is_killed(build, cluster):
+    with running_job(cluster, build, MANY_STEPS) as run:
+        wait_for_step(run)
+        assert len(cluster.actors()) == 2
+        run.process.kill()
+        wait_until_nothing_is_left(cluster)
+
+
+def test_an_interrupted_launcher_lets_the_nodes_save(build, cluster, tmp_path):
+    saved = tmp_path / "saved.safetensors"
+    with running_job(cluster, build, MANY_STEPS, f"--save-params={saved}") as run:
+        wait_for_step(run)
+        run.process.send_signal(signal.SIGINT)
+        ended = run.wait()
+    assert ended.status == 130
+    match = re.search(r"stopped after step (\d+); the parameters are in", ended.err)
+    assert match, ended.err
+    local = tmp_path / "local.safetensors"
+    placer.launch(build, steps=int(match[1]), save_params=local, in_process=True)
+    assert saved.read_bytes() == local.read_bytes()
+
+
+def test_a_job_that_never_fits_is_an_error(build, cluster):
+    options = ["--option", "cpus=3"]
+    ended = run_command(*launch_words(cluster, build, *options))
+    assert ended.status == 1
+    assert ended.last_message.startswith(
+        "the Ray cluster is too small: the plan asks for 6 CPUs, and the cluster has 4"
+        " CPUs"
+    )
+
+
+@pytest.mark.slow
+def test_an_interrupted_launcher_ends_the_job(build, cluster):
+    with running_job(cluster, build, MANY_STEPS) as run:
+        wait_for_step(run)
+        run.process.send_signal(signal.SIGINT)
+        ended = run.wait()
+        assert not cluster.nodes()
+    assert ended.status == 130
+    assert "nothing was saved" in ended.err
+    wait_until_nothing_is_left(cluster)
+
+
+@pytest.mark.slow
+def test_an_actor_that_dies_is_named(build, cluster):
+    with running_job(cluster, build, MANY_STEPS) as run:
+        wait_for_step(run)
+        node = cluster.nodes()["ps:0"]
+        parent = Path(f"/proc/{node}/stat").read_text().rpartition(")")[2].split()[1]
+        os.kill(int(parent), signal.SIGKILL)
+        ended = run.wait()
+    assert ended.status == 1
+    assert "ps:0 was lost" in ended.last_message
+    assert "Ray says: its worker process has died" in ended.last_message
+    wait_until_nothing_is_left(cluster)
+
+
+@pytest.mark.slow
+def test_a_job_that_gets_no_machines_is_an_error(build, cluster):
+    options = ["--option", "cpus=3", "--option", "grows=true", "--option", "timeout=4"]
+    ended = run_command(*launch_words(cluster, build, *options))
+    assert ended.status == 1
+    assert "ray| waits at most 4 s for machines" in ended.err
+    assert re.match(
+        r"the Ray cluster has had no room for the job within 4 s: the plan asks for 6"
+        r" CPUs, .* and the cluster has 4 CPUs \(4 free\)",
+        ended.last_message,
+    )
+
+
+@pytest.mark.slow
+def test_a_written_job_runs_by_hand(build, cluster, tmp_path):
+    job, saved = tmp_path / "job", tmp_path / "saved.safetensors"
+    options = ["--steps=3", f"--save-params={saved}", "--write", job]
+    written = run_command(*launch_words(cluster, build, *options))
+    assert written.status == 0, written.err
+    done = subprocess.run(
+        [sys.executable, job / "run.py"],
+        env=process_environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "3 steps" in done.stdout
+    assert saved.exists()
+
+
+def test_a_cluster_that_is_not_there_is_an_error(build, tmp_path):
+    on = placer.OnEngine("ray", {"address": "127.0.0.1:1"})
+    with pytest.raises(
+        placer.RunError, match=r"no Ray cluster at 127\.0\.0\.1:1: Conn"
+    ):
+        placer.launch(build, on=on, logs=tmp_path)
