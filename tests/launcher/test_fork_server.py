@@ -10,13 +10,17 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from placer.launcher import forked_process
+from placer.launcher import forked_process, forks
 from placer.launcher.forked_process import ForkedProcess, ForkError, ForkServer
+from placer.launcher.forks import open_fork_server
 from placer.launcher.node_command import interpreter
+from placer.runtime.run.events import Event
+from placer.runtime.run.interruption import Interruption
 
 PLACER = "placer.command.check"
 FACTS = """
@@ -201,3 +205,50 @@ def test_a_variable_that_imports_read_must_be_the_same(
 ) -> None:
     with pytest.raises(ForkError, match="was started with another JAX_ENABLE_X64"):
         start(server, tmp_path, SLEEP, JAX_ENABLE_X64="1")
+
+
+@pytest.fixture
+def plan() -> Any:
+    return SimpleNamespace(processes={})
+
+
+def imported(
+    code: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    """Let fork servers import some code, and return their environment."""
+    (folder / "imported.py").write_text(code)
+    monkeypatch.setattr(forks, "_imports", lambda plan: ("imported",))
+    path = os.pathsep.join([str(folder), *sys.path])
+    return environment(PYTHONPATH=path)
+
+
+def test_a_signal_during_the_imports_ends_the_run(
+    plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import os, signal\nos.kill(os.getppid(), signal.SIGINT)\nsignal.pause()"
+    variables = imported(code, tmp_path, monkeypatch)
+    with (
+        pytest.raises(KeyboardInterrupt, match="nothing was saved"),
+        open_fork_server(plan, [["run"]], variables, print, Interruption()),
+    ):
+        pass
+
+
+def test_without_a_server_there_is_a_warning(
+    plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Event] = []
+    variables = imported("raise OSError('no disk')", tmp_path, monkeypatch)
+    with open_fork_server(
+        plan, [["run"]], variables, shown.append, Interruption()
+    ) as no:
+        assert no is None
+    variables["LONG"] = "x" * (1 << 20)
+    with open_fork_server(
+        plan, [["run"]], variables, shown.append, Interruption()
+    ) as no:
+        assert no is None
+    first, second = map(str, shown)
+    assert "each node makes its imports itself: the fork server has ended" in first
+    assert "OSError: no disk" in first
+    assert "the fork server cannot be started: [Errno 7] Argument list too" in second
