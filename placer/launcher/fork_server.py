@@ -16,17 +16,20 @@ It ends with the launcher, and its forks end with it.
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import fcntl
 import gc
 import os
 import runpy
 import socket
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from placer.launcher.command_line import show_command_line
 from placer.launcher.fork_messages import receive, send
@@ -58,8 +61,8 @@ def main(connection: socket.socket, imports: Sequence[str]) -> None:
     send(connection, {"refused": obstacle({connection.fileno()})})
     arguments = _serve(connection, began)
     if arguments is not None:
-        sys.argv = [COMMAND, *arguments]
-        runpy.run_module(COMMAND, run_name="__main__", alter_sys=True)
+        imported = set(sys.modules)
+        _end(_run(arguments), imported)
 
 
 def _serve(connection: socket.socket, began: Mapping[str, str]) -> list[str] | None:
@@ -177,6 +180,38 @@ def _place(descriptors: Sequence[int], targets: Sequence[int]) -> int:
         os.dup2(each, target)
         os.close(each)
     return kept
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Run the command line of a node, and return its status."""
+    sys.argv = [COMMAND, *arguments]
+    try:
+        runpy.run_module(COMMAND, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        return 1
+    return 0
+
+
+def _end(status: int, imported: Collection[str]) -> NoReturn:
+    """End this fork as an interpreter ends, but without a look at the objects of the modules
+    that it had `imported` when it was forked: it would copy all of them to free them."""
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    # Files that a module of the user has left open are written.
+    for name in reversed([name for name in sys.modules if name not in imported]):
+        getattr(sys.modules[name], "__dict__", {}).clear()
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # it is closed
+            stream.flush()
+    ctypes.CDLL(None).fflush(None)
+    os._exit(status & 255)
 
 
 if __name__ == "__main__":
