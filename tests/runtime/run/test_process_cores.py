@@ -67,16 +67,16 @@ def test_a_process_keeps_to_a_core_with_the_threads_of_all() -> None:
     assert json.loads(done.stdout) == [2, 1, 2]
 
 
-class _TookCore(Exception):
+class TookCoreError(Exception):
     pass
 
 
-class _KeptCores(Exception):
+class KeptCoresError(Exception):
     pass
 
 
 @pytest.mark.parametrize(
-    ("alone", "expected"), [(False, _TookCore), (True, _KeptCores)]
+    ("alone", "expected"), [(False, TookCoreError), (True, KeptCoresError)]
 )
 def test_a_node_of_an_engine_keeps_the_cores_that_this_gave_it(
     alone, expected, tmp_path, monkeypatch
@@ -84,10 +84,10 @@ def test_a_node_of_an_engine_keeps_the_cores_that_this_gave_it(
     """Slurm gives each task cores of its own, and all tasks of a machine share its name."""
 
     def take_core(*_: object) -> None:
-        raise _TookCore
+        raise TookCoreError
 
     def take_gpus(*_: object, **__: object) -> None:
-        raise _KeptCores
+        raise KeptCoresError
 
     for name in ("fix_threads", "keep_memory"):
         monkeypatch.setattr(process, name, lambda *_: None)
