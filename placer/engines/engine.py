@@ -110,7 +110,8 @@ class Job(Protocol):
     cancel_command: str
 
     def stop(self) -> None:
-        """Ask the nodes to stop after the same step, and to save, as Ctrl-C does."""
+        """Ask the nodes to stop after the same step, and to save, by SIGUSR1 to any of
+        them. It is no interruption, of which SIGINT is one."""
 
     def cancel(self) -> None:
         """End the job with all its processes."""

@@ -35,6 +35,7 @@ from placer.engines.tail import Tail
 from placer.errors import PlacerError, RunError
 from placer.node_kinds import NodeId
 from placer.place.ids import format_nodes
+from placer.runtime.run.signals import STOP_SIGNAL
 
 OPTIONS: Final = (
     EngineOption("partition", "str", None, "The partition of the job."),
@@ -103,7 +104,7 @@ class SlurmJob:
         return f"scancel {self.number}"
 
     def stop(self) -> None:
-        _run(["scancel", "--signal=INT", self.number])
+        _run(["scancel", f"--signal={STOP_SIGNAL.name}", self.number])
 
     def cancel(self) -> None:
         _run(["scancel", self.number])
@@ -221,7 +222,7 @@ def _node_script(request: JobRequest, options: Mapping[str, Any]) -> str:
 nodes=({nodes})
 node=${{nodes[SLURM_PROCID]:-task-$SLURM_PROCID}}
 name=$PLACER_JOB_FOLDER/${{node/:/-}}
-trap : INT TERM HUP # the node decides what a signal does
+trap : INT TERM HUP USR1 # the node decides what a signal does
 export PYTHONHASHSEED=0
 {setup}{python} -P -u -X faulthandler -m placer.command run build --node auto \\
   --base-port "$PLACER_PORT" --events "$name.jsonl"{listed} >"$name.log" 2>&1
