@@ -62,7 +62,7 @@ class JobRequest:
             `--steps=100`.
         data: the folder of the data on the machines; None for their PLACER_DATA.
         key: the key of the run.
-        save: whether the run saves checkpoints or parameters when it is interrupted.
+        saves: whether the run saves checkpoints or parameters when it is interrupted.
         grace: the seconds that nodes have to stop and save after an interruption.
     """
 
@@ -101,6 +101,9 @@ class Job(Protocol):
         title: such as `Slurm job 42`.
         cancel_command: the command that ends it, for a person. Empty if it ends with the
             launcher.
+
+    It may have a `folder`, in which its nodes write `NODE.log`, if that is not the folder
+    of its files.
     """
 
     title: str

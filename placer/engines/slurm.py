@@ -111,12 +111,24 @@ class SlurmJob:
 
 def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
     """Return the files of a job; see `Engine.write`."""
+    _check_options(request, options)
     return {
         "job.sh": JobFile(_job_script(request, options)),
         "node.sh": JobFile(_node_script(request, options)),
         "run.key": JobFile(request.key.secret.hex() + "\n", private=True),
         **{f"build/{path}": JobFile(data) for path, data in request.files.items()},
     }
+
+
+def _check_options(request: JobRequest, options: Mapping[str, Any]) -> None:
+    """Raise PlacerError for values that no job can have."""
+    if options["cpus"] < 1:
+        raise PlacerError("slurm: 'cpus' must be at least 1")
+    most = 65536 - len(request.needs)
+    if options["port"] is not None and not 0 < options["port"] <= most:
+        raise PlacerError(
+            f"slurm: 'port' must be from 1 to {most}: each node has its own"
+        )
 
 
 def _job_script(request: JobRequest, options: Mapping[str, Any]) -> str:
@@ -149,8 +161,8 @@ def _job_script(request: JobRequest, options: Mapping[str, Any]) -> str:
         needs = [request.needs[name] for name in names]
         given = {**common, **_group(needs, options)}
         lines += [f"#SBATCH --{k}={v}" for k, v in given.items() if v is not None]
-        more = shlex.split(options["sbatch"] or "")
-        lines += [f"#SBATCH {each}" for each in more]
+        if options["sbatch"]:
+            lines.append(f"#SBATCH {options['sbatch']}")
     steps = " : ".join(["bash node.sh"] * len(groups))
     stride = -(-len(request.needs) // 16) * 16
     port = f"$(({_LOW_PORT} + SLURM_JOB_ID * {stride} % {_PORTS - stride}))"

@@ -16,17 +16,21 @@ It ends with the launcher, and its forks end with it.
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import fcntl
 import gc
+import io
 import os
 import runpy
 import socket
 import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from placer.launcher.command_line import show_command_line
 from placer.launcher.fork_messages import receive, send
@@ -58,8 +62,7 @@ def main(connection: socket.socket, imports: Sequence[str]) -> None:
     send(connection, {"refused": obstacle({connection.fileno()})})
     arguments = _serve(connection, began)
     if arguments is not None:
-        sys.argv = [COMMAND, *arguments]
-        runpy.run_module(COMMAND, run_name="__main__", alter_sys=True)
+        _end(_run(arguments))
 
 
 def _serve(connection: socket.socket, began: Mapping[str, str]) -> list[str] | None:
@@ -177,6 +180,37 @@ def _place(descriptors: Sequence[int], targets: Sequence[int]) -> int:
         os.dup2(each, target)
         os.close(each)
     return kept
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Run the command line of a node, and return its status."""
+    sys.argv = [COMMAND, *arguments]
+    try:
+        runpy.run_module(COMMAND, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        return 1
+    return 0
+
+
+def _end(status: int) -> NoReturn:
+    """End this fork as an interpreter ends, but without freeing objects: it would copy all
+    that it shares with the others."""
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    # Files that were left open are written. None was before the fork, so they are all
+    # among the objects that are not frozen.
+    for each in gc.get_objects():
+        if issubclass(type(each), io.IOBase):
+            with suppress(OSError, ValueError):  # it is closed, or cannot be written
+                each.flush()
+    ctypes.CDLL(None).fflush(None)
+    os._exit(status & 255)
 
 
 if __name__ == "__main__":

@@ -120,6 +120,26 @@ def test_a_fork_is_like_a_process_of_its_own(
     assert len(one["files"]) <= 6
 
 
+ENDS = """
+import atexit, os, sys, types
+left = sys.modules["left"] = types.ModuleType("left")
+left.file = open(os.environ["PLACER_FILE"], "w")
+left.file.write("buffered")
+atexit.register(print, "at the exit")
+del left
+"""
+
+
+def test_a_fork_ends_like_a_process_of_its_own(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    process = start(server, tmp_path, ENDS, PLACER_FILE=str(tmp_path / "file"))
+    assert wait_for_exit(process) == 2
+    assert "code.py has no function 'build'" in (tmp_path / "err").read_text()
+    assert (tmp_path / "out").read_text() == "at the exit\n"
+    assert (tmp_path / "file").read_text() == "buffered"
+
+
 def test_a_signal_that_kills_a_fork_is_its_status(
     server: ForkServer, tmp_path: Path
 ) -> None:
