@@ -262,13 +262,16 @@ def watch(job: SlurmJob) -> Iterator[JobEvent]:
     tails = {name: Tail(_path(job, name, "jsonl")) for name in job.nodes}
     left = [*job.nodes]
     asked, answered, note = -ASK, time.monotonic(), ""
-    state = ""
+    state, has_failed = "", False
     over: float | None = None
     while left and (over is None or time.monotonic() - over < END_GRACE):
         # Slurm ends all nodes after the first that was killed: its end is there when the
         # signals to the others are read.
         lines = {name: tails[name].read() for name in left}
         ended = {name: end for name in left if (end := _read_end(job, name))}
+        has_failed |= any(end.status != 0 for end in ended.values())
+        if len(ended) == len(left) and not has_failed:
+            _wait_for_script(job)
         for name in sorted(left, key=lambda name: name not in ended):
             last = tails[name].read() if name in ended else []
             if found := lines[name] + last:
@@ -284,19 +287,35 @@ def watch(job: SlurmJob) -> Iterator[JobEvent]:
                 answered = now
             except RunError as error:
                 if now - answered > SILENT:
-                    raise
+                    raise RunError(
+                        f"{job.title} cannot be followed any more: {error}",
+                        hint=f"it goes on; this ends it: {job.cancel_command}",
+                    ) from error
                 reason = f"it is not known: {error}"
             if state in _ENDED or not state:
                 over = now
             elif state == "PENDING" and reason not in ("None", note):
                 note = reason
                 yield JobNote(f"{job.title} waits: {reason}")
-        if over is None and (job.folder / "ended").exists():
+        if over is None and _ended_path(job).exists():
             over = now
         time.sleep(max(POLL, POLL * len(left) / FILES))
     why = f"Slurm says that {job.title} is {state or 'unknown'}"
     for name in left:
         yield NodeEnded(name, None, why + _last_line(job))
+
+
+def _wait_for_script(job: SlurmJob) -> None:
+    """Wait until the batch script needs the folder of a job no more: the launcher may
+    remove it after a successful run, and the job would have failed."""
+    until = time.monotonic() + END_GRACE
+    while not _ended_path(job).exists() and time.monotonic() < until:
+        time.sleep(POLL)
+
+
+def _ended_path(job: SlurmJob) -> Path:
+    """Return the file that the batch script writes at its end."""
+    return job.folder / "ended"
 
 
 def _path(job: SlurmJob, node: str, suffix: str) -> Path:
