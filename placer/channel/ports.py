@@ -36,10 +36,11 @@ def free_endpoints(nodes: Sequence[str]) -> dict[str, str]:
     return {node: f"127.0.0.1:{port}" for node, port in zip(nodes, ports, strict=True)}
 
 
-def free_ports(host: str) -> Iterator[socket.socket]:
-    """Yield sockets that are bound to free ports of an address of this machine, outside
-    the range of ephemeral ports. A socket holds its port until it is closed."""
-    candidates = _candidates()
+def free_ports(host: str, least: int = _LEAST) -> Iterator[socket.socket]:
+    """Yield sockets that are bound to free ports of an address of this machine, from
+    `least` on and outside the range of ephemeral ports. A socket holds its port until it
+    is closed."""
+    candidates = _candidates(least)
     # Random, so that two runs that start at the same time try different ports.
     start = random.SystemRandom().randrange(len(candidates))
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -53,10 +54,10 @@ def free_ports(host: str) -> Iterator[socket.socket]:
         yield bound
 
 
-def _candidates() -> list[int]:
+def _candidates(least: int) -> list[int]:
     try:
         low, high = map(int, _RANGE.read_text().split())
     except OSError:  # not Linux: the range of ephemeral ports of IANA
         low, high = 49_152, _LAST
-    outside = [*range(_LEAST, low), *range(high + 1, _LAST + 1)]
+    outside = [*range(least, low), *range(high + 1, _LAST + 1)]
     return outside or list(range(low, high + 1))

@@ -62,7 +62,7 @@ class JobRequest:
             `--steps=100`.
         data: the folder of the data on the machines; None for their PLACER_DATA.
         key: the key of the run.
-        save: whether the run saves checkpoints or parameters when it is interrupted.
+        saves: whether the run saves checkpoints or parameters when it is interrupted.
         grace: the seconds that nodes have to stop and save after an interruption.
     """
 
@@ -101,13 +101,17 @@ class Job(Protocol):
         title: such as `Slurm job 42`.
         cancel_command: the command that ends it, for a person. Empty if it ends with the
             launcher.
+
+    It may have a `folder`, in which its nodes write `NODE.log`, if that is not the folder
+    of its files.
     """
 
     title: str
     cancel_command: str
 
     def stop(self) -> None:
-        """Ask the nodes to stop after the same step, and to save, as Ctrl-C does."""
+        """Ask the nodes to stop after the same step, and to save, by SIGUSR1 to any of
+        them. It is no interruption, of which SIGINT is one."""
 
     def cancel(self) -> None:
         """End the job with all its processes."""

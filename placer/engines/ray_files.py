@@ -32,14 +32,19 @@ The nodes ask for:
 {bundles}
 """
 
+import os
 from pathlib import Path
 
 from placer.command import main
 
+folder = Path(__file__).resolve().parent
+# `ray job submit` copies the folder to where others may be able to write. Whoever can
+# change the build there can change this script too.
+os.environ["PLACER_TRUST"] = f"{{folder}}:{{os.environ.get('PLACER_TRUST', '')}}"
 main(
     [
         "launch",
-        str(Path(__file__).parent / "build"),
+        str(folder / "build"),
 {arguments}
     ]
 )

@@ -28,6 +28,8 @@ from placer.channel.ports import free_ports
 from placer.errors import RunError
 from placer.runtime.run.node_environment import node_environment
 
+LEAST_PORT: Final = 20_000
+"""Ray's workers have the ports below it."""
 POLL: Final = 5.0
 """Seconds that a `read` waits for something."""
 COLLECT: Final = 0.05
@@ -95,7 +97,7 @@ class RayNode:
         from ray.util import get_node_ip_address
 
         host = get_node_ip_address()
-        self._port = next(free_ports(host), None)
+        self._port = next(free_ports(host, LEAST_PORT), None)
         if self._port is None:
             raise RunError(f"{self._node} finds no free port on {host}")
         return show_endpoint((host, self._port.getsockname()[1]))

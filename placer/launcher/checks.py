@@ -35,6 +35,12 @@ def check_launch(
     if machines is not None:
         if isinstance(machines, Hosts):
             remote_endpoints(plan, options, machines)
+        elif options.base_port is not None:
+            raise PlacerError(
+                "'base_port' (--base-port) cannot be used with an engine",
+                hint=f"options of {machines.name} say which ports nodes have:"
+                " `--option help` lists them",
+            )
         _check_combined(options)
         _check_absolute(plan, options)
         return plan

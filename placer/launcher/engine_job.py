@@ -20,8 +20,6 @@ from placer.errors import PlacerError
 from placer.launcher.delivery import build_files
 from placer.launcher.followed import FollowedJob
 from placer.launcher.node_command import node_arguments
-from placer.launcher.watched_node import WatchedNode
-from placer.runtime.run.events import Output
 from placer.runtime.run.options import Options
 
 _FILE_MODE: Final = {False: 0o644, True: 0o600}
@@ -85,7 +83,7 @@ def request_job(build: Path, plan: Plan, options: Options, on: OnEngine) -> JobR
 def write_job(folder: Path, request: JobRequest, on: OnEngine) -> list[Path]:
     """Write the files of a job into a folder, and return their paths.
 
-    Raises PlacerError if there are other files in it, or if they cannot be written.
+    Raises PlacerError if they cannot be written.
     """
     files: JobFiles = on.engine.write(request, on.options)
     paths = []
@@ -117,26 +115,15 @@ def _write(path: Path, data: bytes, mode: int) -> None:
 
 
 @contextmanager
-def engine_nodes(
+def followed_job(
     build: Path, plan: Plan, options: Options, logs: Path, on: OnEngine
-) -> Iterator[tuple[list[WatchedNode], Output]]:
-    """Submit a job; yield its nodes, the first of which is the control node, and what
-    the user is to know of it."""
+) -> Iterator[FollowedJob]:
+    """Write and submit a job, and yield it; it is followed until the end of the
+    context."""
     request = request_job(build, plan, options, on)
     write_job(logs, request, on)
-    job = on.engine.submit(logs, request, on.options)
-    folder = getattr(job, "folder", logs)
-    followed = FollowedJob(on.name, job, folder)
-    nodes: list[WatchedNode] = [
-        followed.make_node(name, folder / f"{name.replace(':', '-')}.log")
-        for name in plan.processes
-    ]
-    text = job.title
-    if job.cancel_command:
-        text += f" goes on if this launcher ends; this ends it: {job.cancel_command}"
-    try:
-        followed.follow(on.engine.watch(job))
-        yield nodes, Output(on.name, text)
-    finally:
-        for node in nodes:
-            node.close()
+    followed = FollowedJob(on.name)
+    with followed.open_nodes([*plan.processes], logs):
+        job = on.engine.submit(logs, request, on.options)
+        followed.follow(job, on.engine.watch(job))
+        yield followed

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from placer.engines.engine import Job, JobEvent, JobNote, NodeEnded, NodeLines, NodeLog
-from placer.errors import PlacerError
+from placer.errors import PlacerError, RunError
+from placer.launcher.logs import log_path
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.event_queue import write_all
 from placer.runtime.run.events import NodeWarning, Output, write_event
@@ -87,24 +88,53 @@ class FollowedNode(WatchedNode):
 class FollowedJob:
     """A job, and what follows it.
 
+    Its nodes are there before it is submitted, so that nothing can fail between that and
+    the watch of them.
+
     Args:
         name: the name of the engine.
-        job: the job.
-        logs: the folder with the log of each node.
+
+    Attributes:
+        remains: why the job may still run after its end here, and how to end it.
     """
 
-    def __init__(self, name: str, job: Job, logs: Path) -> None:
-        self._name, self._job, self._logs = name, job, logs
+    def __init__(self, name: str) -> None:
+        self.remains = ""
+        self._name = name
+        self._job: Job | None = None
         self._nodes: dict[str, FollowedNode] = {}
         self._ended = threading.Event()
         self._cancelled = False
         self._has_failed = False
         self._has_signal = False
 
-    def make_node(self, node: str, log: Path) -> FollowedNode:
-        """Return a node of the job, which `follow` then follows."""
+    @property
+    def nodes(self) -> list[WatchedNode]:
+        """Its nodes; the first is the control node."""
+        return [*self._nodes.values()]
+
+    @contextmanager
+    def open_nodes(self, names: Sequence[str], logs: Path) -> Iterator[None]:
+        """Make the nodes of the job, with their logs in a folder, and close them at the end
+        of the context. Raises RunError if there are too many of them."""
+        with ExitStack() as exits:
+            try:
+                for name in names:
+                    log = log_path(logs, name)
+                    log.unlink(missing_ok=True)  # that of an earlier job
+                    exits.callback(self._open_node(name, log).close)
+            except OSError as error:
+                raise RunError(f"the job cannot be followed: {error}") from error
+            yield
+
+    def _open_node(self, node: str, log: Path) -> FollowedNode:
         report_fd, write_fd = os.pipe()
-        pidfd, end_fd = os.pipe()
+        try:
+            pidfd, end_fd = os.pipe()
+        except OSError:
+            os.close(report_fd)
+            os.close(write_fd)
+            raise
         os.set_blocking(report_fd, False)
         made = FollowedNode(
             node=node,
@@ -119,12 +149,23 @@ class FollowedJob:
         self._nodes[node] = made
         return made
 
-    def follow(self, events: Iterator[JobEvent]) -> None:
-        """Start to pass on the events of the job, in a thread."""
+    def follow(self, job: Job, events: Iterator[JobEvent]) -> None:
+        """Start to pass on the events of the job, in a thread; first, what it is."""
+        self._job = job
+        folder = getattr(job, "folder", None)
+        for node in self._nodes.values():
+            if folder is not None:
+                node.log = log_path(folder, node.node)
+        text = job.title
+        if job.cancel_command:
+            text += (
+                f" goes on if this launcher ends; this ends it: {job.cancel_command}"
+            )
 
         def run() -> None:
             why = ""
             try:
+                self._tell(text)
                 for event in events:
                     self._pass_on(event)
             except PlacerError as error:
@@ -135,7 +176,7 @@ class FollowedJob:
             finally:
                 for node in self._nodes.values():
                     node.job_failure = why
-                self._end_all("")
+                self._end_all()
 
         _start(run)
 
@@ -172,22 +213,25 @@ class FollowedJob:
     def _control(self) -> FollowedNode:
         return next(iter(self._nodes.values()))
 
-    def _end_all(self, why: str) -> None:
+    def _end_all(self) -> None:
         """Note the end of all nodes that have not ended."""
         self._ended.set()
         for node in self._nodes.values():
-            node.note_end(NodeEnded(node.node, None, why))
+            node.note_end(NodeEnded(node.node, None))
 
     def _stop(self) -> None:
         """Start to ask the nodes to stop and save, unless they have a signal already."""
         if self._has_signal:
             return
 
+        job = self._job
+        assert job is not None
+
         def run() -> None:
             try:
-                self._job.stop()
+                job.stop()
             except PlacerError as error:
-                warning = NodeWarning(f"{self._job.title} cannot be stopped: {error}")
+                warning = NodeWarning(f"{job.title} cannot be stopped: {error}")
                 self._control.write([write_event(warning).rstrip()])
 
         _start(run)
@@ -197,19 +241,22 @@ class FollowedJob:
         if self._cancelled:
             return
         self._cancelled = True
-        title, command = self._job.title, self._job.cancel_command
-        hint = f"; end it by: {command}" if command else ""
+        job = self._job
+        assert job is not None
 
         def run() -> None:
+            why = ""
             try:
-                self._job.cancel()
-            except PlacerError as error:
-                self._end_all(f"{title} may still run: {error}{hint}")
-            if not self._ended.wait(CANCEL_GRACE):
-                self._end_all(
-                    f"{title} may still run: it has not ended within"
-                    f" {CANCEL_GRACE:g} s{hint}"
-                )
+                job.cancel()
+            except Exception as error:
+                why = str(error)
+            if not why and not self._ended.wait(CANCEL_GRACE):
+                why = f"it has not ended within {CANCEL_GRACE:g} s"
+            if why:
+                self.remains = f"{job.title} may still run: {why}"
+                if job.cancel_command:
+                    self.remains += f"; end it by: {job.cancel_command}"
+                self._end_all()
 
         _start(run)
 

@@ -20,21 +20,18 @@ import atexit
 import ctypes
 import fcntl
 import gc
+import io
 import os
 import runpy
-import site
 import socket
 import sys
-import sysconfig
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, NoReturn
 
-import placer
 from placer.launcher.command_line import show_command_line
 from placer.launcher.fork_messages import receive, send
 from placer.launcher.node_command import interpreter
@@ -65,8 +62,7 @@ def main(connection: socket.socket, imports: Sequence[str]) -> None:
     send(connection, {"refused": obstacle({connection.fileno()})})
     arguments = _serve(connection, began)
     if arguments is not None:
-        imported = _modules()
-        _end(_run(arguments), imported)
+        _end(_run(arguments))
 
 
 def _serve(connection: socket.socket, began: Mapping[str, str]) -> list[str] | None:
@@ -202,35 +198,19 @@ def _run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _end(status: int, imported: Collection[ModuleType]) -> NoReturn:
-    """End this fork as an interpreter ends, but without a look at the objects of the modules
-    that it had `imported` when it was forked: it would copy all of them to free them."""
+def _end(status: int) -> NoReturn:
+    """End this fork as an interpreter ends, but without freeing objects: it would copy all
+    that it shares with the others."""
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
     atexit._run_exitfuncs()
-    # Files that a module of the user has left open are written.
-    kept = {id(vars(module)) for module in imported}
-    for module in reversed(_modules()):
-        if id(vars(module)) not in kept and _is_of_user(module):
-            vars(module).clear()
-    gc.collect()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # it is closed
-            stream.flush()
+    # Files that were left open are written. None was before the fork, so they are all
+    # among the objects that are not frozen.
+    for each in gc.get_objects():
+        if issubclass(type(each), io.IOBase):
+            with suppress(OSError, ValueError):  # it is closed, or cannot be written
+                each.flush()
     ctypes.CDLL(None).fflush(None)
     os._exit(status & 255)
-
-
-def _modules() -> list[ModuleType]:
-    """Return the modules that are imported; some have several names."""
-    return [each for each in sys.modules.values() if isinstance(each, ModuleType)]
-
-
-def _is_of_user(module: ModuleType) -> bool:
-    """Whether a module is a file of the user's: neither installed nor part of placer."""
-    file = getattr(module, "__file__", None)
-    installed = (*sysconfig.get_paths().values(), site.getusersitepackages())
-    ours = (*installed, str(Path(placer.__file__).parent))
-    return isinstance(file, str) and not file.startswith(ours)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,11 @@ def log_folder(named: str | Path | None, name: str) -> Iterator[LogFolder]:
         os.close(lock)
 
 
+def log_path(logs: Path, node: str) -> Path:
+    """Return the log file of a node, such as `worker-0.log`."""
+    return logs / f"{node.replace(':', '-')}.log"
+
+
 def _logs_root() -> Path | None:
     """Return the parent of log folders, in the user's cache or the temporary folder.
 

@@ -12,16 +12,17 @@ from placer.build.plan import Plan
 from placer.channel.keys import find_key, new_key, pass_key
 from placer.channel.ports import free_endpoints
 from placer.errors import PlacerError, RunError
-from placer.launcher.engine_job import OnEngine, engine_nodes
+from placer.launcher.engine_job import OnEngine, followed_job
 from placer.launcher.forked_process import ForkError, ForkServer
 from placer.launcher.forks import can_fork, cannot_fork, open_fork_server
-from placer.launcher.logs import LogFolder
+from placer.launcher.logs import LogFolder, log_path
 from placer.launcher.node_command import node_command
 from placer.launcher.node_process import NodeProcess, start_node
 from placer.launcher.remote import Hosts, remote_starter
 from placer.launcher.supervise import Watch, supervise
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.callbacks import CallbackQueue
+from placer.runtime.run.events import NodeWarning
 from placer.runtime.run.interruption import Interruption
 from placer.runtime.run.node_environment import node_environment
 from placer.runtime.run.options import Options
@@ -88,11 +89,14 @@ def _run_job(
     _make_folder(logs)
     with (
         catch_signals() as signals,
-        engine_nodes(build, plan, options, logs, on) as (nodes, title),
+        followed_job(build, plan, options, logs, on) as followed,
     ):
-        watch(title)
         queue = calls if calls is not None else CallbackQueue(())
-        return supervise(nodes, watch, signals, interruption, queue)
+        try:
+            return supervise(followed.nodes, watch, signals, interruption, queue)
+        finally:
+            if followed.remains:
+                watch(NodeWarning(followed.remains))
 
 
 @contextmanager
@@ -191,8 +195,3 @@ def _make_folder(logs: Path) -> None:
         raise PlacerError(
             f"cannot create the folder for logs '{logs}': {error.strerror}"
         ) from error
-
-
-def log_path(logs: Path, node: str) -> Path:
-    """Return the log file of a node, such as `worker-0.log`."""
-    return logs / f"{node.replace(':', '-')}.log"

@@ -18,8 +18,9 @@ from placer.channel.cause import Cause
 from placer.errors import RunError
 from placer.launcher import supervise
 from placer.launcher.cause import failure_from_report, last_line
+from placer.launcher.logs import log_path
 from placer.launcher.node_process import NodeProcess, start_node
-from placer.launcher.processes import StartNode, launch_nodes, log_path
+from placer.launcher.processes import StartNode, launch_nodes
 from placer.runtime.run.events import (
     Event,
     NodeFailure,

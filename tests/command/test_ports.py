@@ -27,7 +27,7 @@ def test_each_node_gets_a_port_that_can_be_bound() -> None:
 def test_a_port_in_use_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     (address,) = free_endpoints(["worker:0"]).values()
     used = int(address.split(":")[1])
-    monkeypatch.setattr(ports, "_candidates", lambda: [used, used + 1])
+    monkeypatch.setattr(ports, "_candidates", lambda least: [used, used + 1])
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", used))
         assert free_endpoints(["worker:0"]) == {"worker:0": f"127.0.0.1:{used + 1}"}

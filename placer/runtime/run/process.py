@@ -135,11 +135,11 @@ def run(
     for name, address in (endpoints or {}).items():
         plan.process(name)
         addresses[name] = address
-    if report_fd is not None:
+    launched = report_fd is not None and not alone
+    if launched:  # else an engine may have divided the cores already
         take_core(plan, node, addresses)
     emulate = options.emulate or plan.emulate
     if not emulate:
-        launched = report_fd is not None and not alone
         take_gpus(plan, node, addresses, launched=launched)
     channel: Session | None = None
 
@@ -176,7 +176,7 @@ def run(
     is_control, relayed = nodes[0].name == plan.control, None
     if relay and not is_control:
         report = relayed = RelayedReport(report)
-    if signals is not None and pipe is not None and not alone:
+    if signals is not None and launched:
         signals.report_to(node, report)
     elif signals is not None:
         report = partial(_note_and_report, signals.interruption, report)
@@ -236,7 +236,7 @@ def run(
         watch_peers(executions, channel)
         if order_fd is not None:
             _start_order_thread(order_fd, execution, exit_without_launcher)
-        if signals is not None and (pipe is None or alone):
+        if signals is not None and not launched:
             signals.obey(execution, reports=pipe is not None)
         _show_tables(plan, nodes)
         with ExitStack() as contexts:

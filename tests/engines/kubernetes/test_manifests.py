@@ -21,6 +21,7 @@ from support.kubernetes.requests import needs_of, options, request_of
 
 import placer
 from placer.build.plan import Plan, read_plan
+from placer.channel.endpoint import parse_endpoint
 from placer.engines import kubernetes
 from placer.engines.engine import JobRequest, Needs
 from placer.engines.kubernetes.groups import group_nodes, host_names, job_name
@@ -228,6 +229,12 @@ def test_names_of_jobs_are_those_of_the_model() -> None:
     names = {name: job_name(name, groups) for name in ("Wide_Deep", "7b", "é")}
     assert names == {"Wide_Deep": "wide-deep", "7b": "run-7b", "é": "run"}
     assert job_name("a" * 80, groups) != job_name("a" * 81, groups)
+
+
+def test_the_address_of_a_pod_and_a_port_are_an_address_to_listen_at() -> None:
+    # A script puts them together, without brackets around an IPv6 address.
+    assert parse_endpoint("ps:0", "10.0.0.7:27600") == ("10.0.0.7", 27600)
+    assert parse_endpoint("ps:0", "fd00::7:27600") == ("fd00::7", 27600)
 
 
 def test_a_build_that_is_too_large_is_refused_with_its_size(

@@ -26,7 +26,7 @@ CASES = {
             "memory": "8GiB",
             "port": "21000",
             "setup": "module load cuda",
-            "sbatch": "--constraint=a100 --exclusive",
+            "sbatch": "-C a100 --comment='a run' --exclusive",
         },
         Options(checkpoint=Path("/scratch/ada/wide deep")),
     ),
@@ -56,7 +56,7 @@ def test_the_scripts_are_those_that_were_reviewed(spec, tmp_path):
         if os.environ.get(UPDATE):
             expected.mkdir(parents=True, exist_ok=True)
             (expected / name).write_text(text)
-        # If the change is intended: UPDATE=1 writes the files, for review.
+        # If the change is intended: PLACER_UPDATE_GOLDEN=1 writes the files, for review.
         assert text == (expected / name).read_text(), name
         subprocess.run(["bash", "-n", folder / name], check=True)
     assert (folder / "run.key").read_text() == bytes(range(32)).hex() + "\n"
@@ -80,3 +80,17 @@ def test_data_that_there_are_not_are_named_before_the_job_waits(tmp_path):
     asked, on = request(tmp_path, "digits", ({}, Options()))
     with pytest.raises(PlacerError, match="there is no folder '/data/rows' for --data"):
         on.engine.submit(tmp_path / "job", asked, on.options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cpus": "0"}, "'cpus' must be at least 1"),
+        ({"port": "0"}, "'port' must be from 1 to"),
+        ({"port": "65535"}, "'port' must be from 1 to"),
+    ],
+)
+def test_values_that_no_job_can_have_are_errors(options, message, tmp_path):
+    asked, on = request(tmp_path, "digits", (options, Options()))
+    with pytest.raises(PlacerError, match=message):
+        write_job(tmp_path / "job", asked, on)

@@ -8,7 +8,9 @@ import subprocess
 import sys
 
 import pytest
+from support.real_runs import compile_small
 
+from placer.runtime.run import process
 from placer.runtime.run.cores import divide_cores
 
 WORKERS = {f"worker:{i}": 100 for i in range(6)}
@@ -63,3 +65,34 @@ def test_a_process_keeps_to_a_core_with_the_threads_of_all() -> None:
         [sys.executable, "-c", TAKE], check=True, capture_output=True, text=True
     )
     assert json.loads(done.stdout) == [2, 1, 2]
+
+
+class TookCoreError(Exception):
+    pass
+
+
+class KeptCoresError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("alone", "expected"), [(False, TookCoreError), (True, KeptCoresError)]
+)
+def test_a_node_of_an_engine_keeps_the_cores_that_this_gave_it(
+    alone, expected, tmp_path, monkeypatch
+):
+    """Slurm gives each task cores of its own, and all tasks of a machine share its name."""
+
+    def take_core(*_: object) -> None:
+        raise TookCoreError
+
+    def take_gpus(*_: object, **__: object) -> None:
+        raise KeptCoresError
+
+    for name in ("fix_threads", "keep_memory"):
+        monkeypatch.setattr(process, name, lambda *_: None)
+    monkeypatch.setattr(process, "take_core", take_core)
+    monkeypatch.setattr(process, "take_gpus", take_gpus)
+    build = compile_small(tmp_path)
+    with pytest.raises(expected):
+        process.run(build, "worker:0", report_fd=2, alone=alone)

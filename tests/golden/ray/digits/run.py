@@ -7,14 +7,19 @@ The nodes ask for:
     worker:0-1, ps:0-1  1 CPU, 604.0 MB of memory
 """
 
+import os
 from pathlib import Path
 
 from placer.command import main
 
+folder = Path(__file__).resolve().parent
+# `ray job submit` copies the folder to where others may be able to write. Whoever can
+# change the build there can change this script too.
+os.environ["PLACER_TRUST"] = f"{folder}:{os.environ.get('PLACER_TRUST', '')}"
 main(
     [
         "launch",
-        str(Path(__file__).parent / "build"),
+        str(folder / "build"),
         "--on=ray",
         "--option=address=auto",
         "--option=cpus=1",

@@ -7,8 +7,7 @@
 #SBATCH --ntasks=2
 #SBATCH --cpus-per-task=4
 #SBATCH --mem-per-cpu=2048M
-#SBATCH --constraint=a100
-#SBATCH --exclusive
+#SBATCH -C a100 --comment='a run' --exclusive
 #SBATCH hetjob
 # heter:0
 #SBATCH --job-name=wide_deep
@@ -16,16 +15,14 @@
 #SBATCH --cpus-per-task=4
 #SBATCH --mem-per-cpu=2048M
 #SBATCH --gpus-per-task=1
-#SBATCH --constraint=a100
-#SBATCH --exclusive
+#SBATCH -C a100 --comment='a run' --exclusive
 #SBATCH hetjob
 # ps:0
 #SBATCH --job-name=wide_deep
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=4
 #SBATCH --mem-per-cpu=2048M
-#SBATCH --constraint=a100
-#SBATCH --exclusive
+#SBATCH -C a100 --comment='a run' --exclusive
 
 set -euo pipefail
 cd "$SLURM_SUBMIT_DIR"

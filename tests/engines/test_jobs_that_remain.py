@@ -1,0 +1,96 @@
+"""What is said of a job that the launcher cannot end, and what is left of one that it
+cannot follow."""
+
+from __future__ import annotations
+
+import os
+import threading
+from types import SimpleNamespace
+
+import pytest
+from support.real_runs import compile_small
+
+import placer
+from placer.errors import PlacerError, RunError
+from placer.launcher import engine_job
+from placer.runtime.run.events import NodeWarning
+
+
+class WatchedError(Exception):
+    """What the user's function raises."""
+
+
+class Stuck:
+    """A job that does not end, and cannot be cancelled."""
+
+    title = "job 7"
+    cancel_command = "end 7"
+
+    def __init__(self):
+        self.has_ended = threading.Event()
+
+    def cancel(self):
+        raise OSError("the engine is silent")
+
+
+@pytest.fixture
+def job(monkeypatch):
+    made = Stuck()
+
+    def watch(job):
+        job.has_ended.wait()
+        yield from ()
+
+    engine = SimpleNamespace(
+        OPTIONS=(),
+        write=lambda request, options: {},
+        submit=lambda folder, request, options: made,
+        watch=watch,
+    )
+    monkeypatch.setattr(engine_job, "find_engine", lambda name: engine)
+    yield made
+    made.has_ended.set()
+
+
+def test_a_job_that_may_still_run_is_named(job, tmp_path):
+    build, events = compile_small(tmp_path), []
+
+    def watch(event):
+        events.append(event)
+        if len(events) == 1:
+            raise WatchedError
+
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(WatchedError):
+        placer.launch(build, on="engine", logs=tmp_path / "logs", watch=watch)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert events[0].text == (
+        "job 7 goes on if this launcher ends; this ends it: end 7"
+    )
+    assert events[1:] == [
+        NodeWarning("job 7 may still run: the engine is silent; end it by: end 7")
+    ]
+
+
+def test_nothing_is_submitted_that_cannot_be_followed(job, tmp_path, monkeypatch):
+    build = compile_small(tmp_path)
+    pipe, made = os.pipe, []
+
+    def few_pipes():
+        if len(made) >= 5:
+            raise OSError(24, "Too many open files")
+        made.extend(pipe())
+        return tuple(made[-2:])
+
+    monkeypatch.setattr(os, "pipe", few_pipes)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(RunError, match=r"cannot be followed: .*Too many open files"):
+        placer.launch(build, on="engine", logs=tmp_path / "logs", watch=print)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_ports_are_options_of_engines(job, tmp_path):
+    with pytest.raises(
+        PlacerError, match=r"--base-port. cannot be used with an engine"
+    ):
+        placer.launch(compile_small(tmp_path), on="engine", base_port=2000)
