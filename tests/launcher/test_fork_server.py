@@ -126,10 +126,14 @@ def test_a_fork_is_like_a_process_of_its_own(
 
 ENDS = """
 import atexit, os, sys, types
+from placer.memory.collection import begin_collection
 left = sys.modules["left"] = types.ModuleType("left")
 left.file = open(os.environ["PLACER_FILE"], "w")
 left.file.write("buffered")
 atexit.register(print, "at the exit")
+begin_collection()  # as before the first step
+left.later = open(os.environ["PLACER_FILE"] + "2", "w")
+left.later.write("too")
 del left
 """
 
@@ -142,6 +146,7 @@ def test_a_fork_ends_like_a_process_of_its_own(
     assert "code.py has no function 'build'" in (tmp_path / "err").read_text()
     assert (tmp_path / "out").read_text() == "at the exit\n"
     assert (tmp_path / "file").read_text() == "buffered"
+    assert (tmp_path / "file2").read_text() == "too"
 
 
 def test_a_signal_that_kills_a_fork_is_its_status(
