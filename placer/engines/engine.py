@@ -53,7 +53,7 @@ class JobRequest:
     """A run that an engine is to schedule.
 
     Attributes:
-        name: the name of the job: that of the model, or what the user chose.
+        name: the name of the job: that of the model.
         plan: the plan of the build.
         files: the content of each file of the build by its path, plan.json included.
         needs: what each process needs, by its name such as `worker:0`, in the order of

@@ -49,7 +49,7 @@ class OnEngine:
                 " machines",
                 hint="with --on, write an absolute path on these machines",
             )
-        assert self.options is not None
+        _ = self.options  # raises what is wrong with them
 
     @cached_property
     def engine(self) -> Engine:
