@@ -250,11 +250,22 @@ def _check_files(request: JobRequest, options: Mapping[str, Any]) -> None:
             f"there is no Python '{python}' on this machine",
             hint="machines of Slurm share their files; --option python=PATH names it",
         )
-    if request.data is not None and not request.data.is_dir():
-        raise PlacerError(
-            f"there is no folder '{request.data}' for --data on this machine",
-            hint="machines of Slurm share their files",
-        )
+    folders = {flag: path.parent for flag, path in request.writes.items()}
+    if request.data is not None:
+        folders["--data"] = request.data
+    for flag, folder in folders.items():
+        if not folder.is_dir():
+            raise _missing(f"folder '{folder}'", flag)
+    for flag, path in request.reads.items():
+        if not path.exists():  # or a folder, of a checkpoint
+            raise _missing(f"file '{path}'", flag)
+
+
+def _missing(what: str, flag: str) -> PlacerError:
+    return PlacerError(
+        f"there is no {what} for {flag} on this machine",
+        hint="machines of Slurm share their files",
+    )
 
 
 def watch(job: SlurmJob) -> Iterator[JobEvent]:
