@@ -17,10 +17,11 @@ import pytest
 
 from placer.launcher import forked_process, forks
 from placer.launcher.forked_process import ForkedProcess, ForkError, ForkServer
-from placer.launcher.forks import open_fork_server
+from placer.launcher.forks import can_fork, open_fork_server
 from placer.launcher.node_command import interpreter
 from placer.runtime.run.events import Event
 from placer.runtime.run.interruption import Interruption
+from placer.runtime.run.options import Options
 
 PLACER = "placer.command.check"
 FACTS = """
@@ -255,3 +256,31 @@ def test_without_a_server_there_is_a_warning(
     assert "each node makes its imports itself: the fork server has ended" in first
     assert "OSError: no disk" in first
     assert "the fork server cannot be started: [Errno 7] Argument list too" in second
+
+
+@pytest.mark.parametrize(
+    ("device", "options", "variables", "forks_them"),
+    [
+        ("cpu:0", Options(), {}, True),
+        ("gpu:0", Options(), {}, False),
+        ("gpu:0", Options(emulate=True), {}, True),
+        ("cpu:0", Options(), {"PLACER_FORK": "0"}, False),
+        ("cpu:0", Options(), {"PYTHONHASHSEED": "random"}, False),
+    ],
+)
+def test_nodes_are_forks_where_that_is_safe_and_not_forbidden(
+    device: str,
+    options: Options,
+    variables: dict[str, str],
+    forks_them: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("PLACER_FORK", "PYTHONHASHSEED"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    node = SimpleNamespace(computes={device: (device,)})
+    many: Any = SimpleNamespace(emulate=False, processes={i: (node,) for i in range(3)})
+    few: Any = SimpleNamespace(emulate=False, processes={i: (node,) for i in range(2)})
+    assert can_fork(many, options) is forks_them
+    assert not can_fork(few, options)
