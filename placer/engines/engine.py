@@ -64,7 +64,8 @@ class JobRequest:
         reads, writes: the files on the machines that options name, by the option.
         key: the key of the run.
         saves: whether the run saves checkpoints or parameters when it is interrupted.
-        grace: the seconds that nodes have to stop and save after an interruption.
+        grace, deadline: the seconds that nodes have after an interruption to stop after
+            the same step, and to write what they save.
     """
 
     name: str
@@ -78,6 +79,7 @@ class JobRequest:
     writes: Mapping[str, Path] = field(default_factory=dict)
     saves: bool = False
     grace: float = 30.0
+    deadline: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from placer.channel.keys import RunKey, pass_key
 from placer.channel.ports import free_ports
 from placer.errors import RunError
 from placer.runtime.run.node_environment import node_environment
+from placer.runtime.run.signals import STOP_SIGNAL
 
 LEAST_PORT: Final = 20_000
 """Ray's workers have the ports below it."""
@@ -216,10 +217,10 @@ class RayNode:
         return bool(b"\n" in self._events or self._log or self._status is not None)
 
     def stop(self) -> None:
-        """Ask the node to stop after a step, as Ctrl-C does."""
+        """Ask the nodes to stop after the same step."""
         with self._changed:
             if self._process is not None and self._process.returncode is None:
-                os.kill(self._process.pid, signal.SIGINT)
+                os.kill(self._process.pid, STOP_SIGNAL)
 
     def kill(self) -> None:
         """End the process and all that it has started, and wait until they have."""

@@ -8,6 +8,7 @@ launcher follows a job: a queue has no pipe to it.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -278,6 +280,7 @@ def watch(job: SlurmJob) -> Iterator[JobEvent]:
     while left and (over is None or time.monotonic() - over < END_GRACE):
         # Slurm ends all nodes after the first that was killed: its end is there when the
         # signals to the others are read.
+        _look_again(job)
         lines = {name: tails[name].read() for name in left}
         ended = {name: end for name in left if (end := _read_end(job, name))}
         has_failed |= any(end.status != 0 for end in ended.values())
@@ -316,12 +319,20 @@ def watch(job: SlurmJob) -> Iterator[JobEvent]:
         yield NodeEnded(name, None, why + _last_line(job))
 
 
+def _look_again(job: SlurmJob) -> None:
+    """List the folder of a job: a file system of several machines, such as NFS, may else
+    say for a minute that a file is not there that another machine has written."""
+    with suppress(OSError):  # it is not there yet
+        os.listdir(job.folder)
+
+
 def _wait_for_script(job: SlurmJob) -> None:
     """Wait until the batch script needs the folder of a job no more: the launcher may
     remove it after a successful run, and the job would have failed."""
     until = time.monotonic() + END_GRACE
     while not _ended_path(job).exists() and time.monotonic() < until:
         time.sleep(POLL)
+        _look_again(job)
 
 
 def _ended_path(job: SlurmJob) -> Path:

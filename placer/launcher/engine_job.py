@@ -79,6 +79,7 @@ def request_job(build: Path, plan: Plan, options: Options, on: OnEngine) -> JobR
         writes=_named_files(options, "written"),
         saves=saves or plan.checkpoint is not None,
         grace=options.grace,
+        deadline=options.deadline,
     )
 
 

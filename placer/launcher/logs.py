@@ -33,6 +33,11 @@ class LogFolder:
     folder: Path
     failed: bool = False
 
+    def outlive_launcher(self) -> None:
+        """Keep the folder of a job that goes on if its launcher is killed: it does not
+        count as that of an ended run then."""
+        (self.folder / _MARKER).unlink(missing_ok=True)
+
 
 @contextmanager
 def log_folder(named: str | Path | None, name: str) -> Iterator[LogFolder]:
@@ -60,6 +65,8 @@ def log_folder(named: str | Path | None, name: str) -> Iterator[LogFolder]:
     finally:
         if logs.folder.is_dir() and os.listdir(logs.folder) == [_MARKER]:
             shutil.rmtree(logs.folder, ignore_errors=True)
+        with suppress(OSError):  # it was removed, or has the marker
+            (logs.folder / _MARKER).touch(0o600, exist_ok=False)
         os.close(lock)
 
 

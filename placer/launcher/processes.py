@@ -55,7 +55,7 @@ def run_processes(
     with ExitStack() as exits:
         if isinstance(machines, OnEngine):
             result = _run_job(
-                build, plan, options, logs.folder, watch, interruption, calls, machines
+                build, plan, options, logs, watch, interruption, calls, machines
             )
         else:
             start: StartNode
@@ -79,18 +79,20 @@ def _run_job(
     build: Path,
     plan: Plan,
     options: Options,
-    logs: Path,
+    logs: LogFolder,
     watch: Watch,
     interruption: Interruption,
     calls: CallbackQueue | None,
     on: OnEngine,
 ) -> Outcome:
     """Run the nodes of a build as a job of an engine, until it has ended."""
-    _make_folder(logs)
+    _make_folder(logs.folder)
     with (
         catch_signals() as signals,
-        followed_job(build, plan, options, logs, on) as followed,
+        followed_job(build, plan, options, logs.folder, on) as followed,
     ):
+        if followed.goes_on:
+            logs.outlive_launcher()
         queue = calls if calls is not None else CallbackQueue(())
         try:
             return supervise(followed.nodes, watch, signals, interruption, queue)

@@ -1,5 +1,5 @@
 """A folder of compiled programs, of which processes that run at the same time compile each
-one once: the first compiles it, the others wait, and load what it has made.
+one once: the first process compiles it, the others wait, and load what it has made.
 
 JAX's own cache does not wait. It also writes a file in place, so that another process can
 read half of it, and never replaces a damaged one. The files have the same names and

@@ -126,12 +126,13 @@ def _sum_of(flat: Array) -> tuple[int, int]:
 
 def rounded_sum(sums: Sequence[Array], dtype: DTypeLike) -> Array:
     """Return the sum of exact sums as a scalar of a floating-point dtype: NaN if there is
-    a NaN among the squares, and infinity if it is too large."""
+    a NaN among the squares, and infinity if it is too large. The sum is rounded to
+    float64, and from that to the dtype."""
     limbs = [sum(each) for each in zip(*(s.tolist() for s in sums), strict=True)]
     special = limbs.pop()
     total = sum(limb << _LIMB_BITS * i for i, limb in enumerate(limbs))
     try:
-        value = total / (1 << _LOWEST)  # rounded once
+        value = total / (1 << _LOWEST)  # correctly rounded
     except OverflowError:
         value = math.inf
     if special:

@@ -113,7 +113,8 @@ def submit(
     job = KubernetesJob(
         kubectl, name, groups, jobset, options["build"] is None, options["keep"]
     )
-    job.create([folder / file for file in (BUILD, KEY, RUN)])
+    files = (BUILD, KEY, RUN) if job.has_build else (KEY, RUN)
+    job.create([folder / file for file in files])
     return job
 
 

@@ -14,6 +14,7 @@ from placer.engines.kubernetes.groups import Group
 from placer.engines.kubernetes.kubectl import TIMEOUT, Kubectl, KubectlError
 from placer.engines.kubernetes.manifests import CONTAINER, labels
 from placer.engines.kubernetes.pods import Pods, read_pods
+from placer.runtime.run.signals import STOP_SIGNAL
 
 END_TIMEOUT: Final = 40.0
 """Seconds that pods have to end when the job is deleted."""
@@ -83,11 +84,11 @@ class KubernetesJob:
         return [*found, f"secret/{self.name}-key"]
 
     def create(self, files: Sequence[Path]) -> None:
-        """Make the objects of the files that are there; if one cannot be made, none stay.
+        """Make the objects of these files; if one cannot be made, none stay.
 
         Raises KubectlError.
         """
-        words = [f"--filename={file}" for file in files if file.exists()]
+        words = [f"--filename={file}" for file in files]
         try:
             self.kubectl.run("create", "--output=name", *words)
         except KubectlError as error:
@@ -103,13 +104,14 @@ class KubernetesJob:
         return read_pods(self.kubectl.run(*words), self.groups)
 
     def stop(self) -> None:
-        """Ask the nodes to stop after the same step: by SIGINT to the control node, or
+        """Ask the nodes to stop after the same step: by a signal to the control node, or
         by the end of its pod where users may not run commands in pods, or where it has
         not begun. Raises KubectlError."""
         control = self.pods().pods.get(self.nodes[0])
         if control is None or control.end is not None:
             return
-        signal = ("--container", CONTAINER, "--", "sh", "-c", "kill -INT 1")
+        number = STOP_SIGNAL.value
+        signal = ("--container", CONTAINER, "--", "sh", "-c", f"kill -{number} 1")
         try:
             self.kubectl.run("exec", control.name, *signal)
         except KubectlError:

@@ -12,6 +12,8 @@ from typing import Final
 from placer.engines.engine import NodeLines, NodeLog
 from placer.engines.kubernetes.kubectl import Kubectl, KubectlError, kill
 from placer.engines.kubernetes.manifests import CONTAINER
+from placer.errors import RunError
+from placer.runtime.run.events import read_event
 
 _EVENT: Final = b'{"event"'
 """How an event begins, in a log that has other lines, too."""
@@ -130,7 +132,7 @@ class PodLog:
             if after and _moment(time) <= _moment(after):
                 continue
             self._last = time
-            found.append((text.startswith(_EVENT) and text.endswith(b"}"), text))
+            found.append((_is_event(self._node, text), text))
         while found:
             is_event = found[0][0]
             count = next(
@@ -142,6 +144,18 @@ class PodLog:
             else:
                 text = b"".join(text + b"\n" for text in texts)
                 self._report(NodeLog(self._node, text))
+
+
+def _is_event(node: str, text: bytes) -> bool:
+    """Whether a line is an event, and not one that looks like it: the log also has what
+    the model's code prints."""
+    if not (text.startswith(_EVENT) and text.endswith(b"}")):
+        return False
+    try:
+        read_event(node, text)
+    except RunError:
+        return False
+    return True
 
 
 def _moment(stamp: str) -> tuple[datetime, str]:

@@ -31,8 +31,6 @@ COMPONENT: Final = "app.kubernetes.io/component"
 """The label with the name of the group."""
 PACKED: Final = "build.tar.gz"
 """The name of the build in its ConfigMap."""
-_WRITING: Final = 600
-"""The seconds that nodes have by default to write a checkpoint (`--deadline`)."""
 
 # The folders of a pod. RUN is an empty folder in memory, which Kubernetes makes writable
 # for everybody; a pod has no other users.
@@ -193,7 +191,7 @@ def _pod_template(
         }
     spec: Object = {"restartPolicy": "Never"}
     if request.saves:
-        spec["terminationGracePeriodSeconds"] = math.ceil(request.grace) + _WRITING
+        spec["terminationGracePeriodSeconds"] = math.ceil(request.grace + request.deadline)
     if options["service-account"] is not None:
         spec["serviceAccountName"] = options["service-account"]
     spec["automountServiceAccountToken"] = False
