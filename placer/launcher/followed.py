@@ -113,6 +113,11 @@ class FollowedJob:
         """Its nodes; the first is the control node."""
         return [*self._nodes.values()]
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the job goes on if the launcher ends."""
+        return self._job is not None and bool(self._job.cancel_command)
+
     @contextmanager
     def open_nodes(self, names: Sequence[str], logs: Path) -> Iterator[None]:
         """Make the nodes of the job, with their logs in a folder, and close them at the end

@@ -191,7 +191,9 @@ def _pod_template(
         }
     spec: Object = {"restartPolicy": "Never"}
     if request.saves:
-        spec["terminationGracePeriodSeconds"] = math.ceil(request.grace + request.deadline)
+        spec["terminationGracePeriodSeconds"] = math.ceil(
+            request.grace + request.deadline
+        )
     if options["service-account"] is not None:
         spec["serviceAccountName"] = options["service-account"]
     spec["automountServiceAccountToken"] = False
