@@ -296,7 +296,7 @@ def test_nodes_are_asked_to_stop(
     code = (
         "def stop(number, frame):\n"
         "    event(signal=number); open('/shared/stop', 'w'); sys.exit(128 + number)\n"
-        "for each in (signal.SIGINT, signal.SIGTERM): signal.signal(each, stop)\n"
+        "for each in (signal.SIGUSR1, signal.SIGTERM): signal.signal(each, stop)\n"
         "event(); until('/shared/stop')\n"
     )
     with place(tmp_path) as here:
@@ -312,9 +312,9 @@ def test_nodes_are_asked_to_stop(
                 asked = True
         assert_nothing_is_left(here)
     got = said(events)["worker:0"][-1]["signal"]
-    assert got == (signal.SIGINT if may_execute else signal.SIGTERM)
+    assert got == (signal.SIGUSR1 if may_execute else signal.SIGTERM)
     if may_execute:
-        assert ends(events)["worker:0"].status == 130
+        assert ends(events)["worker:0"].status == -signal.SIGUSR1
 
 
 @pytest.mark.parametrize("crd", ["jobset", "none"])

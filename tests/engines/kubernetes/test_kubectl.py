@@ -188,12 +188,10 @@ def test_a_log_is_read_on_after_an_error_and_nothing_twice(
     monkeypatch.setattr(logs, "_RETRY", 0.0)
     at = "2026-11-28T18:00:00"
     first = (
-        f'{at}.1Z {{"event":"a"}}\n{at}.2Z a line\nunable to retrieve logs of it\n'
-        f'{at}.3Z {{"event":"b'
+        f'{at}.1Z {{"event":"warning","message":"a"}}\n{at}.2Z a line\nunable to retrieve logs of it\n'
+        f'{at}.3Z {{"event":"warning","mess'
     )
-    second = (
-        f'{at}.1Z {{"event":"a"}}\n{at}.2Z a line\n{at}.3Z {{"event":"b"}}\n{at}.4Z e'
-    )
+    second = f'{at}.1Z {{"event":"warning","message":"a"}}\n{at}.2Z a line\n{at}.3Z {{"event":"warning","message":"b"}}\n{at}.4Z e'
     (tmp_path / "first").write_text(first)
     (tmp_path / "second").write_text(second)
     kubectl = command(
@@ -210,9 +208,9 @@ def test_a_log_is_read_on_after_an_error_and_nothing_twice(
     while not got.empty():
         read.append(got.get())
     assert read == [
-        NodeLines("ps:0", [b'{"event":"a"}']),
+        NodeLines("ps:0", [b'{"event":"warning","message":"a"}']),
         NodeLog("ps:0", b"a line\nunable to retrieve logs of it\n"),
-        NodeLines("ps:0", [b'{"event":"b"}']),
+        NodeLines("ps:0", [b'{"event":"warning","message":"b"}']),
         NodeLog("ps:0", b"e\n"),
     ]
     log.close()

@@ -119,7 +119,7 @@ def test_nodes_are_asked_to_stop_without_commands_in_pods(
             if len(said(events)) == 4 and not asked:
                 job.stop()
                 asked = True
-    assert said(events)["worker:0"][-1] == {"event": "said", "signal": 15}
+    assert said(events)["worker:0"][-1] == {"signal": 15}
 
 
 def test_a_second_job_of_the_same_name_is_refused_and_changes_nothing(

@@ -49,7 +49,7 @@ def request_of(
         arguments,
         data,
         RunKey(bytes(range(32))),
-        saves,
+        saves=saves,
         grace,
     )
 

@@ -28,7 +28,8 @@ SCRIPT = """\
 import json, os, signal, socket, subprocess, sys, time
 
 def event(**fields):
-    print(json.dumps(dict(event="said", **fields)), flush=True)
+    said = dict(event="output", node=node, text=json.dumps(fields))
+    print(json.dumps(said), flush=True)
 
 def until(path):
     while not os.path.exists(path):
@@ -121,11 +122,12 @@ def assert_nothing_is_left(here: Place) -> None:
 
 
 def said(events: list[JobEvent]) -> dict[str, list[dict[str, Any]]]:
-    """Return the events of each node."""
+    """Return what the script of each node has said."""
     found: dict[str, list[dict[str, Any]]] = {}
     for each in events:
         if isinstance(each, NodeLines):
-            found.setdefault(each.node, []).extend(map(json.loads, each.lines))
+            texts = [json.loads(line)["text"] for line in each.lines]
+            found.setdefault(each.node, []).extend(map(json.loads, texts))
     return found
 
 
