@@ -50,7 +50,7 @@ def request_of(
         data,
         RunKey(bytes(range(32))),
         saves=saves,
-        grace,
+        grace=grace,
     )
 
 
