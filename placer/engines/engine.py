@@ -8,7 +8,7 @@ launcher would have read from the processes, had it started them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -53,7 +53,7 @@ class JobRequest:
     """A run that an engine is to schedule.
 
     Attributes:
-        name: the name of the job: that of the model, or what the user chose.
+        name: the name of the job: that of the model.
         plan: the plan of the build.
         files: the content of each file of the build by its path, plan.json included.
         needs: what each process needs, by its name such as `worker:0`, in the order of
@@ -61,6 +61,7 @@ class JobRequest:
         arguments: the arguments of `placer run` after the build and the node, such as
             `--steps=100`.
         data: the folder of the data on the machines; None for their PLACER_DATA.
+        reads, writes: the files on the machines that options name, by the option.
         key: the key of the run.
         saves: whether the run saves checkpoints or parameters when it is interrupted.
         grace: the seconds that nodes have to stop and save after an interruption.
@@ -73,6 +74,8 @@ class JobRequest:
     arguments: Sequence[str]
     data: Path | None
     key: RunKey
+    reads: Mapping[str, Path] = field(default_factory=dict)
+    writes: Mapping[str, Path] = field(default_factory=dict)
     saves: bool = False
     grace: float = 30.0
 
@@ -110,7 +113,8 @@ class Job(Protocol):
     cancel_command: str
 
     def stop(self) -> None:
-        """Ask the nodes to stop after the same step, and to save, as Ctrl-C does."""
+        """Ask the nodes to stop after the same step, and to save, by SIGUSR1 to any of
+        them. It is no interruption, of which SIGINT is one."""
 
     def cancel(self) -> None:
         """End the job with all its processes."""

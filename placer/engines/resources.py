@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from glob import glob
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +20,7 @@ _UNIT: Final = 64 << 20
 _IN_WINDOW: Final = 256 << 20
 """What a process takes for rows that are read through a window."""
 _IN_MEMORY: Final = 2
-"""How many times the size of its files a set of rows takes while it is read."""
+"""How many times the size of its file a set of rows takes while it is read."""
 
 
 def needs_of(plan: Plan, data: Path, *, emulate: bool = False) -> dict[str, Needs]:
@@ -83,5 +82,5 @@ def _rows(source: RowSource, data: Path) -> int:
     parsed: Source = source.parsed
     if parsed.kind not in ("csv", "npz", "parquet"):
         return 0
-    files = [Path(path) for path in glob(str(data / parsed.path))]
-    return _IN_MEMORY * sum(file.stat().st_size for file in files if file.is_file())
+    file = data / parsed.path
+    return _IN_MEMORY * file.stat().st_size if file.is_file() else 0

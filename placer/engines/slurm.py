@@ -35,6 +35,7 @@ from placer.engines.tail import Tail
 from placer.errors import PlacerError, RunError
 from placer.node_kinds import NodeId
 from placer.place.ids import format_nodes
+from placer.runtime.run.signals import STOP_SIGNAL
 
 OPTIONS: Final = (
     EngineOption("partition", "str", None, "The partition of the job."),
@@ -103,7 +104,7 @@ class SlurmJob:
         return f"scancel {self.number}"
 
     def stop(self) -> None:
-        _run(["scancel", "--signal=INT", self.number])
+        _run(["scancel", f"--signal={STOP_SIGNAL.name}", self.number])
 
     def cancel(self) -> None:
         _run(["scancel", self.number])
@@ -221,7 +222,7 @@ def _node_script(request: JobRequest, options: Mapping[str, Any]) -> str:
 nodes=({nodes})
 node=${{nodes[SLURM_PROCID]:-task-$SLURM_PROCID}}
 name=$PLACER_JOB_FOLDER/${{node/:/-}}
-trap : INT TERM HUP # the node decides what a signal does
+trap : INT TERM HUP USR1 # the node decides what a signal does
 export PYTHONHASHSEED=0
 {setup}{python} -P -u -X faulthandler -m placer.command run build --node auto \\
   --base-port "$PLACER_PORT" --events "$name.jsonl"{listed} >"$name.log" 2>&1
@@ -249,11 +250,22 @@ def _check_files(request: JobRequest, options: Mapping[str, Any]) -> None:
             f"there is no Python '{python}' on this machine",
             hint="machines of Slurm share their files; --option python=PATH names it",
         )
-    if request.data is not None and not request.data.is_dir():
-        raise PlacerError(
-            f"there is no folder '{request.data}' for --data on this machine",
-            hint="machines of Slurm share their files",
-        )
+    folders = {flag: path.parent for flag, path in request.writes.items()}
+    if request.data is not None:
+        folders["--data"] = request.data
+    for flag, folder in folders.items():
+        if not folder.is_dir():
+            raise _missing(f"folder '{folder}'", flag)
+    for flag, path in request.reads.items():
+        if not path.exists():  # or a folder, of a checkpoint
+            raise _missing(f"file '{path}'", flag)
+
+
+def _missing(what: str, flag: str) -> PlacerError:
+    return PlacerError(
+        f"there is no {what} for {flag} on this machine",
+        hint="machines of Slurm share their files",
+    )
 
 
 def watch(job: SlurmJob) -> Iterator[JobEvent]:
@@ -261,13 +273,16 @@ def watch(job: SlurmJob) -> Iterator[JobEvent]:
     tails = {name: Tail(_path(job, name, "jsonl")) for name in job.nodes}
     left = [*job.nodes]
     asked, answered, note = -ASK, time.monotonic(), ""
-    state = ""
+    state, has_failed = "", False
     over: float | None = None
     while left and (over is None or time.monotonic() - over < END_GRACE):
         # Slurm ends all nodes after the first that was killed: its end is there when the
         # signals to the others are read.
         lines = {name: tails[name].read() for name in left}
         ended = {name: end for name in left if (end := _read_end(job, name))}
+        has_failed |= any(end.status != 0 for end in ended.values())
+        if len(ended) == len(left) and not has_failed:
+            _wait_for_script(job)
         for name in sorted(left, key=lambda name: name not in ended):
             last = tails[name].read() if name in ended else []
             if found := lines[name] + last:
@@ -283,19 +298,35 @@ def watch(job: SlurmJob) -> Iterator[JobEvent]:
                 answered = now
             except RunError as error:
                 if now - answered > SILENT:
-                    raise
+                    raise RunError(
+                        f"{job.title} cannot be followed any more: {error}",
+                        hint=f"it goes on; this ends it: {job.cancel_command}",
+                    ) from error
                 reason = f"it is not known: {error}"
             if state in _ENDED or not state:
                 over = now
             elif state == "PENDING" and reason not in ("None", note):
                 note = reason
                 yield JobNote(f"{job.title} waits: {reason}")
-        if over is None and (job.folder / "ended").exists():
+        if over is None and _ended_path(job).exists():
             over = now
         time.sleep(max(POLL, POLL * len(left) / FILES))
     why = f"Slurm says that {job.title} is {state or 'unknown'}"
     for name in left:
         yield NodeEnded(name, None, why + _last_line(job))
+
+
+def _wait_for_script(job: SlurmJob) -> None:
+    """Wait until the batch script needs the folder of a job no more: the launcher may
+    remove it after a successful run, and the job would have failed."""
+    until = time.monotonic() + END_GRACE
+    while not _ended_path(job).exists() and time.monotonic() < until:
+        time.sleep(POLL)
+
+
+def _ended_path(job: SlurmJob) -> Path:
+    """Return the file that the batch script writes at its end."""
+    return job.folder / "ended"
 
 
 def _path(job: SlurmJob, node: str, suffix: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,7 @@ def show_command_line(words: Sequence[str]) -> bool:
         return False
     fields = status.rpartition(")")[2].split()
     start, end = map(int, fields[_ARG_START : _ARG_START + 2])
-    shown = b"".join(word.encode() + b"\0" for word in words)
+    shown = b"".join(os.fsencode(word) + b"\0" for word in words)
     if not start or len(shown) > end - start:
         return False
     # These bytes belong to this process, and nothing but the system reads them.

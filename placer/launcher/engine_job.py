@@ -20,7 +20,7 @@ from placer.errors import PlacerError
 from placer.launcher.delivery import build_files
 from placer.launcher.followed import FollowedJob
 from placer.launcher.node_command import node_arguments
-from placer.runtime.run.options import Options
+from placer.runtime.run.options import OPTIONS, Options
 
 _FILE_MODE: Final = {False: 0o644, True: 0o600}
 
@@ -49,7 +49,7 @@ class OnEngine:
                 " machines",
                 hint="with --on, write an absolute path on these machines",
             )
-        assert self.options is not None
+        _ = self.options  # raises what is wrong with them
 
     @cached_property
     def engine(self) -> Engine:
@@ -75,9 +75,21 @@ def request_job(build: Path, plan: Plan, options: Options, on: OnEngine) -> JobR
         arguments=node_arguments(replace(options, key=None, base_port=None)),
         data=on.data,
         key=find_key(options.key) or new_key(),
+        reads=_named_files(options, "read"),
+        writes=_named_files(options, "written"),
         saves=saves or plan.checkpoint is not None,
         grace=options.grace,
     )
+
+
+def _named_files(options: Options, use: str) -> dict[str, Path]:
+    """Return the files that options name, but for the key, by the option."""
+    given = {
+        option.flag: getattr(options, option.name)
+        for option in OPTIONS
+        if option.file == use and option.name != "key"
+    }
+    return {flag: path for flag, path in given.items() if path is not None}
 
 
 def write_job(folder: Path, request: JobRequest, on: OnEngine) -> list[Path]:

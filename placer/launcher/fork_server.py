@@ -20,7 +20,6 @@ import atexit
 import ctypes
 import fcntl
 import gc
-import io
 import os
 import runpy
 import socket
@@ -37,7 +36,7 @@ from placer.launcher.fork_messages import receive, send
 from placer.launcher.node_command import interpreter
 from placer.launcher.parent import end_with_parent
 from placer.memory.blas import VARIABLE, set_blas_threads
-from placer.memory.collection import pause_collection
+from placer.memory.collection import open_files, pause_collection
 from placer.memory.cores import usable_cores
 
 NAME: Final = "placer-fork-server"
@@ -203,12 +202,9 @@ def _end(status: int) -> NoReturn:
     that it shares with the others."""
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
     atexit._run_exitfuncs()
-    # Files that were left open are written. None was before the fork, so they are all
-    # among the objects that are not frozen.
-    for each in gc.get_objects():
-        if issubclass(type(each), io.IOBase):
-            with suppress(OSError, ValueError):  # it is closed, or cannot be written
-                each.flush()
+    for file in open_files():  # none was open before the fork
+        with suppress(Exception):  # it is closed, or cannot be written
+            file.flush()
     ctypes.CDLL(None).fflush(None)
     os._exit(status & 255)
 

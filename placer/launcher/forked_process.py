@@ -34,6 +34,8 @@ class ForkServer:
         environment: that of the nodes.
         imports: the modules that the server imports.
         room: the bytes that the command lines of nodes take at most.
+
+    Raises ForkError if it cannot be started.
     """
 
     def __init__(
@@ -56,10 +58,10 @@ class ForkServer:
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
-        except OSError:
+        except OSError as error:
             self._connection.close()
             self._output.close()
-            raise
+            raise ForkError(f"cannot be started: {error}") from error
 
     @property
     def pid(self) -> int:

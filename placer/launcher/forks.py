@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from placer.build.plan import Plan
@@ -37,6 +37,8 @@ _MANY: Final = 3
 time, each on a core, and have little to share."""
 _ADDED: Final = 64
 """Bytes of a command line for what is added to it when a node is started."""
+_MOST: Final = 100_000
+"""Bytes of a command line that can be shown: a word has 128 KiB at most."""
 
 
 def can_fork(plan: Plan, options: Options) -> bool:
@@ -62,20 +64,25 @@ def open_fork_server(
 ) -> Iterator[ForkServer | None]:
     """Yield a server that has made the imports of the nodes of a plan; None, after a
     warning, if there can be none. A signal meanwhile ends the run."""
-    room = max(sum(len(os.fsencode(word)) + 1 for word in each) for each in commands)
-    with ForkServer(environment, _imports(plan), room + _ADDED) as server:
-        opened: ForkServer | None = server
-        with catch_signals() as signals:
-            try:
-                with signals.raised_from(1):
-                    server.wait_until_ready()
-            except KeyboardInterrupt:
-                signals.raise_first(interruption.outcome(None))
+    longest = max(sum(len(os.fsencode(word)) + 1 for word in each) for each in commands)
+    room = min(longest + _ADDED, _MOST)
+    with ExitStack() as exits, catch_signals() as signals:
+        server: ForkServer | None = None
+        try:
+            server = ForkServer(environment, _imports(plan), room)
+            exits.enter_context(server)
+            with signals.raised_from(1):
+                server.wait_until_ready()
+        except KeyboardInterrupt:
+            if not signals.received:
                 raise
-            except ForkError as error:
-                watch(cannot_fork(error))
-                opened = None
-        yield opened
+        except ForkError as error:
+            watch(cannot_fork(error))
+            server = None
+        signals.raise_first(interruption.outcome(None))
+        opened = exits.pop_all()
+    with opened:
+        yield server
 
 
 def cannot_fork(error: ForkError) -> NodeWarning:

@@ -8,8 +8,13 @@ times, which takes two fifths of the time until the first step.
 from __future__ import annotations
 
 import gc
+import io
+import weakref
+from collections.abc import Iterator
 
 _is_paused = False
+_FILES: weakref.WeakSet[io.IOBase] = weakref.WeakSet()
+"""The files that were open when the collection began."""
 
 
 def pause_collection() -> None:
@@ -28,5 +33,18 @@ def begin_collection() -> None:
     global _is_paused
     if _is_paused:
         _is_paused = False
+        _FILES.update(_seen_files())
         gc.freeze()
         gc.enable()
+
+
+def open_files() -> Iterator[io.IOBase]:
+    """Yield the files of this process, and perhaps others that are closed; not those that
+    were open before `gc.freeze` was called elsewhere."""
+    yield from [*_FILES]
+    yield from _seen_files()
+
+
+def _seen_files() -> list[io.IOBase]:
+    """Return the files among the objects that the collector looks at."""
+    return [each for each in gc.get_objects() if issubclass(type(each), io.IOBase)]

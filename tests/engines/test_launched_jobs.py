@@ -30,7 +30,9 @@ def test_the_events_and_the_result_are_those_of_a_local_run(build, tmp_path):
     )
     local = placer.launch(build, steps=7, in_process=True)
     assert result.metrics == local.metrics
-    assert result.history == local.history or len(result.history) == 7
+    assert [each["metrics"] for each in result.history] == [
+        each["metrics"] for each in local.history
+    ]
     assert [e.step for e in events if isinstance(e, Step)] == [*range(1, 8)]
     shown = [event.text for event in events if isinstance(event, Output)]
     assert shown == [
@@ -40,6 +42,17 @@ def test_the_events_and_the_result_are_those_of_a_local_run(build, tmp_path):
     assert saved.exists()
     assert "ps:0" in (logs / "ps-0.log").read_text()
     assert (logs / "key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_callback_ends_a_run_that_saves_nothing(build, tmp_path):
+    class StopAtThree:
+        def on_step(self, record):
+            return placer.STOP if record.step == 3 else None
+
+    result = placer.launch(
+        build, on="here", steps=10**6, callbacks=[StopAtThree()], logs=tmp_path
+    )
+    assert 3 <= result.steps < 10**6
 
 
 def test_a_killed_node_is_the_root_cause(build, tmp_path):

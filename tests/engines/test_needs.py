@@ -39,7 +39,9 @@ def test_sparse_tables_count_with_the_rows_that_the_spec_expects(tmp_path):
 
 
 def test_rows_in_memory_count_for_the_nodes_that_read_them(tmp_path):
-    with (tmp_path / "rows.csv").open("wb") as file:
+    data = tmp_path / "of [2026]"
+    data.mkdir()
+    with (data / "rows.csv").open("wb") as file:
         file.truncate(300 * MIB)
     spec = tmp_path / "spec.yaml"
     spec.write_text(
@@ -60,6 +62,6 @@ train:
 """
     )
     plan = compile_in_memory(spec).plan
-    needs = needs_of(plan, tmp_path)
+    needs = needs_of(plan, data)
     assert needs["worker:0"].memory >= (512 + 600) * MIB
     assert needs["ps:0"].memory < 640 * MIB

@@ -10,13 +10,18 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from placer.launcher import forked_process
+from placer.launcher import forked_process, forks
 from placer.launcher.forked_process import ForkedProcess, ForkError, ForkServer
+from placer.launcher.forks import can_fork, open_fork_server
 from placer.launcher.node_command import interpreter
+from placer.runtime.run.events import Event
+from placer.runtime.run.interruption import Interruption
+from placer.runtime.run.options import Options
 
 PLACER = "placer.command.check"
 FACTS = """
@@ -122,10 +127,14 @@ def test_a_fork_is_like_a_process_of_its_own(
 
 ENDS = """
 import atexit, os, sys, types
+from placer.memory.collection import begin_collection
 left = sys.modules["left"] = types.ModuleType("left")
 left.file = open(os.environ["PLACER_FILE"], "w")
 left.file.write("buffered")
 atexit.register(print, "at the exit")
+begin_collection()  # as before the first step
+left.later = open(os.environ["PLACER_FILE"] + "2", "w")
+left.later.write("too")
 del left
 """
 
@@ -138,6 +147,7 @@ def test_a_fork_ends_like_a_process_of_its_own(
     assert "code.py has no function 'build'" in (tmp_path / "err").read_text()
     assert (tmp_path / "out").read_text() == "at the exit\n"
     assert (tmp_path / "file").read_text() == "buffered"
+    assert (tmp_path / "file2").read_text() == "too"
 
 
 def test_a_signal_that_kills_a_fork_is_its_status(
@@ -199,3 +209,82 @@ def test_a_variable_that_imports_read_must_be_the_same(
 ) -> None:
     with pytest.raises(ForkError, match="was started with another JAX_ENABLE_X64"):
         start(server, tmp_path, SLEEP, JAX_ENABLE_X64="1")
+
+
+@pytest.fixture
+def plan() -> Any:
+    return SimpleNamespace(processes={})
+
+
+def imported(
+    code: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    """Let fork servers import some code, and return their environment."""
+    (folder / "imported.py").write_text(code)
+    monkeypatch.setattr(forks, "_imports", lambda plan: ("imported",))
+    path = os.pathsep.join([str(folder), *sys.path])
+    return environment(PYTHONPATH=path)
+
+
+def test_a_signal_during_the_imports_ends_the_run(
+    plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import os, signal\nos.kill(os.getppid(), signal.SIGINT)\nsignal.pause()"
+    variables = imported(code, tmp_path, monkeypatch)
+    with (
+        pytest.raises(KeyboardInterrupt, match="nothing was saved"),
+        open_fork_server(plan, [["run"]], variables, print, Interruption()),
+    ):
+        pass
+
+
+def test_without_a_server_there_is_a_warning(
+    plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Event] = []
+    variables = imported("raise OSError('no disk')", tmp_path, monkeypatch)
+    with open_fork_server(
+        plan, [["run"]], variables, shown.append, Interruption()
+    ) as no:
+        assert no is None
+    variables["LONG"] = "x" * (1 << 20)
+    with open_fork_server(
+        plan, [["run"]], variables, shown.append, Interruption()
+    ) as no:
+        assert no is None
+    first, second = map(str, shown)
+    assert "each node makes its imports itself: the fork server has ended" in first
+    assert "OSError: no disk" in first
+    assert "the fork server cannot be started: [Errno 7] Argument list too" in second
+
+
+@pytest.mark.parametrize(
+    ("device", "options", "variables", "forks_them"),
+    [
+        ("cpu:0", Options(), {}, True),
+        ("gpu:0", Options(), {}, False),
+        ("gpu:0", Options(emulate=True), {}, True),
+        ("cpu:0", Options(), {"PLACER_FORK": "0"}, False),
+        ("cpu:0", Options(), {"PYTHONHASHSEED": "random"}, False),
+    ],
+)
+def test_nodes_are_forks_where_that_is_safe_and_not_forbidden(
+    device: str,
+    options: Options,
+    variables: dict[str, str],
+    forks_them: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("PLACER_FORK", "PYTHONHASHSEED"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    node = SimpleNamespace(computes={device: (device,)})
+    many: Any = SimpleNamespace(
+        emulate=False, processes=dict.fromkeys(range(3), (node,))
+    )
+    few: Any = SimpleNamespace(
+        emulate=False, processes=dict.fromkeys(range(2), (node,))
+    )
+    assert can_fork(many, options) is forks_them
+    assert not can_fork(few, options)

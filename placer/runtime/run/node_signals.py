@@ -19,7 +19,7 @@ from placer.errors import RunError
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.events import NodeWarning, Report, SignalReceived
 from placer.runtime.run.interruption import Decision, Interruption
-from placer.runtime.run.signals import SignalPipe, Signals
+from placer.runtime.run.signals import STOP_SIGNAL, SignalPipe, Signals
 from placer.runtime.run.state import Execution
 
 POLL_INTERVAL = 0.25
@@ -100,6 +100,9 @@ class NodeSignals:
     def _obey(self, execution: Execution, number: int | None) -> None:
         """Do what the signals so far ask for; `number` is that of a new one. Called
         with the lock held."""
+        if number == STOP_SIGNAL:
+            _start_thread(lambda: _request_stop(execution))
+            number = None
         if number is not None:
             self._signals.add(number)
             if self._reports:

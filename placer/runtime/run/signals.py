@@ -25,6 +25,9 @@ from placer.printable import make_printable
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end a run."""
+STOP_SIGNAL = signal.SIGUSR1
+"""Asks a node without a launcher to stop the run after a step, as `placer.STOP` does: the
+run has a result, and was not interrupted."""
 DUPLICATE_WINDOW = 0.3
 """Seconds in which several signals to a process count as one, because its parent may
 forward a signal that was sent to both."""
@@ -189,8 +192,11 @@ class SignalPipe:
             time.sleep(DUPLICATE_WINDOW)
             self._read()
         select.select([self.fd], [], [], seconds)
-        number = next((n for n in self._read() if n in END_SIGNALS), None)
+        read = self._read()
+        number = next((n for n in read if n in END_SIGNALS), None)
         self._has_received = number is not None
+        if number is None and STOP_SIGNAL in read:
+            number = STOP_SIGNAL
         return None if number is None else signal.Signals(number)
 
     def _read(self) -> bytes:
@@ -208,8 +214,9 @@ def signals_piped(*, launched: bool) -> Iterator[SignalPipe]:
 
     They are written at once, whatever the main thread does. In a process that was
     started with these signals blocked (`launched`), they arrive from now on; after the
-    context they are ignored, because the launcher ends the process. A signal that the
-    process ignores stays ignored. Called in the main thread.
+    context they are ignored, because the launcher ends the process. In others
+    `STOP_SIGNAL` is written, too. A signal that the process ignores stays ignored. Called
+    in the main thread.
     """
     read, write = os.pipe()
     for fd in (read, write):
@@ -217,7 +224,7 @@ def signals_piped(*, launched: bool) -> Iterator[SignalPipe]:
     fd_before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     before = {
         each: signal.signal(each, _do_nothing)
-        for each in END_SIGNALS
+        for each in (END_SIGNALS if launched else (*END_SIGNALS, STOP_SIGNAL))
         if signal.getsignal(each) not in (signal.SIG_IGN, None)
     }
     end_restoring = _restore_in_forks(before)

@@ -76,9 +76,26 @@ def test_a_python_that_there_is_not_is_named_before_the_job_waits(tmp_path):
         on.engine.submit(tmp_path / "job", asked, on.options)
 
 
-def test_data_that_there_are_not_are_named_before_the_job_waits(tmp_path):
-    asked, on = request(tmp_path, "digits", ({}, Options()))
-    with pytest.raises(PlacerError, match="there is no folder '/data/rows' for --data"):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "there is no folder '/data/rows' for --data"),
+        (
+            {"save_params": Path("/no/p.safetensors")},
+            "no folder '/no' for --save-params",
+        ),
+        (
+            {"init_params": Path("/no/checkpoint")},
+            "no file '/no/checkpoint' for --init-",
+        ),
+    ],
+)
+def test_what_there_is_not_is_named_before_the_job_waits(options, message, tmp_path):
+    build = tmp_path / "build"
+    plan = compile_model("specs/digits.yaml", build)
+    on = OnEngine("slurm", {}, None if options else Path("/data/rows"))
+    asked = request_job(build, plan, Options(**options), on)
+    with pytest.raises(PlacerError, match=message):
         on.engine.submit(tmp_path / "job", asked, on.options)
 
 

@@ -4,6 +4,7 @@ have it."""
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -42,7 +43,7 @@ class Here:
     cancel_command: str = "kill it"
 
     def stop(self) -> None:
-        next(iter(self.nodes.values())).terminate()
+        next(iter(self.nodes.values())).send_signal(signal.SIGUSR1)
 
     def cancel(self) -> None:
         for process in self.nodes.values():

@@ -3,7 +3,7 @@
 nodes=(worker:0 worker:1 heter:0 ps:0)
 node=${nodes[SLURM_PROCID]:-task-$SLURM_PROCID}
 name=$PLACER_JOB_FOLDER/${node/:/-}
-trap : INT TERM HUP # the node decides what a signal does
+trap : INT TERM HUP USR1 # the node decides what a signal does
 export PYTHONHASHSEED=0
 module load cuda
 python3 -P -u -X faulthandler -m placer.command run build --node auto \
