@@ -69,6 +69,18 @@ def wait_for_step(run: RunningCommand) -> None:
     run.wait_for_line("step ")
 
 
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def is_running(process: int) -> bool:
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] != "Z"
+
+
 def without_times(history: Path) -> str:
     return re.sub(r'"seconds":[0-9.e+-]+,', "", history.read_text())
 
@@ -158,14 +170,26 @@ def test_an_interrupted_launcher_ends_the_job(build, cluster):
 def test_an_actor_that_dies_is_named(build, cluster):
     with running_job(cluster, build, MANY_STEPS) as run:
         wait_for_step(run)
-        node = cluster.nodes()["ps:0"]
-        parent = Path(f"/proc/{node}/stat").read_text().rpartition(")")[2].split()[1]
-        os.kill(int(parent), signal.SIGKILL)
+        os.kill(parent_of(cluster.nodes()["ps:0"]), signal.SIGKILL)
         ended = run.wait()
     assert ended.status == 1
     assert "ps:0 was lost" in ended.last_message
     assert "Ray says: its worker process has died" in ended.last_message
     wait_until_nothing_is_left(cluster)
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_a_machine_that_is_lost(build):
+    with ray_cluster() as cluster:
+        options = ["--option", "strategy=STRICT_SPREAD"]
+        with running_job(cluster, build, MANY_STEPS, *options) as run:
+            wait_for_step(run)
+            actors = cluster.actors()
+            os.kill(parent_of(actors[-1]), signal.SIGKILL)  # Ray's process of a machine
+            ended = run.wait()
+        assert ended.status == 1
+        assert re.match(r"\S+ was lost .*\(Ray says: ", ended.last_message)
+        wait_until(lambda: not cluster.nodes() and not any(map(is_running, actors)))
 
 
 @pytest.mark.slow
