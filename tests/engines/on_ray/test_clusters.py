@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from placer.engines.ray_cluster import check_fits, no_room, reason
-from placer.engines.ray_files import Bundle, RayJobDescription
+from placer.engines.ray.cluster import check_fits, no_room, reason
+from placer.engines.ray.files import Bundle, RayJobDescription
 from placer.errors import RunError
 
 GB = 10**9

@@ -6,7 +6,7 @@ import pytest
 from support.real_runs import compile_small
 
 from placer.build.plan import read_plan
-from placer.engines.ray_node import RayNode
+from placer.engines.ray.node import RayNode
 from placer.errors import BuildError
 from placer.launcher.delivery import build_files
 

@@ -70,7 +70,7 @@ def test_an_option_that_is_zero_is_an_error(name, tmp_path):
 
 
 def test_without_ray_the_error_says_how_to_install_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("placer.engines.ray.find_spec", lambda name: None)
+    monkeypatch.setattr("placer.engines.ray.engine.find_spec", lambda name: None)
     build = tmp_path / "build"
     compile_model("specs/digits.yaml", build)
     with pytest.raises(PlacerError, match="not installed") as caught:

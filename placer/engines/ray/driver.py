@@ -19,9 +19,9 @@ import ray
 import ray.exceptions
 
 from placer.channel.endpoint import parse_endpoint
-from placer.engines.ray_cluster import check_fits, connect, no_room, reason
-from placer.engines.ray_files import RayJobDescription, read_build
-from placer.engines.ray_messages import (
+from placer.engines.ray.cluster import check_fits, connect, no_room, reason
+from placer.engines.ray.files import RayJobDescription, read_build
+from placer.engines.ray.messages import (
     STOP,
     Ended,
     Failed,
@@ -31,7 +31,7 @@ from placer.engines.ray_messages import (
     Note,
     write_message,
 )
-from placer.engines.ray_nodes import RayNodes
+from placer.engines.ray.nodes import RayNodes
 from placer.errors import PlacerError, RunError
 
 POLL: Final = 1.0

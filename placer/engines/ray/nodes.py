@@ -11,8 +11,8 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from placer.engines.ray_files import RayJobDescription, resources_of
-from placer.engines.ray_node import KILL_GRACE, RayNode
+from placer.engines.ray.files import RayJobDescription, resources_of
+from placer.engines.ray.node import KILL_GRACE, RayNode
 
 _CONCURRENCY: Final = 4
 """Methods of an actor that run at the same time: `read` waits while others are called."""

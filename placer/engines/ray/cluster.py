@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from placer.channel.endpoint import parse_endpoint
-from placer.engines.ray_files import (
+from placer.engines.ray.files import (
     RayJobDescription,
     format_amount,
     resources_of,

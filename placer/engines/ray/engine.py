@@ -1,6 +1,6 @@
 """Ray: a placement group, and an actor for each node, which starts its process.
 
-`submit` starts the driver of the job (`placer.engines.ray_driver`), which makes the actors
+`submit` starts the driver of the job (`placer.engines.ray.driver`), which makes the actors
 in Ray's workers, sends them the build and the key, and fetches what the nodes write. The
 job ends with the driver, and the driver with the launcher. `docs/ray.md` says how to use it.
 """
@@ -19,8 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from placer.engines.engine import EngineOption, JobEvent, JobFiles, JobRequest
-from placer.engines.ray_files import describe_job, job_files
-from placer.engines.ray_messages import (
+from placer.engines.ray.files import describe_job, job_files
+from placer.engines.ray.messages import (
     STOP,
     Failed,
     Message,
@@ -144,7 +144,7 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Ray
             hint="pip install 'placer[ray]', and the version of Ray of the cluster",
         )
     log = folder / LOG
-    module = ["-m", "placer.engines.ray_driver", str(folder)]
+    module = ["-m", "placer.engines.ray.driver", str(folder)]
     with log.open("wb") as output:
         driver = subprocess.Popen(
             [sys.executable, "-P", "-u", *module],

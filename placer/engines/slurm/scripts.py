@@ -1,0 +1,146 @@
+"""The files of a job of Slurm: a batch script, and a script that each task runs."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from placer.engines.engine import (
+    JobFile,
+    JobFiles,
+    JobRequest,
+    Needs,
+)
+from placer.errors import PlacerError
+from placer.node_kinds import NodeId
+from placer.place.ids import format_nodes
+
+_LOW_PORT: Final = 20000
+_PORTS: Final = 12000
+"""Jobs listen in this range, below that of outgoing connections; each at ports of its own,
+by its number."""
+
+
+def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
+    """Return the files of a job; see `Engine.write`."""
+    _check_options(request, options)
+    return {
+        "job.sh": JobFile(_job_script(request, options)),
+        "node.sh": JobFile(_node_script(request, options)),
+        "run.key": JobFile(request.key.secret.hex() + "\n", private=True),
+        **{f"build/{path}": JobFile(data) for path, data in request.files.items()},
+    }
+
+
+def _check_options(request: JobRequest, options: Mapping[str, Any]) -> None:
+    """Raise PlacerError for values that no job can have."""
+    if options["cpus"] < 1:
+        raise PlacerError("slurm: 'cpus' must be at least 1")
+    most = 65536 - len(request.needs)
+    if options["port"] is not None and not 0 < options["port"] <= most:
+        raise PlacerError(
+            f"slurm: 'port' must be from 1 to {most}: each node has its own"
+        )
+
+
+def _job_script(request: JobRequest, options: Mapping[str, Any]) -> str:
+    """Return the batch script."""
+    groups = [
+        [*names]
+        for _, names in groupby(
+            request.needs, lambda name: (NodeId(name).kind, request.needs[name].gpus)
+        )
+    ]
+    nodes = format_nodes(request.needs)
+    common = {
+        "partition": options["partition"],
+        "account": options["account"],
+        "time": options["time"],
+    }
+    lines = [
+        "#!/bin/bash",
+        f"# {request.name}: {nodes}. Written by placer. In this folder, which all machines",
+        "# must share, `sbatch job.sh` submits it, and `scancel JOB` ends it.",
+        f"#SBATCH --job-name={request.name}",
+        "#SBATCH --output=job-%j.log",
+    ]
+    for i, names in enumerate(groups):
+        if i:
+            lines.append("#SBATCH hetjob")
+        lines.append(f"# {format_nodes(names)}")
+        if i:
+            lines.append(f"#SBATCH --job-name={request.name}")
+        needs = [request.needs[name] for name in names]
+        given = {**common, **_group(needs, options)}
+        lines += [f"#SBATCH --{k}={v}" for k, v in given.items() if v is not None]
+        if options["sbatch"]:
+            lines.append(f"#SBATCH {options['sbatch']}")
+    steps = " : ".join(["bash node.sh"] * len(groups))
+    stride = -(-len(request.needs) // 16) * 16
+    port = f"$(({_LOW_PORT} + SLURM_JOB_ID * {stride} % {_PORTS - stride}))"
+    if options["port"] is not None:
+        port = str(options["port"])
+    lines += f"""
+set -euo pipefail
+cd "$SLURM_SUBMIT_DIR"
+for file in build/plan.json node.sh run.key; do
+  if [[ ! -r $file ]]; then
+    echo "error: there is no $PWD/$file: submit the job in its folder" >&2
+    exit 1
+  fi
+done
+# sbatch passes on the environment in which it was called.
+unset PLACER_NODE PLACER_KIND PLACER_INDEX PLACER_ENDPOINTS
+export PLACER_JOB_FOLDER=$PWD/job-$SLURM_JOB_ID
+export PLACER_KEY_FILE=$PWD/run.key
+export PLACER_PORT={port}
+# Addresses of machines, which need not be their names.
+lists=$(env | sed -nE 's/^SLURM_JOB_NODELIST(_HET_GROUP_[0-9]+)?=//p' | paste -sd, -)
+PLACER_SLURM_ADDRESSES=$(scontrol --oneliner show node "$lists" |
+  sed -nE 's/^NodeName=([^ ]+).* NodeAddr=([^ ]+).*/\\1=\\2/p' | sort -u | paste -sd, -)
+export PLACER_SLURM_ADDRESSES
+mkdir -p "$PLACER_JOB_FOLDER"
+srun --kill-on-bad-exit=1 --distribution=block {steps} || status=$?
+echo "${{status:-0}}" >"$PLACER_JOB_FOLDER/ended"
+exit "${{status:-0}}"
+""".splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def _group(needs: Sequence[Needs], options: Mapping[str, Any]) -> dict[str, object]:
+    """Return the options of sbatch for the nodes of a group."""
+    memory = options["memory"] or max(each.memory for each in needs)
+    cpus = options["cpus"]
+    return {
+        "ntasks": len(needs),
+        "cpus-per-task": cpus,
+        "mem-per-cpu": f"{-(-memory // (cpus << 20))}M",
+        "gpus-per-task": needs[0].gpus or None,
+    }
+
+
+def _node_script(request: JobRequest, options: Mapping[str, Any]) -> str:
+    """Return the script that each task runs."""
+    python = shlex.quote(options["python"] or sys.executable)
+    arguments = [*request.arguments]
+    if request.data is not None:
+        arguments += ["--data", str(request.data)]
+    listed = "".join(f" {shlex.quote(each)}" for each in arguments)
+    setup = f"{options['setup']}\n" if options["setup"] else ""
+    nodes = " ".join(request.needs)
+    return f"""#!/bin/bash
+# One node of {request.name}, which a task of job.sh runs. Written by placer.
+nodes=({nodes})
+node=${{nodes[SLURM_PROCID]:-task-$SLURM_PROCID}}
+name=$PLACER_JOB_FOLDER/${{node/:/-}}
+trap : INT TERM HUP USR1 # the node decides what a signal does
+export PYTHONHASHSEED=0
+{setup}{python} -P -u -X faulthandler -m placer.command run build --node auto \\
+  --base-port "$PLACER_PORT" --events "$name.jsonl"{listed} >"$name.log" 2>&1
+status=$?
+echo "$status $SLURMD_NODENAME" >"$name.new" && mv "$name.new" "$name.ended"
+exit "$status"
+"""
