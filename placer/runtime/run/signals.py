@@ -73,10 +73,16 @@ class Signals:
     """
 
     wake: int
-    received: list[signal.Signals] = field(default_factory=list)
+    arrived: list[signal.Signals] = field(default_factory=list)
     last: float = -math.inf
     raise_from: float = math.inf
     counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def received(self) -> list[signal.Signals]:
+        """The signals so far, in their order."""
+        # Counted when it is asked for, since the handler of a signal can interrupt `add`.
+        return self.arrived[: max(self.counts.values(), default=0)]
 
     def record(self, number: int) -> None:
         """Add a signal to this process; called by its handler."""
@@ -89,9 +95,8 @@ class Signals:
 
     def add(self, number: int, node: str = "") -> None:
         """Add a signal to a node, or to this process."""
+        self.arrived.append(signal.Signals(number))
         self.counts[node] += 1
-        if self.counts[node] > len(self.received):
-            self.received.append(signal.Signals(number))
 
     @contextmanager
     def raised_from(self, count: float) -> Iterator[None]:

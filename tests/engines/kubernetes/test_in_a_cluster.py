@@ -295,7 +295,7 @@ def test_nodes_are_asked_to_stop(
 ) -> None:
     code = (
         "def stop(number, frame):\n"
-        "    event(signal=number); open('/shared/stop', 'w'); sys.exit(128 + number)\n"
+        "    event(signal=number); open('/shared/stop', 'w'); sys.exit(0)\n"
         "for each in (signal.SIGUSR1, signal.SIGTERM): signal.signal(each, stop)\n"
         "event(); until('/shared/stop')\n"
     )
@@ -314,7 +314,7 @@ def test_nodes_are_asked_to_stop(
     got = said(events)["worker:0"][-1]["signal"]
     assert got == (signal.SIGUSR1 if may_execute else signal.SIGTERM)
     if may_execute:
-        assert ends(events)["worker:0"].status == -signal.SIGUSR1
+        assert ends(events)["worker:0"].status == 0
 
 
 @pytest.mark.parametrize("crd", ["jobset", "none"])
@@ -323,12 +323,15 @@ def test_a_second_job_of_the_same_name_is_refused_and_changes_nothing(
 ) -> None:
     with place(tmp_path) as here:
         job = here.submit(request_of_build(build), "until('/shared/go')", crd=crd)
-        there = {key: str(each) for key, each in here.cluster.objects.items()}
+        there = {*here.cluster.objects}
         with pytest.raises(PlacerError) as caught:
             here.submit(request_of_build(build), crd=crd)
         assert "AlreadyExists" in str(caught.value)
         assert "hint: a run of this name is there" in str(caught.value)
-        assert {*here.cluster.objects} == {*there}
+        # The controller of JobSet may have made Jobs since then.
+        more = {*here.cluster.objects} - there
+        assert {kind for kind, _ in more} <= {"Job"}
+        assert there <= {*here.cluster.objects}
         here.release("go")
         assert {end.status for end in ends(watched(job)).values()} == {0}
 
