@@ -190,7 +190,7 @@ def _run_on(
         return
     chosen = Options(**{option.name: options[option.name] for option in OPTIONS})
     plan = check_launch(build, chosen, machines=on)
-    for path in write_job(write, request_job(build, plan, chosen, on), on):
+    for path in write_job(write, build, request_job(build, plan, chosen, on), on):
         echo(str(path))
 
 

@@ -119,7 +119,8 @@ def run_command(
         listed = read_hosts(hosts, [*plan.processes], chosen.base_port)
         addresses = {**listed, **addresses}
     addresses = {**found, **addresses}
-    check_output_files(build, chosen)
+    if plan.process(node)[0].name == plan.control:  # which writes them
+        check_output_files(build, chosen)
     with signals_piped(launched=launched) as pipe:
         signals = NodeSignals(pipe, interruption_of(plan, build, chosen))
         try:

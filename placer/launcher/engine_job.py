@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from placer.build.plan import Plan, data_root
 from placer.channel.keys import find_key, new_key
-from placer.engines.engine import Engine, JobFiles, JobRequest
+from placer.engines.engine import Engine, JobRequest
 from placer.engines.find import find_engine
 from placer.engines.options import read_engine_options
 from placer.engines.resources import needs_of
 from placer.errors import PlacerError
 from placer.launcher.delivery import build_files
 from placer.launcher.followed import FollowedJob
+from placer.launcher.job_folder import write_job_files
 from placer.launcher.node_command import node_arguments
 from placer.runtime.run.options import OPTIONS, Options
-
-_FILE_MODE: Final = {False: 0o644, True: 0o600}
 
 
 @dataclass(frozen=True)
@@ -93,38 +91,12 @@ def _named_files(options: Options, use: str) -> dict[str, Path]:
     return {flag: path for flag, path in given.items() if path is not None}
 
 
-def write_job(folder: Path, request: JobRequest, on: OnEngine) -> list[Path]:
-    """Write the files of a job into a folder, and return their paths.
-
-    Raises PlacerError if they cannot be written.
-    """
-    files: JobFiles = on.engine.write(request, on.options)
-    paths = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, file in files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            content = file.content
-            data = content.encode() if isinstance(content, str) else content
-            _write(path, data, _FILE_MODE[file.private])
-            paths.append(path)
-    except OSError as error:
-        raise PlacerError(
-            f"cannot write the files of the job to '{folder}': {error.strerror}"
-        ) from error
-    return paths
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that has its mode from the beginning."""
-    unfinished = path.with_name(f".{path.name}.new")
-    unfinished.unlink(missing_ok=True)
-    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with open(fd, "wb") as file:
-        file.write(data)
-        os.fchmod(file.fileno(), mode)
-    unfinished.replace(path)
+def write_job(
+    folder: Path, build: Path, request: JobRequest, on: OnEngine
+) -> list[Path]:
+    """Write the files of a job into a folder, and return their paths; see
+    `write_job_files`."""
+    return write_job_files(folder, on.engine.write(request, on.options), build)
 
 
 @contextmanager
@@ -134,7 +106,7 @@ def followed_job(
     """Write and submit a job, and yield it; it is followed until the end of the
     context."""
     request = request_job(build, plan, options, on)
-    write_job(logs, request, on)
+    write_job(logs, build, request, on)
     followed = FollowedJob(on.name)
     with followed.open_nodes([*plan.processes], logs):
         job = on.engine.submit(logs, request, on.options)

@@ -115,7 +115,7 @@ class FollowedJob:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the job goes on if the launcher ends."""
+        """Whether the job goes on if the launcher is killed."""
         return self._job is not None and bool(self._job.cancel_command)
 
     @contextmanager
@@ -163,9 +163,7 @@ class FollowedJob:
                 node.log = log_path(folder, node.node)
         text = job.title
         if job.cancel_command:
-            text += (
-                f" goes on if this launcher ends; this ends it: {job.cancel_command}"
-            )
+            text += f" goes on if this launcher is killed; this ends it: {job.cancel_command}"
 
         def run() -> None:
             why = ""

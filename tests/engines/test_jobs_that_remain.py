@@ -65,7 +65,7 @@ def test_a_job_that_may_still_run_is_named(job, tmp_path):
         placer.launch(build, on="engine", logs=tmp_path / "logs", watch=watch)
     assert len(os.listdir("/proc/self/fd")) == before
     assert events[0].text == (
-        "job 7 goes on if this launcher ends; this ends it: end 7"
+        "job 7 goes on if this launcher is killed; this ends it: end 7"
     )
     assert events[1:] == [
         NodeWarning("job 7 may still run: the engine is silent; end it by: end 7")

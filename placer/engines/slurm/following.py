@@ -68,7 +68,8 @@ def watch(job: SlurmJob) -> Iterator[JobEvent]:
                     ) from error
                 reason = f"it is not known: {error}"
             if state in ENDED or not state:
-                over = now
+                has_begun = job.folder.exists()
+                over = now if has_begun else now - END_GRACE
             elif state == "PENDING" and reason not in ("None", note):
                 note = reason
                 yield JobNote(f"{job.title} waits: {reason}")

@@ -129,7 +129,14 @@ def _node_script(request: JobRequest, options: Mapping[str, Any]) -> str:
     if request.data is not None:
         arguments += ["--data", str(request.data)]
     listed = "".join(f" {shlex.quote(each)}" for each in arguments)
-    setup = f"{options['setup']}\n" if options["setup"] else ""
+    setup = ""
+    if options["setup"]:
+        setup = f"""if ! {{ {options["setup"]}; }} >"$name.log" 2>&1; then
+  echo "error: the command of --option setup has failed" >>"$name.log"
+  echo "1 $SLURMD_NODENAME" >"$name.new" && mv "$name.new" "$name.ended"
+  exit 1
+fi
+"""
     nodes = " ".join(request.needs)
     return f"""#!/bin/bash
 # One node of {request.name}, which a task of job.sh runs. Written by placer.
@@ -139,7 +146,7 @@ name=$PLACER_JOB_FOLDER/${{node/:/-}}
 trap : INT TERM HUP USR1 # the node decides what a signal does
 export PYTHONHASHSEED=0
 {setup}{python} -P -u -X faulthandler -m placer.command run build --node auto \\
-  --base-port "$PLACER_PORT" --events "$name.jsonl"{listed} >"$name.log" 2>&1
+  --base-port "$PLACER_PORT" --events "$name.jsonl"{listed} >>"$name.log" 2>&1
 status=$?
 echo "$status $SLURMD_NODENAME" >"$name.new" && mv "$name.new" "$name.ended"
 exit "$status"

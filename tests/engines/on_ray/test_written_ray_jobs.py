@@ -44,7 +44,7 @@ def test_the_script_is_the_one_that_was_reviewed(spec, tmp_path):
     on = OnEngine("ray", given, data)
     options = Options(steps=chosen.steps, checkpoint=chosen.checkpoint, key=key)
     asked = request_job(build, plan, options, on)
-    paths = write_job(folder, asked, on)
+    paths = write_job(folder, tmp_path / "build", asked, on)
     text = (folder / "run.py").read_text()
     expected = GOLDEN / spec / "run.py"
     if os.environ.get(UPDATE):
@@ -57,7 +57,10 @@ def test_the_script_is_the_one_that_was_reviewed(spec, tmp_path):
         assert (folder / "build" / path).read_bytes() == (build / path).read_bytes()
     before = {path: path.read_bytes() for path in paths}
     assert not any(SECRET.hex().encode() in content for content in before.values())
-    assert {path: path.read_bytes() for path in write_job(folder, asked, on)} == before
+    assert {
+        path: path.read_bytes()
+        for path in write_job(folder, tmp_path / "build", asked, on)
+    } == before
 
 
 @pytest.mark.parametrize("name", ["cpus", "timeout"])
@@ -66,7 +69,7 @@ def test_an_option_that_is_zero_is_an_error(name, tmp_path):
     plan = compile_model("specs/digits.yaml", build)
     on = OnEngine("ray", {name: 0})
     with pytest.raises(PlacerError, match=f"'{name}' must be at least 1"):
-        write_job(tmp_path / "job", request_job(build, plan, Options(), on), on)
+        write_job(tmp_path / "job", build, request_job(build, plan, Options(), on), on)
 
 
 def test_without_ray_the_error_says_how_to_install_it(tmp_path, monkeypatch):

@@ -49,7 +49,7 @@ def request(tmp_path, spec, options):
 def test_the_scripts_are_those_that_were_reviewed(spec, tmp_path):
     asked, on = request(tmp_path, spec, CASES[spec])
     folder = tmp_path / "job"
-    write_job(folder, asked, on)
+    write_job(folder, tmp_path / "build", asked, on)
     expected = GOLDEN / spec
     for name in ("job.sh", "node.sh"):
         text = (folder / name).read_text()
@@ -65,13 +65,13 @@ def test_the_scripts_are_those_that_were_reviewed(spec, tmp_path):
         content = (tmp_path / "build" / path).read_bytes()
         assert (folder / "build" / path).read_bytes() == content
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    write_job(folder, asked, on)
+    write_job(folder, tmp_path / "build", asked, on)
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
 
 def test_a_python_that_there_is_not_is_named_before_the_job_waits(tmp_path):
     asked, on = request(tmp_path, "digits", ({"python": "/no/python"}, Options()))
-    write_job(tmp_path / "job", asked, on)
+    write_job(tmp_path / "job", tmp_path / "build", asked, on)
     with pytest.raises(PlacerError, match="there is no Python '/no/python'"):
         on.engine.submit(tmp_path / "job", asked, on.options)
 
@@ -110,4 +110,4 @@ def test_what_there_is_not_is_named_before_the_job_waits(options, message, tmp_p
 def test_values_that_no_job_can_have_are_errors(options, message, tmp_path):
     asked, on = request(tmp_path, "digits", (options, Options()))
     with pytest.raises(PlacerError, match=message):
-        write_job(tmp_path / "job", asked, on)
+        write_job(tmp_path / "job", tmp_path / "build", asked, on)

@@ -5,9 +5,13 @@ node=${nodes[SLURM_PROCID]:-task-$SLURM_PROCID}
 name=$PLACER_JOB_FOLDER/${node/:/-}
 trap : INT TERM HUP USR1 # the node decides what a signal does
 export PYTHONHASHSEED=0
-module load cuda
+if ! { module load cuda; } >"$name.log" 2>&1; then
+  echo "error: the command of --option setup has failed" >>"$name.log"
+  echo "1 $SLURMD_NODENAME" >"$name.new" && mv "$name.new" "$name.ended"
+  exit 1
+fi
 python3 -P -u -X faulthandler -m placer.command run build --node auto \
-  --base-port "$PLACER_PORT" --events "$name.jsonl" '--checkpoint=/scratch/ada/wide deep' --data /data/rows >"$name.log" 2>&1
+  --base-port "$PLACER_PORT" --events "$name.jsonl" '--checkpoint=/scratch/ada/wide deep' --data /data/rows >>"$name.log" 2>&1
 status=$?
 echo "$status $SLURMD_NODENAME" >"$name.new" && mv "$name.new" "$name.ended"
 exit "$status"

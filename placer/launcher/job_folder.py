@@ -1,0 +1,103 @@
+"""The folder of a job: the files that an engine needs, written so that nothing else in the
+folder is lost, or taken for a part of the job."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from placer.build.folder import is_inside
+from placer.engines.engine import JobFiles
+from placer.errors import PlacerError
+
+LIST: Final = ".placer-job"
+"""The file with the paths of the files of the job, one on each line."""
+_CACHE: Final = "__pycache__"
+_FILE_MODE: Final = {False: 0o644, True: 0o600}
+
+
+def write_job_files(folder: Path, files: JobFiles, build: Path) -> list[Path]:
+    """Write the files of a job of a build into a folder, in place of those of an earlier
+    job there, and return their paths.
+
+    Raises PlacerError if the folder is inside the build, if it has other files where
+    those of the job belong, and if they cannot be written.
+    """
+    if folder.resolve().is_relative_to(build.resolve()):
+        raise PlacerError(
+            f"cannot write a job to '{folder}': it is inside the build folder"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        old = _old_files(folder)
+        _check_others(folder, files, old)
+        _write_list(folder, {**dict.fromkeys(old), **files})
+        for name in (name for name in old if name not in files):
+            _remove(folder, name)
+        for name, file in files.items():
+            path, content = folder / name, file.content
+            path.parent.mkdir(parents=True, exist_ok=True)
+            data = content.encode() if isinstance(content, str) else content
+            _write(path, data, _FILE_MODE[file.private])
+        _write_list(folder, files)
+    except OSError as error:
+        raise PlacerError(
+            f"cannot write the files of the job to '{folder}': {error.strerror}"
+        ) from error
+    return [folder / name for name in files]
+
+
+def _old_files(folder: Path) -> list[str]:
+    """Return the files that an earlier job has written."""
+    try:
+        lines = (folder / LIST).read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    return [line for line in lines if line and is_inside(line)]
+
+
+def _check_others(folder: Path, files: JobFiles, old: list[str]) -> None:
+    """Raise PlacerError for files of somebody else: where one of the job belongs, or in a
+    folder of the job, such as that of the build."""
+    folders = {name.partition("/")[0] for name in files if "/" in name}
+    inside = (
+        path.relative_to(folder).as_posix()
+        for each in sorted(folders)
+        for path in sorted((folder / each).rglob("*"))
+        if not path.is_dir() and _CACHE not in path.parts
+    )
+    for name in (*inside, *files):
+        if name not in old and os.path.lexists(folder / name):
+            raise PlacerError(
+                f"'{folder / name}' is there, and no file of a job",
+                hint="use an empty or a new folder",
+            )
+
+
+def _write_list(folder: Path, names: dict[str, object] | JobFiles) -> None:
+    text = "".join(f"{name}\n" for name in names)
+    _write(folder / LIST, text.encode(), _FILE_MODE[False])
+
+
+def _remove(folder: Path, name: str) -> None:
+    """Remove a file of an earlier job, and its folders if they are empty then."""
+    path = folder / name
+    path.unlink(missing_ok=True)
+    with suppress(OSError):  # one has other files
+        for parent in path.parents:
+            if parent == folder:
+                break
+            parent.rmdir()
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    """Write a file that has its mode from the beginning."""
+    unfinished = path.with_name(f".{path.name}.new")
+    unfinished.unlink(missing_ok=True)
+    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with open(fd, "wb") as file:
+        file.write(data)
+        os.fchmod(file.fileno(), mode)
+    unfinished.replace(path)
