@@ -126,8 +126,7 @@ def _check_absolute(plan: Plan, options: Options) -> None:
         is_remote = option.file and option.name != "key"
         if is_remote and path is not None and not path.is_absolute():
             raise PlacerError(
-                f"{option.flag} names '{path}', which is relative to no folder of the"
-                " machines",
+                f"{option.flag} names '{path}', which is a relative path",
                 hint="with --hosts and --on, write an absolute path on the machine of"
                 f" {plan.control}, or on all that read it",
             )

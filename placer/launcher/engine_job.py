@@ -43,8 +43,7 @@ class OnEngine:
     def __post_init__(self) -> None:
         if self.data is not None and not self.data.is_absolute():
             raise PlacerError(
-                f"--data names '{self.data}', which is relative to no folder of the"
-                " machines",
+                f"--data names '{self.data}', which is a relative path",
                 hint="with --on, write an absolute path on these machines",
             )
         _ = self.options  # raises what is wrong with them

@@ -81,7 +81,7 @@ def remote_endpoints(plan: Plan, options: Options, hosts: Hosts) -> dict[str, st
     used."""
     if hosts.data is not None and not hosts.data.is_absolute():
         raise PlacerError(
-            f"--data names '{hosts.data}', which is relative to no folder of the machines",
+            f"--data names '{hosts.data}', which is a relative path",
             hint="with --hosts, write an absolute path on these machines",
         )
     return read_hosts(hosts.file, [*plan.processes], options.base_port)

@@ -72,7 +72,7 @@ def slurm(folder: Path) -> Iterator[dict[str, str]]:
         " RealMemory=16000"
         for name, port in zip(MACHINES, ports[1:], strict=True)
     )
-    (folder / "state").mkdir(parents=True)
+    (folder / "state").mkdir(parents=True, exist_ok=True)
     configuration = folder / "slurm.conf"
     text = CONFIGURATION.format(
         host=host, controller=ports[0], folder=folder, machines=machines
