@@ -38,7 +38,7 @@ DIFFERENTIABLE = [
     Use("embedding", (_LISTS, _WEIGHTS, _TABLE), {"combiner": "sum", "padding": 2}),
     Use("embedding", (_LISTS, _TABLE), {"combiner": "sum"}),
     Use("embedding", ("int32[batch, 5, 1]", _TABLE), {"combiner": "mean"}),
-    Use("embedding", ("int64[batch, 4]", _TABLE), {"combiner": "sqrtn"}),
+    Use("embedding", ("int32[batch, 4]", _TABLE), {"combiner": "sqrtn"}),
     Use("embedding", (_LISTS, _TABLE), {"combiner": "sqrtn", "padding": -1}, _OUTSIDE),
     Use("embedding", ("int32[4]", "float32[4]", _TABLE), {"combiner": "mean"}),
     Use("embedding", (_LISTS, _TABLE)),
