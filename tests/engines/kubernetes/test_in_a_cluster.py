@@ -322,10 +322,11 @@ def test_a_second_job_of_the_same_name_is_refused_and_changes_nothing(
     crd: str, build: Path, tmp_path: Path
 ) -> None:
     with place(tmp_path) as here:
-        job = here.submit(request_of_build(build), "until('/shared/go')", crd=crd)
+        code = "until('/shared/go')"  # of both: they share the file of the script
+        job = here.submit(request_of_build(build), code, crd=crd)
         there = {*here.cluster.objects}
         with pytest.raises(PlacerError) as caught:
-            here.submit(request_of_build(build), crd=crd)
+            here.submit(request_of_build(build), code, crd=crd)
         assert "AlreadyExists" in str(caught.value)
         assert "hint: a run of this name is there" in str(caught.value)
         # The controller of JobSet may have made Jobs since then.
