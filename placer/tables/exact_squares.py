@@ -1,7 +1,7 @@
 """Sums of squares without rounding, so that they do not depend on the order of addition.
 
 A node adds up the squares of what it has exactly, nodes add their sums exactly, and the
-result is rounded once: so a norm has the same bits on any number of nodes. An exact sum
+result is rounded at the end: so a norm has the same bits on any number of nodes. An exact sum
 is a fixed-point number in limbs of 32 bits, of which the lowest bit is the square of the
 smallest float64.
 

@@ -68,8 +68,9 @@ def watch(job: SlurmJob) -> Iterator[JobEvent]:
                     ) from error
                 reason = f"it is not known: {error}"
             if state in ENDED or not state:
-                has_begun = job.folder.exists()
-                over = now if has_begun else now - END_GRACE
+                # A job that was cancelled before it began has written nothing.
+                may_write = state in ("", "COMPLETED") or job.folder.exists()
+                over = now if may_write else now - END_GRACE
             elif state == "PENDING" and reason not in ("None", note):
                 note = reason
                 yield JobNote(f"{job.title} waits: {reason}")

@@ -131,7 +131,9 @@ def _node_script(request: JobRequest, options: Mapping[str, Any]) -> str:
     listed = "".join(f" {shlex.quote(each)}" for each in arguments)
     setup = ""
     if options["setup"]:
-        setup = f"""if ! {{ {options["setup"]}; }} >"$name.log" 2>&1; then
+        setup = f"""if ! {{
+  {options["setup"]}
+}} >"$name.log" 2>&1; then
   echo "error: the command of --option setup has failed" >>"$name.log"
   echo "1 $SLURMD_NODENAME" >"$name.new" && mv "$name.new" "$name.ended"
   exit 1

@@ -5,7 +5,9 @@ node=${nodes[SLURM_PROCID]:-task-$SLURM_PROCID}
 name=$PLACER_JOB_FOLDER/${node/:/-}
 trap : INT TERM HUP USR1 # the node decides what a signal does
 export PYTHONHASHSEED=0
-if ! { module load cuda; } >"$name.log" 2>&1; then
+if ! {
+  module load cuda
+} >"$name.log" 2>&1; then
   echo "error: the command of --option setup has failed" >>"$name.log"
   echo "1 $SLURMD_NODENAME" >"$name.new" && mv "$name.new" "$name.ended"
   exit 1
