@@ -46,6 +46,18 @@ class KubectlError(PlacerError):
         self.printed = printed
 
 
+def check_command(command: str) -> None:
+    """Raise PlacerError for a command of kubectl that is no command line."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise PlacerError(
+            f"kubectl: '{command}' is no command: {str(error).lower()}"
+        ) from None
+    if not words:
+        raise PlacerError("kubectl: the command is empty")
+
+
 @dataclass(frozen=True, slots=True)
 class Kubectl:
     """How to run kubectl.
