@@ -26,6 +26,7 @@ from placer.engines.kubernetes.names import (
     is_object,
     is_resource,
 )
+from placer.engines.kubernetes.pods import Identity
 from placer.engines.kubernetes.volumes import Volume
 from placer.engines.kubernetes.written import check_written
 from placer.errors import PlacerError
@@ -123,10 +124,8 @@ def submit(
         )
     name, groups = _named_groups(request, options)
     kubectl = Kubectl(options["kubectl"], options["context"], options["namespace"])
-    jobset = options["crd"] == "jobset"
-    job = KubernetesJob(
-        kubectl, name, groups, jobset, options["build"] is None, options["keep"]
-    )
+    identity = Identity(name, groups, options["crd"] == "jobset")
+    job = KubernetesJob(kubectl, identity, options["build"] is None, options["keep"])
     files = (BUILD, KEY, RUN) if job.has_build else (KEY, RUN)
     job.create([folder / file for file in files])
     return job
