@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +17,10 @@ from placer.engines.engine import (
     NodeEnded,
     NodeLines,
 )
+from placer.engines.slurm.asking import Asking, asking
+from placer.engines.slurm.ends import first_error, why_ended, words_of
 from placer.engines.slurm.job import ENDED, SlurmJob
+from placer.engines.slurm.pending import meaning_of
 from placer.engines.tail import Tail
 from placer.errors import RunError
 
@@ -23,70 +28,260 @@ POLL: Final = 0.25
 """Seconds between two looks at the files of a job."""
 FILES: Final = 50
 """Nodes of a job up to which this is enough; their files are on a shared file system."""
-ASK: Final = 5.0
-"""Seconds between two questions to Slurm's controller."""
+UNANSWERED: Final = 15.0
+"""Seconds without an answer of Slurm's controller before the user hears of it."""
 SILENT: Final = 600.0
-"""Seconds without an answer of Slurm's controller after which a job is given up."""
+"""Seconds without a word of the controller and of the nodes after which a job is given
+up."""
 END_GRACE: Final = 10.0
 """Seconds in which files appear that a job has written, on a shared file system."""
+EXPLAINED: Final = 1.5
+"""Seconds after a signal in which Slurm says why."""
+_SIGNAL: Final = b'{"event": "signal"'
+"""How the line of this event begins; see `write_event`."""
+_ROOM: Final = 1 << 16
+"""Bytes of a file system that is full, at most: other files may still fit."""
 
 
 def watch(job: SlurmJob) -> Iterator[JobEvent]:
     """Follow a job by its files, and by what Slurm says; see `Engine.watch`."""
-    tails = {name: Tail(_path(job, name, "jsonl")) for name in job.nodes}
-    left = [*job.nodes]
-    asked, answered, note = -ASK, time.monotonic(), ""
-    state, has_failed = "", False
+    with asking(job) as slurm:
+        following = _Following(job, slurm)
+        while not following.is_over:
+            yield from following.look()
+            time.sleep(following.pause)
+        yield from following.lose()
+
+
+@dataclass(slots=True)
+class _Following:
+    """What is known of a job.
+
+    Attributes:
+        left: the nodes whose end is not known.
+        over: when it was seen that the job has ended.
+    """
+
+    job: SlurmJob
+    slurm: Asking
+    left: list[str] = field(init=False)
     over: float | None = None
-    while left and (over is None or time.monotonic() - over < END_GRACE):
+    _tails: dict[str, Tail] = field(init=False)
+    _has_failed: bool = False
+    _heard: float = field(default_factory=time.monotonic)  # the last line of a node
+    _held: list[JobEvent] = field(default_factory=list)
+    _signalled: float | None = None
+    _is_explained: bool = False
+    _noted: str = ""  # what the job waits for
+    _is_unanswered: bool = False
+
+    def __post_init__(self) -> None:
+        self.left = [*self.job.nodes]
+        self._tails = {name: Tail(_path(self.job, name, "jsonl")) for name in self.left}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all has come that will come."""
+        if self._held:
+            return False
+        ended = self.over is not None and time.monotonic() - self.over >= END_GRACE
+        return ended or not self.left
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look: of hundreds of nodes there are as many files."""
+        return max(POLL, POLL * len(self.left) / FILES)
+
+    def look(self) -> Iterator[JobEvent]:
+        """Yield what has come since the last look."""
+        yield from self._hear()
+        events = [*self._held, *self._read()]
+        self._held = []
+        if self._is_explained or not _find_signals(events):
+            yield from events
+            return
+        # What is told now is read before the signal, which ends the run.
+        yield from self._explain(events)
+        self._held = events
+
+    def lose(self) -> Iterator[JobEvent]:
+        """Yield that the nodes are lost whose end has not come. Raises RunError if it is
+        that of none, and so of the whole job."""
+        if not self.left:
+            return
+        why = f"{self.job.title} {self._why_lost()}"
+        if len(self.left) == len(self.job.nodes):
+            raise RunError(why)
+        for name in self.left:
+            yield NodeEnded(name, None, why)
+
+    def _read(self) -> list[JobEvent]:
+        """Return what the files of the nodes say."""
         # Slurm ends all nodes after the first that was killed: its end is there when the
         # signals to the others are read.
-        _look_again(job)
-        lines = {name: tails[name].read() for name in left}
-        ended = {name: end for name in left if (end := _read_end(job, name))}
-        has_failed |= any(end.status != 0 for end in ended.values())
-        if len(ended) == len(left) and not has_failed:
-            _wait_for_script(job)
-        for name in sorted(left, key=lambda name: name not in ended):
-            last = tails[name].read() if name in ended else []
-            if found := lines[name] + last:
-                yield NodeLines(name, found)
+        there = _look_again(self.job)
+        lines = {
+            name: self._tails[name].read()
+            for name in self.left
+            if _path(self.job, name, "jsonl").name in there
+        }
+        there |= _look_again(self.job)
+        ended = {
+            name: end
+            for name in self.left
+            if _path(self.job, name, "ended").name in there
+            and (end := _read_end(self.job, name))
+        }
+        self._has_failed |= any(end.status != 0 for end in ended.values())
+        if len(ended) == len(self.left) and not self._has_failed:
+            _wait_for_script(self.job)
+        events: list[JobEvent] = []
+        for name in sorted(self.left, key=lambda name: name not in ended):
+            last = self._tails[name].read() if name in ended else []
+            if found := lines.get(name, []) + last:
+                events.append(NodeLines(name, found))
+                self._heard = time.monotonic()
             if name in ended:
-                yield ended[name]
-        left = [name for name in left if name not in ended]
+                events += self._end(ended[name])
+        self.left = [name for name in self.left if name not in ended]
+        if self.over is None and _ended_path(self.job).name in there:
+            self.over = time.monotonic()
+        return events
+
+    def _end(self, end: NodeEnded) -> Iterator[JobEvent]:
+        """Yield the end of a node, with what the user should know of it."""
+        path = _path(self.job, end.node, "jsonl")
+        if end.status == 0 and self._tails[end.node].is_within_line:
+            yield JobNote(f"{path} ends within a line: {_why_unwritten(path.parent)}")
+        yield replace(end, why=_why_failed(self.job, end))
+
+    def _explain(self, events: list[JobEvent]) -> Iterator[JobNote]:
+        """Yield why Slurm has sent signals, once it says so, and add it to the ends of
+        nodes that were killed."""
         now = time.monotonic()
-        if left and over is None and now - asked >= ASK:
-            asked = now
-            try:
-                state, reason = job.ask()
-                answered = now
-            except RunError as error:
-                if now - answered > SILENT:
-                    raise RunError(
-                        f"{job.title} cannot be followed any more: {error}",
-                        hint=f"it goes on; this ends it: {job.cancel_command}",
-                    ) from error
-                reason = f"it is not known: {error}"
-            if state in ENDED or not state:
-                # A job that was cancelled before it began has written nothing.
-                may_write = state in ("", "COMPLETED") or any(job.folder.glob("*"))
-                over = now if may_write else now - END_GRACE
-            elif state == "PENDING" and reason not in ("None", note):
-                note = reason
-                yield JobNote(f"{job.title} waits: {reason}")
-        if over is None and _ended_path(job).exists():
-            over = now
-        time.sleep(max(POLL, POLL * len(left) / FILES))
-    why = f"Slurm says that {job.title} is {state or 'unknown'}"
-    for name in left:
-        yield NodeEnded(name, None, why + _last_line(job))
+        if self._signalled is None:
+            self._signalled = now
+            self.slurm.ask_now()
+        is_new = self.slurm.asked > self._signalled
+        answer = self.slurm.answer if is_new else None
+        why = why_ended(_text(self.job.log), answer)
+        is_late = now - self._signalled > EXPLAINED
+        if not why and is_late and answer is not None and _is_reported(events):
+            why = answer.left_in_words
+        self._is_explained = bool(why) or is_late
+        if not why:
+            return
+        yield JobNote(f"{self.job.title} {why}")
+        for i, event in enumerate(events):
+            if isinstance(event, NodeEnded) and (event.status or 0) < 0:
+                events[i] = replace(event, why=f"{self.job.title} {why}")
+
+    def _hear(self) -> Iterator[JobNote]:
+        """Yield what Slurm says of a job that is not over. Raises RunError if nothing was
+        heard of it for long."""
+        yield from self._note_silence()
+        answer = self.slurm.answer
+        if answer is None or self.over is not None:
+            return
+        if not answer.state or answer.state in ENDED:
+            self.over = time.monotonic()
+            has_begun = answer.state in ("", "COMPLETED") or _look_again(self.job)
+            if not has_begun:  # it has written nothing
+                self.over -= END_GRACE
+            return
+        waits = {"PENDING": "waits", "SUSPENDED": "is suspended"}.get(answer.state, "")
+        if waits and answer.reason != "None":
+            waits += f": {meaning_of(answer.reason, self.job.number)}"
+        if waits not in (self._noted, "", "waits"):
+            yield JobNote(f"{self.job.title} {waits}")
+        self._noted = waits
+
+    def _note_silence(self) -> Iterator[JobNote]:
+        now, error = time.monotonic(), self.slurm.error
+        silent = now - self.slurm.answered
+        if error and min(silent, now - self._heard) > SILENT:
+            raise RunError(
+                f"{self.job.title} cannot be followed any more: {error}",
+                hint=f"it goes on; this ends it: {self.job.cancel_command}",
+            )
+        if error and silent > UNANSWERED and not self._is_unanswered:
+            self._is_unanswered = True
+            yield JobNote(f"Slurm does not answer: {error}")
+        elif not error and self._is_unanswered:
+            self._is_unanswered = False
+            yield JobNote("Slurm answers again")
+
+    def _why_lost(self) -> str:
+        """Return why nothing more has come of a job that is over."""
+        log, folder, answer = _text(self.job.log), self.job.folder, self.slurm.answer
+        if why := why_ended(log, answer):
+            return why
+        state = answer.state if answer is not None else ""
+        why = words_of(state if state in ENDED else "COMPLETED")
+        if not folder.exists():
+            return f"{why}, and its folder is not there any more: '{folder}'"
+        if error := first_error(log):
+            return f"{why}: {error[:400]}\n  log: {self.job.log}"
+        return f"{why}: {_why_unwritten(folder)}"
 
 
-def _look_again(job: SlurmJob) -> None:
-    """List the folder of a job: a file system of several machines, such as NFS, may else
-    say for a minute that a file is not there that another machine has written."""
-    with suppress(OSError):  # it is not there yet
-        os.listdir(job.folder)
+def _find_signals(events: Sequence[JobEvent]) -> bool:
+    """Whether nodes were sent signals."""
+    ends = (each.status or 0 for each in events if isinstance(each, NodeEnded))
+    return _is_reported(events) or any(status < 0 for status in ends)
+
+
+def _is_reported(events: Sequence[JobEvent]) -> bool:
+    """Whether nodes say that they have received signals."""
+    return any(
+        line.startswith(_SIGNAL)
+        for each in events
+        if isinstance(each, NodeLines)
+        for line in each.lines
+    )
+
+
+def _why_failed(job: SlurmJob, end: NodeEnded) -> str:
+    """Return what to do about the end of a node, if its log says it."""
+    without_placer = re.compile("No module named '?placer")
+    if end.status == 127 or (
+        end.status == 1 and without_placer.search(_text(_path(job, end.node, "log")))
+    ):
+        return "--option python=PATH names the Python with placer on its machine"
+    return ""
+
+
+def _why_unwritten(folder: Path) -> str:
+    """Return why a node could not write what it has to write in a folder."""
+    with suppress(OSError):
+        room = os.statvfs(folder)
+        if room.f_bavail * room.f_frsize < _ROOM:
+            return f"the file system of '{folder}' is full"
+        if not os.listdir(folder):
+            return f"nothing was written in '{folder}': do its machines share that?"
+    return f"can its machines write in '{folder}', and is your quota used up?"
+
+
+def _text(path: Path) -> str:
+    """Return the last lines of a log; empty if there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _ROOM))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _look_again(job: SlurmJob) -> set[str]:
+    """Return the names of the files in the folder of a job.
+
+    It is listed before files are opened, since a file system of several machines, such as
+    NFS, may else say for a minute that one is not there that another machine has written.
+    """
+    try:
+        return {*os.listdir(job.folder)}
+    except OSError:  # it is not there yet
+        return set()
 
 
 def _wait_for_script(job: SlurmJob) -> None:
@@ -110,7 +305,7 @@ def _path(job: SlurmJob, node: str, suffix: str) -> Path:
 def _read_end(job: SlurmJob, node: str) -> NodeEnded | None:
     """Return how a node has ended, once node.sh has written it."""
     try:
-        text = _path(job, node, "ended").read_text()
+        text = _path(job, node, "ended").read_text(errors="replace")[:80]
     except OSError:
         return None
     status, _, host = text.strip().partition(" ")
@@ -118,15 +313,3 @@ def _read_end(job: SlurmJob, node: str) -> NodeEnded | None:
     if number is not None and number > 128:  # of a shell: by a signal
         number = 128 - number
     return NodeEnded(node, number, host=host)
-
-
-def _last_line(job: SlurmJob) -> str:
-    """Return the last line of the log of the batch script, as the end of a sentence."""
-    try:
-        text = (job.folder.parent / f"{job.folder.name}.log").read_text(
-            errors="replace"
-        )
-    except OSError:
-        return ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f": {lines[-1][:400]}" if lines else ""

@@ -26,6 +26,28 @@ ENDED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What squeue says of a job.
+
+    Attributes:
+        state: its state; empty if Slurm does not know it any more.
+        reason: why it waits, or has ended.
+        left: what is left of its time, such as `1:58`.
+    """
+
+    state: str
+    reason: str = ""
+    left: str = ""
+
+    @property
+    def left_in_words(self) -> str:
+        """What is left of its time, such as `has 1:58 left of its time`; empty if that is
+        not limited."""
+        is_time = self.left[:1].isdecimal()
+        return f"has {self.left} left of its time" if is_time else ""
+
+
+@dataclass(frozen=True, slots=True)
 class SlurmJob:
     """A job of Slurm; see `placer.engines.engine.Job`.
 
@@ -49,6 +71,11 @@ class SlurmJob:
     def cancel_command(self) -> str:
         return " ".join(["scancel", *self._of_cluster, self.number])
 
+    @property
+    def log(self) -> Path:
+        """The log of the batch script."""
+        return self.folder.with_name(f"{self.folder.name}.log")
+
     def stop(self) -> None:
         signal = f"--signal={STOP_SIGNAL.name}"
         run(["scancel", *self._of_cluster, signal, self.number])
@@ -56,21 +83,21 @@ class SlurmJob:
     def cancel(self) -> None:
         run(["scancel", *self._of_cluster, self.number])
 
-    def ask(self) -> tuple[str, str]:
-        """Return its state, empty if Slurm does not know it any more, and the reason."""
-        command = ["squeue", "--noheader", "--states=all", "--format=%T|%r"]
+    def ask(self) -> Answer:
+        """Return what squeue says of it."""
+        command = ["squeue", "--noheader", "--states=all", "--format=%T|%r|%L"]
         try:
-            answer = run([*command, *self._of_cluster, f"--jobs={self.number}"])
+            told = run([*command, *self._of_cluster, f"--jobs={self.number}"])
         except RunError as error:
             if "Invalid job id" in str(error):
-                return "", ""
+                return Answer("")
             raise
-        states = [line.partition("|") for line in answer.splitlines() if "|" in line]
-        if not states:
-            return "", ""
+        lines = [line.split("|") for line in told.splitlines()]
+        parts = [Answer(*line) for line in lines if len(line) == 3]
+        if not parts:
+            return Answer("")
         # A heterogeneous job is over when all its parts are.
-        state, _, reason = next((s for s in states if s[0] not in ENDED), states[0])
-        return state, reason
+        return next((each for each in parts if each.state not in ENDED), parts[0])
 
     @property
     def _of_cluster(self) -> list[str]:

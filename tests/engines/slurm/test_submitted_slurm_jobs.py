@@ -9,6 +9,7 @@ from support.slurm import slurm_options as options
 
 from placer.engines.slurm import submit
 from placer.engines.slurm.engine import digest_of
+from placer.engines.slurm.job import Answer
 from placer.errors import RunError
 
 
@@ -49,10 +50,10 @@ def test_the_number_of_a_job_is_on_the_last_line_with_its_cluster(
     small, written, install
 ):
     install("sbatch", "echo welcome to cluster 5; echo '9;east'")
-    install("squeue", 'echo CLUSTER: east; echo "RUNNING|None"')
+    install("squeue", 'echo CLUSTER: east; echo "RUNNING|None|1:58"')
     job = submit(written, small, options())
     assert (job.number, job.cancel_command) == ("9", "scancel --clusters=east 9")
-    assert job.ask() == ("RUNNING", "None")
+    assert job.ask() == Answer("RUNNING", "None", "1:58")
 
 
 def test_a_folder_of_another_job_with_this_number_ends_the_job(

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import threading
+
 import pytest
 
-from placer.engines.engine import NodeEnded
+from placer.engines.engine import JobNote, NodeEnded, NodeLines
 from placer.engines.slurm import following, watch
-from placer.engines.slurm.job import SlurmJob
+from placer.engines.slurm.job import Answer, SlurmJob
 from placer.errors import RunError
+from placer.runtime.run.events import SignalReceived, write_event
+
+SIGNAL = write_event(SignalReceived("worker:0", 15)).rstrip()
+CANCELLED = (
+    "slurmstepd-n1: error: *** {} ON n1 CANCELLED AT 2026-11-28T20:57:15 {} ***\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(following, "POLL", 0.001)
+    monkeypatch.setattr(following, "END_GRACE", 0.05)
+    monkeypatch.setattr(following, "EXPLAINED", 0.05)
 
 
 @pytest.fixture
@@ -17,10 +35,40 @@ def job(tmp_path):
     return SlurmJob("7", folder, ("worker:0", "ps:0"))
 
 
-def test_the_job_ends_before_its_folder_is_removed(job, monkeypatch):
+@pytest.fixture
+def says(monkeypatch):
+    """Returns what sets the answers of squeue; the last one holds."""
+    answers = [Answer("RUNNING", "None")]
+
+    def ask(job):
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(SlurmJob, "ask", ask)
+
+    def says(*given):
+        answers[:] = given
+
+    return says
+
+
+def end(job, **statuses):
+    for name, status in statuses.items():
+        (job.folder / f"{name}-0.ended").write_text(f"{status} n1\n")
+
+
+def failure(job):
+    """Return the error with which the watch of a job ends."""
+    with pytest.raises(RunError) as raised:
+        list(watch(job))
+    return str(raised.value)
+
+
+def test_the_job_ends_before_its_folder_is_removed(job, says, monkeypatch):
     """The batch script writes to the folder, and fails if that is not there."""
-    for name in ("worker-0", "ps-0"):
-        (job.folder / f"{name}.ended").write_text("0 n1\n")
+    end(job, worker=0, ps=0)
     monkeypatch.setattr(
         following.time, "sleep", lambda _: (job.folder / "ended").touch()
     )
@@ -29,18 +77,224 @@ def test_the_job_ends_before_its_folder_is_removed(job, monkeypatch):
     assert (job.folder / "ended").exists()
 
 
-def test_a_failure_is_told_at_once(job):
-    (job.folder / "worker-0.ended").write_text("137 n1\n")
-    (job.folder / "ps-0.ended").write_text("0 n1\n")
-    assert next(watch(job)) == NodeEnded("worker:0", -9, host="n1")
+def test_a_failure_is_told_at_once(job, says):
+    end(job, worker=1, ps=0)
+    assert next(watch(job)) == NodeEnded("worker:0", 1, host="n1")
     assert not (job.folder / "ended").exists()
 
 
-def test_a_job_of_which_nothing_is_heard_is_named(job, monkeypatch):
+def test_a_job_of_which_nothing_is_heard_is_named(job, says, monkeypatch):
+    says(RunError("squeue failed: no controller"))
+    monkeypatch.setattr(following, "SILENT", -1.0)
+    monkeypatch.setattr(following, "UNANSWERED", 10.0)
+    assert failure(job) == (
+        "Slurm job 7 cannot be followed any more: squeue failed: no controller\n"
+        "  hint: it goes on; this ends it: scancel 7"
+    )
+
+
+def test_a_job_is_followed_while_slurm_does_not_answer(job, monkeypatch):
+    """Its files say all that is needed, and are read while a question is open."""
+    answers = threading.Event()
+
     def ask(job):
-        raise RunError("squeue failed: no controller")
+        answers.wait()
+        return Answer("RUNNING")
 
     monkeypatch.setattr(SlurmJob, "ask", ask)
-    monkeypatch.setattr(following, "SILENT", -1.0)
-    with pytest.raises(RunError, match=r"Slurm job 7 cannot be .*\n.*: scancel 7"):
-        list(watch(job))
+    (job.folder / "worker-0.jsonl").write_bytes(b"1\n")
+    events = watch(job)
+    assert next(events) == NodeLines("worker:0", [b"1"])
+    end(job, worker=0, ps=0)
+    (job.folder / "ended").write_text("0\n")
+    rest = list(events)
+    answers.set()
+    assert [each.status for each in rest] == [0, 0]
+
+
+def test_silence_and_its_end_are_told(job, says, monkeypatch):
+    monkeypatch.setattr(following, "UNANSWERED", -1.0)
+    monkeypatch.setattr("placer.engines.slurm.asking.ASK", 0.01)
+    says(RunError("no controller"), Answer("RUNNING"))
+    events = watch(job)
+    assert next(events) == JobNote("Slurm does not answer: no controller")
+    assert next(events) == JobNote("Slurm answers again")
+
+
+@pytest.mark.parametrize(
+    ("answer", "log", "words"),
+    [
+        (
+            Answer("COMPLETING", "None"),
+            CANCELLED.format("JOB 7", "DUE TO TIME LIMIT"),
+            "has reached its time limit: --option time=LIMIT gives it more",
+        ),
+        (
+            Answer("COMPLETING", "TimeLimit"),
+            "",
+            "has reached its time limit: --option time=LIMIT gives it more",
+        ),
+        (
+            Answer("COMPLETING", "None"),
+            CANCELLED.format("JOB 7", "DUE TO PREEMPTION"),
+            "was preempted: another job has taken its machines",
+        ),
+        (
+            Answer("COMPLETING", "None"),
+            CANCELLED.format("STEP 7.0", "DUE TO NODE FAILURE, SEE SLURMCTLD LOG"),
+            "has ended, since Slurm has lost one of its machines",
+        ),
+        (Answer("COMPLETING"), CANCELLED.format("JOB 7", ""), "was cancelled"),
+        (Answer("CANCELLED"), "", "was cancelled"),
+        (
+            Answer("RUNNING", "None", "1:58"),
+            CANCELLED.format("STEP 7.0", ""),
+            "has 1:58 left of its time",
+        ),
+    ],
+)
+def test_the_reason_of_a_signal_is_told_before_it(
+    answer, log, words, job, says
+):
+    """The signal ends the run, and nothing is shown after it."""
+    says(answer)
+    job.log.write_text(log)
+    (job.folder / "worker-0.jsonl").write_bytes(SIGNAL + b"\n")
+    end(job, worker=143, ps=143)
+    note, *events = watch(job)
+    assert note == JobNote(f"Slurm job 7 {words}")
+    assert [each.node for each in events] == ["worker:0", "worker:0", "ps:0"]
+    assert events[1].why == f"Slurm job 7 {words}"
+
+
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        (
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n",
+            "Slurm job 7 has ended, since a node was out of memory: --option"
+            " memory=SIZE gives them more",
+        ),
+        # srun ends the others when a node was killed.
+        (CANCELLED.format("STEP 7.0", ""), ""),
+    ],
+)
+def test_a_killed_node_is_not_taken_for_a_cancelled_job(
+    log, why, job, says
+):
+    job.log.write_text(log)
+    end(job, worker=137, ps=143)
+    first, *rest = watch(job)
+    told = rest[0] if why else first
+    assert told == NodeEnded("worker:0", -9, why, "n1")
+
+
+def test_a_signal_of_no_known_reason_is_passed_on(job, says):
+    (job.folder / "worker-0.jsonl").write_bytes(SIGNAL + b"\n")
+    assert next(watch(job)) == NodeLines("worker:0", [SIGNAL])
+
+
+def test_what_a_job_waits_for_is_told_once(job, says, monkeypatch):
+    monkeypatch.setattr("placer.engines.slurm.asking.ASK", 0.01)
+    waits = Answer("PENDING", "PartitionTimeLimit")
+    says(Answer("PENDING", "None"), waits, waits, Answer("SUSPENDED", "None"))
+    events = watch(job)
+    assert next(events) == JobNote(
+        "Slurm job 7 waits: PartitionTimeLimit: its time limit is longer than that of the"
+        " partition: --option time=LIMIT"
+    )
+    assert next(events) == JobNote("Slurm job 7 is suspended")
+
+
+def test_a_job_that_was_cancelled_before_it_began_is_named(job, says, monkeypatch):
+    monkeypatch.setattr(following, "END_GRACE", 1000.0)
+    says(Answer("CANCELLED", "None"))
+    assert failure(job) == "Slurm job 7 was cancelled"
+
+
+def test_the_first_error_of_a_job_that_failed_is_told(job, says):
+    says(Answer("FAILED", "NonZeroExitCode"))
+    job.log.write_text(
+        "srun: error: n2: task 0: Exited with exit code 2\n"
+        "slurmstepd-n1: error: execve(): bash: No such file or directory\n"
+        "srun: error: n1: tasks 0-1: Exited with exit code 2\n"
+    )
+    (job.folder / "ended").write_text("2\n")
+    assert failure(job) == (
+        "Slurm job 7 has failed: slurmstepd-n1: error: execve(): bash: No such file or"
+        f" directory\n  log: {job.log}"
+    )
+
+
+def test_a_folder_that_was_removed_is_named(job, says):
+    says(Answer("FAILED", "NonZeroExitCode"))
+    shutil.rmtree(job.folder)
+    assert failure(job) == (
+        f"Slurm job 7 has failed, and its folder is not there any more: '{job.folder}'"
+    )
+
+
+def test_a_file_system_that_is_full_is_named(job, says, monkeypatch):
+    says(Answer("RUNNING", "None"))
+    (job.folder / "ended").touch()
+    full = os.statvfs_result([4096, 4096, 9, 0, 0, 9, 9, 9, 0, 255])
+    monkeypatch.setattr(following.os, "statvfs", lambda folder: full)
+    assert (
+        failure(job)
+        == f"Slurm job 7 has ended: the file system of '{job.folder}' is full"
+    )
+
+
+def test_a_folder_that_the_machines_do_not_share_is_named(job, says):
+    says(Answer("FAILED", "NonZeroExitCode"))
+    assert failure(job) == (
+        f"Slurm job 7 has failed: nothing was written in '{job.folder}': do its machines"
+        " share that?"
+    )
+
+
+def test_a_node_that_is_lost_with_its_machine_is_named(job, says):
+    says(Answer("NODE_FAIL", "NodeDown"))
+    end(job, worker=1)
+    *_, last = watch(job)
+    why = "Slurm job 7 has ended, since Slurm has lost one of its machines"
+    assert last == NodeEnded("ps:0", None, why)
+
+
+def test_events_that_could_not_be_written_are_told(job, says):
+    (job.folder / "worker-0.jsonl").write_bytes(b'1\n{"event')
+    end(job, worker=0, ps=0)
+    (job.folder / "ended").write_text("0\n")
+    lines, note, *_ = watch(job)
+    assert lines == NodeLines("worker:0", [b"1"])
+    assert "worker-0.jsonl ends within a line" in note.text
+
+
+@pytest.mark.parametrize(
+    ("status", "log"),
+    [
+        (1, "/usr/bin/python3: No module named placer\n"),
+        (1, "ModuleNotFoundError: No module named 'placer'\n"),
+        (127, "node.sh: line 9: /opt/python: No such file or directory\n"),
+    ],
+)
+def test_a_python_without_placer_has_a_hint(status, log, job, says):
+    (job.folder / "worker-0.log").write_text(log)
+    end(job, worker=status)
+    assert "--option python=PATH" in next(watch(job)).why
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe\0", b"", b"9" * 5000, b"none n1", b"-9 n1", "٣ n1".encode()]
+)
+def test_an_end_that_cannot_be_read_is_no_success(content, job, says):
+    (job.folder / "worker-0.ended").write_bytes(content)
+    event = next(watch(job))
+    assert (event.node, event.status == 0) == ("worker:0", False)
+
+
+def test_lines_of_events_are_passed_on_as_they_are(job, says):
+    """The launcher names the node whose event is none."""
+    odd = [b"", b"\xff\0", json.dumps({"event": "none"}).encode(), b"x" * 5_000_000]
+    (job.folder / "ps-0.jsonl").write_bytes(b"\n".join(odd) + b"\n")
+    assert next(watch(job)) == NodeLines("ps:0", odd)
