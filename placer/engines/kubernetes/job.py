@@ -31,6 +31,7 @@ class KubernetesJob:
         jobset: whether it is a JobSet.
         has_build: whether the build goes with it.
         keep: whether it stays in the cluster when the run has ended.
+        folder: none: the launcher writes the logs.
         cancelled: is set when it was cancelled.
     """
 
@@ -40,6 +41,7 @@ class KubernetesJob:
     jobset: bool
     has_build: bool
     keep: bool
+    folder: Path | None = None
     cancelled: threading.Event = field(
         default_factory=threading.Event, compare=False, repr=False
     )

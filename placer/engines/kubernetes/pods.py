@@ -9,14 +9,12 @@ from typing import Any, Final
 
 from placer.engines.kubernetes.groups import Group
 from placer.engines.kubernetes.manifests import COMPLETION_INDEX, COMPONENT, JOB_INDEX
+from placer.runtime.run.signals import status_of_shell
 
 _NORMAL: Final = ("", "ContainerCreating", "PodInitializing")
 """Why a container waits if all is well."""
 _SILENT: Final = ("", "Completed", "Error")
 """Why a container has ended if its exit status says as much."""
-_OWN_STATUSES: Final = (129, 130, 143)
-"""Exit statuses above 128 with which a node ends by itself: after SIGHUP, SIGINT and
-SIGTERM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +151,7 @@ def _end(
     why = ": ".join(" ".join(part.split()) for part in parts if part)
     if ended is None:
         return End(None, why or "its container did not begin")
-    code = ended["exitCode"]
-    if code > 128 and code not in _OWN_STATUSES:
-        code = 128 - code  # a signal, as a shell says it
-    return End(code, why, ended.get("finishedAt") or "")
+    return End(status_of_shell(ended["exitCode"]), why, ended.get("finishedAt") or "")
 
 
 def _success(job: Mapping[str, Any]) -> bool | None:

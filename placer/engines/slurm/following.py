@@ -18,6 +18,9 @@ from placer.engines.engine import (
 from placer.engines.slurm.job import ENDED, SlurmJob, ask
 from placer.engines.tail import Tail
 from placer.errors import RunError
+from placer.files.last_line import last_line
+from placer.node_kinds import NodeId
+from placer.runtime.run.signals import status_of_shell
 
 POLL: Final = 0.25
 """Seconds between two looks at the files of a job."""
@@ -78,8 +81,10 @@ def watch(job: SlurmJob) -> Iterator[JobEvent]:
             over = now
         time.sleep(max(POLL, POLL * len(left) / FILES))
     why = f"Slurm says that {job.title} is {state or 'unknown'}"
+    if said := last_line(job.log):
+        why += f": {said}"
     for name in left:
-        yield NodeEnded(name, None, why + _last_line(job))
+        yield NodeEnded(name, None, why)
 
 
 def _look_again(job: SlurmJob) -> None:
@@ -104,7 +109,7 @@ def _ended_path(job: SlurmJob) -> Path:
 
 
 def _path(job: SlurmJob, node: str, suffix: str) -> Path:
-    return job.folder / f"{node.replace(':', '-')}.{suffix}"
+    return job.folder / f"{NodeId(node).stem}.{suffix}"
 
 
 def _read_end(job: SlurmJob, node: str) -> NodeEnded | None:
@@ -114,19 +119,5 @@ def _read_end(job: SlurmJob, node: str) -> NodeEnded | None:
     except OSError:
         return None
     status, _, host = text.strip().partition(" ")
-    number = int(status) if status.isdecimal() else None
-    if number is not None and number > 128:  # of a shell: by a signal
-        number = 128 - number
+    number = status_of_shell(int(status)) if status.isdecimal() else None
     return NodeEnded(node, number, host=host)
-
-
-def _last_line(job: SlurmJob) -> str:
-    """Return the last line of the log of the batch script, as the end of a sentence."""
-    try:
-        text = (job.folder.parent / f"{job.folder.name}.log").read_text(
-            errors="replace"
-        )
-    except OSError:
-        return ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f": {lines[-1][:400]}" if lines else ""

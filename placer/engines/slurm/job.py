@@ -51,6 +51,11 @@ class SlurmJob:
     def cancel_command(self) -> str:
         return f"scancel {self.number}"
 
+    @property
+    def log(self) -> Path:
+        """The log of the batch script."""
+        return self.folder.with_name(f"{self.folder.name}.log")
+
     def stop(self) -> None:
         run(["scancel", f"--signal={STOP_SIGNAL.name}", self.number])
 
