@@ -15,10 +15,13 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from placer.channel.ports import free_endpoints
+from placer.engines.options import read_engine_options
+from placer.engines.slurm import OPTIONS
 
 TOOLS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol")
 MACHINES = ("n1", "n2", "n3", "n4")
@@ -112,6 +115,11 @@ def _wait_until_idle(environment: dict[str, str], folder: Path) -> None:
             return
         time.sleep(0.1)
     raise AssertionError((folder / "slurmctld.log").read_text()[-2000:])
+
+
+def slurm_options(**given: str) -> dict[str, Any]:
+    """Return the options of a job that needs no Python but that of the machine."""
+    return read_engine_options("slurm", OPTIONS, {"python": "sh", **given})
 
 
 def jobs(environment: dict[str, str]) -> list[str]:

@@ -13,9 +13,22 @@ from placer.engines.kubernetes.files import BUILD, KEY, RUN, job_files
 from placer.engines.kubernetes.following import watch_job
 from placer.engines.kubernetes.groups import Group, group_nodes, job_name
 from placer.engines.kubernetes.job import KubernetesJob
-from placer.engines.kubernetes.kubectl import Kubectl
-from placer.engines.kubernetes.manifests import threads_of
+from placer.engines.kubernetes.kubectl import Kubectl, check_command
+from placer.engines.kubernetes.manifests import (
+    OWN_LABELS,
+    UNPACKED,
+    pairs,
+    threads_of,
+)
+from placer.engines.kubernetes.names import (
+    is_image,
+    is_label,
+    is_object,
+    is_resource,
+)
+from placer.engines.kubernetes.pods import Identity
 from placer.engines.kubernetes.volumes import Volume
+from placer.engines.kubernetes.written import check_written
 from placer.errors import PlacerError
 
 OPTIONS: Final = (
@@ -88,6 +101,8 @@ OPTIONS: Final = (
 def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
     """Return the files of a job: see `Engine`."""
     _check_options(options)
+    volumes = Volume.of(options["volumes"])
+    check_written(request, options["build"] or UNPACKED, volumes)
     name, groups = _named_groups(request, options)
     return job_files(name, groups, request, options)
 
@@ -109,10 +124,8 @@ def submit(
         )
     name, groups = _named_groups(request, options)
     kubectl = Kubectl(options["kubectl"], options["context"], options["namespace"])
-    jobset = options["crd"] == "jobset"
-    job = KubernetesJob(
-        kubectl, name, groups, jobset, options["build"] is None, options["keep"]
-    )
+    identity = Identity(name, groups, options["crd"] == "jobset")
+    job = KubernetesJob(kubectl, identity, options["build"] is None, options["keep"])
     files = (BUILD, KEY, RUN) if job.has_build else (KEY, RUN)
     job.create([folder / file for file in files])
     return job
@@ -137,6 +150,13 @@ def _check_options(options: Mapping[str, Any]) -> None:
             "Kubernetes needs an image with Python and placer: --option image=NAME",
             hint="docs/kubernetes.md has a Dockerfile",
         )
+    if not is_image(options["image"]):
+        raise PlacerError(
+            f"image: '{options['image']}' cannot be the name of an image",
+            hint="write NAME:TAG or REGISTRY/NAME:TAG: the name has small letters and"
+            " digits, with single . _ or - between them, and / between its parts",
+        )
+    check_command(options["kubectl"])
     if not 0 < options["port"] < 1 << 16:
         raise PlacerError(f"port: {options['port']} is not from 1 to 65535")
     for name in ("user", "restarts"):
@@ -150,6 +170,20 @@ def _check_options(options: Mapping[str, Any]) -> None:
         text = options[name]
         if text and not all(re.fullmatch("[^=,]+=[^=,]*", p) for p in text.split(",")):
             raise PlacerError(f"{name}: '{text}' is not name=value,…")
+        for label, value in pairs(text).items():
+            if not is_label(label, value):
+                raise PlacerError(f"{name}: no label can be '{label}={value}'")
+    for label in pairs(options["labels"]):
+        if label in OWN_LABELS:
+            raise PlacerError(f"labels: '{label}' is a label that placer sets")
+    account = options["service-account"]
+    if account is not None and not is_object(account):
+        raise PlacerError(f"service-account: none can have the name '{account}'")
+    if not is_resource(options["gpu-resource"]):
+        raise PlacerError(
+            f"gpu-resource: '{options['gpu-resource']}' is not a name such as"
+            " nvidia.com/gpu"
+        )
     Volume.of(options["volumes"])
     if options["build"] is not None and not options["build"].startswith("/"):
         raise PlacerError(f"build: '{options['build']}' is not an absolute path")

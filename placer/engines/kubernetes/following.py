@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Final, TypeAlias
 
-from placer.engines.engine import JobEvent, JobNote, NodeEnded
+from placer.engines.engine import JobEvent, JobNote, NodeEnded, NodeLines, NodeLog
 from placer.engines.kubernetes.job import KubernetesJob
-from placer.engines.kubernetes.kubectl import KubectlError
+from placer.engines.kubernetes.kubectl import FORBIDDEN, KubectlError
 from placer.engines.kubernetes.logs import PodLog
 from placer.engines.kubernetes.pods import End, Pod, Pods
 from placer.errors import RunError
@@ -43,7 +43,15 @@ class _LogEnded:
     error: str
 
 
-_Item: TypeAlias = JobEvent | Pods | Exception | _LogEnded
+@dataclass(frozen=True, slots=True)
+class _LogUnread:
+    """The log of a pod that runs cannot be read."""
+
+    node: str
+    error: str
+
+
+_Item: TypeAlias = JobEvent | Pods | Exception | _LogEnded | _LogUnread
 
 
 def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
@@ -68,6 +76,8 @@ def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
         while not following.is_over:
             events = [*following.take(items.get())]
             if following.is_over and not job.keep:
+                if job.replaced.is_set():
+                    yield JobNote(f"{job.title} is another job now, and stays")
                 try:
                     job.delete()
                 except KubectlError as error:
@@ -116,7 +126,11 @@ class _Following:
             self._read.add(item.uid)
             if item.error:
                 yield JobNote(f"the log of {item.node} ends early: {item.error}")
+        elif isinstance(item, _LogUnread):
+            yield from self._unread(item)
         else:
+            if isinstance(item, NodeLines | NodeLog):
+                self._forget(("unread", item.node))
             yield item
         for node, end in self._ends.items():
             if node in self._told:
@@ -131,6 +145,8 @@ class _Following:
         """Read no more logs."""
         for log in self._logs.values():
             log.close()
+        for log in self._logs.values():
+            log.wait()
 
     def _is_read(self, node: str) -> bool:
         """Whether the log of a node that has ended was read, as far as that goes."""
@@ -139,16 +155,28 @@ class _Following:
             return True
         if self._lasts(("log", pod.uid), UNREAD):
             self._logs[pod.uid].close()
-        return False
+            self._read.add(pod.uid)
+        return pod.uid in self._read
 
     def _unanswered(self, error: KubectlError) -> Iterator[JobEvent]:
-        if "Forbidden" in error.message or self._lasts(("cluster",), GIVEN_UP):
-            raise RunError(
-                f"{self.job.title} cannot be followed any more: {error.message}",
-                hint=f"it goes on; this ends it: {self.job.cancel_command}",
-            ) from error
+        if FORBIDDEN in error.message or self._lasts(("cluster",), GIVEN_UP):
+            raise self._lost(error.message)
         if self._is_news(("cluster",), SILENT):
             yield JobNote(f"{error.message}; trying again")
+
+    def _unread(self, item: _LogUnread) -> Iterator[JobEvent]:
+        if FORBIDDEN in item.error:
+            raise self._lost(item.error)
+        if self._is_news(("unread", item.node), SILENT):
+            yield JobNote(
+                f"the log of {item.node} cannot be read: {item.error}; trying again"
+            )
+
+    def _lost(self, why: str) -> RunError:
+        return RunError(
+            f"{self.job.title} cannot be followed any more: {why}",
+            hint=f"it goes on; this ends it: {self.job.cancel_command}",
+        )
 
     def _compare(self, found: Pods) -> Iterator[JobEvent]:
         """Yield what follows from the state of the pods."""
@@ -186,6 +214,7 @@ class _Following:
                 pod.node,
                 pod.name,
                 self.items.put,
+                lambda error: self.items.put(_LogUnread(pod.node, error)),
                 lambda error: self.items.put(_LogEnded(pod.node, pod.uid, error)),
             )
 
@@ -201,8 +230,12 @@ class _Following:
             wait = 0.0 if self.job.cancelled.is_set() else POLL
             if self._lasts(("gone", node), wait):
                 self._end(node, End(None, "its job was deleted"))
-        elif before is not None and self._lasts(("gone", node), REPLACED):
-            self._end(node, End(None, "its pod was deleted"))
+        elif before is not None:
+            # Another pod may take its place, unless Kubernetes has ended it.
+            wait = 0.0 if before.disrupted else REPLACED
+            if self._lasts(("gone", node), wait):
+                why = f" ({before.disrupted})" if before.disrupted else ""
+                self._end(node, End(None, f"its pod was deleted{why}"))
 
     def _end(self, node: str, end: End) -> None:
         pod = self._pods.get(node)
@@ -210,6 +243,7 @@ class _Following:
         self._ends[node] = NodeEnded(node, end.status, end.why, host)
         if pod is not None and pod.uid in self._logs:
             self._logs[pod.uid].finish()
+            self._lasts(("log", pod.uid), UNREAD)  # from now on
 
     def _notes(
         self, waiting: dict[tuple[str, str], list[str]], found: Pods
@@ -221,8 +255,7 @@ class _Following:
                 yield JobNote(f"{self.job.title} is suspended, as by a queue")
         elif missing and self._is_news(("missing",), SLOW):
             yield JobNote(
-                f"there are no pods of {_listed(missing)}: `kubectl describe"
-                f" {self.job.described}` says why"
+                f"there are no pods of {_listed(missing)}: {self._warning(missing)}"
             )
         for (reason, message), nodes in waiting.items():
             patience = SLOW if reason == "starting" else PATIENCE
@@ -231,8 +264,19 @@ class _Following:
                 continue
             about = f": {' '.join(message.split())}" if message else ""
             if reason == "starting":
-                about = f" for {SLOW:.0f} s (`kubectl describe pod` says more)"
+                about = f" for {SLOW:.0f} s: {self._warning(new)}"
             yield JobNote(f"{_listed(new)}: {reason}{about}")
+
+    def _warning(self, nodes: Sequence[str]) -> str:
+        """Return the last warning of the cluster about the pods of nodes, or what makes
+        them, or else the command that may show one."""
+        warnings = self.job.warnings()
+        names = [self._pods[node].name for node in nodes if node in self._pods]
+        made_by = self.job.identity.nodes()
+        names += [job for (job, _), node in made_by.items() if node in nodes]
+        names += self.job.identity.names
+        told = (warnings[name] for name in names if name in warnings)
+        return next(told, f"`{self.job.events_command}` may say why")
 
     def _lasts(self, what: tuple[str, ...], seconds: float) -> bool:
         """Whether something has been so, since it was first asked, for some seconds."""

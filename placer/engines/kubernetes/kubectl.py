@@ -9,12 +9,16 @@ import signal
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import IO, Final
 
 from placer.errors import PlacerError
 
 TIMEOUT: Final = 30.0
 """Seconds that the cluster has to answer a request."""
+FORBIDDEN: Final = "Forbidden"
+"""What errors have about something that the user may not do."""
+_CLOSED: Final = 1.0
+"""Seconds within which the output of a process that was killed is closed."""
 _NO_CLUSTER: Final = (
     "`kubectl cluster-info` must work; --option context=NAME names another cluster of"
     " your kubeconfig"
@@ -24,7 +28,7 @@ _HINTS: Final = {
     " (https://jobset.sigs.k8s.io), or use --option crd=none",
     "AlreadyExists": "a run of this name is there: delete it, or name this one by"
     " --option name=NAME",
-    "Forbidden": "`kubectl auth can-i --list` says what you may do there",
+    FORBIDDEN: "`kubectl auth can-i --list` says what you may do there",
     "connection refused": _NO_CLUSTER,
     "was refused": _NO_CLUSTER,
     "Unable to connect": _NO_CLUSTER,
@@ -32,18 +36,44 @@ _HINTS: Final = {
 }
 """What to do about an error, by what kubectl says."""
 
+_QUOTED: Final = 2000
+"""Characters of an error at most that are told."""
 _LOGGED: Final = re.compile(r"^[EWI][0-9]{4} .*\n?", re.MULTILINE)
 """A line that kubectl logs for its developers, beside the error."""
 
 
 class KubectlError(PlacerError):
-    """A failure of kubectl; `printed` is what it had printed on standard output."""
+    """A failure of kubectl.
+
+    Attributes:
+        printed: what it had printed on standard output.
+        has_timed_out: whether it had not ended: it may have done what it should.
+    """
 
     exit_status = 1
 
-    def __init__(self, message: str, *, hint: str | None, printed: bytes = b"") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None,
+        printed: bytes = b"",
+        has_timed_out: bool = False,
+    ) -> None:
         super().__init__(message, hint=hint)
-        self.printed = printed
+        self.printed, self.has_timed_out = printed, has_timed_out
+
+
+def check_command(command: str) -> None:
+    """Raise PlacerError for a command of kubectl that is no command line."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise PlacerError(
+            f"kubectl: '{command}' is no command: {str(error).lower()}"
+        ) from None
+    if not words:
+        raise PlacerError("kubectl: the command is empty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +110,14 @@ class Kubectl:
             printed, said = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             kill(process)
-            printed, _ = process.communicate()
             raise KubectlError(
                 f"the cluster has not answered `kubectl {words[0]}` for {timeout:g} s",
                 hint=_NO_CLUSTER,
-                printed=printed,
+                printed=_rest(process),
+                has_timed_out=True,
             ) from None
         if process.returncode:
-            text = _LOGGED.sub("", said.decode(errors="replace")).strip()
-            text = text or "it says no reason"
+            text = _told(said)
             hints = (hint for part, hint in _HINTS.items() if part in text)
             raise KubectlError(
                 f"`kubectl {words[0]}` has failed: {text}",
@@ -97,7 +126,9 @@ class Kubectl:
             )
         return printed
 
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
+    def start(
+        self, *words: str, stderr: int | IO[bytes] = subprocess.PIPE
+    ) -> subprocess.Popen[bytes]:
         """Start kubectl, for reading its standard output and error. Ctrl-C does not end
         it. Raises KubectlError if it is not there."""
         line = self.words(*words)
@@ -106,7 +137,7 @@ class Kubectl:
                 line,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=stderr,
                 start_new_session=True,
             )
         except OSError as error:
@@ -114,6 +145,31 @@ class Kubectl:
                 f"cannot run '{line[0]}': {error.strerror}",
                 hint="install kubectl, or name it by --option kubectl=PATH",
             ) from None
+
+
+def read_error(file: IO[bytes]) -> str:
+    """Return the error that kubectl has written to a file."""
+    end = file.seek(0, os.SEEK_END)
+    file.seek(max(0, end - _QUOTED))
+    return _told(file.read())
+
+
+def _told(said: bytes) -> str:
+    """Return the end of what kubectl has said in an error."""
+    text = _LOGGED.sub("", said.decode(errors="replace")).strip()
+    return text[-_QUOTED:] or "it says no reason"
+
+
+def _rest(process: subprocess.Popen[bytes]) -> bytes:
+    """Return what a process that was killed had printed."""
+    try:
+        return process.communicate(timeout=_CLOSED)[0]
+    except subprocess.TimeoutExpired as error:  # what it has started has its output
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            stream.close()
+        return error.stdout or b""
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:

@@ -7,20 +7,26 @@ import subprocess
 import threading
 from collections.abc import Callable
 from datetime import datetime
+from tempfile import TemporaryFile
 from typing import Final
 
 from placer.engines.engine import NodeLines, NodeLog
-from placer.engines.kubernetes.kubectl import Kubectl, KubectlError, kill
+from placer.engines.kubernetes.kubectl import Kubectl, KubectlError, kill, read_error
 from placer.engines.kubernetes.manifests import CONTAINER
 from placer.errors import RunError
 from placer.runtime.run.events import read_event
 
 _EVENT: Final = b'{"event"'
 """How an event begins, in a log that has other lines, too."""
-_STAMP: Final = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_STAMP: Final = re.compile(
+    rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)"
+)
 """The time of a line, as Kubernetes writes it."""
 _RETRY: Final = 1.0
 """Seconds until a log is read again whose connection has ended."""
+_CLOSING: Final = 2.0
+"""Seconds within which the thread ends, unless something else has the output of a kubectl
+that was killed."""
 _ATTEMPTS: Final = 3
 """How often the log of a pod that has ended is read again after an error."""
 
@@ -36,6 +42,8 @@ class PodLog:
         node: the node that the pod is.
         pod: the name of the pod.
         report: is called, in the thread, with what was read.
+        unread: is called, in the thread, with an error if the log of a pod that runs
+            cannot be read; it is tried again.
         ended: is called, in the thread, after the end of the log, with an error if the
             rest could not be read.
     """
@@ -46,11 +54,14 @@ class PodLog:
         node: str,
         pod: str,
         report: Callable[[NodeLines | NodeLog], None],
+        unread: Callable[[str], None],
         ended: Callable[[str], None],
     ) -> None:
         self._kubectl, self._node, self._pod = kubectl, node, pod
-        self._report, self._ended = report, ended
-        self._last = ""  # the time of the last line
+        self._report, self._unread, self._ended = report, unread, ended
+        self._last = b""  # the time of the last line
+        self._same = 0  # the last lines with that time
+        self._again = 0  # lines with that time that come again
         self._is_complete = threading.Event()  # the pod writes nothing more
         self._is_closed = False
         self._lock = threading.Lock()
@@ -69,9 +80,20 @@ class PodLog:
             if self._process is not None:
                 kill(self._process)
         self._is_complete.set()
-        self._thread.join()
+
+    def wait(self) -> None:
+        """Wait until a log that was closed is read no more."""
+        self._thread.join(_CLOSING)
 
     def _run(self) -> None:
+        error = "it is read no more"
+        try:
+            error = self._read_to_end()
+        finally:
+            self._ended(error)
+
+    def _read_to_end(self) -> str:
+        """Read until the end of the log; return why that was not possible, if it was not."""
         error, failures = "", 0
         while not self._is_closed and failures < _ATTEMPTS:
             was_complete = self._is_complete.is_set()
@@ -81,57 +103,58 @@ class PodLog:
             if was_complete and not error:
                 break
             failures += bool(error and was_complete)
+            if error and not was_complete:
+                self._unread(error)
             if not was_complete or error:
                 self._is_complete.wait(_RETRY)
-        self._ended(error)
+        return error
 
     def _read(self, is_complete: bool) -> str:
         """Read what comes after the last line, until the connection ends. Return what
         has gone wrong, if anything has."""
-        words = [
-            "logs",
-            self._pod,
-            "--container",
-            CONTAINER,
-            "--follow",
-            "--timestamps",
-        ]
+        words = ["logs", self._pod, "--container", CONTAINER, "--follow"]
+        words.append("--timestamps")
         if self._last:
-            words.append(f"--since-time={self._last}")
-        with self._lock:
-            if self._is_closed:
-                return ""
-            try:
-                self._process = process = self._kubectl.start(*words)
-            except KubectlError as error:
-                return str(error)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        with process:
-            rest, after = b"", self._last
-            while data := process.stdout.read1(1 << 16):  # type: ignore[attr-defined]
-                *lines, rest = (rest + data).split(b"\n")
-                self._pass_on(lines, after)
-            if rest and is_complete:  # else it may be a part of a line
-                self._pass_on([rest], after)
-            said = process.stderr.read().decode(errors="replace").strip()
-        with self._lock:
-            self._process = None
-        return said if process.returncode else ""
+            words.append(f"--since-time={self._last.decode()}")
+        # In a file, it is in nobody's way, however much it is.
+        with TemporaryFile() as said:
+            with self._lock:
+                if self._is_closed:
+                    return ""
+                try:
+                    self._process = process = self._kubectl.start(*words, stderr=said)
+                except KubectlError as error:
+                    return str(error)
+            assert process.stdout is not None
+            with process:
+                rest, after, self._again = b"", self._last, self._same
+                while data := process.stdout.read1(1 << 16):  # type: ignore[attr-defined]
+                    *lines, rest = (rest + data).split(b"\n")
+                    self._pass_on(lines, after)
+                if rest and is_complete:  # else it may be a part of a line
+                    self._pass_on([rest], after)
+            with self._lock:
+                self._process = None
+            return read_error(said) if process.returncode else ""
 
-    def _pass_on(self, lines: list[bytes], after: str) -> None:
+    def _pass_on(self, lines: list[bytes], after: bytes) -> None:
         """Report lines that came after a time. Each begins with its time, but for what
         the machine of the pod says about its log."""
+        start = _moment(after)
         found: list[tuple[bool, bytes]] = []
         for line in lines:
             stamp, _, text = line.partition(b" ")
-            if not _STAMP.fullmatch(stamp):
+            moment = _moment(stamp)
+            if moment is None:
                 found.append((False, line))
                 continue
-            time = stamp.decode()
-            if after and _moment(time) <= _moment(after):
+            if start is not None and moment < start:
                 continue
-            self._last = time
+            if moment == start and self._again:
+                self._again -= 1
+                continue
+            self._same = self._same + 1 if stamp == self._last else 1
+            self._last = stamp
             found.append((_is_event(self._node, text), text))
         while found:
             is_event = found[0][0]
@@ -152,20 +175,24 @@ def _is_event(node: str, text: bytes) -> bool:
     if not (text.startswith(_EVENT) and text.endswith(b"}")):
         return False
     try:
-        read_event(node, text)
-    except RunError:
+        event = read_event(node, text)
+    except (RunError, RecursionError):
         return False
-    return True
+    name = getattr(event, "node", node)
+    return bool(name == node or name.removeprefix(f"{node}.").isdecimal())
 
 
-def _moment(stamp: str) -> tuple[datetime, str]:
-    """Return a time such as 2026-11-28T18:00:00.123456789Z, so that it can be compared.
+def _moment(stamp: bytes) -> tuple[datetime, bytes] | None:
+    """Return the time that a line begins with, so that it can be compared; None if it is
+    no time.
 
-    >>> _moment("2026-11-28T18:00:00.5+02:00") > _moment("2026-11-28T16:00:00.45Z")
+    >>> _moment(b"2026-11-28T18:00:00.5+02:00") > _moment(b"2026-11-28T16:00:00.45Z")
     True
     """
-    seconds, dot, rest = stamp.partition(".")
-    if not dot:
-        return datetime.fromisoformat(stamp), ""
-    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-    return datetime.fromisoformat(seconds + rest[len(digits) :]), digits
+    found = _STAMP.fullmatch(stamp)
+    if found is None:
+        return None
+    try:
+        return datetime.fromisoformat((found[1] + found[3]).decode()), found[2] or b""
+    except ValueError:
+        return None

@@ -12,7 +12,7 @@ from placer.build.plan import FILE, sha256
 from placer.channel.keys import VARIABLE as KEY_FILE
 from placer.engines.engine import JobRequest, Needs
 from placer.engines.kubernetes.groups import Group, host_names
-from placer.engines.kubernetes.volumes import Volume
+from placer.engines.kubernetes.volumes import OWN, Volume
 from placer.engines.surroundings import INDEX, KIND
 from placer.files.owners import TRUST_VARIABLE
 from placer.memory.cores import THREADS
@@ -24,20 +24,26 @@ CONTAINER: Final = "node"
 """The name of the container of each pod."""
 JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
 """The label of a pod of a JobSet with the number of its Job."""
+JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
+"""The label of the Jobs and the pods of a JobSet with its name."""
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 """The annotation of a pod of an Indexed Job with its number."""
 INSTANCE: Final = "app.kubernetes.io/instance"
 """The label with the name of the job."""
 COMPONENT: Final = "app.kubernetes.io/component"
 """The label with the name of the group."""
+OWN_LABELS: Final = ("app.kubernetes.io/name", INSTANCE, COMPONENT)
+"""The labels by which the objects of a job are found."""
 PACKED: Final = "build.tar.gz"
 """The name of the build in its ConfigMap."""
 
 # The folders of a pod. RUN is an empty folder in memory, which Kubernetes makes writable
 # for everybody; a pod has no other users.
-_RUN: Final = "/placer/run"
-_KEY: Final = "/placer/key"
-_BUILD: Final = "/placer/build"
+_RUN: Final = f"/{OWN}/run"
+_KEY: Final = f"/{OWN}/key"
+_BUILD: Final = f"/{OWN}/build"
+UNPACKED: Final = f"{_RUN}/build"
+"""The folder of pods to which they unpack the build of the job."""
 
 
 def labels(name: str) -> dict[str, str]:
@@ -97,7 +103,7 @@ def jobset_object(
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": _metadata(
-            name, name, options["namespace"], _pairs(options["labels"])
+            name, name, options["namespace"], pairs(options["labels"])
         ),
         "spec": {
             "network": {
@@ -136,7 +142,7 @@ def plain_objects(
     for group in groups:
         template = _pod_template(name, group, groups, request, options)
         template["spec"]["subdomain"] = name
-        more = {COMPONENT: group.name, **_pairs(options["labels"])}
+        more = {COMPONENT: group.name, **pairs(options["labels"])}
         metadata = _metadata(f"{name}-{group.name}", name, namespace, more)
         jobs.append(
             {
@@ -200,7 +206,7 @@ def _pod_template(
     spec["automountServiceAccountToken"] = False
     spec["enableServiceLinks"] = False  # variables for each service of the namespace
     if options["node-selector"]:
-        spec["nodeSelector"] = _pairs(options["node-selector"])
+        spec["nodeSelector"] = pairs(options["node-selector"])
     spec["securityContext"] = security
     spec["containers"] = [_container(name, group, groups, request, options)]
     spec["volumes"] = [
@@ -257,7 +263,7 @@ def _script(group: Group, request: JobRequest, options: Mapping[str, Any]) -> st
         f"(umask 077; cat {_KEY}/key >{_RUN}/key)",
     ]
     if options["build"] is None:
-        build = f"{_RUN}/build"
+        build = UNPACKED
         lines += [f"mkdir -p {build}", f"tar -xzof {_BUILD}/{PACKED} -C {build}"]
     else:
         build = shlex.quote(options["build"])
@@ -327,7 +333,7 @@ def threads_of(cpu: str) -> int | None:
     return max(1, math.ceil(float(found[1]) / (1000 if found[2] else 1)))
 
 
-def _pairs(text: str | None) -> dict[str, str]:
+def pairs(text: str | None) -> dict[str, str]:
     """Return the pairs of `name=value,…`, which `check_options` has checked."""
     parts = (part.partition("=") for part in text.split(",")) if text else ()
     return {name: value for name, _, value in parts}

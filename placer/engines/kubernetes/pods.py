@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
 
 from placer.engines.kubernetes.groups import Group
-from placer.engines.kubernetes.manifests import COMPLETION_INDEX, COMPONENT, JOB_INDEX
+from placer.engines.kubernetes.manifests import (
+    COMPLETION_INDEX,
+    COMPONENT,
+    CONTAINER,
+)
+from placer.engines.kubernetes.objects import (
+    Condition,
+    ContainerState,
+    EventList,
+    Object,
+    ObjectList,
+    Status,
+)
 from placer.runtime.run.signals import status_of_shell
 
 _NORMAL: Final = ("", "ContainerCreating", "PodInitializing")
 """Why a container waits if all is well."""
 _SILENT: Final = ("", "Completed", "Error")
 """Why a container has ended if its exit status says as much."""
+_DISRUPTED: Final = "DisruptionTarget"
+"""The condition of a pod that Kubernetes ends, as to make room for another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +54,7 @@ class Pod:
         waiting: why the container does not begin, and what Kubernetes says about it, if
             that is no normal part of its start.
         deleted: the seconds that it has to end, if it is being deleted.
+        disrupted: why Kubernetes ends it, if it does.
         end: the end of its container.
     """
 
@@ -49,6 +65,7 @@ class Pod:
     has_log: bool
     waiting: tuple[str, str] | None
     deleted: float | None
+    disrupted: str
     end: End | None
 
 
@@ -59,6 +76,7 @@ class Pods:
     Attributes:
         pods: the newest pod of each node that has one.
         is_there: whether the JobSet, or a Job, is there.
+        is_replaced: whether another job with its name is there.
         over: the groups of which no more pods are made, since their Job, or the JobSet,
             has ended; and whether that has succeeded.
         suspended: whether it waits to be admitted, as by a queue.
@@ -66,98 +84,171 @@ class Pods:
 
     pods: Mapping[str, Pod]
     is_there: bool
+    is_replaced: bool
     over: Mapping[str, bool]
     suspended: bool
 
 
-def read_pods(printed: bytes, groups: Sequence[Group]) -> Pods:
-    """Read a list of pods with the JobSet, or the Jobs, of a job."""
-    by_name = {group.name: group for group in groups}
-    items = json.loads(printed)["items"]
-    pods = [item for item in items if item["kind"] == "Pod"]
-    pods.sort(key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
+@dataclass(slots=True)
+class Identity:
+    """What tells a job, and its pods, from others that have its name and its labels, such
+    as an earlier one whose pods are still ending.
+
+    Args:
+        name: the name of the JobSet, or the beginning of the names of the Jobs.
+        groups: its nodes.
+        jobset: whether it is a JobSet.
+
+    Attributes:
+        uids: those of the JobSet, or of the Jobs.
+        created: when the first of them was made, such as 2026-11-28T18:00:00Z.
+    """
+
+    name: str
+    groups: Sequence[Group]
+    jobset: bool
+    uids: set[str] = field(default_factory=set)
+    created: str = "~"
+
+    def add(self, uid: str, created: str) -> None:
+        """Add the JobSet, or a Job, that was made."""
+        self.uids.add(uid)
+        self.created = min(self.created, created)
+
+    @property
+    def names(self) -> list[str]:
+        """The name of the JobSet, or those of the Jobs."""
+        if self.jobset:
+            return [self.name]
+        return [f"{self.name}-{group.name}" for group in self.groups]
+
+    def nodes(self) -> dict[tuple[str, str], str]:
+        """Return the nodes by the name of the Job that makes their pod, and the number of
+        the pod in it, which is empty if there is only one."""
+        if self.jobset:
+            return {
+                (f"{self.name}-{group.name}-{i}", ""): node
+                for group in self.groups
+                for i, node in enumerate(group.nodes)
+            }
+        return {
+            (f"{self.name}-{group.name}", str(i)): node
+            for group in self.groups
+            for i, node in enumerate(group.nodes)
+        }
+
+
+def read_pods(printed: bytes, job: Identity) -> Pods:
+    """Read a list of pods with the JobSet, or the Jobs, of a job.
+
+    Raises ValueError if it is none.
+    """
+    items = msgspec.json.decode(printed, type=ObjectList).items
+    kind = "JobSet" if job.jobset else "Job"
+    named = [i for i in items if i.kind == kind and i.metadata.name in job.names]
+    jobs = [each for each in named if each.metadata.uid in job.uids]
+    others = [each for each in named if each.metadata.uid not in job.uids]
+    later = min((each.metadata.created for each in others), default="~")
+    pods = [
+        item
+        for item in items
+        if item.kind == "Pod" and job.created <= item.metadata.created < later
+    ]
+    pods.sort(key=lambda pod: (pod.metadata.created, not pod.metadata.is_deleted))
+    nodes = job.nodes()
     newest: dict[str, Pod] = {}
     for item in pods:
-        if (node := _node(item["metadata"], by_name)) is not None:
+        number = (item.metadata.annotations or {}).get(COMPLETION_INDEX, "")
+        owner = (item.metadata.owner("Job"), "" if job.jobset else number)
+        if (node := nodes.get(owner)) is not None:
             newest[node] = _pod(item, node)
-    jobs = [item for item in items if item["kind"] in ("JobSet", "Job")]
     over: dict[str, bool] = {}
-    for job in jobs:
-        if (success := _success(job)) is not None:
-            own = job["metadata"].get("labels", {}).get(COMPONENT)
-            names = [own] if job["kind"] == "Job" else by_name
+    for each in jobs:
+        if (success := _success(each.status)) is not None:
+            own = (each.metadata.labels or {}).get(COMPONENT, "")
+            names = [group.name for group in job.groups] if job.jobset else [own]
             over.update(dict.fromkeys(names, success))
-    suspended = any(job["spec"].get("suspend") for job in jobs)
-    return Pods(newest, bool(jobs), over, suspended)
+    suspended = any(each.spec.suspend for each in jobs)
+    return Pods(newest, bool(jobs), bool(others), over, suspended)
 
 
-def _node(metadata: Mapping[str, Any], groups: Mapping[str, Group]) -> str | None:
-    labels = metadata.get("labels", {})
-    group = groups.get(labels.get(COMPONENT, ""))
-    number = labels.get(JOB_INDEX) or metadata.get("annotations", {}).get(
-        COMPLETION_INDEX
-    )
-    if group is None or number is None or not 0 <= int(number) < group.count:
-        return None
-    return group.nodes[int(number)]
-
-
-def _pod(item: Mapping[str, Any], node: str) -> Pod:
-    metadata, spec, status = item["metadata"], item["spec"], item.get("status", {})
-    containers = status.get("containerStatuses") or [{}]
-    state = containers[0].get("state", {})
+def _pod(item: Object, node: str) -> Pod:
+    metadata, status = item.metadata, item.status
+    containers = status.container_statuses or ()
+    state = next((c.state for c in containers if c.name == CONTAINER), None)
+    state = state or ContainerState()
     deleted = None
-    if "deletionTimestamp" in metadata:
-        deleted = float(metadata.get("deletionGracePeriodSeconds") or 0)
+    if metadata.is_deleted:
+        deleted = float(metadata.deletion_grace_period_seconds or 0)
+    disruption = _condition(status, _DISRUPTED, "True")
     return Pod(
         node,
-        metadata["name"],
-        metadata["uid"],
-        spec.get("nodeName", ""),
-        "running" in state or "terminated" in state,
+        metadata.name,
+        metadata.uid,
+        item.spec.node_name,
+        state.running is not None or state.terminated is not None,
         _waiting(status, state),
         deleted,
-        _end(status, state, spec),
+        _joined(disruption.reason, disruption.message) if disruption else "",
+        _end(item, state),
     )
 
 
-def _waiting(
-    status: Mapping[str, Any], state: Mapping[str, Any]
-) -> tuple[str, str] | None:
-    if status.get("phase", "Pending") != "Pending":
-        return None
-    waiting = state.get("waiting", {})
-    if waiting.get("reason", "") not in _NORMAL:
-        return waiting["reason"], waiting.get("message", "")
-    for condition in status.get("conditions", []):
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return condition.get("reason", ""), condition.get("message", "")
-    return None
+def _condition(status: Status, kind: str, value: str) -> Condition | None:
+    found = (c for c in status.conditions or () if (c.type, c.status) == (kind, value))
+    return next(found, None)
 
 
-def _end(
-    status: Mapping[str, Any], state: Mapping[str, Any], spec: Mapping[str, Any]
-) -> End | None:
-    ended = state.get("terminated")
-    if ended is None and status.get("phase") not in ("Failed", "Succeeded"):
+def _waiting(status: Status, state: ContainerState) -> tuple[str, str] | None:
+    if status.phase not in ("", "Pending"):
         return None
-    reason = (ended or {}).get("reason", "")
-    parts = [] if reason in _SILENT else [reason]
-    if reason == "OOMKilled":
-        limits = spec["containers"][0].get("resources", {}).get("limits", {})
-        parts = [f"OOMKilled: it may use {limits.get('memory', 'no more')} of memory"]
-    parts += [(ended or {}).get("message", "")]
-    parts += [status.get("reason", ""), status.get("message", "")]  # such as Evicted
-    why = ": ".join(" ".join(part.split()) for part in parts if part)
+    if state.waiting is not None and state.waiting.reason not in _NORMAL:
+        return state.waiting.reason, state.waiting.message
+    unscheduled = _condition(status, "PodScheduled", "False")
+    return None if unscheduled is None else (unscheduled.reason, unscheduled.message)
+
+
+def _end(item: Object, state: ContainerState) -> End | None:
+    status, ended = item.status, state.terminated
+    if ended is None and status.phase not in ("Failed", "Succeeded"):
+        return None
+    why = _joined(status.reason, status.message)  # such as Evicted
+    disruption = _condition(status, _DISRUPTED, "True")
+    if disruption is not None and not why:
+        why = _joined(disruption.reason, disruption.message)
     if ended is None:
         return End(None, why or "its container did not begin")
-    return End(status_of_shell(ended["exitCode"]), why, ended.get("finishedAt") or "")
+    reason = "" if ended.reason in _SILENT else ended.reason
+    if reason == "OOMKilled":
+        containers = item.spec.containers or ()
+        own = next((c for c in containers if c.name == CONTAINER), None)
+        limits = (own and own.resources and own.resources.limits) or {}
+        reason = f"OOMKilled: it may use {limits.get('memory', 'no more')} of memory"
+    code = status_of_shell(ended.exit_code)
+    return End(code, _joined(reason, ended.message, why), ended.finished_at or "")
 
 
-def _success(job: Mapping[str, Any]) -> bool | None:
+def _joined(*parts: str) -> str:
+    """Return parts of what Kubernetes says as one line."""
+    return ": ".join(" ".join(part.split()) for part in parts if part)
+
+
+def _success(status: Status) -> bool | None:
     """Whether a Job or a JobSet has succeeded; None if it has not ended."""
-    for condition in job.get("status", {}).get("conditions") or ():
-        kind, is_so = condition["type"], condition["status"] == "True"
-        if is_so and kind in ("Complete", "Completed", "Failed"):
-            return bool(kind != "Failed")
-    return None
+    if _condition(status, "Failed", "True"):
+        return False
+    done = (_condition(status, kind, "True") for kind in ("Complete", "Completed"))
+    return True if any(done) else None
+
+
+def read_warnings(printed: bytes) -> dict[str, str]:
+    """Read a list of events of type Warning; return the last one of each object, by its
+    name.
+
+    Raises ValueError if it is none.
+    """
+    events = msgspec.json.decode(printed, type=EventList).items
+    found = {}
+    for event in sorted(events, key=lambda event: event.last_timestamp or ""):
+        found[event.involved_object.name] = _joined(event.reason, event.message)
+    return found

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import PurePosixPath
+from typing import Any, Final
 
+from placer.engines.kubernetes.names import is_object
 from placer.errors import PlacerError
+
+OWN: Final = "placer"
+"""The folder of pods with the build, the key and what the node makes of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,11 @@ class Volume:
     def of(cls, text: str | None) -> tuple[Volume, ...]:
         """Return the volumes of the option `volumes`. Raises PlacerError."""
         parts = text.split(",") if text else []
-        return tuple(cls._parse(part, i) for i, part in enumerate(parts, 1))
+        volumes = tuple(cls._parse(part, i) for i, part in enumerate(parts, 1))
+        for i, volume in enumerate(volumes):
+            if volume.path in [other.path for other in volumes[:i]]:
+                raise PlacerError(f"volumes: two are mounted at '{volume.path}'")
+        return volumes
 
     @classmethod
     def _parse(cls, text: str, number: int) -> Volume:
@@ -39,6 +48,17 @@ class Volume:
                 f"volumes: '{text}' is not a volume",
                 hint="write CLAIM:/PATH for a PersistentVolumeClaim, or /FOLDER:/PATH"
                 " for a folder of the machines, each with :ro if it is only read",
+            )
+        folder, path = claim.startswith("/"), path.rstrip("/")
+        if not (folder or is_object(claim)):
+            raise PlacerError(f"volumes: '{claim}' cannot be the name of a claim")
+        for each in (claim, path) if folder else (path,):
+            if ".." in PurePosixPath(each).parts:
+                raise PlacerError(f"volumes: '{each}' has a part '..'")
+        if PurePosixPath(path).parts[:2] in ((), ("/", OWN)):
+            raise PlacerError(
+                f"volumes: none can be mounted at '{path or '/'}'",
+                hint=f"/ is the image's, and /{OWN} is for the files of the run",
             )
         return cls(f"volume-{number}", claim, path, mode == "ro")
 

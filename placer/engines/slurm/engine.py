@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +14,9 @@ from placer.engines.engine import (
     EngineOption,
     JobRequest,
 )
-from placer.engines.slurm.job import SlurmJob, run
+from placer.engines.slurm.commands import run
+from placer.engines.slurm.job import SlurmJob
+from placer.engines.slurm.refusals import refusal_hint
 from placer.errors import PlacerError, RunError
 
 OPTIONS: Final = (
@@ -33,11 +37,45 @@ OPTIONS: Final = (
 def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> SlurmJob:
     """Submit the job in a folder; see `Engine.submit`."""
     _check_files(request, options)
-    answer = run(["sbatch", "--parsable", "job.sh"], folder)
-    number = answer.strip().partition(";")[0]
-    if not number.isdecimal():
+    set_by = [name for name in ("account", "partition", "time") if options[name]]
+    set_by += re.findall(r"--([a-z]+)", options["sbatch"] or "")
+    command = ["sbatch", "--parsable", "job.sh", digest_of(folder)]
+    try:
+        answer = run(command, folder, set_by=set_by)
+    except RunError as error:
+        raise RunError(error.message, hint=refusal_hint(error.message)) from None
+    found = re.search(r"^([0-9]+)(?:;(\S+))?\s*\Z", answer, re.MULTILINE)
+    if found is None:
         raise RunError(f"sbatch has not told the number of the job: {answer!r}")
-    return SlurmJob(number, folder / f"job-{number}", tuple(request.needs))
+    number, cluster = found[1], found[2] or ""
+    nodes = tuple(request.needs)
+    job = SlurmJob(number, folder / f"job-{number}", nodes, cluster)
+    _create_folder(job)
+    return job
+
+
+def digest_of(folder: Path) -> str:
+    """Return the digest of what a job runs, which job.sh compares: another job could
+    replace its files while it waits."""
+    files = (folder / "build/plan.json", folder / "node.sh")
+    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def _create_folder(job: SlurmJob) -> None:
+    """Create the folder in which the nodes of a job write. The job waits for it, so that
+    none runs that nobody follows. Ends the job if this fails."""
+    try:
+        job.folder.mkdir()
+    except OSError as error:
+        why, hint = f"cannot create the folder '{job.folder}': {error.strerror}", None
+        if isinstance(error, FileExistsError):
+            why = f"'{job.folder}' is there already, of another job with this number"
+            hint = "--logs DIR names another folder"
+        try:
+            job.cancel()
+        except RunError:
+            hint = f"this ends the job: {job.cancel_command}"
+        raise RunError(why, hint=hint) from None
 
 
 def _check_files(request: JobRequest, options: Mapping[str, Any]) -> None:

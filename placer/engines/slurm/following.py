@@ -15,7 +15,7 @@ from placer.engines.engine import (
     NodeEnded,
     NodeLines,
 )
-from placer.engines.slurm.job import ENDED, SlurmJob, ask
+from placer.engines.slurm.job import ENDED, SlurmJob
 from placer.engines.tail import Tail
 from placer.errors import RunError
 from placer.files.last_line import last_line
@@ -61,7 +61,7 @@ def watch(job: SlurmJob) -> Iterator[JobEvent]:
         if left and over is None and now - asked >= ASK:
             asked = now
             try:
-                state, reason = ask(job)
+                state, reason = job.ask()
                 answered = now
             except RunError as error:
                 if now - answered > SILENT:
@@ -72,7 +72,7 @@ def watch(job: SlurmJob) -> Iterator[JobEvent]:
                 reason = f"it is not known: {error}"
             if state in ENDED or not state:
                 # A job that was cancelled before it began has written nothing.
-                may_write = state in ("", "COMPLETED") or job.folder.exists()
+                may_write = state in ("", "COMPLETED") or any(job.folder.glob("*"))
                 over = now if may_write else now - END_GRACE
             elif state == "PENDING" and reason not in ("None", note):
                 note = reason

@@ -1,19 +1,15 @@
-"""A job of Slurm, and the commands that speak with its controller."""
+"""A job of Slurm."""
 
 from __future__ import annotations
 
-import re
-import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from placer.errors import PlacerError, RunError
+from placer.engines.slurm.commands import run
+from placer.errors import RunError
 from placer.runtime.run.signals import STOP_SIGNAL
 
-TIMEOUT: Final = 60.0
-"""Seconds in which a command of Slurm has to answer."""
 ENDED: Final = (
     "BOOT_FAIL",
     "CANCELLED",
@@ -37,11 +33,13 @@ class SlurmJob:
         number: its number, as scancel takes it.
         folder: the folder with what its nodes write.
         nodes: the names of its nodes in the order of the tasks.
+        cluster: the cluster that has it, if sbatch has named one.
     """
 
     number: str
     folder: Path
     nodes: tuple[str, ...]
+    cluster: str = ""
 
     @property
     def title(self) -> str:
@@ -49,7 +47,7 @@ class SlurmJob:
 
     @property
     def cancel_command(self) -> str:
-        return f"scancel {self.number}"
+        return " ".join(["scancel", *self._of_cluster, self.number])
 
     @property
     def log(self) -> Path:
@@ -57,53 +55,28 @@ class SlurmJob:
         return self.folder.with_name(f"{self.folder.name}.log")
 
     def stop(self) -> None:
-        run(["scancel", f"--signal={STOP_SIGNAL.name}", self.number])
+        signal = f"--signal={STOP_SIGNAL.name}"
+        run(["scancel", *self._of_cluster, signal, self.number])
 
     def cancel(self) -> None:
-        run(["scancel", self.number])
+        run(["scancel", *self._of_cluster, self.number])
 
-
-def ask(job: SlurmJob) -> tuple[str, str]:
-    """Return the state of a job, empty if Slurm does not know it any more, and its
-    reason."""
-    command = ["squeue", "--noheader", "--states=all", "--format=%T|%r"]
-    try:
-        answer = run([*command, f"--jobs={job.number}"])
-    except RunError as error:
-        if "Invalid job id" in str(error):
+    def ask(self) -> tuple[str, str]:
+        """Return its state, empty if Slurm does not know it any more, and the reason."""
+        command = ["squeue", "--noheader", "--states=all", "--format=%T|%r"]
+        try:
+            answer = run([*command, *self._of_cluster, f"--jobs={self.number}"])
+        except RunError as error:
+            if "Invalid job id" in str(error):
+                return "", ""
+            raise
+        states = [line.partition("|") for line in answer.splitlines() if "|" in line]
+        if not states:
             return "", ""
-        raise
-    states = [line.partition("|") for line in answer.splitlines() if line.strip()]
-    if not states:
-        return "", ""
-    # A heterogeneous job is over when all its parts are.
-    state, _, reason = next((s for s in states if s[0] not in ENDED), states[0])
-    return state, reason
+        # A heterogeneous job is over when all its parts are.
+        state, _, reason = next((s for s in states if s[0] not in ENDED), states[0])
+        return state, reason
 
-
-def run(command: Sequence[str], folder: Path | None = None) -> str:
-    """Run a command of Slurm, and return what it prints."""
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT,
-            stdin=subprocess.DEVNULL,
-        )
-    except FileNotFoundError:
-        raise PlacerError(
-            f"there is no '{command[0]}' on this machine",
-            hint="run this where jobs are submitted to Slurm; --write DIR only writes"
-            " the files of the job",
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise RunError(f"{command[0]} has not answered in {TIMEOUT:g} s") from None
-    if done.returncode:
-        prefix = re.compile(rf"^{command[0]}: (error: )?")
-        lines = [prefix.sub("", line) for line in done.stderr.splitlines() if line]
-        said = "; ".join(lines) or f"status {done.returncode}"
-        raise RunError(f"{command[0]} failed: {said}")
-    return done.stdout
+    @property
+    def _of_cluster(self) -> list[str]:
+        return [f"--clusters={self.cluster}"] if self.cluster else []

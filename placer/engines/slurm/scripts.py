@@ -22,6 +22,8 @@ _LOW_PORT: Final = 20000
 _PORTS: Final = 12000
 """Jobs listen in this range, below that of outgoing connections; each at ports of its own,
 by its number."""
+_FOLLOWED: Final = 60
+"""Seconds after its start in which a job of the launcher is followed, or fails."""
 
 
 def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
@@ -76,25 +78,45 @@ def _job_script(request: JobRequest, options: Mapping[str, Any]) -> str:
         needs = [request.needs[name] for name in names]
         given = {**common, **_group(needs, options)}
         lines += [f"#SBATCH --{k}={v}" for k, v in given.items() if v is not None]
+        lines.append("#SBATCH --no-requeue")
         if options["sbatch"]:
             lines.append(f"#SBATCH {options['sbatch']}")
-    steps = " : ".join(["bash node.sh"] * len(groups))
+    # srun takes neither the CPUs of a task from the job, nor options from other groups.
+    step = f'"${{options[@]}}" --cpus-per-task={options["cpus"]} bash node.sh'
+    steps = " : \\\n  ".join([step] * len(groups))
     stride = -(-len(request.needs) // 16) * 16
     port = f"$(({_LOW_PORT} + SLURM_JOB_ID * {stride} % {_PORTS - stride}))"
     if options["port"] is not None:
         port = str(options["port"])
     lines += f"""
 set -euo pipefail
+fail() {{
+  echo "error: $1" >&2
+  exit 1
+}}
 cd "$SLURM_SUBMIT_DIR"
 for file in build/plan.json node.sh run.key; do
-  if [[ ! -r $file ]]; then
-    echo "error: there is no $PWD/$file: submit the job in its folder" >&2
-    exit 1
-  fi
+  [[ -r $file ]] || fail "there is no $PWD/$file: submit the job in its folder"
 done
+if [[ ${{SLURM_RESTART_COUNT:-0}} != 0 ]]; then
+  fail "Slurm has started this job again: submit a new one (--resume continues a run)"
+fi
+export PLACER_JOB_FOLDER=$PWD/job-$SLURM_JOB_ID
+if (($#)); then # by placer launch, which creates the folder once it follows the job
+  for ((i = 0; i < {10 * _FOLLOWED}; i++)); do
+    ls >/dev/null # so that a file system of several machines looks again
+    [[ ! -d $PLACER_JOB_FOLDER ]] || break
+    sleep 0.1
+  done
+  [[ -d $PLACER_JOB_FOLDER ]] || fail "nobody follows this job: there is no $PLACER_JOB_FOLDER"
+  [[ $(cat build/plan.json node.sh | sha256sum) == "$1  -" ]] ||
+    fail "another job has replaced the files in $PWD: --logs DIR gives each its own"
+else
+  mkdir "$PLACER_JOB_FOLDER"
+fi
 # sbatch passes on the environment in which it was called.
 unset PLACER_NODE PLACER_KIND PLACER_INDEX PLACER_ENDPOINTS
-export PLACER_JOB_FOLDER=$PWD/job-$SLURM_JOB_ID
+unset SLURM_MEM_PER_NODE SLURM_MEM_PER_GPU SLURM_EXCLUSIVE
 export PLACER_KEY_FILE=$PWD/run.key
 export PLACER_PORT={port}
 # Addresses of machines, which need not be their names.
@@ -102,10 +124,14 @@ lists=$(env | sed -nE 's/^SLURM_JOB_NODELIST(_HET_GROUP_[0-9]+)?=//p' | paste -s
 PLACER_SLURM_ADDRESSES=$(scontrol --oneliner show node "$lists" |
   sed -nE 's/^NodeName=([^ ]+).* NodeAddr=([^ ]+).*/\\1=\\2/p' | sort -u | paste -sd, -)
 export PLACER_SLURM_ADDRESSES
-mkdir -p "$PLACER_JOB_FOLDER"
-srun --kill-on-bad-exit=1 --distribution=block {steps} || status=$?
-echo "${{status:-0}}" >"$PLACER_JOB_FOLDER/ended"
-exit "${{status:-0}}"
+options=(--kill-on-bad-exit=1 --distribution=block --export=ALL --chdir="$PWD")
+status=0
+srun {steps} || status=$?
+if [[ $status != 0 ]]; then
+  echo "the logs of the nodes are in $PLACER_JOB_FOLDER" >&2
+fi
+echo "$status" >"$PLACER_JOB_FOLDER/ended" || true # it may have been removed
+exit "$status"
 """.splitlines()
     return "\n".join(lines) + "\n"
 

@@ -15,9 +15,11 @@ from placer.engines.engine import NodeLines, NodeLog
 from placer.engines.kubernetes import logs
 from placer.engines.kubernetes.groups import group_nodes
 from placer.engines.kubernetes.kubectl import Kubectl, KubectlError
-from placer.engines.kubernetes.pods import End, read_pods
+from placer.engines.kubernetes.pods import End, Identity, read_pods
 
 GROUPS = group_nodes(needs_of(["worker:0", "worker:1", "ps:0"]))
+CREATED = "2026-11-28T18:00:00Z"
+JOB = Identity("digits", GROUPS, True, {"uid-1"}, CREATED)
 
 
 def pod(
@@ -28,15 +30,15 @@ def pod(
         "metadata": {
             "name": f"digits-{group}-{number}-0-abcde",
             "uid": metadata.pop("uid", f"{group}{number}"),
-            "labels": {
-                "app.kubernetes.io/component": group,
-                "jobset.sigs.k8s.io/job-index": str(number),
-            },
+            "creationTimestamp": CREATED,
+            "ownerReferences": [{"kind": "Job", "name": f"digits-{group}-{number}"}],
             **metadata,
         },
         "spec": {
             "nodeName": "m1",
-            "containers": [{"resources": {"limits": {"memory": "1Gi"}}}],
+            "containers": [
+                {"name": "node", "resources": {"limits": {"memory": "1Gi"}}}
+            ],
         },
         "status": status,
     }
@@ -44,11 +46,11 @@ def pod(
 
 def state_of(status: dict[str, Any], **metadata: Any) -> Any:
     printed = json.dumps({"items": [pod("ps", 0, status, **metadata)]}).encode()
-    return read_pods(printed, GROUPS).pods["ps:0"]
+    return read_pods(printed, JOB).pods["ps:0"]
 
 
 def in_state(phase: str, **state: Any) -> dict[str, Any]:
-    return {"phase": phase, "containerStatuses": [{"state": state}]}
+    return {"phase": phase, "containerStatuses": [{"name": "node", "state": state}]}
 
 
 @pytest.mark.parametrize(
@@ -119,9 +121,9 @@ def test_the_newest_pod_of_a_node_counts_and_others_are_ignored() -> None:
         pod("worker", 1, {}, uid="new", creationTimestamp="2026-11-28T18:00:09Z"),
         pod("worker", 1, {}, uid="old", creationTimestamp="2026-11-28T18:00:01Z"),
         pod("worker", 5, {}, creationTimestamp="2026-11-28T18:00:01Z"),
-        {**other, "metadata": {**other["metadata"], "labels": {}}},
+        {**other, "metadata": {**other["metadata"], "ownerReferences": None}},
     ]
-    found = read_pods(json.dumps({"items": items}).encode(), GROUPS)
+    found = read_pods(json.dumps({"items": items}).encode(), JOB)
     assert {node: each.uid for node, each in found.pods.items()} == {"worker:1": "new"}
     assert not found.is_there
 
@@ -129,7 +131,7 @@ def test_the_newest_pod_of_a_node_counts_and_others_are_ignored() -> None:
 def test_the_end_of_a_jobset_is_that_of_all_groups() -> None:
     jobset = {
         "kind": "JobSet",
-        "metadata": {"name": "digits"},
+        "metadata": {"name": "digits", "uid": "uid-1", "creationTimestamp": CREATED},
         "spec": {},
         "status": {
             "conditions": [
@@ -139,7 +141,7 @@ def test_the_end_of_a_jobset_is_that_of_all_groups() -> None:
             ]
         },
     }
-    found = read_pods(json.dumps({"items": [jobset]}).encode(), GROUPS)
+    found = read_pods(json.dumps({"items": [jobset]}).encode(), JOB)
     assert found.is_there
     assert found.over == {"worker": False, "ps": False}
 
@@ -201,7 +203,7 @@ def test_a_log_is_read_on_after_an_error_and_nothing_twice(
     )
     got: SimpleQueue[NodeLines | NodeLog] = SimpleQueue()
     ends: SimpleQueue[str] = SimpleQueue()
-    log = logs.PodLog(kubectl, "ps:0", "digits-ps-0-0-abcde", got.put, ends.put)
+    log = logs.PodLog(kubectl, "ps:0", "digits-ps-0", got.put, print, ends.put)
     read = [got.get(timeout=20) for _ in range(3)]
     log.finish()
     assert ends.get(timeout=20) == ""
@@ -219,7 +221,7 @@ def test_a_log_is_read_on_after_an_error_and_nothing_twice(
 def test_the_log_of_a_pod_that_is_gone_ends_without_an_error(tmp_path: Path) -> None:
     gone = "echo 'Error from server (NotFound): pods \"p\" not found' >&2; exit 1"
     ends: SimpleQueue[str] = SimpleQueue()
-    log = logs.PodLog(command(tmp_path, gone), "ps:0", "p", lambda e: None, ends.put)
+    log = logs.PodLog(command(tmp_path, gone), "ps:0", "p", print, print, ends.put)
     log.finish()
     assert ends.get(timeout=20) == ""
     log.close()
@@ -233,5 +235,5 @@ def test_times_of_different_zones_and_digits_are_compared() -> None:
         "2026-11-28T18:00:00.1Z",
         "2026-11-28T18:00:01Z",
     ]
-    moments = [logs._moment(stamp) for stamp in in_order]
+    moments = [logs._moment(stamp.encode()) for stamp in in_order]
     assert all(a < b for a, b in pairwise(moments))

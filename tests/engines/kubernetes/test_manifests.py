@@ -8,23 +8,27 @@ import io
 import os
 import tarfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import kubernetes_validate
+import msgspec
 import pytest
 import yaml
 from support.data_sets import FOLDER
 from support.kubernetes.requests import needs_of, options, request_of
 
 import placer
-from placer.build.plan import Plan, read_plan
+from placer.build.plan import SOURCES, Plan, read_plan
 from placer.channel.endpoint import parse_endpoint
+from placer.config.checkpoint import Checkpointing, Interval
 from placer.engines import kubernetes
 from placer.engines.engine import JobRequest, Needs
 from placer.engines.kubernetes.groups import group_nodes, host_names, job_name
+from placer.engines.kubernetes.names import is_image
 from placer.errors import PlacerError
 from placer.resources import find_file
 
@@ -263,7 +267,26 @@ def test_a_build_that_is_too_large_is_refused_with_its_size(
         ({"labels": "queue"}, "labels: 'queue' is not name=value,…"),
         ({"volumes": "claim"}, "volumes: 'claim' is not a volume"),
         ({"volumes": "claim:/data:rw"}, "'claim:/data:rw' is not a volume"),
+        ({"volumes": "Claim:/data"}, "'Claim' cannot be the name of a claim"),
+        ({"volumes": "a:/data,b:/data/"}, "two are mounted at '/data'"),
+        ({"volumes": "a:/"}, "none can be mounted at '/'"),
+        ({"volumes": "a:/placer/run"}, "none can be mounted at '/placer/run'"),
+        ({"volumes": "/data/../etc:/data"}, "'/data/../etc' has a part '..'"),
         ({"build": "builds"}, "build: 'builds' is not an absolute path"),
+        ({"image": "placer image"}, "'placer image' cannot be the name of an image"),
+        ({"image": "Team/Placer:1"}, "'Team/Placer:1' cannot be the name of an image"),
+        ({"image": "team/placer:"}, "'team/placer:' cannot be the name of an image"),
+        ({"image": "docker://placer"}, "'docker://placer' cannot be the name of"),
+        ({"kubectl": "'"}, " is no command: no closing quotation"),
+        ({"kubectl": " "}, "kubectl: the command is empty"),
+        ({"labels": "a queue=x"}, "labels: no label can be 'a queue=x'"),
+        ({"node_selector": "pool=-a"}, "node-selector: no label can be 'pool=-a'"),
+        (
+            {"labels": "app.kubernetes.io/instance=a"},
+            "'app.kubernetes.io/instance' is a label that placer sets",
+        ),
+        ({"service_account": "Me"}, "service-account: none can have the name 'Me'"),
+        ({"gpu_resource": "gpu"}, "gpu-resource: 'gpu' is not a name such as"),
     ],
 )
 def test_options_that_no_job_can_have(
@@ -272,6 +295,90 @@ def test_options_that_no_job_can_have(
     with pytest.raises(PlacerError) as caught:
         kubernetes.write(request_of(plans["digits"], FILES), options(**chosen))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "placer",
+        "registry.example:5000/my-team/my_placer.x:1.2-a_B",
+        "Registry.Example/placer",
+        "[fd00::7]:5000/a__b/c--d",
+        f"placer:1@sha256:{'0' * 64}",
+    ],
+)
+def test_images_have_the_names_of_images(image: str) -> None:
+    assert is_image(image)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "volumes", "message"),
+    [
+        (
+            ["--save-params=/out/params.safetensors"],
+            None,
+            "--save-params is '/out/params.safetensors', which is on no volume: it would"
+            " be lost with the pod\n  hint: mount one there: --option"
+            " volumes=CLAIM:/PATH",
+        ),
+        (
+            ["--checkpoint=/outside"],
+            "runs:/out",
+            "--checkpoint is '/outside', which is",
+        ),
+        (["--checkpoint=/out/../tmp"], "runs:/out", "--checkpoint is '/tmp', which is"),
+        (
+            ["--record-order=/data/order"],
+            "runs:/out,rows:/data:ro",
+            "--record-order is '/data/order', which is on a volume that pods only read\n"
+            "  hint: --option volumes=rows:/data, without :ro, lets them write to it",
+        ),
+    ],
+)
+def test_files_that_would_be_lost_are_refused(
+    arguments: list[str], volumes: str | None, message: str, plans: Mapping[str, Plan]
+) -> None:
+    request = request_writing(plans["digits"], *arguments)
+    with pytest.raises(PlacerError) as caught:
+        kubernetes.write(request, options(volumes=volumes))
+    assert message in str(caught.value)
+
+
+def test_files_on_volumes_and_what_is_read_are_not_refused(
+    plans: Mapping[str, Plan],
+) -> None:
+    arguments = ["--save-params=/data/out/a", "--checkpoint=/data/out", "--resume=/r"]
+    request = request_writing(plans["digits"], *arguments, "--history=/dev/stdout")
+    volumes = "rows:/data:ro,runs:/data/out"
+    assert kubernetes.write(request, options(volumes=volumes))
+
+
+def test_checkpoints_of_the_spec_would_be_lost_beside_the_build(
+    plans: Mapping[str, Plan],
+) -> None:
+    every = Interval.parse("10")
+    kept = Checkpointing(to="saved", every=every, keep=1)
+    plan = msgspec.structs.replace(plans["digits"], checkpoint=kept)
+    files = {**FILES, SOURCES: b'{"spec": "../digits.yaml", "ops": {}}'}
+    with pytest.raises(PlacerError) as caught:
+        kubernetes.write(request_of(plan, files), options(volumes="runs:/out"))
+    assert "train.checkpoint.to is '/placer/run/saved', which is on no volume" in str(
+        caught.value
+    )
+    assert "hint: name another folder by --checkpoint DIR, or mount" in str(
+        caught.value
+    )
+    on_volume = options(volumes="runs:/out", build="/out/builds/digits")
+    assert kubernetes.write(request_of(plan, files), on_volume)
+
+
+def request_writing(plan: Plan, *arguments: str) -> JobRequest:
+    """Return a request of a run that writes the files of its arguments, as
+    `request_job` does."""
+    named = dict(each.split("=") for each in arguments)
+    kept = ("--save-params", "--history")
+    writes = {flag: Path(path) for flag, path in named.items() if flag in kept}
+    return replace(request_of(plan, FILES, *arguments), writes=writes)
 
 
 def test_texts_that_kubectl_would_take_for_numbers_are_quoted(

@@ -40,7 +40,7 @@ def test_a_job_of_which_nothing_is_heard_is_named(job, monkeypatch):
     def ask(job):
         raise RunError("squeue failed: no controller")
 
-    monkeypatch.setattr(following, "ask", ask)
+    monkeypatch.setattr(SlurmJob, "ask", ask)
     monkeypatch.setattr(following, "SILENT", -1.0)
     with pytest.raises(RunError, match=r"Slurm job 7 cannot be .*\n.*: scancel 7"):
         list(watch(job))

@@ -82,11 +82,11 @@ class _Handler(BaseHTTPRequestHandler):
         given = json.loads(self._body())
         assert _KINDS[parts[-1]] == given["kind"]
         try:
-            self.cluster.create(given)
+            made = self.cluster.create(given)
         except Refused as refused:
             self._answer(str(refused), 409)
         else:
-            self._answer(given, 201)
+            self._answer(made, 201)
 
     def do_DELETE(self) -> None:
         (*_, kind, name), _ = self._request()

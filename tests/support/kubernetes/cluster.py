@@ -62,6 +62,7 @@ class Cluster:
         self.folder, self.images, self.claims = folder, images, claims
         self.gpus, self.has_jobset = gpus, has_jobset
         self.objects: dict[Key, Object] = {}
+        self.warnings: list[Object] = []
         self.pods: dict[str, Pod] = {}
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
@@ -72,8 +73,8 @@ class Cluster:
         self._hosts_file = folder / "hosts"
         self._hosts_file.write_text("127.0.0.1 localhost\n")
 
-    def create(self, given: Object) -> str:
-        """Make an object; return its name as `kubectl create -o name` prints it."""
+    def create(self, given: Object) -> Object:
+        """Make an object, and return it."""
         kind, name = given["kind"], given["metadata"]["name"]
         with self.lock:
             if kind == "JobSet" and not self.has_jobset:
@@ -88,9 +89,9 @@ class Cluster:
                     f' "run.yaml": {PLURALS[kind]} "{name}" already exists'
                 )
             _check(given)
-            self._add(given)
+            made = self._add(given)
             self.reconcile()
-        return f"{_singular(PLURALS[kind])}/{name}"
+        return made
 
     def delete(self, kind: str, name: str) -> bool:
         """Delete an object; return whether it was there."""
@@ -161,7 +162,7 @@ class Cluster:
 
     def _add(self, given: Object) -> Object:
         uid = f"uid-{next(self._uids)}"
-        metadata = {**given["metadata"], "uid": uid, "creationTimestamp": now()}
+        metadata = {**given["metadata"], "uid": uid, "creationTimestamp": _second()}
         added = {**given, "metadata": metadata, "status": {"conditions": []}}
         self.objects[given["kind"], metadata["name"]] = added
         return added
@@ -259,7 +260,7 @@ class Cluster:
         metadata = {
             "name": f"{name}-{index}-{uid[4:]:>05}",
             "uid": uid,
-            "creationTimestamp": f"{now()[:19]}Z",
+            "creationTimestamp": _second(),
             "labels": {
                 **template["metadata"]["labels"],
                 "job-name": name,
@@ -425,8 +426,15 @@ def _phase(pod: Pod) -> str:
     return "Failed" if pod.is_deleted and phase != "Succeeded" else phase
 
 
+def _second() -> str:
+    """Return the time, as the API of Kubernetes has it."""
+    return f"{now()[:19]}Z"
+
+
 def _owned(owner: Object) -> list[Object]:
-    return [{"uid": owner["metadata"]["uid"]}]
+    metadata = owner["metadata"]
+    name, uid = metadata["name"], metadata["uid"]
+    return [{"kind": owner["kind"], "name": name, "uid": uid, "controller": True}]
 
 
 def _owner(given: Object) -> str | None:
@@ -475,9 +483,3 @@ def _check(given: Object) -> None:
             raise Refused(f'The {given["kind"]} "{name}" is invalid: metadata.labels')
     if sum(map(len, content_of(given).values())) > 1 << 20:
         raise Refused(f'{given["kind"]} "{name}" is invalid: must have at most 1048576')
-
-
-def _singular(plural: str) -> str:
-    """Return the name of a kind as `kubectl -o name` prints it."""
-    kind, dot, group = plural.partition(".")
-    return kind.removesuffix("s") + dot + group

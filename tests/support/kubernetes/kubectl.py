@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import socketserver
 import sys
 import threading
@@ -124,20 +125,25 @@ class Kubectl:
                 pod.grew.notify_all()
 
     def _create(self, given: argparse.Namespace, out: Say) -> None:
-        assert given.output == "name"
         refused = []
         for file in given.filename:
             for each in yaml.safe_load_all(Path(file).read_text()):
                 try:
-                    out(f"{self.cluster.create(each)}\n".encode())
+                    made = self.cluster.create(each)
                 except Refused as error:
                     refused.append(str(error))
+                else:
+                    out(_filled(given.output, made).encode())
         if refused:
             raise Refused("\n".join(refused))
 
     def _get(self, given: argparse.Namespace, out: Say) -> None:
         assert given.output == "json"
         kinds = given.what.split(",")
+        if kinds == ["events"]:
+            assert given.field_selector == "type=Warning"
+            out(json.dumps({"kind": "List", "items": self.cluster.warnings}).encode())
+            return
         items: list[Object] = []
         with self.cluster.lock:
             if "pods" in kinds:
@@ -225,6 +231,19 @@ def is_selected(given: Object, selector: str) -> bool:
     return wanted.items() <= labels.items()
 
 
+def _filled(output: str, made: Object) -> str:
+    """Return an object as `--output=jsonpath=…` prints it."""
+    template = output.removeprefix("jsonpath=").replace('{"\\n"}', "\n")
+
+    def value(found: re.Match[str]) -> str:
+        here: Any = made
+        for name in found[1].split("."):
+            here = here[name]
+        return str(here)
+
+    return re.sub(r"\{\.([\w.]+)\}", value, template)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
     parser.add_argument("--context")
@@ -237,6 +256,8 @@ def _parser() -> argparse.ArgumentParser:
     get.add_argument("what")
     get.add_argument("--selector")
     get.add_argument("--output")
+    get.add_argument("--field-selector")
+    get.add_argument("--request-timeout")
     logs = verbs.add_parser("logs")
     logs.add_argument("pod")
     logs.add_argument("--container")

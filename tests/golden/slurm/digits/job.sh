@@ -9,6 +9,7 @@
 #SBATCH --ntasks=2
 #SBATCH --cpus-per-task=2
 #SBATCH --mem-per-cpu=288M
+#SBATCH --no-requeue
 #SBATCH hetjob
 # ps:0-1
 #SBATCH --job-name=digits
@@ -17,18 +18,36 @@
 #SBATCH --ntasks=2
 #SBATCH --cpus-per-task=2
 #SBATCH --mem-per-cpu=288M
+#SBATCH --no-requeue
 
 set -euo pipefail
+fail() {
+  echo "error: $1" >&2
+  exit 1
+}
 cd "$SLURM_SUBMIT_DIR"
 for file in build/plan.json node.sh run.key; do
-  if [[ ! -r $file ]]; then
-    echo "error: there is no $PWD/$file: submit the job in its folder" >&2
-    exit 1
-  fi
+  [[ -r $file ]] || fail "there is no $PWD/$file: submit the job in its folder"
 done
+if [[ ${SLURM_RESTART_COUNT:-0} != 0 ]]; then
+  fail "Slurm has started this job again: submit a new one (--resume continues a run)"
+fi
+export PLACER_JOB_FOLDER=$PWD/job-$SLURM_JOB_ID
+if (($#)); then # by placer launch, which creates the folder once it follows the job
+  for ((i = 0; i < 600; i++)); do
+    ls >/dev/null # so that a file system of several machines looks again
+    [[ ! -d $PLACER_JOB_FOLDER ]] || break
+    sleep 0.1
+  done
+  [[ -d $PLACER_JOB_FOLDER ]] || fail "nobody follows this job: there is no $PLACER_JOB_FOLDER"
+  [[ $(cat build/plan.json node.sh | sha256sum) == "$1  -" ]] ||
+    fail "another job has replaced the files in $PWD: --logs DIR gives each its own"
+else
+  mkdir "$PLACER_JOB_FOLDER"
+fi
 # sbatch passes on the environment in which it was called.
 unset PLACER_NODE PLACER_KIND PLACER_INDEX PLACER_ENDPOINTS
-export PLACER_JOB_FOLDER=$PWD/job-$SLURM_JOB_ID
+unset SLURM_MEM_PER_NODE SLURM_MEM_PER_GPU SLURM_EXCLUSIVE
 export PLACER_KEY_FILE=$PWD/run.key
 export PLACER_PORT=$((20000 + SLURM_JOB_ID * 16 % 11984))
 # Addresses of machines, which need not be their names.
@@ -36,7 +55,12 @@ lists=$(env | sed -nE 's/^SLURM_JOB_NODELIST(_HET_GROUP_[0-9]+)?=//p' | paste -s
 PLACER_SLURM_ADDRESSES=$(scontrol --oneliner show node "$lists" |
   sed -nE 's/^NodeName=([^ ]+).* NodeAddr=([^ ]+).*/\1=\2/p' | sort -u | paste -sd, -)
 export PLACER_SLURM_ADDRESSES
-mkdir -p "$PLACER_JOB_FOLDER"
-srun --kill-on-bad-exit=1 --distribution=block bash node.sh : bash node.sh || status=$?
-echo "${status:-0}" >"$PLACER_JOB_FOLDER/ended"
-exit "${status:-0}"
+options=(--kill-on-bad-exit=1 --distribution=block --export=ALL --chdir="$PWD")
+status=0
+srun "${options[@]}" --cpus-per-task=2 bash node.sh : \
+  "${options[@]}" --cpus-per-task=2 bash node.sh || status=$?
+if [[ $status != 0 ]]; then
+  echo "the logs of the nodes are in $PLACER_JOB_FOLDER" >&2
+fi
+echo "$status" >"$PLACER_JOB_FOLDER/ended" || true # it may have been removed
+exit "$status"

@@ -1,0 +1,57 @@
+"""What Kubernetes takes for the names of images, labels, resources and other objects.
+
+It checks the template of a pod when it makes the pod, and the name of an image on the
+machine of the pod: after the job was submitted, and far from who has written it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_PART: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_HOST: Final = rf"{_PART}(\.{_PART})*"
+_NAME: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_OBJECT: Final = re.compile(rf"(?=.{{1,253}}$){_HOST}")
+_QUALIFIED: Final = re.compile(rf"(?:(?=[^/]{{1,253}}/)(?P<prefix>{_HOST})/)?{_NAME}")
+_VALUE: Final = re.compile(f"({_NAME})?")
+
+# The grammar of the package `reference` of github.com/distribution: a registry may have
+# capitals, the rest of the name may not.
+_DOMAIN: Final = "[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
+_IMAGE: Final = re.compile(
+    rf"(?=[^@]{{1,400}}(@|$))(({_DOMAIN}(\.{_DOMAIN})*|\[[0-9a-fA-F:]+\])(:[0-9]+)?/)?"
+    r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*"
+    r"(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?"
+    r"(@[A-Za-z][A-Za-z0-9]*([-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,128})?"
+)
+
+
+def is_image(text: str) -> bool:
+    """Whether a text names an image.
+
+    >>> is_image("registry.example:5000/team/placer:1.2"), is_image("placer:")
+    (True, False)
+    """
+    return _IMAGE.fullmatch(text) is not None
+
+
+def is_object(text: str) -> bool:
+    """Whether an object, such as a claim or a service account, can have this name."""
+    return _OBJECT.fullmatch(text) is not None
+
+
+def is_label(name: str, value: str) -> bool:
+    """Whether a label can have this name and this value.
+
+    >>> is_label("kueue.x-k8s.io/queue-name", "team"), is_label("queue name", "team")
+    (True, False)
+    """
+    return bool(_QUALIFIED.fullmatch(name) and _VALUE.fullmatch(value))
+
+
+def is_resource(text: str) -> bool:
+    """Whether a resource that a cluster adds, such as nvidia.com/gpu, can have this
+    name."""
+    found = _QUALIFIED.fullmatch(text)
+    return found is not None and found["prefix"] is not None

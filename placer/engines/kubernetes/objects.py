@@ -1,0 +1,150 @@
+"""What is read of the objects of Kubernetes, as `kubectl get --output=json` prints them.
+
+Fields that are not here are of no interest. The names and types are those of its API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec import field as named
+
+
+class Owner(Struct, frozen=True):
+    """What has made an object."""
+
+    kind: str
+    name: str
+
+
+class Metadata(Struct, frozen=True, rename="camel"):
+    """What all objects have."""
+
+    name: str
+    uid: str
+    created: str = named(name="creationTimestamp")
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] | None = None
+    owner_references: Sequence[Owner] | None = None
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether it is being deleted."""
+        return self.deletion_timestamp is not None
+
+    def owner(self, kind: str) -> str:
+        """Return the name of the object of a kind that has made this one, or an empty
+        text."""
+        owners = self.owner_references or ()
+        return next((each.name for each in owners if each.kind == kind), "")
+
+
+class Condition(Struct, frozen=True):
+    """A condition of a pod, a Job or a JobSet: `status` is True, False or Unknown."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class Waiting(Struct, frozen=True):
+    """Why a container does not begin."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Terminated(Struct, frozen=True, rename="camel"):
+    """The end of a container."""
+
+    exit_code: int
+    reason: str = ""
+    message: str = ""
+    finished_at: str | None = None
+
+
+class ContainerState(Struct, frozen=True):
+    """One of these, or none yet."""
+
+    waiting: Waiting | None = None
+    running: Mapping[str, Any] | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Struct, frozen=True):
+    """The status of a container of a pod, such as one that a mesh of services adds."""
+
+    name: str
+    state: ContainerState | None = None
+
+
+class Resources(Struct, frozen=True):
+    """What a container may use."""
+
+    limits: Mapping[str, str | int] | None = None
+
+
+class Container(Struct, frozen=True):
+    """A container of a pod."""
+
+    name: str
+    resources: Resources | None = None
+
+
+class Spec(Struct, frozen=True, rename="camel"):
+    """What a pod, a Job or a JobSet should be."""
+
+    node_name: str = ""
+    containers: Sequence[Container] | None = None
+    suspend: bool | None = None
+
+
+class Status(Struct, frozen=True, rename="camel"):
+    """What a pod, a Job or a JobSet is."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: Sequence[Condition] | None = None
+    container_statuses: Sequence[ContainerStatus] | None = None
+
+
+class Object(Struct, frozen=True):
+    """A pod, a Job or a JobSet."""
+
+    kind: str
+    metadata: Metadata
+    spec: Spec = Spec()
+    status: Status = Status()
+
+
+class Concerned(Struct, frozen=True):
+    """The object that an event is about."""
+
+    name: str = ""
+
+
+class ClusterEvent(Struct, frozen=True, rename="camel"):
+    """What the cluster says of an object."""
+
+    involved_object: Concerned
+    reason: str = ""
+    message: str = ""
+    last_timestamp: str | None = None
+
+
+class EventList(Struct, frozen=True):
+    """Events."""
+
+    items: Sequence[ClusterEvent]
+
+
+class ObjectList(Struct, frozen=True):
+    """Objects of several kinds."""
+
+    items: Sequence[Object]

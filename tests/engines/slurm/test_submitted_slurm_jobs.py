@@ -1,0 +1,94 @@
+"""How a job is given to sbatch, and what follows from its answer."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support.slurm import slurm_options as options
+
+from placer.engines.slurm import submit
+from placer.engines.slurm.engine import digest_of
+from placer.errors import RunError
+
+
+def test_sbatch_gets_the_digest_of_the_files_and_the_launcher_opens_the_folder(
+    small, written, install
+):
+    install("sbatch", 'printf \'%s\\n\' "$PWD" "$@" >asked; echo 7')
+    job = submit(written, small, options())
+    asked = (written / "asked").read_text().splitlines()
+    assert asked == [str(written), "--parsable", "job.sh", digest_of(written)]
+    assert job.folder == written / "job-7"
+    assert job.folder.is_dir()
+    assert job.cancel_command == "scancel 7"
+
+
+def test_sbatch_sees_no_options_of_another_job(small, written, install, monkeypatch):
+    kept = {
+        "SLURM_CONF": "/etc/slurm.conf",
+        "SBATCH_ACCOUNT": "mine",
+    }
+    for name, value in kept.items():
+        monkeypatch.setenv(name, value)
+    others = ["SLURM_MEM_PER_NODE", "SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_WAIT"]
+    for name in others:
+        monkeypatch.setenv(name, "other")
+    install("sbatch", "env >environment; echo 7")
+    submit(written, small, options(partition="long", sbatch="-C a100 --qos=high"))
+    seen = dict(
+        line.partition("=")[::2]
+        for line in (written / "environment").read_text().splitlines()
+    )
+    assert seen["SBATCH_ACCOUNT"] == "mine"
+    assert seen["SLURM_CONF"] == "/etc/slurm.conf"
+    assert not {*others} & {*seen}
+
+
+def test_the_number_of_a_job_is_on_the_last_line_with_its_cluster(
+    small, written, install
+):
+    install("sbatch", "echo welcome to cluster 5; echo '9;east'")
+    install("squeue", 'echo CLUSTER: east; echo "RUNNING|None"')
+    job = submit(written, small, options())
+    assert (job.number, job.cancel_command) == ("9", "scancel --clusters=east 9")
+    assert job.ask() == ("RUNNING", "None")
+
+
+def test_a_folder_of_another_job_with_this_number_ends_the_job(
+    small, written, install, tmp_path
+):
+    (written / "job-7").mkdir()
+    install("sbatch", "echo 7")
+    install("scancel", f'echo "$@" >{tmp_path}/cancelled')
+    with pytest.raises(RunError, match=r"is there already.*\n.*--logs DIR"):
+        submit(written, small, options())
+    assert (tmp_path / "cancelled").read_text() == "7\n"
+
+
+def test_a_job_that_cannot_be_cancelled_is_named(small, written, install):
+    (written / "job-7").mkdir()
+    install("sbatch", "echo 7")
+    install("scancel", "exit 1")
+    with pytest.raises(RunError, match="this ends the job: scancel 7"):
+        submit(written, small, options())
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("Batch job submission failed: Invalid partition name specified", "sinfo -s"),
+        (
+            "Batch job submission failed: Requested node configuration is not available",
+            "--option cpus=N, memory=SIZE",
+        ),
+        ("Socket timed out on send/recv operation", "nobody follows it"),
+    ],
+)
+def test_refusals_say_what_to_change(said, hint, small, written, install):
+    install("sbatch", f"echo 'sbatch: error: {said}' >&2; exit 1")
+    with pytest.raises(RunError) as raised:
+        submit(written, small, options())
+    assert raised.value.message == f"sbatch failed: {said}"
+    assert hint in str(raised.value)
+    assert not [each for each in os.listdir(written) if each.startswith("job-")]
