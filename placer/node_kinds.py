@@ -60,12 +60,13 @@ class NodeId(str):
         return str(self).partition(".")[0]
 
     @property
-    def folder(self) -> str:
-        """The node's folder in a build: `worker-0` or `worker-0.1`."""
+    def stem(self) -> str:
+        """The node's name in paths, such as its folder in a build: `worker-0`, or
+        `worker-0.1`."""
         return self.replace(":", "-")
 
     @classmethod
-    def of_folder(cls, name: str) -> NodeId:
-        """Return the id of the node with this folder."""
-        kind, _, number = name.rpartition("-")
+    def of_stem(cls, stem: str) -> NodeId:
+        """Return the id of the node with this name in paths."""
+        kind, _, number = stem.rpartition("-")
         return cls(f"{kind}:{number}")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from placer.errors import RunError
+
+INTERRUPTED: Final = "it was interrupted"
+"""How nodes are told that another one has ended the run because of a signal."""
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -13,6 +18,11 @@ class Cause(msgspec.Struct, frozen=True):
     node: str
     where: str
     what: str
+
+    @property
+    def is_interruption(self) -> bool:
+        """Whether the node has ended the run because of a signal."""
+        return self.what.startswith(INTERRUPTED)
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.node, self.where, self.what) if part)

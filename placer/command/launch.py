@@ -190,8 +190,14 @@ def _run_on(
         return
     chosen = Options(**{option.name: options[option.name] for option in OPTIONS})
     plan = check_launch(build, chosen, machines=on)
-    for path in write_job(write, build, request_job(build, plan, chosen, on), on):
+    files = write_job(write, build, request_job(build, plan, chosen, on), on)
+    for path in files:
         echo(str(path))
+    for path, file in files.items():
+        if file.submits:
+            echo(
+                f"{plan.name}: the first lines of {path} say how to submit it", err=True
+            )
 
 
 def run_build(
@@ -206,6 +212,7 @@ def run_build(
 ) -> None:
     """Launch a build and print its progress and its result."""
     from placer.launcher.checks import check_launch
+    from placer.launcher.engine_job import OnEngine
     from placer.launcher.launch import callback_queue, launch, launch_processes
     from placer.launcher.logs import log_folder
     from placer.memory.cores import usable_cores
@@ -226,8 +233,8 @@ def run_build(
         notes = []
         if not in_process:
             folder = exits.enter_context(log_folder(logs, plan.name))
-            removed = "" if logs else " (removed after a successful run)"
-            notes.append(f"logs in {folder.folder}{removed}")
+            if not isinstance(machines, OnEngine):  # which says it of a job
+                notes.append(folder.described())
         if chosen.emulate or plan.emulate:
             notes.append(emulation_note(plan))
         is_here = not in_process and machines is None

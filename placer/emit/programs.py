@@ -240,7 +240,7 @@ def _import(module: str, name: str) -> str:
 
 def program_path(node: str) -> str:
     """Return the path, in the build folder, of the program that starts a node."""
-    return f"{node.replace(':', '-')}/program.py"
+    return f"{NodeId(node).stem}/program.py"
 
 
 _CONVENTIONS = {

@@ -89,10 +89,12 @@ class JobFile:
     Attributes:
         content: a text, or the bytes of a file of the build.
         private: whether only its owner may read it: it has the key.
+        submits: whether its first lines say how to submit the job by hand.
     """
 
     content: str | bytes
     private: bool = False
+    submits: bool = False
 
 
 JobFiles: TypeAlias = dict[str, JobFile]
@@ -106,13 +108,13 @@ class Job(Protocol):
         title: such as `Slurm job 42`.
         cancel_command: the command that ends it, for a person. Empty if it ends with the
             launcher.
-
-    It may have a `folder`, in which its nodes write `NODE.log`, if that is not the folder
-    of its files.
+        folder: the folder in which its nodes write `NODE.log`, such as worker-0.log; None
+            if the launcher does, with NodeLog.
     """
 
     title: str
     cancel_command: str
+    folder: Path | None
 
     def stop(self) -> None:
         """Ask the nodes to stop after the same step, and to save, by SIGUSR1 to any of

@@ -46,13 +46,15 @@ def read_engine_options(
 
 
 def split_options(texts: Sequence[str]) -> dict[str, str]:
-    """Return the options of `--option name=value` arguments; of one name, the last value
-    counts."""
+    """Return the options of `--option name=value` arguments. Raises PlacerError for other
+    texts, and for a name that comes twice."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise PlacerError(f"--option '{text}' is not name=value")
+        if name.strip() in pairs:
+            raise PlacerError(f"--option {name.strip()} is given twice")
         pairs[name.strip()] = value
     return pairs
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from pathlib import Path
 
+from placer.files.last_line import last_line
 from placer.launcher.node_process import SSH_FAILED
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.events import NodeFailure, State
@@ -13,8 +13,6 @@ from placer.runtime.run.events import NodeFailure, State
 COMMAND_NOT_FOUND = 127
 """The status of a shell for a command that it does not find."""
 _SSH_HINT = "`ssh HOST true` must work without a question: see docs/machines.md"
-_QUOTED_LENGTH = 400
-"""Characters of a log's last line that a message quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +21,14 @@ class Failure:
 
     `node` is the node that failed, or empty if the failure is of the whole run; `text`
     says what happened. `first_hand` is true for the node's own report and for the end
-    of its process, false for what another node reports about it.
+    of its process, false for what another node reports about it. `is_interruption` is
+    true if the node has ended the run because of a signal.
     """
 
     node: str
     text: str
     first_hand: bool
+    is_interruption: bool = False
 
 
 def failure_from_report(event: NodeFailure) -> Failure:
@@ -37,11 +37,12 @@ def failure_from_report(event: NodeFailure) -> Failure:
     parts = [part.strip() for part in (cause.where, cause.what) if part.strip()]
     text = ": ".join(parts) or event.message
     if not cause.node:
-        return Failure("", text, event.root)
+        return Failure("", text, event.root, cause.is_interruption)
     # The node's name may be at the start of the text already.
     for prefix in (f"{cause.node}: ", f"{cause.node} "):
         text = text.removeprefix(prefix)
-    return Failure(cause.node, f"{cause.node} failed: {text}", event.root)
+    text = f"{cause.node} failed: {text}"
+    return Failure(cause.node, text, event.root, cause.is_interruption)
 
 
 def failure_from_exit(child: WatchedNode, last: State | None) -> Failure:
@@ -89,22 +90,6 @@ def choose_root_cause(failures: list[Failure]) -> Failure | None:
     return next(
         (f for f in failures if f.first_hand), failures[0] if failures else None
     )
-
-
-def last_line(log: Path) -> str:
-    """Return the last line of a log that is not blank, shortened for a message.
-
-    Returns an empty string if there is no such line, or no log.
-    """
-    try:
-        with log.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - 16 * _QUOTED_LENGTH))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:_QUOTED_LENGTH] if lines else ""
 
 
 def _signal(number: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,14 +11,15 @@ from typing import Any
 
 from placer.build.plan import Plan, data_root
 from placer.channel.keys import find_key, new_key
-from placer.engines.engine import Engine, JobRequest
+from placer.engines.engine import Engine, JobFile, JobRequest
 from placer.engines.find import find_engine
 from placer.engines.options import read_engine_options
 from placer.engines.resources import needs_of
 from placer.errors import PlacerError
 from placer.launcher.delivery import build_files
 from placer.launcher.followed import FollowedJob
-from placer.launcher.job_folder import write_job_files
+from placer.launcher.job_folder import remove_job_files, write_job_files
+from placer.launcher.logs import LogFolder
 from placer.launcher.node_command import node_arguments
 from placer.runtime.run.options import OPTIONS, Options
 
@@ -92,22 +93,29 @@ def _named_files(options: Options, use: str) -> dict[str, Path]:
 
 def write_job(
     folder: Path, build: Path, request: JobRequest, on: OnEngine
-) -> list[Path]:
-    """Write the files of a job into a folder, and return their paths; see
+) -> dict[Path, JobFile]:
+    """Write the files of a job into a folder, and return them by their paths; see
     `write_job_files`."""
-    return write_job_files(folder, on.engine.write(request, on.options), build)
+    files = on.engine.write(request, on.options)
+    write_job_files(folder, files, build)
+    return {folder / name: file for name, file in files.items()}
 
 
 @contextmanager
 def followed_job(
-    build: Path, plan: Plan, options: Options, logs: Path, on: OnEngine
+    build: Path, plan: Plan, options: Options, logs: LogFolder, on: OnEngine
 ) -> Iterator[FollowedJob]:
     """Write and submit a job, and yield it; it is followed until the end of the
-    context."""
+    context. Nothing stays of a job that is not submitted."""
     request = request_job(build, plan, options, on)
-    write_job(logs, build, request, on)
+    write_job(logs.folder, build, request, on)
     followed = FollowedJob(on.name)
-    with followed.open_nodes([*plan.processes], logs):
-        job = on.engine.submit(logs, request, on.options)
-        followed.follow(job, on.engine.watch(job))
+    with ExitStack() as exits:
+        try:
+            exits.enter_context(followed.open_nodes([*plan.processes], logs.folder))
+            job = on.engine.submit(logs.folder, request, on.options)
+        except BaseException:
+            remove_job_files(logs.folder)
+            raise
+        followed.follow(job, on.engine.watch(job), logs.described(job.folder))
         yield followed

@@ -39,12 +39,14 @@ class FollowedNode(WatchedNode):
     Attributes:
         on_stop: asks the job to stop after a step.
         on_kill: cancels the job.
+        on_abandon: waits no more for the end of the job.
         write_fd, end_fd: the other ends of `report_fd` and `pidfd`.
         end: how it has ended, once it has.
     """
 
     on_stop: Callable[[], None]
     on_kill: Callable[[], None]
+    on_abandon: Callable[[], None]
     write_fd: int
     end_fd: int
     end: NodeEnded | None = None
@@ -56,6 +58,10 @@ class FollowedNode(WatchedNode):
 
     def order_stop(self) -> None:
         self.on_stop()
+
+    def abandon(self) -> None:
+        if self.running:
+            self.on_abandon()
 
     def reap(self) -> None:
         assert self.end is not None
@@ -150,25 +156,28 @@ class FollowedJob:
             end_fd=end_fd,
             on_stop=self._stop,
             on_kill=self._cancel,
+            on_abandon=self._abandon,
         )
         self._nodes[node] = made
         return made
 
-    def follow(self, job: Job, events: Iterator[JobEvent]) -> None:
-        """Start to pass on the events of the job, in a thread; first, what it is."""
+    def follow(self, job: Job, events: Iterator[JobEvent], logs: str) -> None:
+        """Start to pass on the events of the job, in a thread; first, what it is, and where
+        its `logs` are."""
         self._job = job
-        folder = getattr(job, "folder", None)
         for node in self._nodes.values():
-            if folder is not None:
-                node.log = log_path(folder, node.node)
-        text = job.title
+            node.job = job.title
+            if job.folder is not None:
+                node.log = log_path(job.folder, node.node)
+        end = "ends with this launcher"
         if job.cancel_command:
-            text += f" goes on if this launcher is killed; this ends it: {job.cancel_command}"
+            end = f"goes on if this launcher is killed; this ends it: {job.cancel_command}"
 
         def run() -> None:
             why = ""
             try:
-                self._tell(text)
+                self._tell(f"{job.title} {end}")
+                self._tell(logs)
                 for event in events:
                     self._pass_on(event)
             except PlacerError as error:
@@ -256,12 +265,21 @@ class FollowedJob:
             if not why and not self._ended.wait(CANCEL_GRACE):
                 why = f"it has not ended within {CANCEL_GRACE:g} s"
             if why:
-                self.remains = f"{job.title} may still run: {why}"
-                if job.cancel_command:
-                    self.remains += f"; end it by: {job.cancel_command}"
-                self._end_all()
+                self._give_up(why)
 
         _start(run)
+
+    def _abandon(self) -> None:
+        self._give_up("a signal has ended the wait for its end")
+
+    def _give_up(self, why: str) -> None:
+        """Note the end of all nodes, and that the job may still run."""
+        job = self._job
+        assert job is not None
+        self.remains = f"{job.title} may still run: {why}"
+        if job.cancel_command:
+            self.remains += f"; end it by: {job.cancel_command}"
+        self._end_all()
 
 
 def _is_root(end: NodeEnded) -> bool:

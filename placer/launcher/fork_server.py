@@ -33,15 +33,14 @@ from typing import Any, Final, NoReturn
 
 from placer.launcher.command_line import show_command_line
 from placer.launcher.fork_messages import receive, send
-from placer.launcher.node_command import interpreter
 from placer.launcher.parent import end_with_parent
 from placer.memory.blas import VARIABLE, set_blas_threads
 from placer.memory.collection import open_files, pause_collection
 from placer.memory.cores import usable_cores
+from placer.runtime.run.interpreter import COMMAND, interpreter
 
 NAME: Final = "placer-fork-server"
 """How the process is listed."""
-COMMAND: Final = "placer.command"
 """The module that a node runs."""
 _OWN: Final = "PLACER_"
 """What the variables begin with that nothing reads while it is imported."""
@@ -91,7 +90,7 @@ def _serve(connection: socket.socket, began: Mapping[str, str]) -> list[str] | N
                 placed = _place([mine, *descriptors], [-1, *message["targets"]])
                 _become(command, began, environment, server)
                 os.close(placed)
-                return command[len(interpreter(COMMAND)) :]  # type: ignore[no-any-return]
+                return command[len(interpreter()) :]  # type: ignore[no-any-return]
             os.close(mine)
             # Once this pipe ends, the fork leads a group, which the launcher can kill.
             os.read(ready, 1)
@@ -134,7 +133,7 @@ def _difference(
     }
     if changed:
         return f"was started with another {', '.join(sorted(changed))}"
-    expected = interpreter(COMMAND)
+    expected = interpreter()
     if list(command[: len(expected)]) != expected:
         return f"does not run `{' '.join(command)}`"
     return ""

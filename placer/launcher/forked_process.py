@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
+from placer.files.last_line import last_line_of
 from placer.launcher.fork_messages import receive, send
-from placer.launcher.node_command import interpreter
 from placer.memory.blas import VARIABLE as BLAS_THREADS
+from placer.runtime.run.interpreter import interpreter
 from placer.runtime.run.signals import signals_blocked
 
 MODULE: Final = "placer.launcher.fork_server"
@@ -157,8 +158,7 @@ class ForkServer:
             return "does not answer any more"
         if status < 0:
             return f"was killed by {signal.Signals(-status).name}"
-        lines = os.pread(self._output.fileno(), 1 << 16, 0).decode(errors="replace")
-        last = next((each for each in reversed(lines.splitlines()) if each.strip()), "")
+        last = last_line_of(os.pread(self._output.fileno(), 1 << 16, 0))
         return f"has ended with exit status {status}" + (f": {last}" if last else "")
 
 

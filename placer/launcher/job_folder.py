@@ -18,9 +18,9 @@ _CACHE: Final = "__pycache__"
 _FILE_MODE: Final = {False: 0o644, True: 0o600}
 
 
-def write_job_files(folder: Path, files: JobFiles, build: Path) -> list[Path]:
+def write_job_files(folder: Path, files: JobFiles, build: Path) -> None:
     """Write the files of a job of a build into a folder, in place of those of an earlier
-    job there, and return their paths.
+    job there.
 
     Raises PlacerError if the folder is inside the build, if it has other files where
     those of the job belong, and if they cannot be written.
@@ -46,7 +46,13 @@ def write_job_files(folder: Path, files: JobFiles, build: Path) -> list[Path]:
         raise PlacerError(
             f"cannot write the files of the job to '{folder}': {error.strerror}"
         ) from error
-    return [folder / name for name in files]
+
+
+def remove_job_files(folder: Path) -> None:
+    """Remove the files of a job from a folder, as far as that is possible."""
+    with suppress(OSError):
+        for name in (*_old_files(folder), LIST):
+            _remove(folder, name)
 
 
 def _old_files(folder: Path) -> list[str]:

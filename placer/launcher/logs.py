@@ -19,6 +19,7 @@ from typing import Final
 
 from placer.files.regular import open_regular
 from placer.memory.caches import usable_folder, user_cache
+from placer.node_kinds import NodeId
 
 MAX_KEPT: Final = 20
 """The number of log folders of ended runs that are kept."""
@@ -28,10 +29,22 @@ _MARKER: Final = ".placer-run"
 
 @dataclass(slots=True)
 class LogFolder:
-    """The folder for the logs of a run; a new one is kept if `failed` is set."""
+    """The folder for the logs of a run.
+
+    Attributes:
+        folder: its path.
+        is_new: whether it was made for this run, and is removed after a success.
+        failed: whether a new one is kept nevertheless.
+    """
 
     folder: Path
+    is_new: bool
     failed: bool = False
+
+    def described(self, folder: Path | None = None) -> str:
+        """Return what is said of it, or of a folder in it, before the run."""
+        removed = " (removed after a successful run)" if self.is_new else ""
+        return f"logs in {folder or self.folder}{removed}"
 
     def outlive_launcher(self) -> None:
         """Keep the folder of a job that goes on if its launcher is killed: it does not
@@ -47,13 +60,13 @@ def log_folder(named: str | Path | None, name: str) -> Iterator[LogFolder]:
     `failed` is not set, and also if no node was started.
     """
     if named is not None:
-        yield LogFolder(Path(named))
+        yield LogFolder(Path(named), is_new=False)
         return
     base = _logs_root()
     if base is not None:
         _prune(base)
     prefix = f"placer-{name}-" if base is None else f"{name}-"
-    logs = LogFolder(Path(tempfile.mkdtemp(prefix=prefix, dir=base)))
+    logs = LogFolder(Path(tempfile.mkdtemp(prefix=prefix, dir=base)), is_new=True)
     lock = os.open(logs.folder / _MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         # Only this process has the descriptor, so the lock is released when the process
@@ -72,7 +85,7 @@ def log_folder(named: str | Path | None, name: str) -> Iterator[LogFolder]:
 
 def log_path(logs: Path, node: str) -> Path:
     """Return the log file of a node, such as `worker-0.log`."""
-    return logs / f"{node.replace(':', '-')}.log"
+    return logs / f"{NodeId(node).stem}.log"
 
 
 def _logs_root() -> Path | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from placer.runtime.run.interpreter import interpreter
 from placer.runtime.run.options import OPTIONS, Options
 from placer.runtime.run.prediction_request import PredictionRequest, write_request
 
@@ -22,19 +22,12 @@ def node_command(
 
     With `prediction`, the node predicts these rows instead of training.
     """
-    command = [*interpreter("placer.command"), "run", str(build), "--node", node]
+    command = [*interpreter(), "run", str(build), "--node", node]
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
     command += ["--endpoints", listed, *node_arguments(options)]
     if prediction is not None:
         command += ["--prediction", write_request(prediction)]
     return command
-
-
-def interpreter(module: str) -> list[str]:
-    """Return the words that run a module with this interpreter, as a node runs."""
-    # -P: modules in the working folder must not shadow installed ones.
-    # -u: the log must be complete even if the process is killed.
-    return [sys.executable, "-P", "-u", "-X", "faulthandler", "-m", module]
 
 
 def node_arguments(options: Options) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from placer.errors import RunError
 from placer.launcher.forked_process import ForkedProcess, ForkServer
 from placer.launcher.watched_node import WatchedNode
-from placer.runtime.run.signals import signals_blocked
+from placer.runtime.run.signals import signals_blocked, status_of_shell
 
 SSH_FAILED = 255
 """The status of an ssh that could not connect, or has lost its connection."""
@@ -45,6 +45,9 @@ class NodeProcess(WatchedNode):
         with contextlib.suppress(BrokenPipeError):  # it has ended; pidfd reports that
             os.write(self.order_fd, b"\n")
 
+    def abandon(self) -> None:
+        """Do nothing: a process of this machine that was killed ends at once."""
+
     def is_stopped(self) -> bool:
         """Whether the process is frozen, as by SIGSTOP."""
         if not self.running:
@@ -63,9 +66,7 @@ class NodeProcess(WatchedNode):
         status = self.process.wait()
         if isinstance(self.process, ForkedProcess):
             self.lost = self.process.lost
-        # A remote node that a signal has ended has the status of a shell for that.
-        is_signal = self.by_ssh and 128 < status < SSH_FAILED
-        self.exit_status = 128 - status if is_signal else status
+        self.exit_status = status_of_shell(status) if self.by_ssh else status
         self.running = False
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ def _run_job(
     _make_folder(logs.folder)
     with (
         catch_signals() as signals,
-        followed_job(build, plan, options, logs.folder, on) as followed,
+        followed_job(build, plan, options, logs, on) as followed,
     ):
         if followed.goes_on:
             logs.outlive_launcher()

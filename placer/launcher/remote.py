@@ -13,7 +13,6 @@ import contextlib
 import math
 import os
 import shlex
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from placer.launcher.hosts import read_hosts
 from placer.launcher.node_command import node_arguments
 from placer.launcher.node_process import NodeProcess, start_ssh
 from placer.runtime.run.event_queue import write_all
+from placer.runtime.run.interpreter import NODE_VARIABLES, interpreter
 from placer.runtime.run.options import Options
 
 CONNECT_TIMEOUT: Final = 30
@@ -91,9 +91,9 @@ def remote_command(
     node: str, endpoints: Mapping[str, str], options: Options, hosts: Hosts
 ) -> str:
     """Return the command line, for the shell of another machine, that runs a node."""
-    python = hosts.python or sys.executable
-    words = ["env", "PYTHONHASHSEED=0", python, "-P", "-u", "-X", "faulthandler"]
-    words += ["-m", "placer.command", "run", "-", "--node", node]
+    variables = [f"{name}={value}" for name, value in NODE_VARIABLES.items()]
+    command = interpreter(python=hosts.python)
+    words = ["env", *variables, *command, "run", "-", "--node", node]
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
     words += ["--endpoints", listed]
     words += node_arguments(replace(options, key=None, base_port=None))

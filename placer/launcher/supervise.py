@@ -30,7 +30,7 @@ from placer.runtime.run.events import (
     State,
     read_event,
 )
-from placer.runtime.run.interruption import INTERRUPTED, Decision, Interruption
+from placer.runtime.run.interruption import Decision, Interruption
 from placer.runtime.run.result import Outcome, PredictionResult, Result
 from placer.runtime.run.signals import Signals
 
@@ -46,6 +46,8 @@ EXIT_GRACE = 30.0
 """Seconds for the processes to end after the last barrier."""
 FROZEN_GRACE = 8.0
 """Seconds in which a stopped process must continue if the result depends on it."""
+LATE_END = 3.0
+"""Seconds in which a job that was cancelled ends before the user hears of it."""
 POLL_INTERVAL = 0.25
 """Seconds between two checks for passed limits and for stopped processes, which make no
 event."""
@@ -100,7 +102,7 @@ def supervise(
         if isinstance(result, Result):
             steps = result.steps
         # A node that has ended the run because of a signal is no other cause.
-        is_other = failure is not None and INTERRUPTED not in failure.text
+        is_other = failure is not None and not failure.is_interruption
         what = failure.text if failure is not None and is_other else None
         signals.raise_first(interruption.outcome(steps, what))
     return run.outcome()
@@ -250,8 +252,20 @@ class _Supervisor:
         self.frozen_nodes = {child.node for child in self.running if child.is_stopped()}
         for child in self.running:
             child.kill()
+        before = self.signals.counts[""]
+        is_said = False
         while self.running:
-            self._handle_events(None)
+            self._handle_events(POLL_INTERVAL)
+            jobs = {child.job for child in self.running if child.job}
+            is_late = time.monotonic() - self.since > LATE_END
+            if jobs and is_late and not is_said:
+                is_said = True
+                names = ", ".join(sorted(jobs))
+                text = f"waits for the end of {names}; another signal ends the wait"
+                self.watch(NodeWarning(text))
+            if self.signals.counts[""] > before:
+                for child in self.running:
+                    child.abandon()
 
     def outcome(self) -> Outcome:
         """Return the result with warnings, or raise RunError with the root cause."""

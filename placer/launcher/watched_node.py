@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
 
 @dataclass(slots=True, kw_only=True)
-class WatchedNode:
+class WatchedNode(ABC):
     """What the launcher knows of a node, and what it can do to it.
 
     Attributes:
@@ -16,6 +17,7 @@ class WatchedNode:
         log: the file of its log.
         report_fd: the launcher's end of the pipe that the events of the node come by.
         pidfd: a descriptor that becomes readable when the node has ended.
+        job: the job of an engine that it belongs to, which may take long to end.
         pending: the incomplete last line of the events read so far.
         reports_ended: whether the other end of the event pipe is closed.
         running: whether it has not ended, as far as the launcher knows.
@@ -31,6 +33,7 @@ class WatchedNode:
     log: Path
     report_fd: int
     pidfd: int
+    job: str = ""
     pending: bytes = b""
     reports_ended: bool = False
     running: bool = True
@@ -53,22 +56,26 @@ class WatchedNode:
         *lines, self.pending = (self.pending + data).split(b"\n")
         return lines, bool(data)
 
+    @abstractmethod
     def kill(self) -> None:
         """End the node and all that it has started."""
-        raise NotImplementedError
 
+    @abstractmethod
     def order_stop(self) -> None:
         """Ask the control node to stop the run after a step."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Wait no more for the end of a node that was killed, if an engine ends it."""
 
     def is_stopped(self) -> bool:
         """Whether the process is known to be frozen, as by SIGSTOP."""
         return False
 
+    @abstractmethod
     def reap(self) -> None:
         """Note how the node has ended; `pidfd` is readable."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Close the descriptors, and end the node if it runs."""
-        raise NotImplementedError

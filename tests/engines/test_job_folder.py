@@ -6,7 +6,7 @@ import pytest
 
 from placer.engines.engine import JobFile
 from placer.errors import PlacerError
-from placer.launcher.job_folder import LIST, write_job_files
+from placer.launcher.job_folder import LIST, remove_job_files, write_job_files
 
 JOB = {
     "job.sh": JobFile("four"),
@@ -24,8 +24,7 @@ def content(folder):
 
 def test_a_job_takes_the_place_of_an_earlier_one(tmp_path):
     folder = tmp_path / "job"
-    paths = write_job_files(folder, JOB, tmp_path / "build")
-    assert paths == [folder / name for name in JOB]
+    write_job_files(folder, JOB, tmp_path / "build")
     assert (folder / "run.key").stat().st_mode & 0o777 == 0o600
     (folder / "job-7").mkdir()
     (folder / "job-7" / "worker-0.log").write_text("kept")
@@ -34,6 +33,13 @@ def test_a_job_takes_the_place_of_an_earlier_one(tmp_path):
     assert found.pop(LIST).split() == [*SMALLER]
     assert found == {"job-7/worker-0.log": "kept", **dict.fromkeys(SMALLER, "two")}
     assert not (folder / "build" / "worker-3").exists()
+
+
+def test_a_job_is_removed_without_the_files_of_others(tmp_path):
+    write_job_files(tmp_path / "job", JOB, tmp_path / "build")
+    (tmp_path / "job" / "notes.txt").write_text("mine")
+    remove_job_files(tmp_path / "job")
+    assert [path.name for path in (tmp_path / "job").iterdir()] == ["notes.txt"]
 
 
 @pytest.mark.parametrize("name", ["job.sh", "build/notes.txt"])

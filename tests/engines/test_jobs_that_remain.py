@@ -4,6 +4,7 @@ cannot follow."""
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from types import SimpleNamespace
 
@@ -12,7 +13,8 @@ from support.real_runs import compile_small
 
 import placer
 from placer.errors import PlacerError, RunError
-from placer.launcher import engine_job
+from placer.launcher import engine_job, supervise
+from placer.runtime.run import signals
 from placer.runtime.run.events import NodeWarning
 
 
@@ -25,12 +27,15 @@ class Stuck:
 
     title = "job 7"
     cancel_command = "end 7"
+    folder = None
 
     def __init__(self):
         self.has_ended = threading.Event()
+        self.is_refused = True
 
     def cancel(self):
-        raise OSError("the engine is silent")
+        if self.is_refused:
+            raise OSError("the engine is silent")
 
 
 @pytest.fixture
@@ -67,8 +72,28 @@ def test_a_job_that_may_still_run_is_named(job, tmp_path):
     assert events[0].text == (
         "job 7 goes on if this launcher is killed; this ends it: end 7"
     )
-    assert events[1:] == [
+    assert [event for event in events if isinstance(event, NodeWarning)] == [
         NodeWarning("job 7 may still run: the engine is silent; end it by: end 7")
+    ]
+
+
+def test_a_signal_ends_the_wait_for_the_end_of_a_job(job, tmp_path, monkeypatch):
+    monkeypatch.setattr(supervise, "LATE_END", 0.0)
+    monkeypatch.setattr(signals, "DUPLICATE_WINDOW", 0.0)
+    build, events = compile_small(tmp_path), []
+    job.is_refused = False
+
+    def interrupt(event):
+        events.append(event)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        placer.launch(build, on="engine", logs=tmp_path / "logs", watch=interrupt)
+    assert [event for event in events if isinstance(event, NodeWarning)] == [
+        NodeWarning("waits for the end of job 7; another signal ends the wait"),
+        NodeWarning(
+            "job 7 may still run: a signal has ended the wait for its end; end it by: end 7"
+        ),
     ]
 
 

@@ -37,6 +37,7 @@ def test_the_events_and_the_result_are_those_of_a_local_run(build, tmp_path):
     shown = [event.text for event in events if isinstance(event, Output)]
     assert shown == [
         "the job here goes on if this launcher is killed; this ends it: kill it",
+        f"logs in {logs}",
         "waits: its turn",
     ]
     assert saved.exists()
@@ -83,10 +84,11 @@ def test_a_job_that_cannot_be_followed_is_named(build, tmp_path):
         placer.launch(build, on=on, steps=10**6, logs=tmp_path, watch=lambda e: None)
 
 
-def test_a_job_that_is_refused_ends_the_launch(build, tmp_path):
+def test_nothing_stays_of_a_job_that_is_refused(build, tmp_path):
     on = placer.OnEngine("here", {"note": "refused"})
     with pytest.raises(RunError, match="the job was refused"):
-        placer.launch(build, on=on, logs=tmp_path)
+        placer.launch(build, on=on, logs=tmp_path / "logs")
+    assert not [*(tmp_path / "logs").iterdir()]
 
 
 @pytest.mark.parametrize(

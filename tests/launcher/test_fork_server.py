@@ -18,8 +18,8 @@ import pytest
 from placer.launcher import forked_process, forks
 from placer.launcher.forked_process import ForkedProcess, ForkError, ForkServer
 from placer.launcher.forks import can_fork, open_fork_server
-from placer.launcher.node_command import interpreter
 from placer.runtime.run.events import Event
+from placer.runtime.run.interpreter import interpreter
 from placer.runtime.run.interruption import Interruption
 from placer.runtime.run.options import Options
 

@@ -149,6 +149,7 @@ class RunningCommand:
     out: list[str] = field(default_factory=list)
     stderr_lines: list[str] = field(default_factory=list)
     stderr_queue: SimpleQueue[str] = field(default_factory=SimpleQueue)
+    """Lines that were not waited for yet; an empty one at the end."""
     readers: list[Thread] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -162,12 +163,14 @@ class RunningCommand:
     def wait_for_line(self, start: str) -> str:
         """Wait for a line on stderr that starts with `start`, and return it."""
         while True:
-            try:
-                self.stderr_lines.append(self.stderr_queue.get(timeout=TIMEOUT))
-            except Empty:
-                raise AssertionError(f"no '{start}' in {self.stderr_lines}") from None
-            if self.stderr_lines[-1].startswith(start):
-                return self.stderr_lines[-1]
+            line = ""
+            with suppress(Empty):
+                line = self.stderr_queue.get(timeout=TIMEOUT)
+            if not line:
+                raise AssertionError(f"no '{start}' in {self.stderr_lines}")
+            self.stderr_lines.append(line)
+            if line.startswith(start):
+                return line
 
     def wait(self, within: float = TIMEOUT) -> CommandResult:
         """Wait until the process has ended and its output is closed."""
@@ -197,9 +200,11 @@ class RunningCommand:
             stream.close()
 
 
-def _drain(stream: TextIO, consume: Callable[[str], None]) -> None:
+def _drain(stream: TextIO, consume: Callable[[str], object]) -> None:
+    """Call `consume` with each line, and with an empty one at the end."""
     for line in stream:
         consume(line)
+    consume("")
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def job_files(
     else:
         objects = plain_objects(name, groups, request, options)
     head = _head(name, groups, options)
-    files[RUN] = JobFile(f"{head}\n{_text(objects)}")
+    files[RUN] = JobFile(f"{head}\n{_text(objects)}", submits=True)
     return files
 
 

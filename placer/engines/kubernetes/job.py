@@ -32,6 +32,7 @@ class KubernetesJob:
         identity: what tells it from other jobs.
         has_build: whether the build goes with it.
         keep: whether it stays in the cluster when the run has ended.
+        folder: none: the launcher writes the logs.
         cancelled: is set when it was cancelled.
         replaced: is set when another job has its name: then it is not there.
     """
@@ -40,6 +41,7 @@ class KubernetesJob:
     identity: Identity
     has_build: bool
     keep: bool
+    folder: Path | None = None
     cancelled: threading.Event = field(
         default_factory=threading.Event, compare=False, repr=False
     )

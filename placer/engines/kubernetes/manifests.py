@@ -17,6 +17,7 @@ from placer.engines.surroundings import INDEX, KIND
 from placer.files.owners import TRUST_VARIABLE
 from placer.memory.cores import THREADS
 from placer.node_kinds import HETER, SERVER, NodeId
+from placer.runtime.run.interpreter import NODE_VARIABLES, interpreter
 
 Object: TypeAlias = dict[str, Any]
 CONTAINER: Final = "node"
@@ -275,9 +276,9 @@ def _script(group: Group, request: JobRequest, options: Mapping[str, Any]) -> st
         ]
     if group.first:
         lines.append(f"export {INDEX}=$(({INDEX} + {group.first}))")
-    python = shlex.quote(options["python"])
+    command = shlex.join(interpreter(python=options["python"]))
     lines += [
-        f"exec {python} -P -u -X faulthandler -m placer.command run {build} \\",
+        f"exec {command} run {build} \\",
         f'  --node auto --events - --bind "$POD_IP:{options["port"]}" "$@"',
     ]
     return "\n".join(lines) + "\n"
@@ -303,7 +304,7 @@ def _environment(
         {"name": KEY_FILE, "value": f"{_RUN}/key"},
         # The folder of the build may be writable for other users than this one.
         {"name": TRUST_VARIABLE, "value": trusted},
-        {"name": "PYTHONHASHSEED", "value": "0"},
+        *({"name": name, "value": value} for name, value in NODE_VARIABLES.items()),
     ]
     if options["cpu"] is not None:
         found.append({"name": THREADS[0], "value": str(threads_of(options["cpu"]))})

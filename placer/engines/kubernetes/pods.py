@@ -22,6 +22,7 @@ from placer.engines.kubernetes.objects import (
     ObjectList,
     Status,
 )
+from placer.runtime.run.signals import status_of_shell
 
 _NORMAL: Final = ("", "ContainerCreating", "PodInitializing")
 """Why a container waits if all is well."""
@@ -29,9 +30,6 @@ _SILENT: Final = ("", "Completed", "Error")
 """Why a container has ended if its exit status says as much."""
 _DISRUPTED: Final = "DisruptionTarget"
 """The condition of a pod that Kubernetes ends, as to make room for another one."""
-_OWN_STATUSES: Final = (129, 130, 143)
-"""Exit statuses above 128 with which a node ends by itself: after SIGHUP, SIGINT and
-SIGTERM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +224,7 @@ def _end(item: Object, state: ContainerState) -> End | None:
         own = next((c for c in containers if c.name == CONTAINER), None)
         limits = (own and own.resources and own.resources.limits) or {}
         reason = f"OOMKilled: it may use {limits.get('memory', 'no more')} of memory"
-    code = ended.exit_code
-    if code > 128 and code not in _OWN_STATUSES:
-        code = 128 - code  # a signal, as a shell says it
+    code = status_of_shell(ended.exit_code)
     return End(code, _joined(reason, ended.message, why), ended.finished_at or "")
 
 

@@ -8,7 +8,6 @@ job ends with the driver, and the driver with the launcher. `docs/ray.md` says h
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +27,8 @@ from placer.engines.ray.messages import (
     read_message,
 )
 from placer.errors import PlacerError, RunError
+from placer.files.last_line import last_line
+from placer.runtime.run.interpreter import interpreter
 from placer.runtime.run.node_environment import python_environment
 
 OPTIONS: Final = (
@@ -73,12 +74,14 @@ class RayJob:
         log: the file of what Ray prints.
         title: what the user is told of it.
         cancel_command: none: the job ends with this process.
+        folder: none: the launcher writes the logs.
     """
 
     driver: subprocess.Popen[bytes]
     log: Path
-    title: str = "a job that ends with this launcher"
+    title: str = "the Ray job"
     cancel_command: str = ""
+    folder: Path | None = None
 
     def stop(self) -> None:
         self.order(STOP)
@@ -117,10 +120,9 @@ class RayJob:
         if isinstance(message, Failed):
             return RunError(message.message, hint=message.hint)
         status = self.driver.wait()
-        lines = self.log.read_text(errors="replace").split("\n")
-        last = next((line for line in reversed(lines) if line.strip()), "")
         return RunError(
-            f"the driver of the Ray job has ended with status {status}: {last[:400]}",
+            f"the driver of the Ray job has ended with status {status}:"
+            f" {last_line(self.log)}",
             hint=f"Ray's output is in {self.log}",
         )
 
@@ -144,10 +146,9 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Ray
             hint="pip install 'placer[ray]', and the version of Ray of the cluster",
         )
     log = folder / LOG
-    module = ["-m", "placer.engines.ray.driver", str(folder)]
     with log.open("wb") as output:
         driver = subprocess.Popen(
-            [sys.executable, "-P", "-u", *module],
+            [*interpreter("placer.engines.ray.driver"), str(folder)],
             env=python_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

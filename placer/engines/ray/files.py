@@ -119,7 +119,7 @@ def job_files(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
         arguments="\n".join(f"        {json.dumps(each)}," for each in arguments),
     )
     return {
-        RUN: JobFile(script),
+        RUN: JobFile(script, submits=True),
         **{f"{BUILD}/{path}": JobFile(data) for path, data in request.files.items()},
     }
 

@@ -26,6 +26,7 @@ from placer.channel.endpoint import show_endpoint
 from placer.channel.keys import RunKey, pass_key
 from placer.channel.ports import free_ports
 from placer.errors import RunError
+from placer.runtime.run.interpreter import interpreter
 from placer.runtime.run.node_environment import node_environment
 from placer.runtime.run.signals import STOP_SIGNAL
 
@@ -123,9 +124,7 @@ class RayNode:
             PlacerError: it cannot be written.
         """
         build = keep_build(files, digest)
-        # -P, -u: as `placer.launcher.node_command`.
-        command = [sys.executable, "-P", "-u", "-X", "faulthandler"]
-        command += ["-m", "placer.command", "run", str(build), "--node", self._node]
+        command = [*interpreter(), "run", str(build), "--node", self._node]
         command += ["--events", "-", *arguments]
         started: Future[None] = Future()
         # The process ends with this thread, so the thread waits for it.

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 from placer.engines.engine import (
@@ -20,6 +16,13 @@ from placer.engines.engine import (
 from placer.engines.slurm.asking import Asking, asking
 from placer.engines.slurm.ends import first_error, why_ended, words_of
 from placer.engines.slurm.job import ENDED, SlurmJob
+from placer.engines.slurm.job_files import (
+    file_of,
+    list_folder,
+    read_end,
+    read_log,
+    why_unwritten,
+)
 from placer.engines.slurm.pending import meaning_of
 from placer.engines.tail import Tail
 from placer.errors import RunError
@@ -39,8 +42,8 @@ EXPLAINED: Final = 1.5
 """Seconds after a signal in which Slurm says why."""
 _SIGNAL: Final = b'{"event": "signal"'
 """How the line of this event begins; see `write_event`."""
-_ROOM: Final = 1 << 16
-"""Bytes of a file system that is full, at most: other files may still fit."""
+ENDED_FILE: Final = "ended"
+"""What the batch script writes at its end."""
 
 
 def watch(job: SlurmJob) -> Iterator[JobEvent]:
@@ -77,7 +80,9 @@ class _Following:
 
     def __post_init__(self) -> None:
         self.left = [*self.job.nodes]
-        self._tails = {name: Tail(_path(self.job, name, "jsonl")) for name in self.left}
+        self._tails = {
+            name: Tail(file_of(self.job, name, "jsonl")) for name in self.left
+        }
 
     @property
     def is_over(self) -> bool:
@@ -119,18 +124,18 @@ class _Following:
         """Return what the files of the nodes say."""
         # Slurm ends all nodes after the first that was killed: its end is there when the
         # signals to the others are read.
-        there = _look_again(self.job)
+        there = list_folder(self.job)
         lines = {
             name: self._tails[name].read()
             for name in self.left
-            if _path(self.job, name, "jsonl").name in there
+            if file_of(self.job, name, "jsonl").name in there
         }
-        there |= _look_again(self.job)
+        there |= list_folder(self.job)
         ended = {
             name: end
             for name in self.left
-            if _path(self.job, name, "ended").name in there
-            and (end := _read_end(self.job, name))
+            if file_of(self.job, name, "ended").name in there
+            and (end := read_end(self.job, name))
         }
         self._has_failed |= any(end.status != 0 for end in ended.values())
         if len(ended) == len(self.left) and not self._has_failed:
@@ -144,16 +149,16 @@ class _Following:
             if name in ended:
                 events += self._end(ended[name])
         self.left = [name for name in self.left if name not in ended]
-        if self.over is None and _ended_path(self.job).name in there:
+        if self.over is None and ENDED_FILE in there:
             self.over = time.monotonic()
         return events
 
     def _end(self, end: NodeEnded) -> Iterator[JobEvent]:
         """Yield the end of a node, with what the user should know of it."""
-        path = _path(self.job, end.node, "jsonl")
+        path = file_of(self.job, end.node, "jsonl")
         if end.status == 0 and self._tails[end.node].is_within_line:
-            yield JobNote(f"{path} ends within a line: {_why_unwritten(path.parent)}")
-        yield replace(end, why=_why_failed(self.job, end))
+            yield JobNote(f"{path} ends within a line: {why_unwritten(self.job)}")
+        yield end
 
     def _explain(self, events: list[JobEvent]) -> Iterator[JobNote]:
         """Yield why Slurm has sent signals, once it says so, and add it to the ends of
@@ -164,7 +169,7 @@ class _Following:
             self.slurm.ask_now()
         is_new = self.slurm.asked > self._signalled
         answer = self.slurm.answer if is_new else None
-        why = why_ended(_text(self.job.log), answer)
+        why = why_ended(read_log(self.job.log), answer)
         is_late = now - self._signalled > EXPLAINED
         if not why and is_late and answer is not None and _is_reported(events):
             why = answer.left_in_words
@@ -185,7 +190,7 @@ class _Following:
             return
         if not answer.state or answer.state in ENDED:
             self.over = time.monotonic()
-            has_begun = answer.state in ("", "COMPLETED") or _look_again(self.job)
+            has_begun = answer.state in ("", "COMPLETED") or list_folder(self.job)
             if not has_begun:  # it has written nothing
                 self.over -= END_GRACE
             return
@@ -213,7 +218,7 @@ class _Following:
 
     def _why_lost(self) -> str:
         """Return why nothing more has come of a job that is over."""
-        log, folder, answer = _text(self.job.log), self.job.folder, self.slurm.answer
+        log, folder, answer = read_log(self.job.log), self.job.folder, self.slurm.answer
         if why := why_ended(log, answer):
             return why
         state = answer.state if answer is not None else ""
@@ -222,7 +227,7 @@ class _Following:
             return f"{why}, and its folder is not there any more: '{folder}'"
         if error := first_error(log):
             return f"{why}: {error[:400]}\n  log: {self.job.log}"
-        return f"{why}: {_why_unwritten(folder)}"
+        return f"{why}: {why_unwritten(self.job)}"
 
 
 def _find_signals(events: Sequence[JobEvent]) -> bool:
@@ -241,75 +246,9 @@ def _is_reported(events: Sequence[JobEvent]) -> bool:
     )
 
 
-def _why_failed(job: SlurmJob, end: NodeEnded) -> str:
-    """Return what to do about the end of a node, if its log says it."""
-    without_placer = re.compile("No module named '?placer")
-    if end.status == 127 or (
-        end.status == 1 and without_placer.search(_text(_path(job, end.node, "log")))
-    ):
-        return "--option python=PATH names the Python with placer on its machine"
-    return ""
-
-
-def _why_unwritten(folder: Path) -> str:
-    """Return why a node could not write what it has to write in a folder."""
-    with suppress(OSError):
-        room = os.statvfs(folder)
-        if room.f_bavail * room.f_frsize < _ROOM:
-            return f"the file system of '{folder}' is full"
-        if not os.listdir(folder):
-            return f"nothing was written in '{folder}': do its machines share that?"
-    return f"can its machines write in '{folder}', and is your quota used up?"
-
-
-def _text(path: Path) -> str:
-    """Return the last lines of a log; empty if there is none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _ROOM))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def _look_again(job: SlurmJob) -> set[str]:
-    """Return the names of the files in the folder of a job.
-
-    It is listed before files are opened, since a file system of several machines, such as
-    NFS, may else say for a minute that one is not there that another machine has written.
-    """
-    try:
-        return {*os.listdir(job.folder)}
-    except OSError:  # it is not there yet
-        return set()
-
-
 def _wait_for_script(job: SlurmJob) -> None:
-    """Wait until the batch script needs the folder of a job no more: the launcher may
-    remove it after a successful run, and the job would have failed."""
+    """Wait until the batch script needs the folder of a job no more, which the launcher
+    may remove after a successful run."""
     until = time.monotonic() + END_GRACE
-    while not _ended_path(job).exists() and time.monotonic() < until:
+    while ENDED_FILE not in list_folder(job) and time.monotonic() < until:
         time.sleep(POLL)
-        _look_again(job)
-
-
-def _ended_path(job: SlurmJob) -> Path:
-    """Return the file that the batch script writes at its end."""
-    return job.folder / "ended"
-
-
-def _path(job: SlurmJob, node: str, suffix: str) -> Path:
-    return job.folder / f"{node.replace(':', '-')}.{suffix}"
-
-
-def _read_end(job: SlurmJob, node: str) -> NodeEnded | None:
-    """Return how a node has ended, once node.sh has written it."""
-    try:
-        text = _path(job, node, "ended").read_text(errors="replace")[:80]
-    except OSError:
-        return None
-    status, _, host = text.strip().partition(" ")
-    number = int(status) if status.isdecimal() else None
-    if number is not None and number > 128:  # of a shell: by a signal
-        number = 128 - number
-    return NodeEnded(node, number, host=host)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -17,6 +16,7 @@ from placer.engines.engine import (
 from placer.errors import PlacerError
 from placer.node_kinds import NodeId
 from placer.place.ids import format_nodes
+from placer.runtime.run.interpreter import NODE_VARIABLES, interpreter
 
 _LOW_PORT: Final = 20000
 _PORTS: Final = 12000
@@ -30,7 +30,7 @@ def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
     """Return the files of a job; see `Engine.write`."""
     _check_options(request, options)
     return {
-        "job.sh": JobFile(_job_script(request, options)),
+        "job.sh": JobFile(_job_script(request, options), submits=True),
         "node.sh": JobFile(_node_script(request, options)),
         "run.key": JobFile(request.key.secret.hex() + "\n", private=True),
         **{f"build/{path}": JobFile(data) for path, data in request.files.items()},
@@ -150,7 +150,8 @@ def _group(needs: Sequence[Needs], options: Mapping[str, Any]) -> dict[str, obje
 
 def _node_script(request: JobRequest, options: Mapping[str, Any]) -> str:
     """Return the script that each task runs."""
-    python = shlex.quote(options["python"] or sys.executable)
+    command = shlex.join(interpreter(python=options["python"]))
+    variables = " ".join(f"{name}={value}" for name, value in NODE_VARIABLES.items())
     arguments = [*request.arguments]
     if request.data is not None:
         arguments += ["--data", str(request.data)]
@@ -172,8 +173,8 @@ nodes=({nodes})
 node=${{nodes[SLURM_PROCID]:-task-$SLURM_PROCID}}
 name=$PLACER_JOB_FOLDER/${{node/:/-}}
 trap : INT TERM HUP USR1 # the node decides what a signal does
-export PYTHONHASHSEED=0
-{setup}{python} -P -u -X faulthandler -m placer.command run build --node auto \\
+export {variables}
+{setup}{command} run build --node auto \\
   --base-port "$PLACER_PORT" --events "$name.jsonl"{listed} >>"$name.log" 2>&1
 status=$?
 echo "$status $SLURMD_NODENAME" >"$name.new" && mv "$name.new" "$name.ended"

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from placer.errors import PlacerError, RunError
+from placer.node_kinds import NodeId
 
 TAKE: Final = "take"
 USE: Final = "use"
@@ -121,7 +122,7 @@ class Order:
 
 def order_file(folder: Path, node: str) -> Path:
     """Return the file of a node in a folder of orders."""
-    return folder / f"{node.replace(':', '-')}.jsonl"
+    return folder / f"{NodeId(node).stem}.jsonl"
 
 
 def check_has_none(folder: Path, nodes: Iterable[str]) -> None:

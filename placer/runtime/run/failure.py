@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from placer.channel.cause import DeadlineError
+from placer.channel.cause import INTERRUPTED, DeadlineError
 from placer.channel.protocol import Aborted, Cause, Channel
 from placer.errors import PlacerError, RunError, missing_package_hint
 from placer.runtime.program.error_lines import locate_error
@@ -44,7 +44,7 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, PlacerError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
-        return "it was interrupted"
+        return INTERRUPTED
     if hint := missing_package_hint(error):
         return f"{type(error).__name__}: {error}\n  hint: {hint}"
     text, has_trace, trace = f"{type(error).__name__}: {error}".partition(TRACEBACK)

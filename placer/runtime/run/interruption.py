@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from placer.build.plan import Plan
+from placer.channel.cause import INTERRUPTED
 from placer.runtime.run.checkpoint_settings import checkpoint_settings
 from placer.runtime.run.events import (
     AFTER_LAST_BARRIER,
@@ -30,8 +31,6 @@ from placer.runtime.run.options import Options
 NOTHING_KEPT: Final = (
     "nothing was saved: with --checkpoint DIR, an interrupted run can be continued"
 )
-INTERRUPTED: Final = "it was interrupted"
-"""How nodes are told that another one has ended the run because of a signal."""
 TOO_EARLY: Final = "the first step had not finished"
 NOTHING_PREDICTED: Final = "the predictions were not written"
 """What is said of a prediction that a signal has ended."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import placer
 from placer.channel.keys import VARIABLE as KEY_FILE
+from placer.runtime.run.interpreter import NODE_VARIABLES
 
 
 def node_environment(key_fd: int) -> dict[str, str]:
@@ -18,7 +19,7 @@ def node_environment(key_fd: int) -> dict[str, str]:
     that the node inherits; and PYTHONHASHSEED, unless it is set, so that sets of strings
     have the same order on all nodes.
     """
-    variables = {"PYTHONHASHSEED": "0", **python_environment()}
+    variables = {**NODE_VARIABLES, **python_environment()}
     variables[KEY_FILE] = f"/proc/self/fd/{key_fd}"
     return variables
 

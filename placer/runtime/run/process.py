@@ -348,7 +348,7 @@ def main(file: str, *hooks: Hook) -> None:
             "several nodes share this program: run one of them by `placer run"
             f" {folder} --node {name}:0`"
         )
-    node = NodeId.of_folder(name)
+    node = NodeId.of_stem(name)
     if node.process != node:
         sys.exit(
             f"{node} is a thread: run its process by `placer run {folder} --node"

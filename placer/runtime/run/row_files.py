@@ -28,6 +28,7 @@ from placer.config import optimizers
 from placer.config.sparse import entry_form
 from placer.errors import CheckpointError, RunError
 from placer.layouts.sparse import server_partitions
+from placer.node_kinds import NodeId
 from placer.runtime.run.barrier import (
     RANGE_PART,
     RANGES,
@@ -48,7 +49,7 @@ _TOGETHER = 8 * CHUNK
 
 def file_of_rows(node: str) -> str:
     """Return the name of a node's file of sparse tables, such as `ps-0.rows.safetensors`."""
-    return f"{node.replace(':', '-')}.rows.safetensors"
+    return f"{NodeId(node).stem}.rows.safetensors"
 
 
 def holds_rows(plan: Plan, node: str) -> bool:

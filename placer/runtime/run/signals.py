@@ -49,6 +49,16 @@ class EndedBySignal(SystemExit):
             print(self._lines.pop(0), file=sys.stderr)
 
 
+def status_of_shell(status: int) -> int:
+    """Return an exit status as Python has it, -N after signal N, for that of a shell, which
+    has 128 + N. A node that reports a signal and ends has that too.
+
+    >>> status_of_shell(137), status_of_shell(3), status_of_shell(255)
+    (-9, 3, 255)
+    """
+    return 128 - status if 128 < status < 128 + signal.NSIG else status
+
+
 @contextmanager
 def end_shown() -> Iterator[None]:
     """Print what a signal has ended, after all that is printed within the context."""

@@ -14,6 +14,7 @@ from placer.checkpoint.manifest import (
 )
 from placer.config import optimizers
 from placer.config.update_modes import Geo
+from placer.node_kinds import NodeId
 
 
 def held_blocks(plan: Plan, node: str) -> dict[str, list[int]]:
@@ -37,7 +38,7 @@ def holders(plan: Plan) -> list[str]:
 
 def file_of(node: str) -> str:
     """Return the name of a node's file, such as `ps-0.safetensors`."""
-    return f"{node.replace(':', '-')}.safetensors"
+    return f"{NodeId(node).stem}.safetensors"
 
 
 def stored_parameters(

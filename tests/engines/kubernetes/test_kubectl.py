@@ -68,7 +68,7 @@ def in_state(phase: str, **state: Any) -> dict[str, Any]:
         ),
         (
             in_state("Failed", terminated={"exitCode": 143, "reason": "Error"}),
-            End(143, ""),
+            End(-15, ""),
         ),
         (
             in_state("Failed", terminated={"exitCode": 139, "reason": "Error"}),

@@ -153,9 +153,7 @@ def test_silence_and_its_end_are_told(job, says, monkeypatch):
         ),
     ],
 )
-def test_the_reason_of_a_signal_is_told_before_it(
-    answer, log, words, job, says
-):
+def test_the_reason_of_a_signal_is_told_before_it(answer, log, words, job, says):
     """The signal ends the run, and nothing is shown after it."""
     says(answer)
     job.log.write_text(log)
@@ -179,9 +177,7 @@ def test_the_reason_of_a_signal_is_told_before_it(
         (CANCELLED.format("STEP 7.0", ""), ""),
     ],
 )
-def test_a_killed_node_is_not_taken_for_a_cancelled_job(
-    log, why, job, says
-):
+def test_a_killed_node_is_not_taken_for_a_cancelled_job(log, why, job, says):
     job.log.write_text(log)
     end(job, worker=137, ps=143)
     first, *rest = watch(job)
@@ -238,7 +234,7 @@ def test_a_file_system_that_is_full_is_named(job, says, monkeypatch):
     says(Answer("RUNNING", "None"))
     (job.folder / "ended").touch()
     full = os.statvfs_result([4096, 4096, 9, 0, 0, 9, 9, 9, 0, 255])
-    monkeypatch.setattr(following.os, "statvfs", lambda folder: full)
+    monkeypatch.setattr(os, "statvfs", lambda folder: full)
     assert (
         failure(job)
         == f"Slurm job 7 has ended: the file system of '{job.folder}' is full"

@@ -36,11 +36,12 @@ OPTIONS = (
 
 @dataclass
 class Here:
-    folder: Path
+    files: Path
     options: Mapping[str, Any]
     nodes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     title: str = "the job here"
     cancel_command: str = "kill it"
+    folder: Path | None = None
 
     def stop(self) -> None:
         next(iter(self.nodes.values())).send_signal(signal.SIGUSR1)
@@ -82,7 +83,7 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Her
 def watch(job: Here) -> Iterator[JobEvent]:
     if job.options["note"]:
         yield JobNote(f"waits: {job.options['note']}")
-    tails = {node: Tail(job.folder / f"{node}.jsonl") for node in job.nodes}
+    tails = {node: Tail(job.files / f"{node}.jsonl") for node in job.nodes}
     left = dict(job.nodes)
     while left:
         for node, process in [*left.items()]:
@@ -93,7 +94,7 @@ def watch(job: Here) -> Iterator[JobEvent]:
                 job.cancel()
                 raise RunError("nothing is heard of the job")
             if status is not None:
-                yield NodeLog(node, (job.folder / f"{node}.out").read_bytes())
+                yield NodeLog(node, (job.files / f"{node}.out").read_bytes())
                 yield NodeEnded(node, status, host=os.uname().nodename)
                 del left[node]
         time.sleep(0.02)
