@@ -144,8 +144,22 @@ def _hosts_of_tasks(environment: Mapping[str, str]) -> Iterator[str]:
             f"SLURM_STEP_NODELIST has {plural(len(hosts), 'host')}, and"
             f" SLURM_STEP_TASKS_PER_NODE {plural(len(counts), 'number')}"
         )
-    for host, count in zip(hosts, counts, strict=True):
-        yield from [host] * count
+    tasks = dict(zip(hosts, counts, strict=True))
+    for host in _in_order_of_groups(hosts, environment):
+        yield from [host] * tasks[host]
+
+
+def _in_order_of_groups(
+    hosts: Sequence[str], environment: Mapping[str, str]
+) -> Sequence[str]:
+    """Return the hosts of a step in the order of its tasks, which are numbered group by
+    group: a group may have hosts that are before those of the group before it."""
+    size = environment.get("SLURM_HET_SIZE", "0")
+    groups = range(int(size) if re.fullmatch("[0-9]{1,4}", size) else 0)
+    lists = [environment.get(f"SLURM_JOB_NODELIST_HET_GROUP_{i}", "") for i in groups]
+    ordered = [host for text in filter(None, lists) for host in expand_hosts(text)]
+    # A step may be in some of the groups only.
+    return ordered if sorted(ordered) == sorted(hosts) else hosts
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

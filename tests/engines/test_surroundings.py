@@ -47,6 +47,36 @@ def test_nodes_of_slurm_can_have_other_addresses_than_their_names():
     assert found.endpoints["ps:1"] == "[fd00::2]:5004"
 
 
+def test_groups_of_slurm_may_be_on_machines_in_any_order():
+    """Tasks are numbered group by group; hosts, with their numbers of tasks, are sorted."""
+    groups = {
+        "SLURM_STEP_NODELIST": "n[1-2]",
+        "SLURM_STEP_TASKS_PER_NODE": "2,3",
+        "SLURM_HET_SIZE": "2",
+        "SLURM_JOB_NODELIST_HET_GROUP_0": "n2",
+        "SLURM_JOB_NODELIST_HET_GROUP_1": "n1",
+        "SLURMD_NODENAME": "n2",
+    }
+    found = look_around(PROCESSES, SLURM | groups, 5000)
+    assert found.endpoints == {
+        "worker:0": "n2:5000",
+        "worker:1": "n2:5001",
+        "worker:2": "n2:5002",
+        "ps:0": "n1:5003",
+        "ps:1": "n1:5004",
+    }
+
+
+def test_a_step_of_slurm_may_be_in_some_groups_only():
+    groups = {
+        "SLURM_HET_SIZE": "2",
+        "SLURM_JOB_NODELIST_HET_GROUP_0": "n[1-2]",
+        "SLURM_JOB_NODELIST_HET_GROUP_1": "n5",
+    }
+    found = look_around(PROCESSES, SLURM | groups, 5000)
+    assert found.endpoints["ps:1"] == "n2:5004"
+
+
 @pytest.mark.parametrize(
     ("environment", "message"),
     [

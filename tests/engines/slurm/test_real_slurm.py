@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -81,6 +81,31 @@ def wait_until_none(folder: Path) -> None:
         time.sleep(0.05)
 
 
+@contextmanager
+def busy(machine: str, cpus: int) -> Iterator[None]:
+    """Keep CPUs of a machine from other jobs."""
+    words = [f"--nodelist={machine}", f"--cpus-per-task={cpus}", "--mem=100"]
+    words += ["--output=/dev/null", "--wrap=sleep 1000", "--parsable"]
+    number = subprocess.check_output(["sbatch", *words], text=True).strip()
+    wait_for_state(number, "RUNNING")
+    try:
+        yield
+    finally:
+        subprocess.run(["scancel", number], check=True)
+
+
+def wait_for_state(number: str, state: str) -> None:
+    until = time.monotonic() + 20
+    while (found := squeue(number)) != state:
+        assert time.monotonic() < until, found
+        time.sleep(0.05)
+
+
+def squeue(number: str) -> str:
+    words = ["squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={number}"]
+    return subprocess.check_output(words, text=True).partition("\n")[0]
+
+
 def train_locally(build: Path, folder: Path, **options: int) -> tuple[bytes, str]:
     """Return the parameters of a run on this machine, and its history without times."""
     saved, history = folder / "local.safetensors", folder / "local.jsonl"
@@ -105,7 +130,9 @@ def test_the_bits_are_those_of_a_local_run(spec, nodes, cluster, tmp_path):
     placer.compile(f"specs/{spec}.yaml", build, nodes=nodes, overrides=sync)
     saved, history = tmp_path / "saved.safetensors", tmp_path / "history.jsonl"
     options = "--steps=12", f"--save-params={saved}", f"--history={history}"
-    with running_job(build, tmp_path, *options) as run:
+    # The workers do not fit on n1, and the servers do: the groups are in another order
+    # than their machines.
+    with busy("n1", cpus=5), running_job(build, tmp_path, *options) as run:
         ended = run.wait()
     assert ended.status == 0, ended.err
     assert json.loads(ended.out)["steps"] == 12
@@ -135,6 +162,7 @@ def test_a_cancelled_job_is_named(build, cluster, tmp_path):
         ended = run.wait()
     assert ended.status == 143
     assert "nothing was saved" in ended.err
+    assert f"slurm| Slurm job {number} was cancelled\n" in ended.err
     assert ended.last_message == "ended by SIGTERM"
     wait_until_none(tmp_path)
     wait_for_end(cluster)
@@ -173,6 +201,7 @@ def test_a_cancelled_job_saves(build, cluster, tmp_path):
         subprocess.run(["scancel", number], check=True)
         ended = run.wait()
     assert ended.status == 143
+    assert f"slurm| Slurm job {number} was cancelled\n" in ended.err
     match = re.search(r"stopped after step (\d+); the parameters are in", ended.err)
     assert match, ended.err
     parameters, _ = train_locally(build, tmp_path, steps=int(match[1]))
