@@ -68,6 +68,11 @@ class ForkServer:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended, and with it, soon, all of its forks."""
+        return self._process.poll() is not None
+
     def __enter__(self) -> Self:
         return self
 

@@ -37,7 +37,7 @@ class NodeProcess(WatchedNode):
     def kill(self) -> None:
         """Kill the process and all processes that it started."""
         if self.running:
-            _kill_group(self.process.pid)
+            _kill_group(self.process)
 
     def order_stop(self) -> None:
         """Ask the control node to stop the run after a step."""
@@ -62,7 +62,7 @@ class NodeProcess(WatchedNode):
         """Kill the process and all that it started, and store its exit status."""
         # Kill the group before the wait: after it, the system can reuse the process id,
         # which is also the id of the group.
-        _kill_group(self.process.pid)
+        _kill_group(self.process)
         status = self.process.wait()
         if isinstance(self.process, ForkedProcess):
             self.lost = self.process.lost
@@ -194,7 +194,7 @@ def _start(
     try:
         pidfd = os.pidfd_open(process.pid)
     except OSError:
-        _kill_group(process.pid)
+        _kill_group(process)
         process.wait()
         raise
     reports, order = pipes
@@ -208,6 +208,9 @@ def _start(
     )
 
 
-def _kill_group(leader: int) -> None:
+def _kill_group(leader: subprocess.Popen[bytes] | ForkedProcess) -> None:
+    """Kill a process, which was not waited for, and all that it started."""
+    if isinstance(leader, ForkedProcess) and leader.server.has_ended:
+        return  # the system kills it, and may use its id again
     with contextlib.suppress(ProcessLookupError):  # all of its processes have ended
-        os.killpg(leader, signal.SIGKILL)
+        os.killpg(leader.pid, signal.SIGKILL)

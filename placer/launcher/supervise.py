@@ -273,7 +273,10 @@ class _Supervisor:
             failure = cause.choose_root_cause(self.failures)
             if failure is None:
                 raise RunError("all nodes have ended, and none reported a result")
-            raise RunError(failure.text + self._details(failure))
+            text = failure.text + self._details(failure)
+            if last := self.interruption.last_checkpoint:
+                text += f"\n  last checkpoint: {last}"
+            raise RunError(text)
         shown = [each for each in self.failures if each.first_hand] or self.failures[:1]
         after = "after the run had its result, which is complete"
         warnings = [f"{each.text}, {after}{self._details(each)}" for each in shown]

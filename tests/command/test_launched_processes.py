@@ -457,3 +457,12 @@ def test_output_of_nodes_is_shown_with_their_names_and_without_control_character
         "worker:0| hello\N{REPLACEMENT CHARACTER}[2J",
         "worker:1| there\N{REPLACEMENT CHARACTER}[2J",
     ]
+
+
+def test_a_failed_run_names_its_last_checkpoint(tmp_path: Path) -> None:
+    scripts = {"worker:0": "saved=a saved=b exit=1", "ps:0": "wait"}
+    assert failure(scripts, tmp_path) == (
+        "worker:0 ended with exit status 1\n"
+        f"  log: {log_path(tmp_path, 'worker:0')}\n"
+        "  last checkpoint: b"
+    )

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from placer.launcher import forked_process, forks
+from placer.launcher import forked_process, forks, node_process
 from placer.launcher.forked_process import ForkedProcess, ForkError, ForkServer
 from placer.launcher.forks import can_fork, open_fork_server
 from placer.runtime.run.events import Event
@@ -164,6 +164,17 @@ def test_forks_end_with_the_server(server: ForkServer, tmp_path: Path) -> None:
     os.kill(server.pid, signal.SIGKILL)
     assert wait_for_exit(process) == -signal.SIGKILL
     assert process.lost == "was killed by SIGKILL"
+
+
+def test_a_number_that_another_process_may_have_is_not_killed(
+    server: ForkServer,
+) -> None:
+    os.kill(server.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as other:
+        node_process._kill_group(ForkedProcess(other.pid, server))
+        other.terminate()
+        assert other.wait() == -signal.SIGTERM
 
 
 def test_a_stopped_server_is_not_waited_for(

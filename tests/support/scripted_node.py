@@ -77,6 +77,8 @@ for word in words:
                 samples_per_second=10.0,
                 bytes_sent={node: 8},
             )
+        case ["saved", folder]:
+            report("checkpoint", step=1, path=folder)
         case ["fail", what]:
             report_failure(node, what, root=True)
         case ["hear", failed_node]:
