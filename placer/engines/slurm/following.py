@@ -23,7 +23,7 @@ from placer.engines.slurm.job_files import (
     read_log,
     why_unwritten,
 )
-from placer.engines.slurm.pending import meaning_of
+from placer.engines.slurm.notes import Notes
 from placer.engines.tail import Tail
 from placer.errors import RunError
 
@@ -31,11 +31,6 @@ POLL: Final = 0.25
 """Seconds between two looks at the files of a job."""
 FILES: Final = 50
 """Nodes of a job up to which this is enough; their files are on a shared file system."""
-UNANSWERED: Final = 15.0
-"""Seconds without an answer of Slurm's controller before the user hears of it."""
-SILENT: Final = 600.0
-"""Seconds without a word of the controller and of the nodes after which a job is given
-up."""
 END_GRACE: Final = 10.0
 """Seconds in which files appear that a job has written, on a shared file system."""
 EXPLAINED: Final = 1.5
@@ -75,11 +70,11 @@ class _Following:
     _held: list[JobEvent] = field(default_factory=list)
     _signalled: float | None = None
     _is_explained: bool = False
-    _noted: str = ""  # what the job waits for
-    _is_unanswered: bool = False
+    _notes: Notes = field(init=False)
 
     def __post_init__(self) -> None:
         self.left = [*self.job.nodes]
+        self._notes = Notes(self.slurm)
         self._tails = {
             name: Tail(file_of(self.job, name, "jsonl")) for name in self.left
         }
@@ -99,10 +94,14 @@ class _Following:
 
     def look(self) -> Iterator[JobEvent]:
         """Yield what has come since the last look."""
-        yield from self._hear()
+        if self.over is None:
+            yield from self._notes.new(self._heard)
+            self._note_end()
         events = [*self._held, *self._read()]
         self._held = []
         if self._is_explained or not _find_signals(events):
+            # srun ends the other nodes when one has failed.
+            self._is_explained |= self._has_failed
             yield from events
             return
         # What is told now is read before the signal, which ends the run.
@@ -181,40 +180,14 @@ class _Following:
             if isinstance(event, NodeEnded) and (event.status or 0) < 0:
                 events[i] = replace(event, why=f"{self.job.title} {why}")
 
-    def _hear(self) -> Iterator[JobNote]:
-        """Yield what Slurm says of a job that is not over. Raises RunError if nothing was
-        heard of it for long."""
-        yield from self._note_silence()
+    def _note_end(self) -> None:
+        """Note when Slurm says that the job has ended."""
         answer = self.slurm.answer
-        if answer is None or self.over is not None:
-            return
-        if not answer.state or answer.state in ENDED:
+        if answer is not None and (not answer.state or answer.state in ENDED):
             self.over = time.monotonic()
             has_begun = answer.state in ("", "COMPLETED") or list_folder(self.job)
             if not has_begun:  # it has written nothing
                 self.over -= END_GRACE
-            return
-        waits = {"PENDING": "waits", "SUSPENDED": "is suspended"}.get(answer.state, "")
-        if waits and answer.reason != "None":
-            waits += f": {meaning_of(answer.reason, self.job.number)}"
-        if waits not in (self._noted, "", "waits"):
-            yield JobNote(f"{self.job.title} {waits}")
-        self._noted = waits
-
-    def _note_silence(self) -> Iterator[JobNote]:
-        now, error = time.monotonic(), self.slurm.error
-        silent = now - self.slurm.answered
-        if error and min(silent, now - self._heard) > SILENT:
-            raise RunError(
-                f"{self.job.title} cannot be followed any more: {error}",
-                hint=f"it goes on; this ends it: {self.job.cancel_command}",
-            )
-        if error and silent > UNANSWERED and not self._is_unanswered:
-            self._is_unanswered = True
-            yield JobNote(f"Slurm does not answer: {error}")
-        elif not error and self._is_unanswered:
-            self._is_unanswered = False
-            yield JobNote("Slurm answers again")
 
     def _why_lost(self) -> str:
         """Return why nothing more has come of a job that is over."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,7 +16,6 @@ _LOG: Final = 1 << 16
 """Bytes at the end of a log that are read."""
 _ROOM: Final = 1 << 16
 """Bytes that are left of a file system that is full, at most."""
-_NO_PLACER: Final = re.compile("No module named '?placer")
 _NOT_FOUND: Final = 127
 """The status of a shell for a command that it does not find."""
 
@@ -52,8 +50,10 @@ def read_end(job: SlurmJob, node: str) -> NodeEnded | None:
 
 def _advice(job: SlurmJob, node: str, status: int | None) -> str:
     """Return what to do about the end of a node, if its log says it."""
-    log = read_log(file_of(job, node, "log"))
-    if status == _NOT_FOUND or (status == 1 and _NO_PLACER.search(log)):
+    is_missing = status == _NOT_FOUND
+    if status == 1 and not file_of(job, node, "jsonl").exists():  # it has not begun
+        is_missing = "No module named" in read_log(file_of(job, node, "log"))
+    if is_missing:
         return "--option python=PATH names the Python with placer on its machine"
     return ""
 

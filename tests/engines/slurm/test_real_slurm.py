@@ -209,6 +209,32 @@ def test_a_cancelled_job_saves(build, cluster, tmp_path):
     wait_for_end(cluster)
 
 
+@pytest.mark.slow
+def test_a_job_that_reaches_its_time_limit_is_named(build, cluster, tmp_path):
+    with running_job(build, tmp_path, MANY_STEPS, "--option", "time=0:01") as run:
+        run.wait_for_line("slurm| Slurm job ")
+        ended = run.wait()
+    assert ended.status == 143
+    assert re.search(r"slurm\| Slurm job \d+ has reached its time limit", ended.err)
+    wait_for_end(cluster)
+
+
+@pytest.mark.slow
+def test_a_run_ends_while_the_controller_is_frozen(build, cluster, tmp_path):
+    controller = int((Path(cluster["SLURM_CONF"]).parent / "slurmctld.pid").read_text())
+    saved = tmp_path / "saved.safetensors"
+    with running_job(build, tmp_path, "--steps=3000", f"--save-params={saved}") as run:
+        wait_for_step(run)
+        os.kill(controller, signal.SIGSTOP)
+        try:
+            ended = run.wait()
+        finally:
+            os.kill(controller, signal.SIGCONT)
+    assert ended.status == 0, ended.err
+    assert saved.exists()
+    wait_for_end(cluster)
+
+
 def test_a_job_goes_on_without_its_launcher(build, cluster, tmp_path):
     saved = tmp_path / "saved.safetensors"
     with running_job(build, tmp_path, "--steps=5", f"--save-params={saved}") as run:

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from placer.engines.engine import JobNote, NodeEnded, NodeLines
-from placer.engines.slurm import following, watch
+from placer.engines.slurm import asking, following, notes, watch
 from placer.engines.slurm.job import Answer, SlurmJob
 from placer.errors import RunError
 from placer.runtime.run.events import SignalReceived, write_event
@@ -85,8 +85,8 @@ def test_a_failure_is_told_at_once(job, says):
 
 def test_a_job_of_which_nothing_is_heard_is_named(job, says, monkeypatch):
     says(RunError("squeue failed: no controller"))
-    monkeypatch.setattr(following, "SILENT", -1.0)
-    monkeypatch.setattr(following, "UNANSWERED", 10.0)
+    monkeypatch.setattr(notes, "SILENT", -1.0)
+    monkeypatch.setattr(notes, "UNANSWERED", 10.0)
     assert failure(job) == (
         "Slurm job 7 cannot be followed any more: squeue failed: no controller\n"
         "  hint: it goes on; this ends it: scancel 7"
@@ -113,8 +113,8 @@ def test_a_job_is_followed_while_slurm_does_not_answer(job, monkeypatch):
 
 
 def test_silence_and_its_end_are_told(job, says, monkeypatch):
-    monkeypatch.setattr(following, "UNANSWERED", -1.0)
-    monkeypatch.setattr("placer.engines.slurm.asking.ASK", 0.01)
+    monkeypatch.setattr(notes, "UNANSWERED", -1.0)
+    monkeypatch.setattr(asking, "ASK", 0.01)
     says(RunError("no controller"), Answer("RUNNING"))
     events = watch(job)
     assert next(events) == JobNote("Slurm does not answer: no controller")
@@ -190,8 +190,17 @@ def test_a_signal_of_no_known_reason_is_passed_on(job, says):
     assert next(watch(job)) == NodeLines("worker:0", [SIGNAL])
 
 
+def test_signals_that_follow_a_failure_need_no_reason(job, says, monkeypatch):
+    monkeypatch.setattr(following, "EXPLAINED", 1000.0)
+    end(job, worker=1)
+    events = watch(job)
+    assert next(events).status == 1
+    end(job, ps=143)
+    assert [each.status for each in events] == [-15]
+
+
 def test_what_a_job_waits_for_is_told_once(job, says, monkeypatch):
-    monkeypatch.setattr("placer.engines.slurm.asking.ASK", 0.01)
+    monkeypatch.setattr(asking, "ASK", 0.01)
     waits = Answer("PENDING", "PartitionTimeLimit")
     says(Answer("PENDING", "None"), waits, waits, Answer("SUSPENDED", "None"))
     events = watch(job)
@@ -270,7 +279,7 @@ def test_events_that_could_not_be_written_are_told(job, says):
     ("status", "log"),
     [
         (1, "/usr/bin/python3: No module named placer\n"),
-        (1, "ModuleNotFoundError: No module named 'placer'\n"),
+        (1, "ModuleNotFoundError: No module named 'click'\n"),
         (127, "node.sh: line 9: /opt/python: No such file or directory\n"),
     ],
 )
@@ -278,6 +287,13 @@ def test_a_python_without_placer_has_a_hint(status, log, job, says):
     (job.folder / "worker-0.log").write_text(log)
     end(job, worker=status)
     assert "--option python=PATH" in next(watch(job)).why
+
+
+def test_a_module_of_the_model_that_is_missing_has_no_hint(job, says):
+    (job.folder / "worker-0.log").write_text("No module named 'rows'\n")
+    (job.folder / "worker-0.jsonl").touch()
+    end(job, worker=1)
+    assert next(watch(job)) == NodeEnded("worker:0", 1, host="n1")
 
 
 @pytest.mark.parametrize(
