@@ -208,11 +208,10 @@ def test_nothing_is_left_of_a_machine_that_is_lost(build):
 @pytest.mark.slow
 def test_a_lost_head_is_named(build, monkeypatch):
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "12")
-    with ray_cluster() as cluster:
-        with running_job(cluster, build, MANY_STEPS) as run:
-            wait_for_step(run)
-            os.kill(cluster.head(), signal.SIGKILL)
-            ended = run.wait()
+    with ray_cluster() as cluster, running_job(cluster, build, MANY_STEPS) as run:
+        wait_for_step(run)
+        os.kill(cluster.head(), signal.SIGKILL)
+        ended = run.wait()
     assert ended.status == 1
     lost = f"ray| the head of the Ray cluster, {cluster.address}, does not answer: "
     assert lost in ended.err
