@@ -94,8 +94,8 @@ def without_times(history: Path) -> str:
 @pytest.mark.parametrize(
     ("spec", "nodes"),
     [
-        ("digits", {"worker": 2, "ps": 2}),
         ("digits_heter", {"worker": 1, "heter": 1, "ps": 1}),
+        pytest.param("digits", {"worker": 2, "ps": 2}, marks=pytest.mark.slow),
     ],
 )
 def test_the_bits_are_those_of_a_local_run(spec, nodes, cluster, tmp_path, monkeypatch):
