@@ -59,6 +59,15 @@ class Cluster:
                 found[name] = int(entry.name)
         return found
 
+    def head(self) -> int:
+        """Return the process of the head, which Ray calls GCS."""
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and self._is_marked(int(entry.name)):
+                command = (entry / "cmdline").read_bytes().partition(b"\0")[0]
+                if command.endswith(b"gcs_server"):
+                    return int(entry.name)
+        raise AssertionError("the cluster has no head")
+
     def actors(self) -> list[int]:
         """Return the processes of all actors that run."""
         names = {}
@@ -75,10 +84,10 @@ class Cluster:
         return [
             process
             for process, name in names.items()
-            if name.startswith(b"ray::RayNode") and self._is_raylet(parents[process])
+            if name.startswith(b"ray::RayNode") and self._is_marked(parents[process])
         ]
 
-    def _is_raylet(self, process: int) -> bool:
+    def _is_marked(self, process: int) -> bool:
         try:
             variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
         except OSError:

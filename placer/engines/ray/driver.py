@@ -19,7 +19,7 @@ import ray
 import ray.exceptions
 
 from placer.channel.endpoint import parse_endpoint
-from placer.engines.ray.cluster import check_fits, connect, no_room, reason
+from placer.engines.ray.cluster import Head, connect
 from placer.engines.ray.files import RayJobDescription, read_build
 from placer.engines.ray.messages import (
     STOP,
@@ -32,6 +32,8 @@ from placer.engines.ray.messages import (
     write_message,
 )
 from placer.engines.ray.nodes import RayNodes
+from placer.engines.ray.reasons import reason
+from placer.engines.ray.room import check_fits, no_room
 from placer.errors import PlacerError, RunError
 
 POLL: Final = 1.0
@@ -71,12 +73,19 @@ def _run(
     orders: _Orders,
 ) -> None:
     files = read_build(folder, job.digest)
-    connect(ray, job.address)
+
+    def give_up(error: PlacerError) -> None:
+        tell(Failed(error.message, error.hint))
+        os._exit(1)
+
+    connect(ray, job.address, give_up)
+    context = ray.get_runtime_context()
+    head = Head(context.gcs_address)
     if not job.grows:
         check_fits(ray, job)
     nodes = orders.nodes = RayNodes(job)
     try:
-        driver = _Driver(job, nodes, tell)
+        driver = _Driver(job, nodes, head, tell)
         driver.wait_for_machines()
         nodes.make_actors()
         addresses: dict[str, str] = driver.call_all(nodes.where())
@@ -84,9 +93,13 @@ def _run(
             node: parse_endpoint(node, address)[0]
             for node, address in addresses.items()
         }
-        number = ray.get_runtime_context().get_job_id()
         where = ", ".join(sorted({*hosts.values()}))
-        tell(Note(f"Ray job {number}: {len(hosts)} nodes run on {where}"))
+        tell(
+            Note(
+                f"Ray job {context.get_job_id()} of the cluster {head.address}:"
+                f" {len(hosts)} nodes run on {where}"
+            )
+        )
         driver.call_all(nodes.run(files, addresses))
         last = driver.follow(hosts)
         nodes.end()
@@ -138,6 +151,7 @@ class _Driver:
     Args:
         job: the job.
         nodes: its nodes.
+        head: the head of the cluster.
         tell: called with each message.
     """
 
@@ -145,9 +159,10 @@ class _Driver:
         self,
         job: RayJobDescription,
         nodes: RayNodes,
+        head: Head,
         tell: Callable[[Message], None],
     ) -> None:
-        self._job, self._nodes, self._tell = job, nodes, tell
+        self._job, self._nodes, self._head, self._tell = job, nodes, head, tell
         self._begin = time.monotonic()
 
     @property
@@ -187,9 +202,13 @@ class _Driver:
             raise RunError(f"{what}: {error.cause}") from None
         except ray.exceptions.RayError as error:
             hint = None
-            if "No module named 'placer" in str(error):
-                hint = "install placer for the Python of Ray on all machines"
-            raise RunError(f"{what}: {reason(error)}", hint=hint) from None
+            if "failed to import on the worker" in str(error):
+                hint = "all machines need placer, for the Python that runs Ray"
+            raise RunError(f"{what}: {self._why(error)}", hint=hint) from None
+
+    def _why(self, error: BaseException) -> str:
+        """Return why an actor was lost."""
+        return "; ".join(filter(None, [reason(error), self._head.problem()]))
 
     def follow(self, hosts: Mapping[str, str]) -> Ended:
         """Tell what the nodes write, and how they end; return the last end."""
@@ -205,13 +224,15 @@ class _Driver:
                     self._tell(end)
                 else:
                     return end
+            if news := self._head.look():
+                self._tell(Note(news))
 
     def _take(self, ref: Any, node: str, host: str) -> Ended | None:
         """Tell what a node has written; return its end if it has ended."""
         try:
             output = ray.get(ref)
         except ray.exceptions.RayError as error:
-            return Ended(node, None, reason(error), host)
+            return Ended(node, None, self._why(error), host)
         if output.lines:
             self._tell(Lines(node, output.lines))
         if output.log:

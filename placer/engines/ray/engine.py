@@ -132,6 +132,8 @@ def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
     for name in ("cpus", "timeout"):
         if options[name] < 1:
             raise PlacerError(f"ray: '{name}' must be at least 1")
+    if not options["address"].strip():
+        raise PlacerError("ray: 'address' is empty")
     return job_files(request, options)
 
 
@@ -150,6 +152,7 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Ray
         driver = subprocess.Popen(
             [*interpreter("placer.engines.ray.driver"), str(folder)],
             env=python_environment(),
+            cwd="/",  # Ray's workers would import modules from that of the user
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=output,

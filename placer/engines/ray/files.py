@@ -132,10 +132,15 @@ def _arguments(request: JobRequest) -> list[str]:
 def _text(name: str, value: Any) -> str:
     """Return the value of an option as the command line reads it."""
     if name == "memory":
-        multiples = (each for each in _UNITS if value % (1 << each[0]) == 0)
-        shift, unit = next(multiples, _UNITS[-1])
-        return f"{-(-value >> shift)}{unit}"
+        return size_option(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def size_option(value: int) -> str:
+    """Return a number of bytes as the option `memory` reads it."""
+    multiples = (each for each in _UNITS if value % (1 << each[0]) == 0)
+    shift, unit = next(multiples, _UNITS[-1])
+    return f"{-(-value >> shift)}{unit}"
 
 
 def _bundle_lines(nodes: Mapping[str, Bundle]) -> list[str]:

@@ -75,10 +75,8 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "POLL", 0.5)
 
 
-def launch_and_compare(spec: str, tmp_path: Path, steps: int, **more: Any) -> None:
-    """Run a spec in a cluster, and compare all bits of its result with a local run."""
-    build = tmp_path / "build"
-    placer.compile(find_file(f"specs/{spec}.yaml"), build)
+def launch_and_compare(build: Path, tmp_path: Path, steps: int, **more: Any) -> None:
+    """Run a build in a cluster, and compare all bits of its result with a local run."""
     with place(tmp_path) as here:
         on = placer.OnEngine("kubernetes", here.options(**more))
         result = placer.launch(
@@ -100,24 +98,32 @@ def launch_and_compare(spec: str, tmp_path: Path, steps: int, **more: Any) -> No
     assert params == saved.read_bytes()
 
 
-def test_digits_has_the_bits_of_a_local_run(tmp_path: Path) -> None:
-    launch_and_compare("digits", tmp_path, 5)
-    log = (tmp_path / "logs" / "ps-1.log").read_text()
-    assert "ps:1" in log
+def test_a_model_has_the_bits_of_a_local_run(tmp_path: Path) -> None:
+    launch_and_compare(compile_small(tmp_path), tmp_path, 5)
+    log = (tmp_path / "logs" / "ps-0.log").read_text()
+    assert "ps:0" in log
     assert '{"event"' not in log
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "crd"),
-    [("wide_deep", "jobset"), ("wide_deep", "none"), ("digits", "none")],
+    [
+        ("digits", "jobset"),
+        ("digits", "none"),
+        ("wide_deep", "jobset"),
+        ("wide_deep", "none"),
+    ],
 )
-def test_models_have_the_bits_of_a_local_run(
+def test_specs_have_the_bits_of_a_local_run(
     spec: str, crd: str, tmp_path: Path
 ) -> None:
-    launch_and_compare(spec, tmp_path, 20, crd=crd)
+    build = tmp_path / "build"
+    placer.compile(find_file(f"specs/{spec}.yaml"), build)
+    launch_and_compare(build, tmp_path, 20, crd=crd)
 
 
+@pytest.mark.slow  # scripts as nodes show most of it: test_in_a_cluster.py
 def test_a_killed_pod_is_the_root_cause(tmp_path: Path) -> None:
     build = compile_small(tmp_path)
     with place(tmp_path) as here:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from types import SimpleNamespace
 
 import pytest
 
-from placer.engines.ray.cluster import check_fits, no_room, reason
+from placer.channel.endpoint import parse_endpoint
+from placer.engines.ray import cluster
 from placer.engines.ray.files import Bundle, RayJobDescription
+from placer.engines.ray.reasons import reason
+from placer.engines.ray.room import check_fits, no_room
 from placer.errors import RunError
 
 GB = 10**9
@@ -46,41 +51,71 @@ def ray_with(*machines: dict[str, float]) -> SimpleNamespace:
 TWO = ray_with({"CPU": 4, "memory": 8 * GB, "GPU": 1}, {"CPU": 4, "memory": 8 * GB})
 
 
+GROWS = "with --option grows=true it waits for machines of an autoscaler"
+
+
 @pytest.mark.parametrize(
-    ("bundles", "strategy", "problem"),
+    ("bundles", "strategy", "problem", "hint"),
     [
         (
             [Bundle(5, 0, GB), Bundle(4, 0, GB)],
             "PACK",
             "the plan asks for 9 CPUs, and the cluster has 8 CPUs",
+            "--option cpus=4 would fit",
+        ),
+        (
+            [Bundle(3, 0, GB)] * 3,
+            "PACK",
+            "the plan asks for 9 CPUs, and the cluster has 8 CPUs",
+            "--option cpus=2 would fit",
+        ),
+        (
+            [Bundle(2, 0, 3 * GB)] * 5,
+            "PACK",
+            "the plan asks for 10 CPUs, and the cluster has 8 CPUs; 5 nodes ask for 3.0 GB"
+            " of memory or more each, and the machines have room for 4 of them",
+            "--option cpus=1 would fit; --option memory=2543MiB for each node would fit,"
+            " if they need no more",
+        ),
+        (
+            [Bundle(1, 0, GB)] * 9,
+            "SPREAD",
+            "the plan asks for 9 CPUs, and the cluster has 8 CPUs",
+            "9 nodes need more machines",
         ),
         (
             [Bundle(1, 0, GB), Bundle(1, 2, GB)],
             "PACK",
             "the plan asks for 2 GPUs, and the cluster has 1 GPU",
+            "a build with fewer `devices`, or --emulate, needs fewer GPUs",
         ),
         (
             [Bundle(1, 0, GB), Bundle(1, 0, 9 * GB)],
             "PACK",
             "worker:1 asks for 9.0 GB of memory, and no machine has more than 8.0 GB of"
             " memory",
+            "--option memory=7629MiB for each node would fit, if they need no more",
         ),
         (
             [Bundle(3, 0, GB), Bundle(3, 0, GB)],
             "STRICT_PACK",
             "the plan asks for 6 CPUs on one machine, and none has more than 4 CPUs",
+            "--option cpus=2 would fit; --option strategy=PACK takes several machines if"
+            " it must",
         ),
         (
             [Bundle(1, 0, GB)] * 3,
             "STRICT_SPREAD",
             "the plan asks for 3 machines, and the cluster has 2",
+            "--option strategy=SPREAD puts several nodes on a machine if it must",
         ),
     ],
 )
-def test_a_job_that_never_fits_says_what_there_is(bundles, strategy, problem):
+def test_a_job_that_never_fits_says_what_there_is(bundles, strategy, problem, hint):
     with pytest.raises(RunError) as caught:
         check_fits(TWO, job(*bundles, strategy=strategy))
     assert caught.value.message == f"the Ray cluster is too small: {problem}"
+    assert caught.value.hint == f"{hint}; {GROWS}"
 
 
 def test_a_job_that_may_fit_is_no_error():
@@ -120,8 +155,64 @@ def test_a_job_without_room_says_what_is_free():
             " have been executed on the actor.",
             "actor is temporarily unavailable: RpcError: RPC error: Socket closed",
         ),
+        (
+            "The actor died because of an error raised in its creation task, \x1b[36m"
+            "ray::RayNode.__init__()\x1b[39m (pid=28479, ip=10.0.0.1)\n           ^^^^^^^"
+            "\nRuntimeError: The actor with name RayNode failed to import on the worker."
+            " This may be because needed library dependencies are not installed:\n\n"
+            "\x1b[36mray::RayNode.__init__()\x1b[39m (pid=28479, ip=10.0.0.1)\n"
+            '  File "/site/placer/__init__.py", line 1, in <module>\n    import jax\n'
+            "ModuleNotFoundError: No module named \x1b[31m'jax'",
+            "the actor cannot begin: ModuleNotFoundError: No module named 'jax'",
+        ),
+        (
+            "1 worker(s) were killed due to the node running low on memory.\nMemory on the"
+            " node (IP: 10.0.0.1, ID: f991) was 2.93GB used / 23.54GB limit (0.124501)\n"
+            "OOM kill reason: Memory usage 3132846080B exceeded threshold of 505530016B",
+            "killed due to the node running low on memory: 2.93GB used / 23.54GB limit",
+        ),
         ("something else\n  happened", "something else happened"),
     ],
 )
 def test_the_reason_of_a_lost_actor_is_one_line(text, expected):
     assert reason(RuntimeError(text)) == f"Ray says: {expected}"
+
+
+def test_a_head_that_is_lost_is_told_once(monkeypatch):
+    monkeypatch.setattr(cluster, "HEAD_POLL", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        head = cluster.Head(address)
+        assert (head.problem(), head.look()) == ("", "")
+    lost = (
+        f"the head of the Ray cluster, {address}, does not answer: Connection refused"
+    )
+    assert head.problem() == lost
+    told = f"{lost}; Ray ends the job if that lasts, by default for 60 s"
+    assert (head.look(), head.look()) == (told, "")
+    with socket.create_server(parse_endpoint("", address), reuse_port=True):
+        assert head.look() == f"the head of the Ray cluster, {address}, answers again"
+    # From elsewhere, a head may never be reached.
+    assert cluster.Head(address).problem() == ""
+
+
+def test_a_cluster_that_accepts_a_connection_and_says_nothing_is_given_up(monkeypatch):
+    monkeypatch.setattr(cluster, "ANSWER_TIMEOUT", 0.01)
+    is_given_up = threading.Event()
+    errors = []
+
+    def give_up(error):
+        errors.append(error)
+        is_given_up.set()
+
+    exceptions = SimpleNamespace(RayError=RuntimeError)
+    silent = SimpleNamespace(
+        init=lambda **_: is_given_up.wait(20), exceptions=exceptions
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        cluster.connect(silent, address, give_up)
+    (error,) = errors
+    assert error.message == (
+        f"'{address}' has not answered as a Ray cluster for 0.01 s"
+    )

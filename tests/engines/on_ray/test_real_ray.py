@@ -81,6 +81,12 @@ def is_running(process: int) -> bool:
     return text.rpartition(")")[2].split()[0] != "Z"
 
 
+def break_placer(folder: Path) -> None:
+    """Make a placer that cannot be imported."""
+    (folder / "placer").mkdir()
+    (folder / "placer" / "__init__.py").write_text("raise ImportError('not here')")
+
+
 def without_times(history: Path) -> str:
     return re.sub(r'"seconds":[0-9.e+-]+,', "", history.read_text())
 
@@ -88,21 +94,28 @@ def without_times(history: Path) -> str:
 @pytest.mark.parametrize(
     ("spec", "nodes"),
     [
-        ("digits", {"worker": 2, "ps": 2}),
         ("digits_heter", {"worker": 1, "heter": 1, "ps": 1}),
+        pytest.param("digits", {"worker": 2, "ps": 2}, marks=pytest.mark.slow),
     ],
 )
-def test_the_bits_are_those_of_a_local_run(spec, nodes, cluster, tmp_path):
+def test_the_bits_are_those_of_a_local_run(spec, nodes, cluster, tmp_path, monkeypatch):
     build = tmp_path / "build"
     sync = {"train.optimizer.update": "sync"}
     placer.compile(f"specs/{spec}.yaml", build, nodes=nodes, overrides=sync)
     saved, history = tmp_path / "saved.safetensors", tmp_path / "history.jsonl"
     options = "--steps=12", f"--save-params={saved}", f"--history={history}"
-    ended = run_command(*launch_words(cluster, build, *options))
+    # Modules of the working folder are not for Ray's workers.
+    break_placer(tmp_path)
+    with monkeypatch.context() as context:
+        context.chdir(tmp_path)
+        ended = run_command(*launch_words(cluster, build, *options))
     assert ended.status == 0, ended.err
     assert json.loads(ended.out)["steps"] == 12
     count = sum(nodes.values())
-    assert re.search(rf"ray\| Ray job \d+: {count} nodes run on \S+\n", ended.err)
+    where = (
+        rf"ray\| Ray job \d+ of the cluster {cluster.address}: {count} nodes run on "
+    )
+    assert re.search(where, ended.err)
     local, steps = tmp_path / "local.safetensors", tmp_path / "local.jsonl"
     placer.launch(build, steps=12, save_params=local, history=steps, in_process=True)
     assert saved.read_bytes() == local.read_bytes()
@@ -190,6 +203,36 @@ def test_nothing_is_left_of_a_machine_that_is_lost(build):
         assert ended.status == 1
         assert re.match(r"\S+ was lost .*\(Ray says: ", ended.last_message)
         wait_until(lambda: not cluster.nodes() and not any(map(is_running, actors)))
+
+
+@pytest.mark.slow
+def test_a_lost_head_is_named(build, monkeypatch):
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "12")
+    with ray_cluster() as cluster, running_job(cluster, build, MANY_STEPS) as run:
+        wait_for_step(run)
+        os.kill(cluster.head(), signal.SIGKILL)
+        ended = run.wait()
+    assert ended.status == 1
+    lost = f"ray| the head of the Ray cluster, {cluster.address}, does not answer: "
+    assert lost in ended.err
+    assert "GCS may have been killed" in ended.last_message
+    wait_until(lambda: not cluster.nodes())
+
+
+@pytest.mark.slow
+def test_an_actor_that_cannot_begin_says_why(build, tmp_path, monkeypatch):
+    break_placer(tmp_path)
+    with monkeypatch.context() as context:
+        context.setenv("PYTHONPATH", str(tmp_path))
+        with ray_cluster() as cluster:
+            context.undo()
+            ended = run_command(*launch_words(cluster, build))
+    assert ended.status == 1
+    assert re.fullmatch(
+        r"(worker|ps):0: Ray says: the actor cannot begin: ImportError: not here\n"
+        r"  hint: all machines need placer, for the Python that runs Ray",
+        ended.last_message,
+    )
 
 
 @pytest.mark.slow

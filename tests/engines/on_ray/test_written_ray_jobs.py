@@ -72,6 +72,14 @@ def test_an_option_that_is_zero_is_an_error(name, tmp_path):
         write_job(tmp_path / "job", build, request_job(build, plan, Options(), on), on)
 
 
+def test_an_empty_address_is_an_error(tmp_path):
+    build = tmp_path / "build"
+    plan = compile_model("specs/digits.yaml", build)
+    on = OnEngine("ray", {"address": " "})
+    with pytest.raises(PlacerError, match="'address' is empty"):
+        write_job(tmp_path / "job", build, request_job(build, plan, Options(), on), on)
+
+
 def test_without_ray_the_error_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setattr("placer.engines.ray.engine.find_spec", lambda name: None)
     build = tmp_path / "build"

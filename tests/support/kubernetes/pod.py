@@ -14,7 +14,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,18 +26,13 @@ from support.hosts import Host
 
 Object = dict[str, Any]
 
-# A root folder with the entries of that of the machine, but for /proc.
+# A root folder with the entries of that of the machine, but for /proc. One process makes
+# all mounts of a table.
 _ROOT = """\
 root={root}
 mount -t tmpfs tmpfs $root
-for entry in /*; do
-  if [ -L $entry ]; then cp -P $entry $root$entry
-  elif [ $entry = /proc ]; then mkdir $root/proc
-  elif [ -d $entry ]; then mkdir $root$entry; mount --rbind $entry $root$entry
-  fi
-done
-mount -t proc proc $root/proc
-mount --bind {hosts} $root/etc/hosts
+(cd $root && mkdir -p {folders} && cp -P {links} .)
+mount --all --fstab {table}
 hostname {hostname}
 """
 
@@ -103,18 +98,9 @@ class Pod:
             ended: is called in a thread.
         """
         (self.folder / "root").mkdir()
-        script = _ROOT.format(
-            root=shlex.quote(str(self.folder / "root")),
-            hosts=shlex.quote(str(hosts_file)),
-            hostname=self.object["spec"]["hostname"],
-        )
         container = self.object["spec"]["containers"][0]
-        for mount in container["volumeMounts"]:
-            at = f"$root{shlex.quote(mount['mountPath'])}"
-            source = shlex.quote(str(volumes[mount["name"]]))
-            script += f"mkdir -p {at}\nmount --bind {source} {at}\n"
-            if mount.get("readOnly"):
-                script += f"mount -o remount,bind,ro {at}\n"
+        mounts = [(volumes[m["name"]], m) for m in container["volumeMounts"]]
+        script = self._root_script(hosts_file, mounts)
         environment = self._environment(container, host, image)
         words = [*self._restrictions(container), "env", "-i"]
         words += [f"{name}={value}" for name, value in environment.items()]
@@ -187,6 +173,38 @@ class Pod:
         self.signal(signal.SIGKILL)
         if self.process is not None:
             self.process.wait()
+
+    def _root_script(
+        self, hosts_file: Path, volumes: Sequence[tuple[Path, Mapping[str, Any]]]
+    ) -> str:
+        """Return the script that makes the root folder, with volumes at their mounts."""
+        root = self.folder / "root"
+        entries = [path for path in Path("/").iterdir() if path.name != "proc"]
+        table = [("proc", "/proc", "proc", "defaults")]
+        table += [
+            (str(path), str(path), "none", "rbind")
+            for path in entries
+            if path.is_dir() and not path.is_symlink()
+        ]
+        folders = [at for _, at, *_ in table] + [m["mountPath"] for _, m in volumes]
+        table.append((str(hosts_file), "/etc/hosts", "none", "bind"))
+        for source, mount in volumes:
+            table.append((str(source), mount["mountPath"], "none", "bind"))
+            if mount.get("readOnly"):
+                table.append(("none", mount["mountPath"], "none", "remount,bind,ro"))
+        (self.folder / "fstab").write_text(
+            "".join(
+                f"{source} {root}{at} {kind} {options} 0 0\n"
+                for source, at, kind, options in table
+            )
+        )
+        return _ROOT.format(
+            root=shlex.quote(str(root)),
+            folders=shlex.join(f".{path}" for path in folders),
+            links=shlex.join(str(path) for path in entries if path.is_symlink()),
+            table=shlex.quote(str(self.folder / "fstab")),
+            hostname=self.object["spec"]["hostname"],
+        )
 
     def _end(self, status: int) -> None:
         if self._is_killed:  # `unshare` has another status then
