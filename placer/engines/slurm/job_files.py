@@ -23,10 +23,12 @@ _NOT_FOUND: Final = 127
 def list_folder(job: SlurmJob) -> set[str]:
     """Return the names of the files in the folder of a job.
 
-    It is listed before files are opened, since a file system of several machines, such as
-    NFS, may else say for a minute that one is not there that another machine has written.
+    NFS may say for a minute that a file is not there that another machine has written
+    (`acdirmax` in nfs(5)), but not after this machine has changed the folder: so it is
+    given the present time first.
     """
     try:
+        os.utime(job.folder)
         return {*os.listdir(job.folder)}
     except OSError:  # it is not there yet
         return set()

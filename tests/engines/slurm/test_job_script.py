@@ -94,6 +94,17 @@ def test_a_job_does_not_run_twice(written, run_script):
     assert "Slurm has started this job again" in again.stderr
 
 
+def test_a_job_that_was_submitted_elsewhere_leaves_nothing_there(
+    run_script, written, tmp_path
+):
+    here = tmp_path / "here"
+    here.mkdir()
+    done = run_script(SLURM_SUBMIT_DIR=str(here))
+    assert done.returncode == 1
+    assert "submit the job in its folder" in done.stderr
+    assert not [*here.iterdir()]
+
+
 def test_a_job_that_fails_names_the_folder_of_the_logs(written, run_script):
     done = run_script(srun="exit 3")
     assert done.returncode == 3

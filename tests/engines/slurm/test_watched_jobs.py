@@ -77,6 +77,14 @@ def test_the_job_ends_before_its_folder_is_removed(job, says, monkeypatch):
     assert (job.folder / "ended").exists()
 
 
+def test_the_folder_is_changed_before_it_is_listed(job, says):
+    """NFS may answer from its cache for a minute otherwise."""
+    end(job, worker=1)
+    os.utime(job.folder, (1, 1))
+    next(watch(job))
+    assert job.folder.stat().st_mtime > 1
+
+
 def test_a_failure_is_told_at_once(job, says):
     end(job, worker=1, ps=0)
     assert next(watch(job)) == NodeEnded("worker:0", 1, host="n1")

@@ -26,6 +26,10 @@ fail() {
   exit 1
 }
 cd "$SLURM_SUBMIT_DIR"
+look_again() { # NFS may know folders of a minute ago, but not those that change here
+  touch -c . build 2>/dev/null || true
+}
+look_again
 for file in build/plan.json node.sh run.key; do
   [[ -r $file ]] || fail "there is no $PWD/$file: submit the job in its folder"
 done
@@ -35,8 +39,8 @@ fi
 export PLACER_JOB_FOLDER=$PWD/job-$SLURM_JOB_ID
 if (($#)); then # by placer launch, which creates the folder once it follows the job
   for ((i = 0; i < 600; i++)); do
-    ls >/dev/null # so that a file system of several machines looks again
     [[ ! -d $PLACER_JOB_FOLDER ]] || break
+    look_again
     sleep 0.1
   done
   [[ -d $PLACER_JOB_FOLDER ]] || fail "nobody follows this job: there is no $PLACER_JOB_FOLDER"
