@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from queue import Full, Queue
 from typing import Final, TypeAlias
 
 from placer.engines.engine import JobEvent, JobNote, NodeEnded, NodeLines, NodeLog
@@ -28,6 +29,10 @@ OVERDUE: Final = 30.0
 """Seconds after its time that a pod being deleted counts as lost."""
 UNREAD: Final = 30.0
 """Seconds to read the rest of the log of a pod that has ended."""
+MOST_WAITING: Final = 256
+"""What was read of logs, and not yet taken, after which reading waits."""
+CANCELLED: Final = 60.0
+"""Seconds that a job is followed that is to end."""
 SILENT: Final = 10.0
 """Seconds without an answer of the cluster before the user hears of it."""
 GIVEN_UP: Final = 600.0
@@ -59,19 +64,25 @@ def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
 
     When the run has ended, the job is deleted before that is told.
     """
-    items: SimpleQueue[_Item] = SimpleQueue()
+    items: Queue[_Item] = Queue(MOST_WAITING)
     closing = threading.Event()
+
+    def put(item: _Item) -> None:
+        while not closing.is_set():
+            with suppress(Full):
+                items.put(item, timeout=1.0)
+                return
 
     def poll() -> None:
         while not closing.is_set():
             try:
-                items.put(job.pods())
+                put(job.pods())
             except Exception as error:
-                items.put(error)
+                put(error)
             closing.wait(POLL)
 
     threading.Thread(target=poll, daemon=True).start()
-    following = _Following(job, items)
+    following = _Following(job, put)
     try:
         while not following.is_over:
             events = [*following.take(items.get())]
@@ -90,14 +101,14 @@ def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
 
 @dataclass(slots=True)
 class _Following:
-    """What is known of a job. `items` gets what logs say.
+    """What is known of a job. `put` is called with what logs say.
 
     Attributes:
         is_over: whether the job has ended, and all logs were read.
     """
 
     job: KubernetesJob
-    items: SimpleQueue[_Item]
+    put: Callable[[_Item], None]
     is_over: bool = False
     _pods: dict[str, Pod] = field(default_factory=dict)  # the newest of each node
     _logs: dict[str, PodLog] = field(default_factory=dict)  # by the uid of the pod
@@ -139,7 +150,9 @@ class _Following:
                 break  # the ends are told in their order
             self._told.add(node)
             yield end
-        self.is_over = len(self._told) == len(self.job.nodes)
+        self.is_over = len(self._told) == len(self.job.nodes) or (
+            self.job.cancelling.is_set() and self._lasts(("cancelled",), CANCELLED)
+        )
 
     def close(self) -> None:
         """Read no more logs."""
@@ -213,9 +226,9 @@ class _Following:
                 self.job.kubectl,
                 pod.node,
                 pod.name,
-                self.items.put,
-                lambda error: self.items.put(_LogUnread(pod.node, error)),
-                lambda error: self.items.put(_LogEnded(pod.node, pod.uid, error)),
+                self.put,
+                lambda error: self.put(_LogUnread(pod.node, error)),
+                lambda error: self.put(_LogEnded(pod.node, pod.uid, error)),
             )
 
     def _miss(self, node: str, before: Pod | None, found: Pods) -> None:

@@ -33,6 +33,7 @@ class KubernetesJob:
         has_build: whether the build goes with it.
         keep: whether it stays in the cluster when the run has ended.
         folder: none: the launcher writes the logs.
+        cancelling: is set when it is to end.
         cancelled: is set when it was cancelled.
         replaced: is set when another job has its name: then it is not there.
     """
@@ -42,6 +43,9 @@ class KubernetesJob:
     has_build: bool
     keep: bool
     folder: Path | None = None
+    cancelling: threading.Event = field(
+        default_factory=threading.Event, compare=False, repr=False
+    )
     cancelled: threading.Event = field(
         default_factory=threading.Event, compare=False, repr=False
     )
@@ -199,6 +203,7 @@ class KubernetesJob:
     def cancel(self) -> None:
         """Delete the objects of the job, and end its pods. Raises KubectlError if they
         have not ended after a while."""
+        self.cancelling.set()
         self.delete()
         if not self.replaced.is_set():
             self.kubectl.run(

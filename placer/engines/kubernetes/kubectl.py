@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Final
+from weakref import WeakSet
 
 from placer.errors import PlacerError
 
@@ -62,6 +64,18 @@ class KubectlError(PlacerError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.printed, self.has_timed_out = printed, has_timed_out
+
+
+_STARTED: Final[WeakSet[subprocess.Popen[bytes]]] = WeakSet()
+"""What was started, and may still run."""
+
+
+@atexit.register
+def _end_all() -> None:
+    """End with this process what its threads have started: they end without a word."""
+    for process in [*_STARTED]:
+        if process.poll() is None:
+            kill(process)
 
 
 def check_command(command: str) -> None:
@@ -133,7 +147,7 @@ class Kubectl:
         it. Raises KubectlError if it is not there."""
         line = self.words(*words)
         try:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 line,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -145,6 +159,8 @@ class Kubectl:
                 f"cannot run '{line[0]}': {error.strerror}",
                 hint="install kubectl, or name it by --option kubectl=PATH",
             ) from None
+        _STARTED.add(process)
+        return process
 
 
 def read_error(file: IO[bytes]) -> str:

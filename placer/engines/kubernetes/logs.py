@@ -135,6 +135,8 @@ class PodLog:
                     self._pass_on([rest], after)
             with self._lock:
                 self._process = None
+                if self._is_closed:
+                    return "it was not read to its end in time"
             return read_error(said) if process.returncode else ""
 
     def _pass_on(self, lines: list[bytes], after: bytes) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Full, Queue, SimpleQueue
 from typing import Any
 
 import pytest
@@ -271,9 +273,37 @@ def test_a_log_without_an_end_is_not_waited_for(
     threads = threading.active_count()
     job = job_with(tmp_path, f"*get*) cat pods;; *logs*) {OPEN};;")
     show(tmp_path, jobset(), pod(ended(3)))
-    assert [*kubernetes.watch(job)] == [NodeEnded("ps:0", 3)]
+    late = "the log of ps:0 ends early: it was not read to its end in time"
+    assert {*kubernetes.watch(job)} - {JobNote(late)} == {NodeEnded("ps:0", 3)}
     (tmp_path / "closed").touch()
     eventually(lambda: threading.active_count() <= threads)
+
+
+def test_a_log_that_nobody_takes_is_not_kept_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_full = threading.Event()
+
+    class Noticed(Queue[Any]):
+        def put(self, *item: Any, **how: Any) -> None:
+            try:
+                super().put(*item, **how)
+            except Full:
+                is_full.set()
+                raise
+
+    monkeypatch.setattr(following, "MOST_WAITING", 4)
+    monkeypatch.setattr(following, "Queue", Noticed)
+    lines = f"seq -f '{CREATED} %.0f' 100000"
+    job = job_with(tmp_path, f"*get*) cat pods;; *logs*) {lines};;")
+    show(tmp_path, jobset(), pod(ended(3)))
+    events = []
+    for event in kubernetes.watch(job):
+        assert is_full.wait(20)
+        events.append(event)
+    assert events.pop() == NodeEnded("ps:0", 3)
+    text = b"".join(each.text for each in events if isinstance(each, NodeLog))
+    assert text == b"".join(b"%d\n" % i for i in range(1, 100_001))
 
 
 def read_log(tmp_path: Path, script: str) -> list[Any]:
@@ -316,6 +346,33 @@ def test_a_kubectl_whose_output_stays_open_is_not_waited_for(tmp_path: Path) -> 
     (tmp_path / "closed").touch()
     assert caught.value.has_timed_out
     assert caught.value.printed == b"some\n"
+
+
+def test_a_kubectl_ends_with_the_process_that_has_started_it(tmp_path: Path) -> None:
+    path = job_with(tmp_path, "*) exec sleep 600;;").kubectl.command
+    code = (
+        "from placer.engines.kubernetes.kubectl import Kubectl\n"
+        f"print(Kubectl({path!r}, None, None).start('logs').pid)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    eventually(lambda: not Path("/proc", done.stdout.decode().strip()).exists())
+
+
+def test_a_job_that_was_to_end_is_not_followed_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "CANCELLED", 0.1)
+    cases = "*get*) cat pods;; *logs*) touch read; exec sleep 600;; *) exit 1;;"
+    job = job_with(tmp_path, cases)
+    show(tmp_path, jobset(), pod(running()))
+    cancelled = threading.Thread(
+        target=lambda: (eventually((tmp_path / "read").exists), job.cancelling.set())
+    )
+    cancelled.start()
+    (note,) = kubernetes.watch(job)
+    assert isinstance(note, JobNote)
+    assert note.text.endswith(f"this deletes it: {job.cancel_command}")
+    cancelled.join()
 
 
 MADE = f"ConfigMap digits-build uid-2 {CREATED}"
