@@ -47,10 +47,15 @@ def connect(ray: Any, address: str, give_up: Callable[[RunError], None]) -> None
     try:
         ray.init(address=address, log_to_driver=False, logging_level="error")
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        hint = (
+            "`ray status` shows whether this machine belongs to a cluster;"
+            " --option address=HOST:PORT names another one"
+        )
+        if "Version mismatch" in str(error):
+            hint = "launch with the versions of Ray and Python that the cluster has"
         raise RunError(
             f"cannot connect to the Ray cluster '{given or address}': {one_line(error)}",
-            hint="`ray status` shows whether this machine belongs to a cluster;"
-            " --option address=HOST:PORT names another one",
+            hint=hint,
         ) from None
     finally:
         timer.cancel()

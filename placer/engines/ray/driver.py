@@ -40,6 +40,11 @@ POLL: Final = 1.0
 """Seconds between two checks for limits of time."""
 QUIET: Final = 3.0
 """Seconds that a job waits for machines before it says so."""
+SILENT: Final = 60.0
+"""Seconds without an answer of an actor, which has something to say every few seconds,
+after which it counts as lost."""
+STOPPED: Final = 10.0
+"""Seconds between two looks after which this process was stopped itself."""
 EXIT_GRACE: Final = 20.0
 """Seconds in which a job ends that is to end."""
 
@@ -214,16 +219,33 @@ class _Driver:
         """Tell what the nodes write, and how they end; return the last end."""
         actors = self._nodes.actors
         reads = {actor.read.remote(): node for node, actor in actors.items()}
+        asked = dict.fromkeys(actors, time.monotonic())
+        looked = time.monotonic()
         while True:
-            for ref in ray.wait([*reads], timeout=POLL)[0]:
+            ready = ray.wait([*reads], timeout=POLL)[0]
+            now = time.monotonic()
+            if now - looked > STOPPED:
+                asked = dict.fromkeys(asked, now)
+            looked = now
+            ends = []
+            for ref in ready:
                 node = reads.pop(ref)
                 end = self._take(ref, node, hosts[node])
                 if end is None:
                     reads[actors[node].read.remote()] = node
-                elif reads:
-                    self._tell(end)
+                    asked[node] = now
                 else:
-                    return end
+                    ends.append(end)
+            for ref, node in [*reads.items()]:
+                if now - asked[node] > SILENT:
+                    del reads[ref]
+                    why = f"its actor in Ray has not answered for {SILENT:g} s"
+                    ends.append(Ended(node, None, why, hosts[node]))
+            last = ends.pop() if ends and not reads else None
+            for end in ends:
+                self._tell(end)
+            if last is not None:
+                return last
             if news := self._head.look():
                 self._tell(Note(news))
 
