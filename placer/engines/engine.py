@@ -161,9 +161,11 @@ class NodeEnded:
 
 @dataclass(frozen=True, slots=True)
 class JobNote:
-    """Something to tell the user, such as what the job waits for."""
+    """Something to tell the user, such as what the job waits for; with `warns`, a warning,
+    such as why the engine has ended the job."""
 
     text: str
+    warns: bool = False
 
 
 JobEvent: TypeAlias = NodeLines | NodeLog | NodeEnded | JobNote

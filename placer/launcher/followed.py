@@ -202,8 +202,10 @@ class FollowedJob:
             case NodeEnded():
                 self._has_failed |= _is_root(event)
                 self._nodes[event.node].note_end(event)
-            case JobNote():
-                self._tell(event.text)
+            case JobNote(text, warns=True):
+                self._warn(text)
+            case JobNote(text):
+                self._tell(text)
 
     def _without_effects(self, lines: Sequence[bytes]) -> Sequence[bytes]:
         """Return the lines without signals that follow a failure: an engine ends the
@@ -220,6 +222,9 @@ class FollowedJob:
     def _tell(self, text: str) -> None:
         """Tell the user something, as a line that the engine has printed."""
         self._control.write([write_event(Output(self._name, text)).rstrip()])
+
+    def _warn(self, text: str) -> None:
+        self._control.write([write_event(NodeWarning(text)).rstrip()])
 
     @property
     def _control(self) -> FollowedNode:
@@ -243,8 +248,7 @@ class FollowedJob:
             try:
                 job.stop()
             except PlacerError as error:
-                warning = NodeWarning(f"{job.title} cannot be stopped: {error}")
-                self._control.write([write_event(warning).rstrip()])
+                self._warn(f"{job.title} cannot be stopped: {error}")
 
         _start(run)
 

@@ -10,7 +10,7 @@ from support.real_runs import compile_small
 
 import placer
 from placer.errors import PlacerError, RunError
-from placer.runtime.run.events import Output, Step
+from placer.runtime.run.events import NodeWarning, Output, Step
 
 pytestmark = pytest.mark.usefixtures("engine_here")
 
@@ -43,6 +43,13 @@ def test_the_events_and_the_result_are_those_of_a_local_run(build, tmp_path):
     assert saved.exists()
     assert "ps:0" in (logs / "ps-0.log").read_text()
     assert (logs / "key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_note_that_warns_is_a_warning(build, tmp_path):
+    events = []
+    on = placer.OnEngine("here", {"note": "too long"})
+    placer.launch(build, on=on, steps=1, watch=events.append, logs=tmp_path)
+    assert NodeWarning("waits: too long") in events
 
 
 def test_a_callback_ends_a_run_that_saves_nothing(build, tmp_path):

@@ -81,8 +81,8 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Her
 
 
 def watch(job: Here) -> Iterator[JobEvent]:
-    if job.options["note"]:
-        yield JobNote(f"waits: {job.options['note']}")
+    if note := job.options["note"]:
+        yield JobNote(f"waits: {note}", warns=note == "too long")
     tails = {node: Tail(job.files / f"{node}.jsonl") for node in job.nodes}
     left = dict(job.nodes)
     while left:
