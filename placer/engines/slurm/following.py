@@ -161,7 +161,8 @@ class _Following:
         """Yield the end of a node, with what the user should know of it."""
         path = file_of(self.job, end.node, "jsonl")
         if end.status == 0 and self._tails[end.node].is_within_line:
-            yield JobNote(f"{path} ends within a line: {why_unwritten(self.job)}")
+            why = f"{path} ends within a line: {why_unwritten(self.job)}"
+            yield JobNote(why, warns=True)
         yield end
 
     def _explain(self, events: list[JobEvent]) -> Iterator[JobNote]:
@@ -176,7 +177,7 @@ class _Following:
         self._is_explained = bool(why) or is_late
         if not why:
             return
-        yield JobNote(f"{self.job.title} {why}")
+        yield JobNote(f"{self.job.title} {why}", warns=True)
         for i, event in enumerate(events):
             if isinstance(event, NodeEnded) and (event.status or 0) < 0:
                 events[i] = replace(event, why=f"{self.job.title} {why}")

@@ -125,7 +125,7 @@ def test_silence_and_its_end_are_told(job, says, monkeypatch):
     monkeypatch.setattr(asking, "ASK", 0.01)
     says(RunError("no controller"), Answer("RUNNING"))
     events = watch(job)
-    assert next(events) == JobNote("Slurm does not answer: no controller")
+    assert next(events) == JobNote("Slurm does not answer: no controller", warns=True)
     assert next(events) == JobNote("Slurm answers again")
 
 
@@ -168,7 +168,7 @@ def test_the_reason_of_a_signal_is_told_before_it(answer, log, words, job, says)
     (job.folder / "worker-0.jsonl").write_bytes(SIGNAL + b"\n")
     end(job, worker=143, ps=143)
     note, *events = watch(job)
-    assert note == JobNote(f"Slurm job 7 {words}")
+    assert note == JobNote(f"Slurm job 7 {words}", warns=True)
     assert [each.node for each in events] == ["worker:0", "worker:0", "ps:0"]
     assert events[1].why == f"Slurm job 7 {words}"
 
@@ -202,7 +202,8 @@ def test_a_job_that_ends_for_no_known_reason_names_its_log(job, says):
     says(Answer("COMPLETING", "None"))
     (job.folder / "worker-0.jsonl").write_bytes(SIGNAL + b"\n")
     note = next(watch(job))
-    assert note == JobNote(f"Slurm job 7 ends; its log may say why: {job.log}")
+    why = f"Slurm job 7 ends; its log may say why: {job.log}"
+    assert note == JobNote(why, warns=True)
 
 
 def test_signals_that_follow_a_failure_need_no_reason(job, says, monkeypatch):
