@@ -18,12 +18,14 @@ from support.kubernetes.requests import (
 )
 from support.kubernetes.scripted import (
     SURROUNDINGS,
+    UNTIL_READ,
     assert_nothing_is_left,
     ends,
     notes,
     place,
     said,
     watched,
+    watched_to_end,
 )
 
 import placer
@@ -64,9 +66,9 @@ def test_pods_have_names_mounts_and_what_the_manifests_say(
 ) -> None:
     request = request_of_build(build, "--steps=3", "--x=$(HOME) $$ '", name="My_Run")
     with place(tmp_path) as here:
-        job = here.submit(request, SURROUNDINGS, crd=crd)
+        job = here.submit(request, SURROUNDINGS + UNTIL_READ, crd=crd)
         assert job.title == ("JobSet my-run" if crd == "jobset" else "jobs my-run")
-        events = watched(job)
+        events = watched_to_end(here, job, 5)
         assert_nothing_is_left(here)
     told = said(events)
     assert {*told} == {*ends(events)} == {*request.needs}
@@ -107,9 +109,9 @@ def test_nodes_of_a_kind_that_need_something_else_know_their_numbers(
     needs = needs_of(["worker:0", "worker:1", "worker:2", "ps:0"])
     needs["worker:0"] = Needs(2 << 20, 0)
     with place(tmp_path) as here:
-        events = watched(
-            here.submit(request_of_build(build, needs=needs), SURROUNDINGS, crd=crd)
-        )
+        request = request_of_build(build, needs=needs)
+        job = here.submit(request, SURROUNDINGS + UNTIL_READ, crd=crd)
+        events = watched_to_end(here, job, 5)
     told = said(events)
     assert {node: each[0]["node"] for node, each in told.items()} == {
         n: n for n in needs
@@ -161,12 +163,12 @@ def test_nodes_of_another_user_have_the_key_as_a_file_of_their_own(
 def test_a_job_is_done_when_its_workers_are(build: Path, tmp_path: Path) -> None:
     code = (
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
-        "event(); open('/shared/' + node, 'w')\n"
+        "event()\n"
         "if node.startswith('ps'): time.sleep(600)\n"
-        "for each in ('ps:0', 'ps:1'): until('/shared/' + each)\n"
     )
     with place(tmp_path) as here:
-        events = watched(here.submit(request_of_build(build), code))
+        job = here.submit(request_of_build(build), code + UNTIL_READ)
+        events = watched_to_end(here, job, 1)
         assert_nothing_is_left(here)
     assert {node: end.status for node, end in ends(events).items()} == dict.fromkeys(
         {*said(events)}, 0

@@ -15,12 +15,13 @@ from support.kubernetes.api import api_of
 from support.kubernetes.requests import request_of_build
 from support.kubernetes.scripted import (
     SURROUNDINGS,
+    UNTIL_READ,
     Place,
     assert_nothing_is_left,
     ends,
     place,
     said,
-    watched,
+    watched_to_end,
 )
 
 import placer
@@ -74,8 +75,9 @@ def test_a_job_is_made_followed_and_deleted(
     crd: str, build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with real_place(tmp_path, monkeypatch) as here:
-        job = here.submit(request_of_build(build), SURROUNDINGS, crd=crd)
-        events = watched(job)
+        script = SURROUNDINGS + UNTIL_READ
+        job = here.submit(request_of_build(build), script, crd=crd)
+        events = watched_to_end(here, job, 5)
         here.cluster.wait(lambda: not here.cluster.pods)
         assert_nothing_is_left(here)
     statuses = {node: end.status for node, end in ends(events).items()}

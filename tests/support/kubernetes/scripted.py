@@ -64,6 +64,9 @@ for place in os.environ["PLACER_ENDPOINTS"].split(","):
         except OSError:
             time.sleep(0.01)
 """
+UNTIL_READ = "until('/shared/read')\n"
+"""The end of a script: `watched_to_end` lets it go on. A pod that is deleted takes with it
+what was not read of its log."""
 
 
 @dataclass
@@ -114,6 +117,17 @@ def place(tmp_path: Path, **more: Any) -> Iterator[Place]:
 
 def watched(job: KubernetesJob) -> list[JobEvent]:
     return list(kubernetes.watch(job))
+
+
+def watched_to_end(here: Place, job: KubernetesJob, count: int) -> list[JobEvent]:
+    """Return the events of a job whose nodes go on when all have said so much."""
+    events: list[JobEvent] = []
+    for event in kubernetes.watch(job):
+        events.append(event)
+        told = said(events)
+        if all(len(told.get(node, ())) == count for node in job.nodes):
+            here.release("read")
+    return events
 
 
 def assert_nothing_is_left(here: Place) -> None:
