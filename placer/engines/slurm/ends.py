@@ -42,7 +42,7 @@ _REASONS: Final = {
 """What squeue says of a job that is about to end."""
 _NOISE: Final = re.compile(
     "Exited with exit code|Terminating|CANCELLED AT|Job step aborted|forcing job"
-    "|got SIGCONT|task .* Killed|logs of the nodes|cpu binding"
+    "|got SIGCONT|tasks? .*: Killed|logs of the nodes|cpu binding"
 )
 """Lines of the log that follow from others."""
 
@@ -79,5 +79,8 @@ def words_of(state: str) -> str:
 def first_error(log: str) -> str:
     """Return the first line of a log that tells of an error, and not of what follows from
     it; empty without one."""
-    lines = [line.strip() for line in log.splitlines() if not _NOISE.search(line)]
-    return next((line for line in lines if re.search("error|fatal", line)), "")
+    lines = [line.strip() for line in log.splitlines()]
+    errors = [line for line in lines if re.search("error|fatal", line)]
+    causes = [line for line in errors if not _NOISE.search(line)]
+    causes += [line for line in errors if _CANCELLED.search(line)]  # of a step
+    return causes[0] if causes else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,9 @@ FILES: Final = 50
 """Nodes of a job up to which this is enough; their files are on a shared file system."""
 END_GRACE: Final = 10.0
 """Seconds in which files appear that a job has written, on a shared file system."""
+UNKNOWN: Final = 60.0
+"""Seconds without a word of the nodes after which a job has ended that Slurm does not
+know."""
 EXPLAINED: Final = 1.5
 """Seconds after a signal in which Slurm says why."""
 _SIGNAL: Final = b'{"event": "signal"'
@@ -67,6 +71,7 @@ class _Following:
     _tails: dict[str, Tail] = field(init=False)
     _has_failed: bool = False
     _heard: float = field(default_factory=time.monotonic)  # the last line of a node
+    _known: float = field(default_factory=time.monotonic)  # to Slurm
     _held: list[JobEvent] = field(default_factory=list)
     _signalled: float | None = None
     _is_explained: bool = False
@@ -156,7 +161,8 @@ class _Following:
         """Yield the end of a node, with what the user should know of it."""
         path = file_of(self.job, end.node, "jsonl")
         if end.status == 0 and self._tails[end.node].is_within_line:
-            yield JobNote(f"{path} ends within a line: {why_unwritten(self.job)}")
+            why = f"{path} ends within a line: {why_unwritten(self.job)}"
+            yield JobNote(why, warns=True)
         yield end
 
     def _explain(self, events: list[JobEvent]) -> Iterator[JobNote]:
@@ -165,27 +171,40 @@ class _Following:
         now = time.monotonic()
         if self._signalled is None:
             self._signalled = now
-            self.slurm.ask_now()
-        is_new = self.slurm.asked > self._signalled
-        answer = self.slurm.answer if is_new else None
-        why = why_ended(read_log(self.job.log), answer)
+        self.slurm.ask_now()
         is_late = now - self._signalled > EXPLAINED
-        if not why and is_late and answer is not None and _is_reported(events):
-            why = answer.left_in_words
+        why = self._why_signalled(events, is_late)
         self._is_explained = bool(why) or is_late
         if not why:
             return
-        yield JobNote(f"{self.job.title} {why}")
+        yield JobNote(f"{self.job.title} {why}", warns=True)
         for i, event in enumerate(events):
             if isinstance(event, NodeEnded) and (event.status or 0) < 0:
                 events[i] = replace(event, why=f"{self.job.title} {why}")
 
+    def _why_signalled(self, events: Sequence[JobEvent], is_late: bool) -> str:
+        """Return why Slurm has sent signals; empty if that is not known (yet)."""
+        assert self._signalled is not None
+        is_new = self.slurm.asked > self._signalled
+        answer = self.slurm.answer if is_new else None
+        why = why_ended(read_log(self.job.log), answer)
+        if why or answer is None or not is_late or not _are_terminated(events):
+            return why
+        if answer.state == "RUNNING":
+            return answer.left_in_words
+        return f"ends; its log may say why: {self.job.log}"
+
     def _note_end(self) -> None:
-        """Note when Slurm says that the job has ended."""
-        answer = self.slurm.answer
-        if answer is not None and (not answer.state or answer.state in ENDED):
-            self.over = time.monotonic()
-            has_begun = answer.state in ("", "COMPLETED") or list_folder(self.job)
+        """Note when Slurm says that the job has ended, or knows it no more: where squeue
+        is asked by many, it may be a script that tells what was true a while ago."""
+        answer, now = self.slurm.answer, time.monotonic()
+        if answer is None or answer.state:
+            self._known = now
+        elif now - max(self._known, self._heard) > UNKNOWN:
+            self.over = now
+        if answer is not None and answer.state in ENDED:
+            self.over = now
+            has_begun = answer.state == "COMPLETED" or list_folder(self.job)
             if not has_begun:  # it has written nothing
                 self.over -= END_GRACE
 
@@ -217,6 +236,12 @@ def _is_reported(events: Sequence[JobEvent]) -> bool:
         if isinstance(each, NodeLines)
         for line in each.lines
     )
+
+
+def _are_terminated(events: Sequence[JobEvent]) -> bool:
+    """Whether nodes have ended by a request alone, and none was killed."""
+    ends = [each.status for each in events if isinstance(each, NodeEnded)]
+    return _is_reported(events) and all(end == -signal.SIGTERM for end in ends)
 
 
 def _wait_for_script(job: SlurmJob) -> None:

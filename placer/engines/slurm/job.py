@@ -92,8 +92,8 @@ class SlurmJob:
             if "Invalid job id" in str(error):
                 return Answer("")
             raise
-        lines = [line.split("|") for line in told.splitlines()]
-        parts = [Answer(*line) for line in lines if len(line) == 3]
+        lines = [line for line in told.splitlines() if line.count("|") > 1]
+        parts = [_read_answer(line) for line in lines]
         if not parts:
             return Answer("")
         # A heterogeneous job is over when all its parts are.
@@ -102,3 +102,9 @@ class SlurmJob:
     @property
     def _of_cluster(self) -> list[str]:
         return [f"--clusters={self.cluster}"] if self.cluster else []
+
+
+def _read_answer(line: str) -> Answer:
+    state, _, rest = line.partition("|")
+    reason, _, left = rest.rpartition("|")
+    return Answer(state, reason, left)

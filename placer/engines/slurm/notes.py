@@ -51,7 +51,7 @@ class Notes:
             )
         if error and silent > UNANSWERED and not self._is_unanswered:
             self._is_unanswered = True
-            yield JobNote(f"Slurm does not answer: {error}")
+            yield JobNote(f"Slurm does not answer: {error}", warns=True)
         elif not error and self._is_unanswered:
             self._is_unanswered = False
             yield JobNote("Slurm answers again")

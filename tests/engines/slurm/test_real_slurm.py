@@ -162,7 +162,7 @@ def test_a_cancelled_job_is_named(build, cluster, tmp_path):
         ended = run.wait()
     assert ended.status == 143
     assert "nothing was saved" in ended.err
-    assert f"slurm| Slurm job {number} was cancelled\n" in ended.err
+    assert f"warning: Slurm job {number} was cancelled\n" in ended.err
     assert ended.last_message == "ended by SIGTERM"
     wait_until_none(tmp_path)
     wait_for_end(cluster)
@@ -201,7 +201,7 @@ def test_a_cancelled_job_saves(build, cluster, tmp_path):
         subprocess.run(["scancel", number], check=True)
         ended = run.wait()
     assert ended.status == 143
-    assert f"slurm| Slurm job {number} was cancelled\n" in ended.err
+    assert f"warning: Slurm job {number} was cancelled\n" in ended.err
     match = re.search(r"stopped after step (\d+); the parameters are in", ended.err)
     assert match, ended.err
     parameters, _ = train_locally(build, tmp_path, steps=int(match[1]))
@@ -215,7 +215,7 @@ def test_a_job_that_reaches_its_time_limit_is_named(build, cluster, tmp_path):
         run.wait_for_line("slurm| Slurm job ")
         ended = run.wait()
     assert ended.status == 143
-    assert re.search(r"slurm\| Slurm job \d+ has reached its time limit", ended.err)
+    assert re.search(r"warning: Slurm job \d+ has reached its time limit", ended.err)
     wait_for_end(cluster)
 
 

@@ -75,6 +75,13 @@ def test_a_job_that_cannot_be_cancelled_is_named(small, written, install):
         submit(written, small, options())
 
 
+def test_a_reason_may_have_any_text(small, written, install):
+    install("sbatch", "echo 7")
+    install("squeue", 'echo "COMPLETED|None|0:00"; echo "PENDING|a|b, c|INVALID"')
+    job = submit(written, small, options())
+    assert job.ask() == Answer("PENDING", "a|b, c", "INVALID")
+
+
 @pytest.mark.parametrize(
     ("said", "hint"),
     [

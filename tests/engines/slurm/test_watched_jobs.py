@@ -125,7 +125,7 @@ def test_silence_and_its_end_are_told(job, says, monkeypatch):
     monkeypatch.setattr(asking, "ASK", 0.01)
     says(RunError("no controller"), Answer("RUNNING"))
     events = watch(job)
-    assert next(events) == JobNote("Slurm does not answer: no controller")
+    assert next(events) == JobNote("Slurm does not answer: no controller", warns=True)
     assert next(events) == JobNote("Slurm answers again")
 
 
@@ -168,7 +168,7 @@ def test_the_reason_of_a_signal_is_told_before_it(answer, log, words, job, says)
     (job.folder / "worker-0.jsonl").write_bytes(SIGNAL + b"\n")
     end(job, worker=143, ps=143)
     note, *events = watch(job)
-    assert note == JobNote(f"Slurm job 7 {words}")
+    assert note == JobNote(f"Slurm job 7 {words}", warns=True)
     assert [each.node for each in events] == ["worker:0", "worker:0", "ps:0"]
     assert events[1].why == f"Slurm job 7 {words}"
 
@@ -198,6 +198,14 @@ def test_a_signal_of_no_known_reason_is_passed_on(job, says):
     assert next(watch(job)) == NodeLines("worker:0", [SIGNAL])
 
 
+def test_a_job_that_ends_for_no_known_reason_names_its_log(job, says):
+    says(Answer("COMPLETING", "None"))
+    (job.folder / "worker-0.jsonl").write_bytes(SIGNAL + b"\n")
+    note = next(watch(job))
+    why = f"Slurm job 7 ends; its log may say why: {job.log}"
+    assert note == JobNote(why, warns=True)
+
+
 def test_signals_that_follow_a_failure_need_no_reason(job, says, monkeypatch):
     monkeypatch.setattr(following, "EXPLAINED", 1000.0)
     end(job, worker=1)
@@ -219,6 +227,24 @@ def test_what_a_job_waits_for_is_told_once(job, says, monkeypatch):
     assert next(events) == JobNote("Slurm job 7 is suspended")
 
 
+def test_a_job_that_slurm_does_not_know_may_go_on(job, says, monkeypatch):
+    """Where squeue is a script that tells what was true a while ago, a new job is not
+    known at first."""
+    monkeypatch.setattr(asking, "ASK", 0.001)
+    monkeypatch.setattr(following, "END_GRACE", 0.0)
+    says(Answer(""), Answer(""), Answer("PENDING", "Resources"), Answer("RUNNING"))
+    events = watch(job)
+    assert next(events) == JobNote("Slurm job 7 waits: Resources")
+    end(job, worker=1, ps=1)
+    assert [each.status for each in events] == [1, 1]
+
+
+def test_a_job_that_is_gone_is_named(job, says, monkeypatch):
+    monkeypatch.setattr(following, "UNKNOWN", 0.01)
+    says(Answer(""))
+    assert failure(job).startswith("Slurm job 7 has ended: nothing was written in ")
+
+
 def test_a_job_that_was_cancelled_before_it_began_is_named(job, says, monkeypatch):
     monkeypatch.setattr(following, "END_GRACE", 1000.0)
     says(Answer("CANCELLED", "None"))
@@ -237,6 +263,14 @@ def test_the_first_error_of_a_job_that_failed_is_told(job, says):
         "Slurm job 7 has failed: slurmstepd-n1: error: execve(): bash: No such file or"
         f" directory\n  log: {job.log}"
     )
+
+
+def test_a_step_that_was_cancelled_is_named(job, says):
+    says(Answer("FAILED", "NonZeroExitCode"))
+    step = CANCELLED.format("STEP 7.0", "")
+    job.log.write_text(f"{step}srun: error: n1: tasks 0-1: Killed\n")
+    (job.folder / "ended").touch()
+    assert f"has failed: {step.strip()}\n" in failure(job)
 
 
 def test_a_folder_that_was_removed_is_named(job, says):
