@@ -30,6 +30,7 @@ _HINTS: Final = {
     " (https://jobset.sigs.k8s.io), or use --option crd=none",
     "AlreadyExists": "a run of this name is there: delete it, or name this one by"
     " --option name=NAME",
+    "exceeded quota": "`kubectl describe quota` says what the namespace has left",
     FORBIDDEN: "`kubectl auth can-i --list` says what you may do there",
     "connection refused": _NO_CLUSTER,
     "was refused": _NO_CLUSTER,

@@ -17,7 +17,7 @@ CONNECT_TIMEOUT: Final = 10.0
 """Seconds in which the cluster has to accept a connection."""
 ANSWER_TIMEOUT: Final = 60.0
 """Seconds in which the cluster has to answer; Ray itself asks again without an end."""
-HEAD_POLL: Final = 5.0
+HEAD_POLL: Final = 2.0
 """Seconds between two looks whether the head of the cluster is there."""
 HEAD_TIMEOUT: Final = 2.0
 """Seconds in which the head has to accept a connection."""

@@ -150,7 +150,7 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Ray
     log = folder / LOG
     with log.open("wb") as output:
         driver = subprocess.Popen(
-            [*interpreter("placer.engines.ray.driver"), str(folder)],
+            [*interpreter("placer.engines.ray.driver"), str(folder.resolve())],
             env=python_environment(),
             cwd="/",  # Ray's workers would import modules from that of the user
             stdin=subprocess.PIPE,

@@ -175,6 +175,25 @@ def test_errors_of_kubectl_are_told_with_what_to_do(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("told", "hint"),
+    [
+        ("pods is forbidden: exceeded quota: team", "`kubectl describe quota` says"),
+        (
+            "jobsets is forbidden: User cannot create",
+            "`kubectl auth can-i --list` says",
+        ),
+    ],
+)
+def test_what_is_forbidden_by_a_quota_is_not_a_question_of_rights(
+    told: str, hint: str, tmp_path: Path
+) -> None:
+    said = f"Error from server (Forbidden): {told}"
+    with pytest.raises(KubectlError) as caught:
+        command(tmp_path, f"echo '{said}' >&2; exit 1").run("create")
+    assert str(caught.value.hint).startswith(hint)
+
+
 def test_a_missing_kubectl_is_told() -> None:
     with pytest.raises(KubectlError) as caught:
         Kubectl("no-such-kubectl --x", None, None).run("get")
