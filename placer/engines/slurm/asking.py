@@ -33,10 +33,12 @@ class Asking:
     answered: float = field(default_factory=time.monotonic)
     error: str = ""
     _wake: threading.Event = field(default_factory=threading.Event)
+    _is_urgent: bool = False
     _is_closed: bool = False
 
     def ask_now(self) -> None:
-        """Ask soon, and not only after the usual time."""
+        """Ask soon and closely, and not only after the usual time."""
+        self._is_urgent = True
         self._wake.set()
 
     def close(self) -> None:
@@ -50,7 +52,8 @@ class Asking:
             self._wake.clear()
             asked = time.monotonic()
             try:
-                answer = self.job.ask()
+                ask = self.job.ask_closely if self._is_urgent else self.job.ask
+                answer = ask()
             except Exception as error:  # it is told, and asked again
                 self.error = str(error)
             else:

@@ -37,6 +37,7 @@ _REASONS: Final = {
     "DeadLine": "DEADLINE",
     "NodeDown": "NODE_FAIL",
     "OutOfMemory": "OUT_OF_MEMORY",
+    "Preempted": "PREEMPTED",
     "TimeLimit": "TIMEOUT",
 }
 """What squeue says of a job that is about to end."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -98,6 +99,17 @@ class SlurmJob:
             return Answer("")
         # A heterogeneous job is over when all its parts are.
         return next((each for each in parts if each.state not in ENDED), parts[0])
+
+    def ask_closely(self) -> Answer:
+        """Return what squeue says of it, with the reason `Preempted` from the time that it
+        is to leave its machines, which only scontrol tells while it runs."""
+        answer = self.ask()
+        if answer.state != "RUNNING":
+            return answer
+        command = ["scontrol", "--oneliner", *self._of_cluster, "show", "job"]
+        told = run([*command, self.number])
+        is_preempted = re.search(r"\bPreemptTime=[0-9]", told) is not None
+        return replace(answer, reason="Preempted") if is_preempted else answer
 
     @property
     def _of_cluster(self) -> list[str]:

@@ -29,6 +29,7 @@ _HINTS: Final = {
     "Job violates accounting/QOS policy": _LIMITS,
     "Invalid feature": "`sinfo -o '%N %f'` lists the features of the machines",
     "Invalid generic resource": "`sinfo -o '%N %G'` lists the GPUs of the machines",
+    "are mutually exclusive": "--option memory=SIZE is the memory of each node",
     "timed out": _SILENT,
     "not answered": _SILENT,
 }

@@ -81,9 +81,9 @@ def _job_script(request: JobRequest, options: Mapping[str, Any]) -> str:
         lines.append("#SBATCH --no-requeue")
         if options["sbatch"]:
             lines.append(f"#SBATCH {options['sbatch']}")
-    # srun takes neither the CPUs of a task from the job, nor options from other groups.
-    step = f'"${{options[@]}}" --cpus-per-task={options["cpus"]} bash node.sh'
-    steps = " : \\\n  ".join([step] * len(groups))
+    steps = " : \\\n  ".join(
+        _step(request.needs[names[0]], options) for names in groups
+    )
     stride = -(-len(request.needs) // 16) * 16
     port = f"$(({_LOW_PORT} + SLURM_JOB_ID * {stride} % {_PORTS - stride}))"
     if options["port"] is not None:
@@ -150,6 +150,13 @@ def _group(needs: Sequence[Needs], options: Mapping[str, Any]) -> dict[str, obje
         "mem-per-cpu": f"{-(-memory // (cpus << 20))}M",
         "gpus-per-task": needs[0].gpus or None,
     }
+
+
+def _step(needs: Needs, options: Mapping[str, Any]) -> str:
+    """Return the arguments of srun for the nodes of a group. It takes neither the CPUs of
+    a task from the job, nor GPUs from a group of it, nor options from another group."""
+    gpus = f" --gpus-per-task={needs.gpus}" if needs.gpus else ""
+    return f'"${{options[@]}}" --cpus-per-task={options["cpus"]}{gpus} bash node.sh'
 
 
 def _node_script(request: JobRequest, options: Mapping[str, Any]) -> str:

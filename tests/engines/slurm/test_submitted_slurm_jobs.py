@@ -83,6 +83,20 @@ def test_a_reason_may_have_any_text(small, written, install):
 
 
 @pytest.mark.parametrize(
+    ("told", "reason"),
+    [("PreemptTime=2026-11-28T22:06:15", "Preempted"), ("PreemptTime=None", "None")],
+)
+def test_a_job_that_is_to_leave_its_machines_is_preempted(
+    told, reason, small, written, install
+):
+    install("sbatch", "echo 7")
+    install("squeue", 'echo "RUNNING|None|UNLIMITED"')
+    install("scontrol", f"echo JobId=7 PreemptEligibleTime=2026-11-28T22:06:13 {told}")
+    answer = submit(written, small, options()).ask_closely()
+    assert answer == Answer("RUNNING", reason, "UNLIMITED")
+
+
+@pytest.mark.parametrize(
     ("said", "hint"),
     [
         ("Batch job submission failed: Invalid partition name specified", "sinfo -s"),

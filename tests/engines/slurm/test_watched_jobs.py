@@ -47,6 +47,7 @@ def says(monkeypatch):
         return answer
 
     monkeypatch.setattr(SlurmJob, "ask", ask)
+    monkeypatch.setattr(SlurmJob, "ask_closely", ask)
 
     def says(*given):
         answers[:] = given
@@ -151,6 +152,11 @@ def test_silence_and_its_end_are_told(job, says, monkeypatch):
             Answer("COMPLETING", "None"),
             CANCELLED.format("STEP 7.0", "DUE TO NODE FAILURE, SEE SLURMCTLD LOG"),
             "has ended, since Slurm has lost one of its machines",
+        ),
+        (
+            Answer("RUNNING", "Preempted"),
+            CANCELLED.format("STEP 7.0", ""),
+            "was preempted: another job has taken its machines",
         ),
         (Answer("COMPLETING"), CANCELLED.format("JOB 7", ""), "was cancelled"),
         (Answer("CANCELLED"), "", "was cancelled"),

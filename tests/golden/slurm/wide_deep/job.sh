@@ -69,7 +69,7 @@ export PLACER_SLURM_ADDRESSES
 options=(--kill-on-bad-exit=1 --distribution=block --export=ALL --chdir="$PWD")
 status=0
 srun "${options[@]}" --cpus-per-task=4 bash node.sh : \
-  "${options[@]}" --cpus-per-task=4 bash node.sh : \
+  "${options[@]}" --cpus-per-task=4 --gpus-per-task=1 bash node.sh : \
   "${options[@]}" --cpus-per-task=4 bash node.sh || status=$?
 if [[ $status != 0 ]]; then
   echo "the logs of the nodes are in $PLACER_JOB_FOLDER" >&2
