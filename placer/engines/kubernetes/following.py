@@ -23,6 +23,9 @@ PATIENCE: Final = 5.0
 """Seconds that a pod waits for something before the user hears of it."""
 SLOW: Final = 60.0
 """Seconds after which the user hears of pods that are not there, or do not begin."""
+STUCK: Final = 600.0
+"""Seconds after which a pod that has a machine, and cannot begin there, counts as lost, as
+for want of an image."""
 REPLACED: Final = 15.0
 """Seconds within which another pod takes the place of one that is gone."""
 OVERDUE: Final = 30.0
@@ -212,11 +215,19 @@ class _Following:
             elif pod.deleted is not None:
                 if self._lasts(("deleted", pod.uid), pod.deleted + OVERDUE):
                     self._end(node, End(None, "its machine does not answer"))
+            elif pod.waiting is not None and self._is_stuck(pod):
+                why = ": ".join(" ".join(part.split()) for part in pod.waiting if part)
+                self._end(node, End(None, why))
             elif pod.waiting is not None:
                 waiting.setdefault(pod.waiting, []).append(node)
             elif not pod.has_log:
                 waiting.setdefault(("starting", ""), []).append(node)
         yield from self._notes(waiting, found)
+
+    def _is_stuck(self, pod: Pod) -> bool:
+        """Whether a pod has a machine, and cannot begin there: other nodes have not waited
+        so long for it."""
+        return bool(pod.host) and self._lasts(("stuck", pod.uid), STUCK)
 
     def _follow(self, pod: Pod) -> None:
         """Read the log of a pod, once it has one."""

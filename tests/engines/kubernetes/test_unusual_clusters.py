@@ -242,6 +242,27 @@ def test_why_there_are_no_pods_is_told(
     )
 
 
+@pytest.mark.parametrize("is_placed", [True, False])
+def test_a_pod_that_cannot_begin_on_its_machine_is_lost(
+    is_placed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "STUCK", 0.0)
+    monkeypatch.setattr(following, "PATIENCE", 0.0)
+    job = job_with(tmp_path, "*get*) cat pods;; *) ;;")
+    back_off = {"reason": "ImagePullBackOff", "message": "no such\nimage"}
+    state = {"name": "node", "state": {"waiting": back_off}}
+    there = pod({"phase": "Pending", "containerStatuses": [state]})
+    there["spec"] = {"nodeName": "m1" if is_placed else ""}
+    show(tmp_path, jobset(), there)
+    watching = kubernetes.watch(job)
+    why = "ImagePullBackOff: no such image"
+    expected = (
+        NodeEnded("ps:0", None, why, "m1") if is_placed else JobNote(f"ps:0: {why}")
+    )
+    assert next(watching) == expected
+    watching.close()
+
+
 def test_logs_that_the_user_may_not_read_end_the_watch(tmp_path: Path) -> None:
     job = job_with(
         tmp_path, f"*get*) cat pods;; *logs*) echo '{FORBIDDEN}' >&2; exit 1;;"
