@@ -7,6 +7,7 @@ job ends with the driver, and the driver with the launcher. `docs/ray.md` says h
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -61,6 +62,8 @@ OPTIONS: Final = (
 )
 LOG: Final = "ray.log"
 """What Ray prints."""
+_NO_HEAD: Final = "Failed to connect to GCS"
+"""What Ray prints when it ends a process that has lost the head of its cluster."""
 END_GRACE: Final = 30.0
 """Seconds in which a job ends that is to end."""
 
@@ -119,12 +122,17 @@ class RayJob:
         without one."""
         if isinstance(message, Failed):
             return RunError(message.message, hint=message.hint)
-        status = self.driver.wait()
-        return RunError(
-            f"the driver of the Ray job has ended with status {status}:"
-            f" {last_line(self.log)}",
-            hint=f"Ray's output is in {self.log}",
-        )
+        status, last = self.driver.wait(), last_line(self.log)
+        hint = f"Ray's output is in {self.log}"
+        if _NO_HEAD in last:
+            return RunError(
+                "the head of the Ray cluster was lost, and with it the job", hint=hint
+            )
+        how = f"has ended with status {status}"
+        if status < 0:
+            how = f"was killed by {signal.Signals(-status).name}"
+        why = f": {last}" if last else ""
+        return RunError(f"the driver of the Ray job {how}{why}", hint=hint)
 
 
 def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:

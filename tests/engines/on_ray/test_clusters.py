@@ -10,6 +10,7 @@ import pytest
 
 from placer.channel.endpoint import parse_endpoint
 from placer.engines.ray import cluster
+from placer.engines.ray.engine import RayJob
 from placer.engines.ray.files import Bundle, RayJobDescription
 from placer.engines.ray.reasons import reason
 from placer.engines.ray.room import check_fits, no_room
@@ -176,6 +177,27 @@ def test_a_job_without_room_says_what_is_free():
 )
 def test_the_reason_of_a_lost_actor_is_one_line(text, expected):
     assert reason(RuntimeError(text)) == f"Ray says: {expected}"
+
+
+@pytest.mark.parametrize(
+    ("status", "printed", "message"),
+    [
+        (-9, "", "the driver of the Ray job was killed by SIGKILL"),
+        (2, "a\nb\n", "the driver of the Ray job has ended with status 2: b"),
+        (
+            1,
+            "[2026-11-28 21:22:59,683 E 6500 6595] rpc_client.h:204: Failed to connect to"
+            " GCS within 60 seconds. GCS may have been killed.",
+            "the head of the Ray cluster was lost, and with it the job",
+        ),
+    ],
+)
+def test_how_a_driver_has_ended_is_told(status, printed, message, tmp_path):
+    log = tmp_path / "ray.log"
+    log.write_text(printed)
+    error = RayJob(SimpleNamespace(wait=lambda: status), log).failure(None)
+    assert error.message == message
+    assert error.hint == f"Ray's output is in {log}"
 
 
 def test_a_head_that_is_lost_is_told_once(monkeypatch):

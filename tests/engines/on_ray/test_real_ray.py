@@ -215,7 +215,7 @@ def test_a_lost_head_is_named(build, monkeypatch):
     assert ended.status == 1
     lost = f"ray| the head of the Ray cluster, {cluster.address}, does not answer: "
     assert lost in ended.err
-    assert "GCS may have been killed" in ended.last_message
+    assert "the head of the Ray cluster was lost, and with it" in ended.last_message
     wait_until(lambda: not cluster.nodes())
 
 
