@@ -73,8 +73,11 @@ def why_ended(log: str, answer: Answer | None) -> str:
 
 
 def words_of(state: str) -> str:
-    """Return a state in words, such as `has failed`."""
-    return _WORDS.get(state, f"is {state}")
+    """Return the state of a job that is over in words, such as `has failed`; squeue may be
+    late to say that it is."""
+    if not state:
+        return "is not known to Slurm any more"
+    return _WORDS.get(state, _WORDS["COMPLETED"])
 
 
 def first_error(log: str) -> str:

@@ -161,8 +161,8 @@ class _Following:
         """Yield the end of a node, with what the user should know of it."""
         path = file_of(self.job, end.node, "jsonl")
         if end.status == 0 and self._tails[end.node].is_within_line:
-            why = f"{path} ends within a line: {why_unwritten(self.job)}"
-            yield JobNote(why, warns=True)
+            why = why_unwritten(self.job) or "is your quota used up?"
+            yield JobNote(f"{path} ends within a line: {why}", warns=True)
         yield end
 
     def _explain(self, events: list[JobEvent]) -> Iterator[JobNote]:
@@ -213,13 +213,14 @@ class _Following:
         log, folder, answer = read_log(self.job.log), self.job.folder, self.slurm.answer
         if why := why_ended(log, answer):
             return why
-        state = answer.state if answer is not None else ""
-        why = words_of(state if state in ENDED else "COMPLETED")
+        why = words_of(answer.state if answer is not None else "")
         if not folder.exists():
             return f"{why}, and its folder is not there any more: '{folder}'"
         if error := first_error(log):
             return f"{why}: {error[:400]}\n  log: {self.job.log}"
-        return f"{why}: {why_unwritten(self.job)}"
+        if unwritten := why_unwritten(self.job):
+            return f"{why}: {unwritten}"
+        return f"{why}, and its nodes have not told how they ended\n  logs: {folder}"
 
 
 def _find_signals(events: Sequence[JobEvent]) -> bool:

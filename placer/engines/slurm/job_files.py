@@ -71,11 +71,15 @@ def read_log(path: Path) -> str:
 
 
 def why_unwritten(job: SlurmJob) -> str:
-    """Return why nodes could not write what they have to write in the folder of a job."""
+    """Return why nodes could not write what they have to write in the folder of a job;
+    empty if nothing says that they could not."""
+    folder, names = job.folder, list_folder(job)
     with suppress(OSError):
-        system = os.statvfs(job.folder)
+        system = os.statvfs(folder)
         if system.f_bavail * system.f_frsize < _ROOM:
-            return f"the file system of '{job.folder}' is full"
-        if not os.listdir(job.folder):
-            return f"nothing was written in '{job.folder}': do its machines share that?"
-    return f"can its machines write in '{job.folder}', and is your quota used up?"
+            return f"the file system of '{folder}' is full"
+    if not names:
+        return f"nothing was written in '{folder}': do its machines share that?"
+    if any(name.endswith(".new") for name in names):  # see node.sh
+        return f"its machines cannot write in '{folder}': is your quota used up?"
+    return ""

@@ -248,7 +248,18 @@ def test_a_job_that_slurm_does_not_know_may_go_on(job, says, monkeypatch):
 def test_a_job_that_is_gone_is_named(job, says, monkeypatch):
     monkeypatch.setattr(following, "UNKNOWN", 0.01)
     says(Answer(""))
-    assert failure(job).startswith("Slurm job 7 has ended: nothing was written in ")
+    (job.folder / "worker-0.jsonl").touch()
+    assert failure(job) == (
+        "Slurm job 7 is not known to Slurm any more, and its nodes have not told how they"
+        f" ended\n  logs: {job.folder}"
+    )
+
+
+def test_a_quota_that_is_used_up_is_guessed(job, says):
+    """node.sh could not write how its node has ended."""
+    says(Answer("COMPLETED"))
+    (job.folder / "worker-0.new").touch()
+    assert failure(job).endswith("is your quota used up?")
 
 
 def test_a_job_that_was_cancelled_before_it_began_is_named(job, says, monkeypatch):
