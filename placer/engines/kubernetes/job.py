@@ -142,7 +142,8 @@ class KubernetesJob:
 
     def _undone(self, error: KubectlError, made: Sequence[str]) -> KubectlError:
         """Delete what was made of a job, and return the error that says why."""
-        may_be_there = error.has_timed_out
+        broken = any(part in error.message for part in _BROKEN)
+        may_be_there = error.has_timed_out or broken
         if made:
             try:
                 self.kubectl.run("delete", "--wait=false", "--ignore-not-found", *made)

@@ -418,6 +418,7 @@ def test_what_was_made_of_a_job_that_is_refused_is_deleted_and_nothing_else(
     [
         f"create*) echo '{MADE}'; exit 1;; *) exit 1;;",
         "create*) sleep 600;; *) ;;",
+        "create*) echo 'error: unexpected EOF' >&2; exit 1;; *) ;;",
     ],
 )
 def test_what_may_be_left_of_a_job_is_told(
