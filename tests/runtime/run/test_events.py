@@ -138,5 +138,5 @@ def test_an_event_that_is_not_json_raises(ends):
     ],
 )
 def test_values_that_no_event_has_are_errors_of_the_node(event):
-    with pytest.raises(RunError, match="^ps:0 reported an invalid event"):
+    with pytest.raises(RunError, match=r"^ps:0 reported an invalid event"):
         read_event("ps:0", event)
