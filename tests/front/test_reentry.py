@@ -120,8 +120,9 @@ def test_processes_that_a_node_starts_are_refused(monkeypatch):
     monkeypatch.setenv("PLACER_NODE", "worker:3")
     with pytest.raises(PlacerError, match="in node worker:3"):
         placer.compile("model.yaml", "build")
-    with pytest.raises(PlacerError, match="in node worker:3"):
+    with pytest.raises(PlacerError, match="in node worker:3") as caught:
         placer.launch("build")
+    assert "elsewhere, unset PLACER_NODE" in str(caught.value)
 
 
 def test_a_process_of_two_nodes_is_no_node_after_both_have_ended():

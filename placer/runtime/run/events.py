@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
@@ -80,7 +80,7 @@ class Start(msgspec.Struct, frozen=True, tag_field="event", tag="start"):
 
     first_step: int
     last_step: int
-    steps_per_epoch: int
+    steps_per_epoch: Annotated[int, msgspec.Meta(ge=1)]
     evaluation_every: int = 0
     rows: int = 0
     evaluation_rows: int = 0
@@ -162,7 +162,7 @@ class SignalReceived(msgspec.Struct, frozen=True, tag_field="event", tag="signal
     """The process of `node` has received the signal `number`, which ends the run."""
 
     node: str
-    number: int
+    number: Annotated[int, msgspec.Meta(ge=1, le=31)]
 
 
 class NodeFailure(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):

@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from placer.channel.cause import Cause
+from placer.errors import RunError
 from placer.runtime.run.event_queue import MAX_PENDING, EventQueue, write_all
 from placer.runtime.run.events import NodeFailure, State, Step, read_event
 
@@ -127,3 +128,15 @@ def test_an_event_that_is_not_json_raises(ends):
     with pytest.raises(TypeError):
         pipe(Step(1, 1, {"loss": object()}))
     pipe.close(60)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'{"event": "signal", "node": "ps:0", "number": 99}',
+        b'{"event": "start", "first_step": 1, "last_step": 2, "steps_per_epoch": 0}',
+    ],
+)
+def test_values_that_no_event_has_are_errors_of_the_node(event):
+    with pytest.raises(RunError, match=r"^ps:0 reported an invalid event"):
+        read_event("ps:0", event)
