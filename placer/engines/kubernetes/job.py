@@ -19,6 +19,8 @@ END_TIMEOUT: Final = 40.0
 """Seconds that pods have to end when the job is deleted."""
 _SOON: Final = 5.0
 """Seconds for an answer without which the job is followed, too."""
+_BROKEN: Final = ("EOF", "reset by peer", "timeout", "Timeout", "broken pipe")
+"""What errors have of connections that have ended before the answer."""
 _MADE: Final = 'jsonpath={.kind} {.metadata.name} {.metadata.uid} {.metadata.creationTimestamp}{"\\n"}'
 """What kubectl prints of an object that it has made."""
 
