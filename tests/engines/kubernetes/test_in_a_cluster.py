@@ -38,6 +38,7 @@ from placer.engines.engine import (
     NodeLog,
 )
 from placer.engines.kubernetes import following, logs
+from placer.engines.kubernetes.kubectl import Kubectl
 from placer.errors import PlacerError, RunError
 from placer.resources import find_file
 
@@ -372,6 +373,57 @@ def test_logs_are_whole_if_connections_to_them_end(build: Path, tmp_path: Path) 
     assert numbers == [*range(200)]
     text = b"".join(each.text for each in events if isinstance(each, NodeLog))
     assert text == b'{"event" is no event}x\nno line\n'
+
+
+FAILING = """\
+#!/bin/bash
+chance=$((RANDOM % 100))
+case "$1" in create | delete) chance=100;; esac
+if [ $chance -lt 8 ]; then
+  echo "Unable to connect to the server: EOF" >&2; exit 1
+elif [ $chance -lt 14 ]; then
+  echo "something else"; exit 0
+elif [ $chance -lt 18 ]; then
+  sleep 2; exit 0
+elif [ $chance -lt 40 ] && [ $1 = logs ]; then
+  {kubectl} "$@" & sleep 0.$((RANDOM % 4 + 1)); kill -9 $!; exit 1
+elif [ $chance -lt 50 ] && [ $1 = logs ]; then
+  {kubectl} "$@" | head -c $((RANDOM % 9000)); exit 0
+fi
+exec {kubectl} "$@"
+"""
+"""A kubectl that fails, prints something else, hangs, is killed, or ends early."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("crd", ["jobset", "none"])
+def test_all_is_read_once_by_a_kubectl_that_often_fails(
+    crd: str, build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_ATTEMPTS", 50)
+    monkeypatch.setattr(Kubectl.run, "__kwdefaults__", {"timeout": 1.0})
+    code = (
+        "for i in range(300):\n"
+        "    event(i=i); print('line', i, flush=True); time.sleep(0.01)\n"
+    )
+    with place(tmp_path) as here:
+        failing = tmp_path / "failing"
+        failing.write_text(FAILING.replace("{kubectl}", str(here.kubectl.command)))
+        failing.chmod(0o755)
+        here.kubectl.command = failing
+        job = here.submit(request_of_build(build), code + UNTIL_READ, crd=crd)
+        events = watched_to_end(here, job, 300)
+        assert_nothing_is_left(here)
+    assert {end.status for end in ends(events).values()} == {0}
+    lines = [f"line {i}" for i in range(300)]
+    for node, told in said(events).items():
+        assert [each["i"] for each in told] == [*range(300)]
+        text = b"".join(
+            each.text
+            for each in events
+            if isinstance(each, NodeLog) and each.node == node
+        ).decode()
+        assert [line for line in text.splitlines() if line in lines] == lines
 
 
 def test_a_job_is_kept_if_that_is_asked(build: Path, tmp_path: Path) -> None:
