@@ -32,7 +32,7 @@ from placer.engines.ray.messages import (
     write_message,
 )
 from placer.engines.ray.nodes import RayNodes
-from placer.engines.ray.reasons import reason
+from placer.engines.ray.reasons import one_line, reason
 from placer.engines.ray.room import check_fits, no_room
 from placer.errors import PlacerError, RunError
 
@@ -109,6 +109,10 @@ def _run(
         last = driver.follow(hosts)
         nodes.end()
         tell(last)  # nothing is left when the launcher ends
+    except ConnectionError as error:  # of Ray Client, whose server has ended
+        raise RunError(
+            f"the connection to the Ray cluster was lost: {one_line(error)}"
+        ) from None
     finally:
         nodes.end()
         ray.shutdown()

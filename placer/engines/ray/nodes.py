@@ -94,9 +94,9 @@ class RayNodes:
             if self._have_ended:
                 return
             self._have_ended = True
-            # An actor that has ended needs no end.
-            gone = (ray.exceptions.RayError, OSError, RuntimeError, ValueError)
-            with suppress(*gone):
+            # An actor that has ended needs no end, and without a connection there is no
+            # way to it, which Ray Client tells by an Exception.
+            with suppress(Exception):
                 ends = [actor.kill.remote() for actor in self.actors.values()]
                 if ends:
                     ray.wait(ends, num_returns=len(ends), timeout=KILL_GRACE)

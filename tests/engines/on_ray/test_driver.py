@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
 from support.ray_cluster import needs_ray
 
 from placer.engines.ray.files import RayJobDescription
 from placer.engines.ray.messages import Ended, Log
+from placer.errors import RunError
 
 pytestmark = needs_ray
 
@@ -18,6 +20,38 @@ def actor(name: str, calls: list[str]) -> SimpleNamespace:
         return f"{name} {calls.count(name)}"
 
     return SimpleNamespace(read=SimpleNamespace(remote=read))
+
+
+def test_a_lost_connection_is_the_error_of_the_job(monkeypatch, tmp_path):
+    from placer.engines.ray import driver
+
+    def wait(seconds: float) -> bool:
+        raise ConnectionError("GRPC connection failed:\nclosed")
+
+    ends: list[str] = []
+    nodes = SimpleNamespace(
+        group=SimpleNamespace(wait=wait), end=lambda: ends.append("nodes")
+    )
+    context = SimpleNamespace(gcs_address="10.0.0.1:6379")
+    fake = SimpleNamespace(
+        get_runtime_context=lambda: context, shutdown=lambda: ends.append("ray")
+    )
+    for name, value in {
+        "ray": fake,
+        "read_build": lambda folder, digest: {},
+        "connect": lambda ray, address, give_up: None,
+        "Head": lambda address: None,
+        "RayNodes": lambda job: nodes,
+    }.items():
+        monkeypatch.setattr(driver, name, value)
+    job = RayJobDescription("a", "", "", "PACK", 1, True, {}, [], b"")
+    orders = SimpleNamespace(nodes=None)
+    with pytest.raises(RunError) as caught:
+        driver._run(job, tmp_path, print, orders)
+    assert caught.value.message == (
+        "the connection to the Ray cluster was lost: GRPC connection failed: closed"
+    )
+    assert ends == ["nodes", "ray"]
 
 
 def test_an_actor_that_does_not_answer_is_lost_and_the_others_are_followed(monkeypatch):
