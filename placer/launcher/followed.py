@@ -264,8 +264,10 @@ class FollowedJob:
             why = ""
             try:
                 job.cancel()
+            except PlacerError as error:
+                why = error.message
             except Exception as error:
-                why = str(error)
+                why = f"{type(error).__name__}: {error}"
             if not why and not self._ended.wait(CANCEL_GRACE):
                 why = f"it has not ended within {CANCEL_GRACE:g} s"
             if why:

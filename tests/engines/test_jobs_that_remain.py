@@ -73,7 +73,9 @@ def test_a_job_that_may_still_run_is_named(job, tmp_path):
         "job 7 goes on if this launcher is killed; this ends it: end 7"
     )
     assert [event for event in events if isinstance(event, NodeWarning)] == [
-        NodeWarning("job 7 may still run: the engine is silent; end it by: end 7")
+        NodeWarning(
+            "job 7 may still run: OSError: the engine is silent; end it by: end 7"
+        )
     ]
 
 

@@ -53,6 +53,12 @@ AFTER_LAST_BARRIER: Final = ("writing", "done")
 """The states of a node that has passed the last barrier."""
 
 
+NodeName: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=r"^\w{1,60}:[0-9]{1,6}(\.[0-9]{1,6})?$")
+]
+"""The name of a node, such as `worker:0`."""
+
+
 class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
     """What a node is doing, reported about twice a second.
 
@@ -61,7 +67,7 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
     counts of the sparse tables that it holds.
     """
 
-    node: str
+    node: NodeName
     state: str
     step: int = 0
     waiting: tuple[str, ...] = ()
@@ -161,7 +167,7 @@ class NodeWarning(msgspec.Struct, frozen=True, tag_field="event", tag="warning")
 class SignalReceived(msgspec.Struct, frozen=True, tag_field="event", tag="signal"):
     """The process of `node` has received the signal `number`, which ends the run."""
 
-    node: str
+    node: NodeName
     number: Annotated[int, msgspec.Meta(ge=1, le=31)]
 
 
@@ -210,7 +216,7 @@ def read_event(node: str, line: bytes) -> Event:
     """Parse one line that `node` wrote; raises RunError if it is not an event."""
     try:
         return msgspec.convert(json.loads(line), Event)  # type: ignore[no-any-return]
-    except (ValueError, msgspec.ValidationError) as error:
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
         start = line[:80].decode(errors="replace")
         raise RunError(f"{node} reported an invalid event: {start!r}") from error
 

@@ -94,6 +94,7 @@ def without_times(history: Path) -> str:
 @pytest.mark.parametrize(
     ("spec", "nodes"),
     [
+        ("digits", {"worker": 1, "ps": 1}),
         ("digits_heter", {"worker": 1, "heter": 1, "ps": 1}),
         pytest.param("digits", {"worker": 2, "ps": 2}, marks=pytest.mark.slow),
     ],

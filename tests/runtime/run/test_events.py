@@ -134,6 +134,8 @@ def test_an_event_that_is_not_json_raises(ends):
     "event",
     [
         b'{"event": "signal", "node": "ps:0", "number": 99}',
+        b'{"event": "state", "node": "ps", "state": "running"}',
+        b'{"event": "output", "node": "ps:0", "text": ' + b"[" * 100_000,
         b'{"event": "start", "first_step": 1, "last_step": 2, "steps_per_epoch": 0}',
     ],
 )
