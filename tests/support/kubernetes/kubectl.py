@@ -28,7 +28,7 @@ import _socket, os, sys
 connection = _socket.socket(_socket.AF_UNIX)
 connection.connect({address!r})
 connection.sendall("\\0".join(sys.argv[1:]).encode() + b"\\n")
-stream = open(connection.fileno(), "rb")
+stream = open(connection.detach(), "rb")
 for line in stream:
     where, number = map(int, line.split())
     if not where:
