@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass
 
 from placer.files.last_line import last_line
 from placer.launcher.node_process import SSH_FAILED
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.events import NodeFailure, State
+from placer.runtime.run.signals import signal_name
 
 COMMAND_NOT_FOUND = 127
 """The status of a shell for a command that it does not find."""
@@ -59,7 +59,7 @@ def failure_from_exit(child: WatchedNode, last: State | None) -> Failure:
     if status is None:
         text = f"was lost{where}{why}"
     elif status < 0:
-        text = f"was killed by {_signal(-status)}{where}{why}"
+        text = f"was killed by {signal_name(-status)}{where}{why}"
     elif status == 0:
         text = "ended before the end of the run"
     elif child.by_ssh and status == SSH_FAILED and last is not None:
@@ -90,10 +90,3 @@ def choose_root_cause(failures: list[Failure]) -> Failure | None:
     return next(
         (f for f in failures if f.first_hand), failures[0] if failures else None
     )
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal has no name
-        return f"signal {number}"

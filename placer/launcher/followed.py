@@ -20,14 +20,17 @@ from placer.errors import PlacerError, RunError
 from placer.launcher.logs import log_path
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.event_queue import write_all
-from placer.runtime.run.events import NodeWarning, Output, write_event
+from placer.runtime.run.events import (
+    FAILED_LINE,
+    SIGNAL_LINE,
+    NodeWarning,
+    Output,
+    write_event,
+)
 from placer.runtime.run.signals import END_SIGNALS
 
 CANCEL_GRACE: Final = 60.0
 """Seconds in which a job that was cancelled has to end."""
-_SIGNAL: Final = b'{"event": "signal"'
-_FAILED: Final = b'{"event": "failed"'
-"""How the lines of these events begin; see `write_event`."""
 _ROOT: Final = b'"root": true'
 """What the line of a failure has if it is the node's own."""
 
@@ -212,11 +215,11 @@ class FollowedJob:
         other nodes then."""
         kept = []
         for line in lines:
-            is_signal = line.startswith(_SIGNAL)
+            is_signal = line.startswith(SIGNAL_LINE)
             if not (is_signal and self._has_failed):
                 kept.append(line)
                 self._has_signal |= is_signal
-            self._has_failed |= line.startswith(_FAILED) and _ROOT in line
+            self._has_failed |= line.startswith(FAILED_LINE) and _ROOT in line
         return kept
 
     def _tell(self, text: str) -> None:

@@ -41,7 +41,6 @@ from placer.runtime.run.interpreter import COMMAND, interpreter
 
 NAME: Final = "placer-fork-server"
 """How the process is listed."""
-"""The module that a node runs."""
 _OWN: Final = "PLACER_"
 """What the variables begin with that nothing reads while it is imported."""
 

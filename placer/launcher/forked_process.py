@@ -17,7 +17,7 @@ from placer.files.last_line import last_line_of
 from placer.launcher.fork_messages import receive, send
 from placer.memory.blas import VARIABLE as BLAS_THREADS
 from placer.runtime.run.interpreter import interpreter
-from placer.runtime.run.signals import signals_blocked
+from placer.runtime.run.signals import signal_name, signals_blocked
 
 MODULE: Final = "placer.launcher.fork_server"
 ANSWER_TIMEOUT: Final = 10.0
@@ -162,7 +162,7 @@ class ForkServer:
         if status is None:
             return "does not answer any more"
         if status < 0:
-            return f"was killed by {signal.Signals(-status).name}"
+            return f"was killed by {signal_name(-status)}"
         last = last_line_of(os.pread(self._output.fileno(), 1 << 16, 0))
         return f"has ended with exit status {status}" + (f": {last}" if last else "")
 

@@ -22,6 +22,7 @@ from placer.build.table_text import table_lines
 from placer.channel.keys import new_key, write_key
 from placer.channel.ports import free_endpoints
 from placer.compiler import compile
+from placer.node_kinds import NodeId
 
 ROOT = Path(placer.__file__).parents[1]
 TIMEOUT = 150.0
@@ -246,7 +247,7 @@ def launch(build: Path, *options: object) -> CommandResult:
 
 def program_of(build: Path, node: str) -> str:
     """Return the path of the program of a node."""
-    return str(build / node.replace(":", "-") / "program.py")
+    return str(build / NodeId(node).stem / "program.py")
 
 
 def shown_tables(build: Path, node: str) -> str:

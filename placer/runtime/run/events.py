@@ -205,6 +205,11 @@ Report: TypeAlias = Callable[[Event], None]
 """Receives the events of a node."""
 
 
+SIGNAL_LINE: Final = b'{"event": "signal"'
+FAILED_LINE: Final = b'{"event": "failed"'
+"""How the lines of these events begin; see `write_event`."""
+
+
 def write_event(event: Event) -> bytes:
     """Return the line of an event."""
     # json writes and reads NaN and Infinity, the values of a diverging loss; msgspec

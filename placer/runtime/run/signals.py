@@ -49,6 +49,18 @@ class EndedBySignal(SystemExit):
             print(self._lines.pop(0), file=sys.stderr)
 
 
+def signal_name(number: int) -> str:
+    """Return the name of a signal, such as SIGKILL; a real-time signal has none.
+
+    >>> signal_name(9), signal_name(40)
+    ('SIGKILL', 'signal 40')
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def status_of_shell(status: int) -> int:
     """Return an exit status as Python has it, -N after signal N, for that of a shell, which
     has 128 + N. A node that reports a signal and ends has that too.
