@@ -25,7 +25,9 @@ NODE_VARIABLE = "PLACER_NODE"
 
 _HINT = "put the call into a function, or under if __name__ == '__main__'"
 
-_UNSET_HINT = f"elsewhere, unset {NODE_VARIABLE}, by which this process is taken for a node's"
+_UNSET_HINT = (
+    f"elsewhere, unset {NODE_VARIABLE}, by which this process is taken for a node's"
+)
 
 _thread: ContextVar[str | None] = ContextVar("placer.node", default=None)
 _processes: list[str] = []
