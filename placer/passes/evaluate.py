@@ -17,7 +17,6 @@ from placer.analysis.if_training import is_metric, resolve_if_training
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import BY_KEY
 
-
 SUFFIX: Final = ".eval"
 """What the name of an evaluation adds to that of the graph of its model."""
 
