@@ -31,7 +31,7 @@ script."""
 def run(
     command: Sequence[str], folder: Path | None = None, *, set_by: Collection[str] = ()
 ) -> str:
-    """Run a command of Slurm, and return what it prints.
+    """Run a command of Slurm, and return what it prints. Ctrl-C does not end it.
 
     `set_by` are the options of sbatch that its script sets. Raises PlacerError if there is
     no such command, RunError if it fails, or does not answer.
@@ -46,6 +46,7 @@ def run(
             errors="replace",
             timeout=TIMEOUT,
             stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
     except FileNotFoundError:
         raise PlacerError(

@@ -9,7 +9,7 @@ from support.slurm import slurm_options as options
 
 from placer.engines.slurm import submit
 from placer.engines.slurm.engine import digest_of
-from placer.engines.slurm.job import Answer
+from placer.engines.slurm.job import Answer, SlurmJob
 from placer.errors import RunError
 
 
@@ -44,6 +44,13 @@ def test_sbatch_sees_no_options_of_another_job(small, written, install, monkeypa
     assert seen["SBATCH_ACCOUNT"] == "mine"
     assert seen["SLURM_CONF"] == "/etc/slurm.conf"
     assert not {*others} & {*seen}
+
+
+def test_an_interrupt_of_the_terminal_does_not_end_a_command(install, tmp_path):
+    """scancel is what Ctrl-C starts."""
+    install("scancel", f"awk '{{print $6}}' /proc/$$/stat >{tmp_path}/session")
+    SlurmJob("7", tmp_path, ()).cancel()
+    assert int((tmp_path / "session").read_text()) != os.getsid(0)
 
 
 def test_the_number_of_a_job_is_on_the_last_line_with_its_cluster(
