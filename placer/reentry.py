@@ -25,7 +25,9 @@ NODE_VARIABLE = "PLACER_NODE"
 
 _HINT = "put the call into a function, or under if __name__ == '__main__'"
 
-_SET = f"elsewhere, unset {NODE_VARIABLE}, by which this process is taken for a node's"
+_UNSET_HINT = (
+    f"elsewhere, unset {NODE_VARIABLE}, by which this process is taken for a node's"
+)
 
 _thread: ContextVar[str | None] = ContextVar("placer.node", default=None)
 _processes: list[str] = []
@@ -63,7 +65,7 @@ def refuse_in_node(call: str) -> None:
     """Raise PlacerError if a node, or a process that it started, makes this call."""
     node = _thread.get() or os.environ.get(NODE_VARIABLE)
     if node is not None:
-        hint = _HINT if _thread.get() or _processes else f"{_HINT}; {_SET}"
+        hint = _HINT if _thread.get() or _processes else f"{_HINT}; {_UNSET_HINT}"
         raise PlacerError(
             f"{call} is called in node {node} of a run: a node imports the modules of"
             " its spec, and must not start a run itself",

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from placer.errors import RunError
-
 MAX_LINE: Final = 64 << 20
 """Bytes of a line at most."""
 _CHUNK: Final = 1 << 20
@@ -36,7 +34,7 @@ class Tail:
 
     def read(self) -> list[bytes]:
         """Return the complete lines that have come, without their ends; none if there is
-        no file yet. Raises RunError for a line of more than `MAX_LINE`."""
+        no file yet. Raises ValueError for a line of more than `MAX_LINE`."""
         lines: list[bytes] = []
         try:
             with self.path.open("rb") as file:
@@ -56,7 +54,7 @@ class Tail:
             self._pending.clear()
         self._pending += rest
         if len(self._pending) > MAX_LINE:
-            raise RunError(
+            raise ValueError(
                 f"'{self.path}' has a line of more than {MAX_LINE >> 20} MiB"
             )
         return lines

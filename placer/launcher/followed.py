@@ -53,7 +53,8 @@ class FollowedNode(WatchedNode):
     write_fd: int
     end_fd: int
     end: NodeEnded | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    _ending: threading.Lock = field(default_factory=threading.Lock)
+    _writing: threading.Lock = field(default_factory=threading.Lock)
 
     def kill(self) -> None:
         if self.running:
@@ -76,21 +77,23 @@ class FollowedNode(WatchedNode):
         """Pass on lines of events, and wait until there is room; not called by the
         thread that reads them."""
         text = b"".join(line + b"\n" for line in lines)
-        with self.lock, suppress(BrokenPipeError):  # nobody watches the node any more
+        with self._writing, suppress(BrokenPipeError):  # nobody watches it any more
             if self.end is None:
                 write_all(self.write_fd, text)
 
     def note_end(self, end: NodeEnded) -> None:
-        """Note how the node has ended, the first time."""
-        with self.lock:
-            if self.end is None:
-                self.end = end
-                os.close(self.write_fd)
-                os.close(self.end_fd)
+        """Note how the node has ended, the first time; does not wait for a `write`."""
+        with self._ending:
+            if self.end is not None:
+                return
+            self.end = end
+        os.close(self.end_fd)
 
     def close(self) -> None:
         os.close(self.report_fd)  # first: it ends a write that waits
         self.note_end(NodeEnded(self.node, None))
+        with self._writing:
+            os.close(self.write_fd)
         os.close(self.pidfd)
 
 
@@ -187,6 +190,7 @@ class FollowedJob:
                 why = str(error)
             except BaseException as error:
                 why = f"{type(error).__name__}: {error}"
+                self._end_unfollowed(job)
                 raise
             finally:
                 for node in self._nodes.values():
@@ -194,6 +198,13 @@ class FollowedJob:
                 self._end_all()
 
         _start(run)
+
+    def _end_unfollowed(self, job: Job) -> None:
+        """Cancel a job that cannot be followed, for no reason that its engine knows."""
+        try:
+            job.cancel()
+        except Exception as error:
+            self._note_remains(_in_short(error))
 
     def _pass_on(self, event: JobEvent) -> None:
         match event:
@@ -267,10 +278,8 @@ class FollowedJob:
             why = ""
             try:
                 job.cancel()
-            except PlacerError as error:
-                why = error.message
             except Exception as error:
-                why = f"{type(error).__name__}: {error}"
+                why = _in_short(error)
             if not why and not self._ended.wait(CANCEL_GRACE):
                 why = f"it has not ended within {CANCEL_GRACE:g} s"
             if why:
@@ -283,12 +292,22 @@ class FollowedJob:
 
     def _give_up(self, why: str) -> None:
         """Note the end of all nodes, and that the job may still run."""
+        self._note_remains(why)
+        self._end_all()
+
+    def _note_remains(self, why: str) -> None:
         job = self._job
         assert job is not None
-        self.remains = f"{job.title} may still run: {why}"
-        if job.cancel_command:
-            self.remains += f"; end it by: {job.cancel_command}"
-        self._end_all()
+        if job.cancel_command:  # else it ends with this process
+            self.remains = (
+                f"{job.title} may still run: {why}; end it by: {job.cancel_command}"
+            )
+
+
+def _in_short(error: Exception) -> str:
+    if isinstance(error, PlacerError):
+        return error.message
+    return f"{type(error).__name__}: {error}"
 
 
 def _is_root(end: NodeEnded) -> bool:

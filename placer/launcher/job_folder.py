@@ -50,8 +50,11 @@ def write_job_files(folder: Path, files: JobFiles, build: Path) -> None:
 
 def remove_job_files(folder: Path) -> None:
     """Remove the files of a job from a folder, as far as that is possible."""
+    names: list[str] = []
     with suppress(OSError):
-        for name in (*_old_files(folder), LIST):
+        names = _old_files(folder)
+    for name in (*names, LIST):
+        with suppress(OSError):
             _remove(folder, name)
 
 

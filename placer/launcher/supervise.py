@@ -252,20 +252,30 @@ class _Supervisor:
         self.frozen_nodes = {child.node for child in self.running if child.is_stopped()}
         for child in self.running:
             child.kill()
+        self._read_control(pause=False)  # what waits to write its events ends, too
         before = self.signals.counts[""]
-        is_said = False
+        is_said, raised = False, None
         while self.running:
             self._handle_events(POLL_INTERVAL)
-            jobs = {child.job for child in self.running if child.job}
             is_late = time.monotonic() - self.since > LATE_END
-            if jobs and is_late and not is_said:
+            if is_late and not is_said and any(child.job for child in self.running):
                 is_said = True
-                names = ", ".join(sorted(jobs))
-                text = f"waits for the end of {names}; another signal ends the wait"
-                self.watch(NodeWarning(text))
+                try:
+                    self.watch(NodeWarning(self._waiting()))
+                except BaseException as error:
+                    raised = error
             if self.signals.counts[""] > before:
                 for child in self.running:
                     child.abandon()
+        if raised is not None:
+            raise raised
+
+    def _waiting(self) -> str:
+        """Return what the user is told while jobs end slowly."""
+        jobs = ", ".join(sorted({child.job for child in self.running if child.job}))
+        text = f"waits for the end of {jobs}; Ctrl-C ends the wait"
+        failure = cause.choose_root_cause(self.failures)
+        return text if failure is None else f"{failure.text}\n{text}"
 
     def outcome(self) -> Outcome:
         """Return the result with warnings, or raise RunError with the root cause."""

@@ -32,8 +32,11 @@ class Stuck:
     def __init__(self):
         self.has_ended = threading.Event()
         self.is_refused = True
+        self.is_broken = False
+        self.was_cancelled = False
 
     def cancel(self):
+        self.was_cancelled = True
         if self.is_refused:
             raise OSError("the engine is silent")
 
@@ -43,6 +46,8 @@ def job(monkeypatch):
     made = Stuck()
 
     def watch(job):
+        if job.is_broken:
+            raise ValueError("what is this")
         job.has_ended.wait()
         yield from ()
 
@@ -79,6 +84,23 @@ def test_a_job_that_may_still_run_is_named(job, tmp_path):
     ]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_job_is_ended_if_its_watch_is_broken(job, is_refused, tmp_path):
+    job.is_broken, job.is_refused, events = True, is_refused, []
+    with pytest.raises(RunError, match=r"^ValueError: what is this"):
+        placer.launch(
+            compile_small(tmp_path),
+            on="engine",
+            logs=tmp_path / "logs",
+            watch=events.append,
+        )
+    assert job.was_cancelled
+    remains = "job 7 may still run: OSError: the engine is silent; end it by: end 7"
+    told = [event.message for event in events if isinstance(event, NodeWarning)]
+    assert told == [remains] * is_refused
+
+
 def test_a_signal_ends_the_wait_for_the_end_of_a_job(job, tmp_path, monkeypatch):
     monkeypatch.setattr(supervise, "LATE_END", 0.0)
     monkeypatch.setattr(signals, "DUPLICATE_WINDOW", 0.0)
@@ -92,7 +114,7 @@ def test_a_signal_ends_the_wait_for_the_end_of_a_job(job, tmp_path, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         placer.launch(build, on="engine", logs=tmp_path / "logs", watch=interrupt)
     assert [event for event in events if isinstance(event, NodeWarning)] == [
-        NodeWarning("waits for the end of job 7; another signal ends the wait"),
+        NodeWarning("waits for the end of job 7; Ctrl-C ends the wait"),
         NodeWarning(
             "job 7 may still run: a signal has ended the wait for its end; end it by: end 7"
         ),

@@ -3,7 +3,6 @@
 import pytest
 
 from placer.engines.tail import Tail
-from placer.errors import RunError
 
 
 def test_lines_come_when_they_are_complete(tmp_path):
@@ -27,7 +26,7 @@ def test_a_line_that_does_not_end_is_an_error(tmp_path, monkeypatch):
     assert tail.is_within_line
     with path.open("ab") as file:
         file.write(b"x")
-    with pytest.raises(RunError, match="events' has a line of more than 2 MiB"):
+    with pytest.raises(ValueError, match="events' has a line of more than 2 MiB"):
         tail.read()
 
 

@@ -32,6 +32,8 @@ OVERDUE: Final = 30.0
 """Seconds after its time that a pod being deleted counts as lost."""
 UNREAD: Final = 30.0
 """Seconds to read the rest of the log of a pod that has ended."""
+CLOSED: Final = 2.0
+"""Seconds more in which a log that was closed says why it could not be read."""
 MOST_WAITING: Final = 256
 """What was read of logs, and not yet taken, after which reading waits."""
 CANCELLED: Final = 60.0
@@ -171,6 +173,7 @@ class _Following:
             return True
         if self._lasts(("log", pod.uid), UNREAD):
             self._logs[pod.uid].close()
+        if self._lasts(("log", pod.uid), UNREAD + CLOSED):
             self._read.add(pod.uid)
         return pod.uid in self._read
 

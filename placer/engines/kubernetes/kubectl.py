@@ -73,7 +73,8 @@ _STARTED: Final[WeakSet[subprocess.Popen[bytes]]] = WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """End with this process what its threads have started: they end without a word."""
+    """End with this process what its threads have started: daemon threads are stopped
+    without cleanup."""
     for process in [*_STARTED]:
         if process.poll() is None:
             kill(process)
@@ -114,12 +115,14 @@ class Kubectl:
             line += ["--namespace", self.namespace]
         return [*line, *words]
 
-    def run(self, *words: str, timeout: float = TIMEOUT) -> bytes:
+    def run(self, *words: str, timeout: float | None = None) -> bytes:
         """Run kubectl, and return what it prints.
 
-        Raises KubectlError if it is not there, has not ended after `timeout` seconds, or
-        fails.
+        Raises KubectlError if it is not there, has not ended after `timeout` seconds, by
+        default `TIMEOUT`, or fails.
         """
+        if timeout is None:
+            timeout = TIMEOUT
         process = self.start(*words)
         try:
             printed, said = process.communicate(timeout=timeout)

@@ -27,8 +27,8 @@ _RETRY: Final = 1.0
 _CLOSING: Final = 2.0
 """Seconds within which the thread ends, unless something else has the output of a kubectl
 that was killed."""
-_ATTEMPTS: Final = 3
-"""How often the log of a pod that has ended is read again after an error."""
+_UNREAD: Final = "it was not read to its end in time"
+"""Why a log is read no more that was closed."""
 
 
 class PodLog:
@@ -63,20 +63,21 @@ class PodLog:
         self._same = 0  # the last lines with that time
         self._again = 0  # lines with that time that come again
         self._is_complete = threading.Event()  # the pod writes nothing more
-        self._is_closed = False
+        self._closed = threading.Event()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
-        """Say that the pod has ended: its log ends where it is read to its end."""
+        """Say that the pod has ended: its log ends where it is read to its end. After an
+        error it is read again, until it is closed."""
         self._is_complete.set()
 
     def close(self) -> None:
         """Read no more."""
         with self._lock:
-            self._is_closed = True
+            self._closed.set()
             if self._process is not None:
                 kill(self._process)
         self._is_complete.set()
@@ -94,20 +95,20 @@ class PodLog:
 
     def _read_to_end(self) -> str:
         """Read until the end of the log; return why that was not possible, if it was not."""
-        error, failures = "", 0
-        while not self._is_closed and failures < _ATTEMPTS:
+        last = ""
+        while True:
             was_complete = self._is_complete.is_set()
             error = self._read(was_complete)
+            if self._closed.is_set():
+                return last or error
             if was_complete and "NotFound" in error:
-                error = ""  # it was deleted, and its log with it
+                return ""  # it was deleted, and its log with it
             if was_complete and not error:
-                break
-            failures += bool(error and was_complete)
+                return ""
             if error and not was_complete:
                 self._unread(error)
-            if not was_complete or error:
-                self._is_complete.wait(_RETRY)
-        return error
+            last = error
+            (self._closed if was_complete else self._is_complete).wait(_RETRY)
 
     def _read(self, is_complete: bool) -> str:
         """Read what comes after the last line, until the connection ends. Return what
@@ -116,11 +117,11 @@ class PodLog:
         words.append("--timestamps")
         if self._last:
             words.append(f"--since-time={self._last.decode()}")
-        # In a file, it is in nobody's way, however much it is.
+        # A full pipe for stderr would block kubectl.
         with TemporaryFile() as said:
             with self._lock:
-                if self._is_closed:
-                    return ""
+                if self._closed.is_set():
+                    return _UNREAD
                 try:
                     self._process = process = self._kubectl.start(*words, stderr=said)
                 except KubectlError as error:
@@ -131,13 +132,15 @@ class PodLog:
                 while data := process.stdout.read1(1 << 16):  # type: ignore[attr-defined]
                     *lines, rest = (rest + data).split(b"\n")
                     self._pass_on(lines, after)
-                if rest and is_complete:  # else it may be a part of a line
-                    self._pass_on([rest], after)
-            with self._lock:
-                self._process = None
-                if self._is_closed:
-                    return "it was not read to its end in time"
-            return read_error(said) if process.returncode else ""
+                with self._lock:
+                    self._process = None  # it is not killed once it was waited for
+            if self._closed.is_set():
+                return _UNREAD
+            if process.returncode:
+                return read_error(said)
+            if rest and is_complete:  # else it may be a part of a line
+                self._pass_on([rest], after)
+            return ""
 
     def _pass_on(self, lines: list[bytes], after: bytes) -> None:
         """Report lines that came after a time. Each begins with its time, but for what
@@ -178,7 +181,7 @@ def _is_event(node: str, text: bytes) -> bool:
         return False
     try:
         event = read_event(node, text)
-    except (RunError, RecursionError):
+    except RunError:
         return False
     name = getattr(event, "node", node)
     return bool(name == node or name.removeprefix(f"{node}.").isdecimal())

@@ -37,8 +37,7 @@ from placer.engines.engine import (
     NodeEnded,
     NodeLog,
 )
-from placer.engines.kubernetes import following, logs
-from placer.engines.kubernetes.kubectl import Kubectl
+from placer.engines.kubernetes import following, kubectl, logs
 from placer.errors import PlacerError, RunError
 from placer.resources import find_file
 
@@ -377,6 +376,8 @@ def test_logs_are_whole_if_connections_to_them_end(build: Path, tmp_path: Path) 
 
 FAILING = """\
 #!/bin/bash
+echo >>{calls}
+RANDOM=$(({seed} + $(wc -l <{calls})))
 chance=$((RANDOM % 100))
 case "$1" in create | delete) chance=100;; esac
 if [ $chance -lt 8 ]; then
@@ -392,23 +393,25 @@ elif [ $chance -lt 50 ] && [ $1 = logs ]; then
 fi
 exec {kubectl} "$@"
 """
-"""A kubectl that fails, prints something else, hangs, is killed, or ends early."""
+"""A kubectl that fails, prints something else, hangs, is killed, or ends early: each call
+as the seed and the number of the call say."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("crd", ["jobset", "none"])
+@pytest.mark.parametrize(("crd", "seed"), [("jobset", 1000), ("none", 2000)])
 def test_all_is_read_once_by_a_kubectl_that_often_fails(
-    crd: str, build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    crd: str, seed: int, build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "_ATTEMPTS", 50)
-    monkeypatch.setattr(Kubectl.run, "__kwdefaults__", {"timeout": 1.0})
+    monkeypatch.setattr(kubectl, "TIMEOUT", 1.0)
     code = (
         "for i in range(300):\n"
         "    event(i=i); print('line', i, flush=True); time.sleep(0.01)\n"
     )
     with place(tmp_path) as here:
         failing = tmp_path / "failing"
-        failing.write_text(FAILING.replace("{kubectl}", str(here.kubectl.command)))
+        script = FAILING.replace("{kubectl}", str(here.kubectl.command))
+        script = script.replace("{calls}", str(tmp_path / "calls"))
+        failing.write_text(script.replace("{seed}", str(seed)))
         failing.chmod(0o755)
         here.kubectl.command = failing
         job = here.submit(request_of_build(build), code + UNTIL_READ, crd=crd)

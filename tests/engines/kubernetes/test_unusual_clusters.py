@@ -39,6 +39,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "POLL", 0.02)
     monkeypatch.setattr(logs, "_RETRY", 0.02)
     monkeypatch.setattr(logs, "_CLOSING", 0.1)
+    monkeypatch.setattr(following, "CLOSED", 0.1)
     monkeypatch.setattr(kubectl, "_CLOSED", 0.1)
 
 
@@ -339,6 +340,64 @@ def read_log(tmp_path: Path, script: str) -> list[Any]:
     return found
 
 
+def test_the_log_of_a_pod_that_has_ended_is_read_until_the_cluster_answers(
+    tmp_path: Path,
+) -> None:
+    count = "echo >>n; [ $(wc -l <n) -gt 5 ] || { echo refused >&2; exit 1; }"
+    found = read_log(tmp_path, f"{count}; echo '{CREATED} {EVENT.decode()}'")
+    assert found == [NodeLines("ps:0", [EVENT]), ""]
+
+
+def test_a_log_that_cannot_be_read_says_why_when_its_node_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "CLOSED", 20.0)
+    tried = tmp_path / "tried"
+    fail = "echo >>tried; echo refused >&2; exit 1"
+    job = job_with(tmp_path, f"*get*) cat pods;; *logs*) {fail};;")
+    show(tmp_path, jobset(), pod(ended(0)))
+
+    def give_up() -> None:
+        eventually(lambda: tried.exists() and tried.stat().st_size > 1)
+        monkeypatch.setattr(following, "UNREAD", 0.0)
+
+    tries = threading.Thread(target=give_up)
+    tries.start()
+    note, end = kubernetes.watch(job)
+    tries.join()
+    assert note == JobNote("the log of ps:0 ends early: refused")
+    assert end == NodeEnded("ps:0", 0)
+
+
+def test_half_a_line_of_a_connection_that_breaks_is_read_again(tmp_path: Path) -> None:
+    # At the first time the pod may run still.
+    half = f"printf '{CREATED} {{\"event\":'; exit 1"
+    once = f"echo >>n; case $(wc -l <n) in 1) exit 1;; 2) {half};; esac"
+    found = read_log(tmp_path, f"{once}; printf '{CREATED} {EVENT.decode()}'")
+    assert found == [NodeLines("ps:0", [EVENT]), ""]
+
+
+def test_a_kubectl_that_was_waited_for_is_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its number may be that of another process by then.
+    closed: SimpleQueue[logs.PodLog] = SimpleQueue()
+    ends: SimpleQueue[str] = SimpleQueue()
+    killed: list[Any] = []
+
+    class Waited(subprocess.Popen[bytes]):
+        def __exit__(self, *error: Any) -> None:
+            super().__exit__(*error)
+            closed.get(timeout=20).close()
+
+    monkeypatch.setattr(subprocess, "Popen", Waited)
+    monkeypatch.setattr(logs, "kill", killed.append)
+    kubectl = job_with(tmp_path, "*) exit 1;;").kubectl
+    closed.put(logs.PodLog(kubectl, "ps:0", "digits-ps-0", print, print, ends.put))
+    assert ends.get(timeout=20) == "it was not read to its end in time"
+    assert not killed
+
+
 def test_lines_that_are_no_events_are_a_part_of_the_log(tmp_path: Path) -> None:
     nested = b'{"event":' + b"[" * 100_000 + b"}"
     others = b'{"event":"state","node":"ps.x","state":"training"}'
@@ -424,7 +483,7 @@ def test_what_was_made_of_a_job_that_is_refused_is_deleted_and_nothing_else(
 def test_what_may_be_left_of_a_job_is_told(
     cases: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Kubectl.run, "__kwdefaults__", {"timeout": 0.2})
+    monkeypatch.setattr(kubectl, "TIMEOUT", 0.2)
     job = job_with(tmp_path, cases)
     with pytest.raises(KubectlError) as caught:
         job.create([tmp_path / "run.yaml"])
