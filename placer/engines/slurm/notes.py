@@ -62,6 +62,10 @@ class Notes:
         state = "" if answer is None else _STATES.get(answer.state, "")
         if answer is not None and state and answer.reason != "None":
             state += f": {meaning_of(answer.reason, job.number)}"
-        if state not in (self._state, "", "waits"):  # squeue may give no reason at first
+        if state not in (
+            self._state,
+            "",
+            "waits",
+        ):  # squeue may give no reason at first
             yield JobNote(f"{job.title} {state}")
         self._state = state
