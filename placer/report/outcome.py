@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from placer.build.plan import Plan
-from placer.node_kinds import CPU
+from placer.node_kinds import CPU, SERVER, NodeId
 from placer.place.ids import format_nodes
 from placer.report.numbers import format_count, format_metrics, format_size, plural
 from placer.report.progress.view import table_text
@@ -74,12 +74,21 @@ def prediction_line(result: PredictionResult, out: Path) -> str:
 
 
 def plan_line(plan: Plan) -> str:
-    """Return one line about a plan: its programs, edges and bytes per step."""
+    """Return one line about a plan: its programs, edges and bytes per step, and servers
+    that have nothing to do."""
     programs = plural(len(plan.nodes), "program")
     nodes = format_nodes(node.name for node in plan.nodes)
     edges = plural(len(plan.step_edges), "edge")
     nbytes = plural(sum(edge.nbytes for edge in plan.step_edges), "byte")
-    return f"{programs} ({nodes}), {edges}, {nbytes} per step"
+    line = f"{programs} ({nodes}), {edges}, {nbytes} per step"
+    holders = {name for sparse in plan.sparse_tables for name in sparse.holders}
+    idle = [
+        node.name
+        for node in plan.nodes
+        if NodeId(node.name).kind == SERVER
+        and not (node.tables or node.name in holders or node.computes)
+    ]
+    return f"{line}; no parameters for {format_nodes(idle)}" if idle else line
 
 
 CROWDED_RATIO = 2

@@ -260,6 +260,11 @@ def test_compile_for_a_single_process(run_command: RunCommand, tmp_path: Path) -
     )
 
 
+def test_servers_without_parameters_are_named(run_command: RunCommand) -> None:
+    result = run_command("check", DIGITS, "--nodes", "worker=2,ps=6")
+    assert result.out.endswith(" bytes per step; no parameters for ps:4-5\n")
+
+
 PASSES_OF_ALL_GRAPHS = (
     "microbatch",
     "layout",
