@@ -9,6 +9,7 @@ Each `if_training` is its second operand. Ops that depend on no input have the a
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -16,12 +17,15 @@ from placer.analysis.if_training import is_metric, resolve_if_training
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import BY_KEY
 
+SUFFIX: Final = ".eval"
+"""What the name of an evaluation adds to that of the graph of its model."""
+
 
 def evaluate(graph: Graph) -> Graph:
     """Run the pass. The graph has an `evaluation_batch`."""
     assert graph.evaluation_batch is not None
     ops = forward_ops(graph, is_metric)
-    header = f"{graph.name}.eval", graph.cluster, graph.evaluation_batch
+    header = f"{graph.name}{SUFFIX}", graph.cluster, graph.evaluation_batch
     return Graph(*header, ops, first_edge=graph.first_edge)
 
 

@@ -37,6 +37,7 @@ from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import CONVERSIONS, PARTIAL, ROW_SHARE, conversion_kind
 from placer.layouts import Layout
 from placer.layouts.partition import RowShard, row_shards
+from placer.passes.evaluate import SUFFIX as EVALUATION
 from placer.passes.place import union_place
 from placer.place import HETER, WORKER, Place
 from placer.types import TensorType
@@ -212,11 +213,14 @@ def _uneven_batch(
         user = graph.uses[name][0]
         source, name = user.source, user.name
     rows = "1 row" if graph.batch == 1 else f"{graph.batch} rows"
+    batch = "batch"
+    if graph.name.endswith(EVALUATION):
+        rows, batch = f"{rows} of an evaluation", "data.eval.batch"
     return GraphError(
         f"a batch of {rows} cannot be split evenly over the {what} of"
         f" {op.place}, as '{name}' needs",
         span=source,
-        hint=f"the nearest batch {near}",
+        hint=f"the nearest {batch} {near}",
     )
 
 

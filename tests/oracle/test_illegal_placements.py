@@ -52,6 +52,15 @@ def test_the_error_for_an_uneven_batch_names_the_nearest_sizes(batch, near, tmp_
     )
 
 
+def test_the_error_for_an_uneven_batch_of_an_evaluation_names_its_key(tmp_path):
+    evaluation = '}, eval: {source: "npz:rows.npz", batch: 6'
+    ops = [f'{H}, place: "/node:worker/cpu"', LOSS]
+    metrics = "}, metrics: [loss], slicing: {min_block: 8"
+    text = message(ops, tmp_path, batch=f"12{evaluation}", optimizer=metrics)
+    assert "a batch of 6 rows of an evaluation cannot be split evenly over" in text
+    assert "hint: the nearest data.eval.batch sizes are 4 or 8" in text
+
+
 @pytest.mark.parametrize(
     ("batch", "near"),
     [(4, "size is 8"), (12, "sizes are 8 or 16"), (20, "sizes are 16 or 24")],

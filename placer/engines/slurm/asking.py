@@ -32,34 +32,33 @@ class Asking:
     asked: float = 0.0
     answered: float = field(default_factory=time.monotonic)
     error: str = ""
-    _wake: threading.Event = field(default_factory=threading.Event)
     _is_urgent: bool = False
     _is_closed: bool = False
 
     def ask_now(self) -> None:
-        """Ask soon and closely, and not only after the usual time."""
+        """Ask at once, and closely."""
         self._is_urgent = True
-        self._wake.set()
+        self.job.ask_at_once.set()
 
     def close(self) -> None:
         """Ask no more."""
         self._is_closed = True
-        self._wake.set()
+        self.job.ask_at_once.set()
 
     def run(self) -> None:
         """Ask, until `close`."""
         while not self._is_closed:
-            self._wake.clear()
+            self.job.ask_at_once.clear()
+            is_urgent, self._is_urgent = self._is_urgent, False
             asked = time.monotonic()
             try:
-                ask = self.job.ask_closely if self._is_urgent else self.job.ask
-                answer = ask()
+                answer = self.job.ask_closely() if is_urgent else self.job.ask()
             except Exception as error:  # it is told, and asked again
                 self.error = str(error)
             else:
                 self.answer, self.asked, self.error = answer, asked, ""
                 self.answered = time.monotonic()
-            self._wake.wait(ASK)
+            self.job.ask_at_once.wait(ASK)
 
 
 @contextmanager

@@ -200,7 +200,7 @@ class _Following:
         answer, now = self.slurm.answer, time.monotonic()
         if answer is None or answer.state:
             self._known = now
-        elif now - max(self._known, self._heard) > UNKNOWN:
+        elif self.slurm.answered - max(self._known, self._heard) > UNKNOWN:
             self.over = now
         if answer is not None and answer.state in ENDED:
             self.over = now
@@ -213,7 +213,7 @@ class _Following:
         log, folder, answer = read_log(self.job.log), self.job.folder, self.slurm.answer
         if why := why_ended(log, answer):
             return why
-        why = words_of(answer.state if answer is not None else "")
+        why = words_of("COMPLETED" if answer is None else answer.state)
         if not folder.exists():
             return f"{why}, and its folder is not there any more: '{folder}'"
         if error := first_error(log):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+import threading
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -57,12 +58,16 @@ class SlurmJob:
         folder: the folder with what its nodes write.
         nodes: the names of its nodes in the order of the tasks.
         cluster: the cluster that has it, if sbatch has named one.
+        ask_at_once: set when squeue has news, as after `cancel`.
     """
 
     number: str
     folder: Path
     nodes: tuple[str, ...]
     cluster: str = ""
+    ask_at_once: threading.Event = field(
+        default_factory=threading.Event, repr=False, compare=False
+    )
 
     @property
     def title(self) -> str:
@@ -83,6 +88,7 @@ class SlurmJob:
 
     def cancel(self) -> None:
         run(["scancel", *self._of_cluster, self.number])
+        self.ask_at_once.set()  # a job that waits has no nodes that tell of their end
 
     def ask(self) -> Answer:
         """Return what squeue says of it."""

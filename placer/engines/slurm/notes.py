@@ -23,7 +23,7 @@ _STATES: Final = {"PENDING": "waits", "SUSPENDED": "is suspended"}
 
 @dataclass(slots=True)
 class Notes:
-    """The notes on a job; each is made once."""
+    """The notes on a job; each is made when what it tells of has changed."""
 
     slurm: Asking
     _state: str = ""
@@ -49,10 +49,11 @@ class Notes:
                 f"{job.title} cannot be followed any more: {error}",
                 hint=f"it goes on; this ends it: {job.cancel_command}",
             )
-        if error and silent > UNANSWERED and not self._is_unanswered:
+        if silent > UNANSWERED and not self._is_unanswered:
             self._is_unanswered = True
-            yield JobNote(f"Slurm does not answer: {error}", warns=True)
-        elif not error and self._is_unanswered:
+            why = f": {error}" if error else ""  # a command may still wait
+            yield JobNote(f"Slurm does not answer{why}", warns=True)
+        elif silent <= UNANSWERED and self._is_unanswered:
             self._is_unanswered = False
             yield JobNote("Slurm answers again")
 
@@ -61,6 +62,10 @@ class Notes:
         state = "" if answer is None else _STATES.get(answer.state, "")
         if answer is not None and state and answer.reason != "None":
             state += f": {meaning_of(answer.reason, job.number)}"
-        if state not in (self._state, "", "waits"):  # without a reason, for a moment
+        if state not in (
+            self._state,
+            "",
+            "waits",
+        ):  # squeue may give no reason at first
             yield JobNote(f"{job.title} {state}")
         self._state = state

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from itertools import groupby
 from typing import Any, Final
 
+from placer.build.plan import FILE
 from placer.engines.engine import (
     JobFile,
     JobFiles,
@@ -57,6 +59,7 @@ def _job_script(request: JobRequest, options: Mapping[str, Any]) -> str:
         )
     ]
     nodes = format_nodes(request.needs)
+    control = NodeId(next(iter(request.needs))).stem
     common = {
         "partition": options["partition"],
         "account": options["account"],
@@ -65,7 +68,8 @@ def _job_script(request: JobRequest, options: Mapping[str, Any]) -> str:
     lines = [
         "#!/bin/bash",
         f"# {request.name}: {nodes}. Written by placer. In this folder, which all machines",
-        "# must share, `sbatch job.sh` submits it, and `scancel JOB` ends it.",
+        "# must share, `sbatch job.sh` submits it, and `scancel JOB` ends it. Its result is in",
+        f"# job-JOB/{control}.log, and its steps, as JSON, in job-JOB/{control}.jsonl.",
         f"#SBATCH --job-name={request.name}",
         "#SBATCH --output=job-%j.log",
     ]
@@ -88,6 +92,7 @@ def _job_script(request: JobRequest, options: Mapping[str, Any]) -> str:
     port = f"$(({_LOW_PORT} + SLURM_JOB_ID * {stride} % {_PORTS - stride}))"
     if options["port"] is not None:
         port = str(options["port"])
+    plan = sha256(request.files[FILE]).hexdigest()
     lines += f"""
 set -euo pipefail
 fail() {{
@@ -102,6 +107,8 @@ look_again
 for file in build/plan.json node.sh run.key; do
   [[ -r $file ]] || fail "there is no $PWD/$file: submit the job in its folder"
 done
+[[ $(sha256sum <build/plan.json) == "{plan}  -" ]] ||
+  fail "$PWD has another build than that of this job: each needs a folder of its own"
 if [[ ${{SLURM_RESTART_COUNT:-0}} != 0 ]]; then
   fail "Slurm has started this job again: submit a new one (--resume continues a run)"
 fi
@@ -172,7 +179,7 @@ def _node_script(request: JobRequest, options: Mapping[str, Any]) -> str:
         setup = f"""if ! {{
   {options["setup"]}
 }} >"$name.log" 2>&1; then
-  echo "error: the command of --option setup has failed" >>"$name.log"
+  echo "error: --option setup has failed: $(tail -n 1 "$name.log")" >>"$name.log"
   echo "1 $SLURMD_NODENAME" >"$name.new" && mv "$name.new" "$name.ended"
   exit 1
 fi

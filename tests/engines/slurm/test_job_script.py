@@ -87,6 +87,14 @@ def test_files_that_another_job_has_replaced_are_not_run(written, run_script):
     assert not (written / "job-7" / "srun").exists()
 
 
+def test_a_job_by_hand_does_not_run_another_build(written, run_script):
+    (written / "build" / "plan.json").write_text("{ }")
+    done = run_script()
+    assert done.returncode == 1
+    assert "another build than that of this job" in done.stderr
+    assert not (written / "job-7").exists()
+
+
 def test_a_job_does_not_run_twice(written, run_script):
     assert run_script().returncode == 0
     again = run_script(SLURM_RESTART_COUNT="1")

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import threading
+from queue import Queue
 
 import pytest
 
@@ -53,6 +54,40 @@ def says(monkeypatch):
         answers[:] = given
 
     return says
+
+
+@pytest.fixture
+def gives(monkeypatch):
+    """Returns what gives the next answer of squeue, and waits until the launcher has it,
+    and asks again."""
+    answers: Queue[Answer | Exception] = Queue()
+    asked = threading.Semaphore(0)
+
+    def ask(job):
+        asked.release()
+        answer = answers.get()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(SlurmJob, "ask", ask)
+    monkeypatch.setattr(asking, "ASK", 0.0)
+
+    def gives(answer):
+        assert asked.acquire(timeout=10)
+        answers.put(answer)
+        assert asked.acquire(timeout=10)
+        asked.release()  # of the question that is open
+
+    yield gives
+    answers.put(Answer(""))
+
+
+def look(job, events):
+    """Look at a job, and assert that nothing is told but what a node has written."""
+    with (job.folder / "worker-0.jsonl").open("ab") as file:
+        file.write(b"1\n")
+    assert next(events) == NodeLines("worker:0", [b"1"])
 
 
 def end(job, **statuses):
@@ -121,13 +156,43 @@ def test_a_job_is_followed_while_slurm_does_not_answer(job, monkeypatch):
     assert [each.status for each in rest] == [0, 0]
 
 
-def test_silence_and_its_end_are_told(job, says, monkeypatch):
-    monkeypatch.setattr(notes, "UNANSWERED", -1.0)
-    monkeypatch.setattr(asking, "ASK", 0.01)
-    says(RunError("no controller"), Answer("RUNNING"))
+@pytest.mark.parametrize("error", ["", "no controller"])
+def test_silence_and_its_end_are_told(error, job, gives, monkeypatch):
+    """A command of Slurm may wait for a minute before it fails."""
     events = watch(job)
-    assert next(events) == JobNote("Slurm does not answer: no controller", warns=True)
+    look(job, events)
+    if error:
+        gives(RunError(error))
+    monkeypatch.setattr(notes, "UNANSWERED", -1.0)
+    why = f": {error}" if error else ""
+    assert next(events) == JobNote(f"Slurm does not answer{why}", warns=True)
+    look(job, events)
+    gives(Answer("RUNNING"))
+    monkeypatch.setattr(notes, "UNANSWERED", 1000.0)
     assert next(events) == JobNote("Slurm answers again")
+
+
+def test_a_job_that_was_cancelled_is_asked_for_at_once(job, install, monkeypatch):
+    """One that waits has no nodes whose end is read."""
+    asked: Queue[str] = Queue()
+
+    def ask(how):
+        def ask(job):
+            asked.put(how)
+            return Answer("PENDING")
+
+        return ask
+
+    monkeypatch.setattr(SlurmJob, "ask", ask("ask"))
+    monkeypatch.setattr(SlurmJob, "ask_closely", ask("ask closely"))
+    monkeypatch.setattr(asking, "ASK", 1000.0)
+    install("scancel", "true")
+    with asking.asking(job) as slurm:
+        assert asked.get(timeout=10) == "ask"
+        slurm.ask_now()
+        assert asked.get(timeout=10) == "ask closely"
+        job.cancel()
+        assert asked.get(timeout=10) == "ask"
 
 
 @pytest.mark.parametrize(
@@ -221,25 +286,33 @@ def test_signals_that_follow_a_failure_need_no_reason(job, says, monkeypatch):
     assert [each.status for each in events] == [-15]
 
 
-def test_what_a_job_waits_for_is_told_once(job, says, monkeypatch):
-    monkeypatch.setattr(asking, "ASK", 0.01)
-    waits = Answer("PENDING", "PartitionTimeLimit")
-    says(Answer("PENDING", "None"), waits, waits, Answer("SUSPENDED", "None"))
+def test_what_a_job_waits_for_is_told_once(job, gives):
     events = watch(job)
+    look(job, events)
+    gives(Answer("PENDING", "None"))
+    look(job, events)
+    gives(Answer("PENDING", "PartitionTimeLimit"))
     assert next(events) == JobNote(
         "Slurm job 7 waits: PartitionTimeLimit: its time limit is longer than that of the"
         " partition: --option time=LIMIT"
     )
+    gives(Answer("PENDING", "PartitionTimeLimit"))
+    look(job, events)
+    look(job, events)
+    gives(Answer("SUSPENDED", "None"))
     assert next(events) == JobNote("Slurm job 7 is suspended")
 
 
-def test_a_job_that_slurm_does_not_know_may_go_on(job, says, monkeypatch):
+def test_a_job_that_slurm_does_not_know_may_go_on(job, gives, monkeypatch):
     """Where squeue is a script that tells what was true a while ago, a new job is not
     known at first."""
-    monkeypatch.setattr(asking, "ASK", 0.001)
     monkeypatch.setattr(following, "END_GRACE", 0.0)
-    says(Answer(""), Answer(""), Answer("PENDING", "Resources"), Answer("RUNNING"))
     events = watch(job)
+    look(job, events)
+    gives(Answer(""))
+    look(job, events)
+    look(job, events)
+    gives(Answer("PENDING", "Resources"))
     assert next(events) == JobNote("Slurm job 7 waits: Resources")
     end(job, worker=1, ps=1)
     assert [each.status for each in events] == [1, 1]
@@ -247,12 +320,32 @@ def test_a_job_that_slurm_does_not_know_may_go_on(job, says, monkeypatch):
 
 def test_a_job_that_is_gone_is_named(job, says, monkeypatch):
     monkeypatch.setattr(following, "UNKNOWN", 0.01)
+    monkeypatch.setattr(asking, "ASK", 0.001)
     says(Answer(""))
     (job.folder / "worker-0.jsonl").touch()
     assert failure(job) == (
         "Slurm job 7 is not known to Slurm any more, and its nodes have not told how they"
         f" ended\n  logs: {job.folder}"
     )
+
+
+def test_an_answer_from_before_a_silence_does_not_end_a_job(job, gives, monkeypatch):
+    monkeypatch.setattr(following, "END_GRACE", 0.0)
+    events = watch(job)
+    look(job, events)
+    gives(Answer(""))
+    gives(RunError("no controller"))
+    look(job, events)
+    monkeypatch.setattr(following, "UNKNOWN", 0.0)
+    look(job, events)
+    look(job, events)
+
+
+def test_a_job_of_which_slurm_has_said_nothing_has_ended(job, says):
+    says(RunError("no controller"))
+    (job.folder / "worker-0.jsonl").touch()
+    (job.folder / "ended").touch()
+    assert failure(job).startswith("Slurm job 7 has ended, and its nodes have not told")
 
 
 def test_a_quota_that_is_used_up_is_guessed(job, says):

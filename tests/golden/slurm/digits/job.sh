@@ -1,6 +1,7 @@
 #!/bin/bash
 # digits: worker:0-1, ps:0-1. Written by placer. In this folder, which all machines
-# must share, `sbatch job.sh` submits it, and `scancel JOB` ends it.
+# must share, `sbatch job.sh` submits it, and `scancel JOB` ends it. Its result is in
+# job-JOB/worker-0.log, and its steps, as JSON, in job-JOB/worker-0.jsonl.
 #SBATCH --job-name=digits
 #SBATCH --output=job-%j.log
 # worker:0-1
@@ -33,6 +34,8 @@ look_again
 for file in build/plan.json node.sh run.key; do
   [[ -r $file ]] || fail "there is no $PWD/$file: submit the job in its folder"
 done
+[[ $(sha256sum <build/plan.json) == "SHA256  -" ]] ||
+  fail "$PWD has another build than that of this job: each needs a folder of its own"
 if [[ ${SLURM_RESTART_COUNT:-0} != 0 ]]; then
   fail "Slurm has started this job again: submit a new one (--resume continues a run)"
 fi

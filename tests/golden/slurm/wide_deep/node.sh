@@ -8,7 +8,7 @@ export PYTHONHASHSEED=0
 if ! {
   module load cuda
 } >"$name.log" 2>&1; then
-  echo "error: the command of --option setup has failed" >>"$name.log"
+  echo "error: --option setup has failed: $(tail -n 1 "$name.log")" >>"$name.log"
   echo "1 $SLURMD_NODENAME" >"$name.new" && mv "$name.new" "$name.ended"
   exit 1
 fi
