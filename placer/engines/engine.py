@@ -61,7 +61,8 @@ class JobRequest:
         arguments: the arguments of `placer run` after the build and the node, such as
             `--steps=100`.
         data: the folder of the data on the machines; None for their PLACER_DATA.
-        reads, writes: the files on the machines that options name, by the option.
+        reads, writes, folders: the files, and the folders of checkpoints and orders, on
+            the machines that options name, by the option.
         key: the key of the run.
         saves: whether the run saves checkpoints or parameters when it is interrupted.
         grace, deadline: the seconds that nodes have after an interruption to stop after
@@ -77,6 +78,7 @@ class JobRequest:
     key: RunKey
     reads: Mapping[str, Path] = field(default_factory=dict)
     writes: Mapping[str, Path] = field(default_factory=dict)
+    folders: Mapping[str, Path] = field(default_factory=dict)
     saves: bool = False
     grace: float = 30.0
     deadline: float = 600.0

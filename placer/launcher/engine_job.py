@@ -75,6 +75,7 @@ def request_job(build: Path, plan: Plan, options: Options, on: OnEngine) -> JobR
         key=find_key(options.key) or new_key(),
         reads=_named_files(options, "read"),
         writes=_named_files(options, "written"),
+        folders=_named_files(options, "folder"),
         saves=saves or plan.checkpoint is not None,
         grace=options.grace,
         deadline=options.deadline,

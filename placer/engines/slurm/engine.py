@@ -96,6 +96,14 @@ def _check_files(request: JobRequest, options: Mapping[str, Any]) -> None:
     for flag, path in request.reads.items():
         if not path.exists():  # or a folder, of a checkpoint
             raise _missing(f"file '{path}'", flag)
+    resumed, own = (request.folders.get(each) for each in ("--resume", "--checkpoint"))
+    # Without a checkpoint in its own folder, a run begins at step 1.
+    if resumed not in (None, own) and not resumed.is_dir():
+        raise _missing(f"folder '{resumed}'", "--resume")
+    for flag, path in request.folders.items():  # a run creates it
+        above = [each for each in path.parents if each.name]  # all but /
+        if above and not any(each.is_dir() for each in above):
+            raise _missing(f"folder '{path.parent}'", flag)
 
 
 def _missing(what: str, flag: str) -> PlacerError:

@@ -90,6 +90,8 @@ def test_a_python_that_there_is_not_is_named_before_the_job_waits(tmp_path):
             {"init_params": Path("/no/checkpoint")},
             "no file '/no/checkpoint' for --init-",
         ),
+        ({"resume": Path("/no/saved")}, "no folder '/no/saved' for --resume"),
+        ({"checkpoint": Path("/no/new")}, "no folder '/no' for --checkpoint"),
     ],
 )
 def test_what_there_is_not_is_named_before_the_job_waits(options, message, tmp_path):
