@@ -14,7 +14,7 @@ from placer.engines.engine import JobEvent, JobNote, NodeEnded, NodeLines, NodeL
 from placer.engines.kubernetes.job import KubernetesJob
 from placer.engines.kubernetes.kubectl import FORBIDDEN, KubectlError
 from placer.engines.kubernetes.logs import PodLog
-from placer.engines.kubernetes.pods import End, Pod, Pods
+from placer.engines.kubernetes.pods import End, Pod, Pods, joined
 from placer.errors import RunError
 
 POLL: Final = 2.0
@@ -219,8 +219,7 @@ class _Following:
                 if self._lasts(("deleted", pod.uid), pod.deleted + OVERDUE):
                     self._end(node, End(None, "its machine does not answer"))
             elif pod.waiting is not None and self._is_stuck(pod):
-                why = ": ".join(" ".join(part.split()) for part in pod.waiting if part)
-                self._end(node, End(None, why))
+                self._end(node, End(None, joined(*pod.waiting)))
             elif pod.waiting is not None:
                 waiting.setdefault(pod.waiting, []).append(node)
             elif not pod.has_log:
@@ -289,10 +288,10 @@ class _Following:
             new = [n for n in nodes if self._is_news(("wait", n, reason), patience)]
             if not new:
                 continue
-            about = f": {' '.join(message.split())}" if message else ""
+            why = joined(reason, message)
             if reason == "starting":
-                about = f" for {SLOW:.0f} s: {self._warning(new)}"
-            yield JobNote(f"{_listed(new)}: {reason}{about}")
+                why = f"starting for {SLOW:.0f} s: {self._warning(new)}"
+            yield JobNote(f"{_listed(new)}: {why}")
 
     def _warning(self, nodes: Sequence[str]) -> str:
         """Return the last warning of the cluster about the pods of nodes, or what makes

@@ -26,6 +26,8 @@ JOB_INDEX: Final = "jobset.sigs.k8s.io/job-index"
 """The label of a pod of a JobSet with the number of its Job."""
 JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
 """The label of the Jobs and the pods of a JobSet with its name."""
+JOBSET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
+"""The label of the pods of a JobSet with its uid; older versions of JobSet do not set it."""
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 """The annotation of a pod of an Indexed Job with its number."""
 INSTANCE: Final = "app.kubernetes.io/instance"
@@ -334,7 +336,7 @@ def threads_of(cpu: str) -> int | None:
 
 
 def pairs(text: str | None) -> dict[str, str]:
-    """Return the pairs of `name=value,…`, which `check_options` has checked."""
+    """Return the pairs of `name=value,…`, which were checked."""
     parts = (part.partition("=") for part in text.split(",")) if text else ()
     return {name: value for name, _, value in parts}
 

@@ -17,11 +17,11 @@ _QUALIFIED: Final = re.compile(rf"(?:(?=[^/]{{1,253}}/)(?P<prefix>{_HOST})/)?{_N
 _VALUE: Final = re.compile(f"({_NAME})?")
 
 # The grammar of the package `reference` of github.com/distribution: a registry may have
-# capitals, the rest of the name may not.
+# capitals, the path after it may not, and has at most 255 characters.
 _DOMAIN: Final = "[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
 _IMAGE: Final = re.compile(
-    rf"(?=[^@]{{1,400}}(@|$))(({_DOMAIN}(\.{_DOMAIN})*|\[[0-9a-fA-F:]+\])(:[0-9]+)?/)?"
-    r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*"
+    rf"(({_DOMAIN}(\.{_DOMAIN})*|\[[0-9a-fA-F:]+\])(:[0-9]+)?/)?"
+    r"(?P<path>[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*)"
     r"(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?"
     r"(@[A-Za-z][A-Za-z0-9]*([-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,128})?"
 )
@@ -33,7 +33,8 @@ def is_image(text: str) -> bool:
     >>> is_image("registry.example:5000/team/placer:1.2"), is_image("placer:")
     (True, False)
     """
-    return _IMAGE.fullmatch(text) is not None
+    found = _IMAGE.fullmatch(text)
+    return found is not None and len(found["path"]) <= 255
 
 
 def is_object(text: str) -> bool:

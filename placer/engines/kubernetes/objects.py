@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
-from msgspec import field as named
+from msgspec import Struct, field
 
 
 class Owner(Struct, frozen=True):
@@ -17,6 +16,7 @@ class Owner(Struct, frozen=True):
 
     kind: str
     name: str
+    uid: str
 
 
 class Metadata(Struct, frozen=True, rename="camel"):
@@ -24,7 +24,7 @@ class Metadata(Struct, frozen=True, rename="camel"):
 
     name: str
     uid: str
-    created: str = named(name="creationTimestamp")
+    created: str = field(name="creationTimestamp")
     deletion_timestamp: str | None = None
     deletion_grace_period_seconds: int | None = None
     labels: Mapping[str, str] | None = None
@@ -36,11 +36,10 @@ class Metadata(Struct, frozen=True, rename="camel"):
         """Whether it is being deleted."""
         return self.deletion_timestamp is not None
 
-    def owner(self, kind: str) -> str:
-        """Return the name of the object of a kind that has made this one, or an empty
-        text."""
+    def owner(self, kind: str) -> Owner | None:
+        """Return the object of a kind that has made this one."""
         owners = self.owner_references or ()
-        return next((each.name for each in owners if each.kind == kind), "")
+        return next((each for each in owners if each.kind == kind), None)
 
 
 class Condition(Struct, frozen=True):
@@ -123,7 +122,7 @@ class Object(Struct, frozen=True):
     status: Status = Status()
 
 
-class Concerned(Struct, frozen=True):
+class InvolvedObject(Struct, frozen=True):
     """The object that an event is about."""
 
     name: str = ""
@@ -132,7 +131,7 @@ class Concerned(Struct, frozen=True):
 class ClusterEvent(Struct, frozen=True, rename="camel"):
     """What the cluster says of an object."""
 
-    involved_object: Concerned
+    involved_object: InvolvedObject
     reason: str = ""
     message: str = ""
     last_timestamp: str | None = None

@@ -13,13 +13,16 @@ from placer.engines.kubernetes.manifests import (
     COMPLETION_INDEX,
     COMPONENT,
     CONTAINER,
+    JOBSET_UID,
 )
 from placer.engines.kubernetes.objects import (
     Condition,
     ContainerState,
     EventList,
+    Metadata,
     Object,
     ObjectList,
+    Owner,
     Status,
 )
 from placer.runtime.run.signals import status_of_shell
@@ -76,7 +79,7 @@ class Pods:
     Attributes:
         pods: the newest pod of each node that has one.
         is_there: whether the JobSet, or a Job, is there.
-        is_replaced: whether another job with its name is there.
+        is_replaced: whether a later job with its name is there.
         over: the groups of which no more pods are made, since their Job, or the JobSet,
             has ended; and whether that has succeeded.
         suspended: whether it waits to be admitted, as by a queue.
@@ -147,20 +150,23 @@ def read_pods(printed: bytes, job: Identity) -> Pods:
     kind = "JobSet" if job.jobset else "Job"
     named = [i for i in items if i.kind == kind and i.metadata.name in job.names]
     jobs = [each for each in named if each.metadata.uid in job.uids]
-    others = [each for each in named if each.metadata.uid not in job.uids]
-    later = min((each.metadata.created for each in others), default="~")
-    pods = [
-        item
-        for item in items
-        if item.kind == "Pod" and job.created <= item.metadata.created < later
+    later = [
+        each.metadata.created
+        for each in named
+        if each.metadata.uid not in job.uids and each.metadata.created >= job.created
     ]
+    until = min(later, default="~")
+    pods = [each for each in items if each.kind == "Pod"]
     pods.sort(key=lambda pod: (pod.metadata.created, not pod.metadata.is_deleted))
     nodes = job.nodes()
     newest: dict[str, Pod] = {}
     for item in pods:
+        owner = item.metadata.owner("Job")
+        if owner is None or not _is_of(item.metadata, owner, job, until):
+            continue
         number = (item.metadata.annotations or {}).get(COMPLETION_INDEX, "")
-        owner = (item.metadata.owner("Job"), "" if job.jobset else number)
-        if (node := nodes.get(owner)) is not None:
+        node = nodes.get((owner.name, "" if job.jobset else number))
+        if node is not None:
             newest[node] = _pod(item, node)
     over: dict[str, bool] = {}
     for each in jobs:
@@ -169,7 +175,17 @@ def read_pods(printed: bytes, job: Identity) -> Pods:
             names = [group.name for group in job.groups] if job.jobset else [own]
             over.update(dict.fromkeys(names, success))
     suspended = any(each.spec.suspend for each in jobs)
-    return Pods(newest, bool(jobs), bool(others), over, suspended)
+    return Pods(newest, bool(jobs), bool(later), over, suspended)
+
+
+def _is_of(pod: Metadata, owner: Owner, job: Identity, until: str) -> bool:
+    """Whether a pod of this owner is one of a job, and not of an earlier job of its name,
+    or of a later one, which was made at the time `until`."""
+    uid = (pod.labels or {}).get(JOBSET_UID) if job.jobset else owner.uid
+    if uid is not None:
+        return uid in job.uids
+    # The times are those of the clocks of API servers, and have whole seconds.
+    return job.created <= pod.created < until
 
 
 def _pod(item: Object, node: str) -> Pod:
@@ -189,7 +205,7 @@ def _pod(item: Object, node: str) -> Pod:
         state.running is not None or state.terminated is not None,
         _waiting(status, state),
         deleted,
-        _joined(disruption.reason, disruption.message) if disruption else "",
+        joined(disruption.reason, disruption.message) if disruption else "",
         _end(item, state),
     )
 
@@ -212,10 +228,10 @@ def _end(item: Object, state: ContainerState) -> End | None:
     status, ended = item.status, state.terminated
     if ended is None and status.phase not in ("Failed", "Succeeded"):
         return None
-    why = _joined(status.reason, status.message)  # such as Evicted
+    why = joined(status.reason, status.message)  # such as Evicted
     disruption = _condition(status, _DISRUPTED, "True")
     if disruption is not None and not why:
-        why = _joined(disruption.reason, disruption.message)
+        why = joined(disruption.reason, disruption.message)
     if ended is None:
         return End(None, why or "its container did not begin")
     reason = "" if ended.reason in _SILENT else ended.reason
@@ -225,10 +241,10 @@ def _end(item: Object, state: ContainerState) -> End | None:
         limits = (own and own.resources and own.resources.limits) or {}
         reason = f"OOMKilled: it may use {limits.get('memory', 'no more')} of memory"
     code = status_of_shell(ended.exit_code)
-    return End(code, _joined(reason, ended.message, why), ended.finished_at or "")
+    return End(code, joined(reason, ended.message, why), ended.finished_at or "")
 
 
-def _joined(*parts: str) -> str:
+def joined(*parts: str) -> str:
     """Return parts of what Kubernetes says as one line."""
     return ": ".join(" ".join(part.split()) for part in parts if part)
 
@@ -250,5 +266,5 @@ def read_warnings(printed: bytes) -> dict[str, str]:
     events = msgspec.json.decode(printed, type=EventList).items
     found = {}
     for event in sorted(events, key=lambda event: event.last_timestamp or ""):
-        found[event.involved_object.name] = _joined(event.reason, event.message)
+        found[event.involved_object.name] = joined(event.reason, event.message)
     return found

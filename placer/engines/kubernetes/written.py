@@ -11,8 +11,13 @@ from placer.build.plan import SOURCES, decode_sources
 from placer.engines.engine import JobRequest
 from placer.engines.kubernetes.volumes import Volume
 from placer.errors import PlacerError
+from placer.runtime.run.options import OPTIONS
 
-_FOLDERS: Final = ("--checkpoint", "--record-order")
+_FOLDERS: Final = tuple(
+    option.flag
+    for option in OPTIONS
+    if option.file == "folder" and option.name != "resume"  # which is only read
+)
 """Options that name a folder to which nodes write."""
 _STREAMS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr")
 """What is written, and is no file."""

@@ -7,7 +7,6 @@ job ends with the driver, and the driver with the launcher. `docs/ray.md` says h
 
 from __future__ import annotations
 
-import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -31,6 +30,7 @@ from placer.errors import PlacerError, RunError
 from placer.files.last_line import last_line
 from placer.runtime.run.interpreter import interpreter
 from placer.runtime.run.node_environment import python_environment
+from placer.runtime.run.signals import signal_name
 
 OPTIONS: Final = (
     EngineOption(
@@ -130,7 +130,7 @@ class RayJob:
             )
         how = f"has ended with status {status}"
         if status < 0:
-            how = f"was killed by {signal.Signals(-status).name}"
+            how = f"was killed by {signal_name(-status)}"
         why = f": {last}" if last else ""
         return RunError(f"the driver of the Ray job {how}{why}", hint=hint)
 

@@ -94,12 +94,17 @@ class RayNodes:
             if self._have_ended:
                 return
             self._have_ended = True
-            # An actor that has ended needs no end, and without a connection there is no
-            # way to it, which Ray Client tells by an Exception.
-            with suppress(Exception):
-                ends = [actor.kill.remote() for actor in self.actors.values()]
-                if ends:
+            # Each of these may fail alone: an actor has ended, or Ray Client, which
+            # raises Exception, has no connection.
+            ends = []
+            for actor in self.actors.values():
+                with suppress(Exception):
+                    ends.append(actor.kill.remote())
+            if ends:
+                with suppress(Exception):
                     ray.wait(ends, num_returns=len(ends), timeout=KILL_GRACE)
-                for actor in self.actors.values():
+            for actor in self.actors.values():
+                with suppress(Exception):
                     ray.kill(actor)
+            with suppress(Exception):
                 ray.util.remove_placement_group(self.group)

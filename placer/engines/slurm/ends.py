@@ -15,7 +15,8 @@ _WORDS: Final = {
     "FAILED": "has failed",
     "NODE_FAIL": "has ended, since Slurm has lost one of its machines",
     "OUT_OF_MEMORY": (
-        "has ended, since a node was out of memory: --option memory=SIZE gives them more"
+        "has ended, since a node was out of memory: --option memory=SIZE gives each node"
+        " more"
     ),
     "PREEMPTED": "was preempted: another job has taken its machines",
     "REQUEUE": "was put back into the queue",

@@ -17,6 +17,7 @@ from placer.engines.engine import (
 from placer.engines.slurm.commands import run
 from placer.engines.slurm.job import SlurmJob
 from placer.engines.slurm.refusals import refusal_hint
+from placer.engines.slurm.sbatch_options import set_options
 from placer.errors import PlacerError, RunError
 
 OPTIONS: Final = (
@@ -38,7 +39,7 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Slu
     """Submit the job in a folder; see `Engine.submit`."""
     _check_files(request, options)
     set_by = [name for name in ("account", "partition", "time") if options[name]]
-    set_by += re.findall(r"--([a-z]+)", options["sbatch"] or "")
+    set_by += set_options(options["sbatch"] or "")
     command = ["sbatch", "--parsable", "job.sh", digest_of(folder)]
     try:
         answer = run(command, folder, set_by=set_by)

@@ -27,6 +27,7 @@ from placer.engines.slurm.job_files import (
 from placer.engines.slurm.notes import Notes
 from placer.engines.tail import Tail
 from placer.errors import RunError
+from placer.runtime.run.events import SIGNAL_LINE
 
 POLL: Final = 0.25
 """Seconds between two looks at the files of a job."""
@@ -39,8 +40,6 @@ UNKNOWN: Final = 60.0
 know."""
 EXPLAINED: Final = 1.5
 """Seconds after a signal in which Slurm says why."""
-_SIGNAL: Final = b'{"event": "signal"'
-"""How the line of this event begins; see `write_event`."""
 ENDED_FILE: Final = "ended"
 """What the batch script writes at its end."""
 
@@ -232,7 +231,7 @@ def _find_signals(events: Sequence[JobEvent]) -> bool:
 def _is_reported(events: Sequence[JobEvent]) -> bool:
     """Whether nodes say that they have received signals."""
     return any(
-        line.startswith(_SIGNAL)
+        line.startswith(SIGNAL_LINE)
         for each in events
         if isinstance(each, NodeLines)
         for line in each.lines

@@ -24,8 +24,8 @@ def list_folder(job: SlurmJob) -> set[str]:
     """Return the names of the files in the folder of a job.
 
     NFS may say for a minute that a file is not there that another machine has written
-    (`acdirmax` in nfs(5)), but not after this machine has changed the folder: so it is
-    given the present time first.
+    (`acdirmax` in nfs(5)), but not after this machine has changed the folder: so its
+    modification time is updated first.
     """
     try:
         os.utime(job.folder)

@@ -13,8 +13,8 @@ _TOO_LARGE: Final = (
     " memory=SIZE or partition=NAME; `sinfo -Nel` lists the machines"
 )
 _SILENT: Final = (
-    "if Slurm has taken the job nevertheless, it fails a minute after its start, since"
-    " nobody follows it"
+    "if Slurm has taken the job nevertheless, it fails when it starts, since its files"
+    " are gone"
 )
 _HINTS: Final = {
     "node configuration is not available": _TOO_LARGE,

@@ -15,6 +15,7 @@ from placer.engines.engine import (
     JobRequest,
     Needs,
 )
+from placer.engines.slurm.sbatch_options import set_options
 from placer.errors import PlacerError
 from placer.node_kinds import NodeId
 from placer.place.ids import format_nodes
@@ -48,6 +49,7 @@ def _check_options(request: JobRequest, options: Mapping[str, Any]) -> None:
         raise PlacerError(
             f"slurm: 'port' must be from 1 to {most}: each node has its own"
         )
+    set_options(options["sbatch"] or "")  # raises what is wrong with them
 
 
 def _job_script(request: JobRequest, options: Mapping[str, Any]) -> str:
@@ -100,7 +102,8 @@ fail() {{
   exit 1
 }}
 cd "$SLURM_SUBMIT_DIR"
-look_again() {{ # NFS may know folders of a minute ago, but not those that change here
+# NFS may answer from a cache up to a minute old, except for folders changed on this machine.
+look_again() {{
   touch -c . build 2>/dev/null || true
 }}
 look_again

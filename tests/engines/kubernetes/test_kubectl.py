@@ -31,7 +31,9 @@ def pod(
             "name": f"digits-{group}-{number}-0-abcde",
             "uid": metadata.pop("uid", f"{group}{number}"),
             "creationTimestamp": CREATED,
-            "ownerReferences": [{"kind": "Job", "name": f"digits-{group}-{number}"}],
+            "ownerReferences": [
+                {"kind": "Job", "name": f"digits-{group}-{number}", "uid": "job"}
+            ],
             **metadata,
         },
         "spec": {

@@ -276,6 +276,7 @@ def test_a_build_that_is_too_large_is_refused_with_its_size(
         ({"image": "placer image"}, "'placer image' cannot be the name of an image"),
         ({"image": "Team/Placer:1"}, "'Team/Placer:1' cannot be the name of an image"),
         ({"image": "team/placer:"}, "'team/placer:' cannot be the name of an image"),
+        ({"image": "a" * 256}, "aaa' cannot be the name of an image"),
         ({"image": "docker://placer"}, "'docker://placer' cannot be the name of"),
         ({"kubectl": "'"}, " is no command: no closing quotation"),
         ({"kubectl": " "}, "kubectl: the command is empty"),
@@ -305,6 +306,7 @@ def test_options_that_no_job_can_have(
         "Registry.Example/placer",
         "[fd00::7]:5000/a__b/c--d",
         f"placer:1@sha256:{'0' * 64}",
+        f"registry.example:5000/{'a' * 255}:{'1' * 128}@sha256:{'0' * 64}",
     ],
 )
 def test_images_have_the_names_of_images(image: str) -> None:

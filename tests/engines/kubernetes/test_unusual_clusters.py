@@ -43,13 +43,15 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubectl, "_CLOSED", 0.1)
 
 
-def job_with(tmp_path: Path, cases: str, *, uid: str = "uid-1") -> KubernetesJob:
+def job_with(
+    tmp_path: Path, cases: str, *, uid: str = "uid-1", is_jobset: bool = True
+) -> KubernetesJob:
     """Return a job of one server, whose kubectl is a script: cases of its words."""
     path = tmp_path / "kubectl"
     path.write_text(f'#!/bin/sh\ncd {tmp_path}\ncase "$*" in\n{cases}\nesac\n')
     path.chmod(0o755)
     groups = group_nodes(needs_of(["ps:0"]))
-    identity = Identity("digits", groups, True, {uid}, CREATED)
+    identity = Identity("digits", groups, is_jobset, {uid}, CREATED)
     return KubernetesJob(Kubectl(str(path), None, None), identity, True, False)
 
 
@@ -59,7 +61,7 @@ def jobset(uid: str = "uid-1", **metadata: Any) -> dict[str, Any]:
 
 
 def pod(status: dict[str, Any], uid: str = "a", **metadata: Any) -> dict[str, Any]:
-    owner = {"kind": "Job", "name": "digits-ps-0"}
+    owner = {"kind": "Job", "name": "digits-ps-0", "uid": "job"}
     whole = {
         "name": "digits-ps-0-0-abcde",
         "uid": uid,
@@ -108,15 +110,55 @@ def test_pods_of_an_earlier_job_of_that_name_are_not_those_of_this_one(
     assert found.pods["ps:0"].uid == "new"
 
 
+BEFORE = "2026-11-28T17:59:59Z"
+
+
+@pytest.mark.parametrize("crd", ["jobset", "none"])
+def test_pods_of_another_clock_are_those_of_a_job_by_its_uid(
+    crd: str, tmp_path: Path
+) -> None:
+    job = job_with(tmp_path, "*) cat pods;;", is_jobset=crd == "jobset")
+
+    def of(uid: str, name: str, created: str) -> dict[str, Any]:
+        if crd == "jobset":
+            labels = {"jobset.sigs.k8s.io/jobset-uid": uid}
+            return pod(running(), name, creationTimestamp=created, labels=labels)
+        return pod(
+            running(),
+            name,
+            creationTimestamp=created,
+            annotations={"batch.kubernetes.io/job-completion-index": "0"},
+            ownerReferences=[{"kind": "Job", "name": "digits-ps", "uid": uid}],
+        )
+
+    own, other = of("uid-1", "own", BEFORE), of("uid-0", "other", CREATED)
+    found = pods_of(job, tmp_path, other, own)
+    assert {node: each.uid for node, each in found.pods.items()} == {"ps:0": "own"}
+
+
+def test_an_earlier_job_that_is_shown_still_has_not_replaced_this_one(
+    tmp_path: Path,
+) -> None:
+    job = job_with(tmp_path, "*) cat pods;;")
+    old = jobset("uid-0", creationTimestamp=BEFORE)
+    found = pods_of(job, tmp_path, old, pod(running()))
+    assert found.pods["ps:0"].uid == "a"
+    assert not found.is_there
+    assert not job.replaced.is_set()
+    pods_of(job, tmp_path, jobset("uid-2"))
+    assert job.replaced.is_set()
+
+
 def test_pods_that_others_have_made_with_the_labels_of_a_job_are_ignored(
     tmp_path: Path,
 ) -> None:
     job = job_with(tmp_path, "*) cat pods;;")
-    made_by = [{"kind": "ReplicaSet", "name": "digits-ps-0"}]
+    made_by = [{"kind": "ReplicaSet", "name": "digits-ps-0", "uid": "job"}]
+    another = [{"kind": "Job", "name": "digits-ps-1", "uid": "job"}]
     others = (
         pod(ended(1), "b", ownerReferences=made_by),
         pod(ended(1), "c", ownerReferences=None),
-        pod(ended(1), "d", ownerReferences=[{"kind": "Job", "name": "digits-ps-1"}]),
+        pod(ended(1), "d", ownerReferences=another),
     )
     found = pods_of(job, tmp_path, jobset(), pod(running()), *others)
     assert {node: each.uid for node, each in found.pods.items()} == {"ps:0": "a"}

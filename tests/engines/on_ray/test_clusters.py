@@ -183,6 +183,7 @@ def test_the_reason_of_a_lost_actor_is_one_line(text, expected):
     ("status", "printed", "message"),
     [
         (-9, "", "the driver of the Ray job was killed by SIGKILL"),
+        (-40, "", "the driver of the Ray job was killed by signal 40"),
         (2, "a\nb\n", "the driver of the Ray job has ended with status 2: b"),
         (
             1,

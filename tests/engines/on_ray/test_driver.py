@@ -54,6 +54,46 @@ def test_a_lost_connection_is_the_error_of_the_job(monkeypatch, tmp_path):
     assert ends == ["nodes", "ray"]
 
 
+def test_an_actor_that_cannot_be_ended_leaves_the_others_and_the_group_to_end(
+    monkeypatch,
+):
+    from placer.engines.ray import nodes
+
+    calls: list[str] = []
+
+    def call(name: str) -> str:
+        calls.append(name)
+        if "ps:0" in name:
+            raise Exception("no connection")
+        return name
+
+    def actor_of(name: str) -> SimpleNamespace:
+        remote = SimpleNamespace(remote=lambda: call(f"end {name}"))
+        return SimpleNamespace(kill=remote, name=name)
+
+    fake = SimpleNamespace(
+        kill=lambda actor: call(f"kill {actor.name}"),
+        wait=lambda ends, **how: call(f"wait for {', '.join(ends)}"),
+        util=SimpleNamespace(
+            placement_group=lambda *bundles, **how: "group",
+            remove_placement_group=lambda group: call(f"remove {group}"),
+        ),
+    )
+    monkeypatch.setattr(nodes, "ray", fake)
+    job = RayJobDescription("a", "", "", "PACK", 1, True, {}, [], b"")
+    made = nodes.RayNodes(job)
+    made.actors = {name: actor_of(name) for name in ("ps:0", "worker:0")}
+    made.end()
+    assert calls == [
+        "end ps:0",
+        "end worker:0",
+        "wait for end worker:0",
+        "kill ps:0",
+        "kill worker:0",
+        "remove group",
+    ]
+
+
 def test_an_actor_that_does_not_answer_is_lost_and_the_others_are_followed(monkeypatch):
     from placer.engines.ray import driver
     from placer.engines.ray.node import NodeOutput

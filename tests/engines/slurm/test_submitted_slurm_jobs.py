@@ -10,6 +10,7 @@ from support.slurm import slurm_options as options
 from placer.engines.slurm import submit
 from placer.engines.slurm.engine import digest_of
 from placer.engines.slurm.job import Answer, SlurmJob
+from placer.engines.slurm.sbatch_options import set_options
 from placer.errors import RunError
 
 
@@ -36,7 +37,7 @@ def test_sbatch_sees_no_options_of_another_job(small, written, install, monkeypa
     for name in others:
         monkeypatch.setenv(name, "other")
     install("sbatch", "env >environment; echo 7")
-    submit(written, small, options(partition="long", sbatch="-C a100 --qos=high"))
+    submit(written, small, options(partition="long", sbatch="-C a100 -q high"))
     seen = dict(
         line.partition("=")[::2]
         for line in (written / "environment").read_text().splitlines()
@@ -51,6 +52,26 @@ def test_an_interrupt_of_the_terminal_does_not_end_a_command(install, tmp_path):
     install("scancel", f"awk '{{print $6}}' /proc/$$/stat >{tmp_path}/session")
     SlurmJob("7", tmp_path, ()).cancel()
     assert int((tmp_path / "session").read_text()) != os.getsid(0)
+
+
+@pytest.mark.parametrize(
+    ("given", "replaced"),
+    [
+        ("-p debug", "partition"),
+        ("-pdebug", "partition"),
+        ("-Hp debug", "partition"),
+        ("-C a100 -q high", "qos"),
+        ("--qos high", "qos"),
+        ("--part=debug", "partition"),
+        ("--comment='a b' -A mine", "account"),
+        ("-M east", "clusters"),
+        ("-t 5", "time"),
+        ("--reservation=r", "reservation"),
+        ("--time-min=5 -C p -N 1", ""),
+    ],
+)
+def test_an_option_of_sbatch_replaces_its_default(given, replaced):
+    assert set_options(given) == ({replaced} if replaced else set())
 
 
 def test_the_number_of_a_job_is_on_the_last_line_with_its_cluster(
@@ -111,7 +132,7 @@ def test_a_job_that_is_to_leave_its_machines_is_preempted(
             "Batch job submission failed: Requested node configuration is not available",
             "--option cpus=N, memory=SIZE",
         ),
-        ("Socket timed out on send/recv operation", "nobody follows it"),
+        ("Socket timed out on send/recv operation", "its files are gone"),
     ],
 )
 def test_refusals_say_what_to_change(said, hint, small, written, install):

@@ -250,7 +250,7 @@ def test_the_reason_of_a_signal_is_told_before_it(answer, log, words, job, says)
         (
             "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n",
             "Slurm job 7 has ended, since a node was out of memory: --option"
-            " memory=SIZE gives them more",
+            " memory=SIZE gives each node more",
         ),
         # srun ends the others when a node was killed.
         (CANCELLED.format("STEP 7.0", ""), ""),

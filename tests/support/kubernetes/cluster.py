@@ -447,6 +447,7 @@ def _job_of_jobset(jobset: Object, replicated: Object, index: int) -> Object:
     name = jobset["metadata"]["name"]
     labels = {
         f"{_JOBSET}jobset-name": name,
+        f"{_JOBSET}jobset-uid": jobset["metadata"]["uid"],
         f"{_JOBSET}replicatedjob-name": replicated["name"],
         f"{_JOBSET}job-index": str(index),
         f"{_JOBSET}restart-attempt": str(jobset["status"]["restarts"]),

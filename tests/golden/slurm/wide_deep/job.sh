@@ -34,7 +34,8 @@ fail() {
   exit 1
 }
 cd "$SLURM_SUBMIT_DIR"
-look_again() { # NFS may know folders of a minute ago, but not those that change here
+# NFS may answer from a cache up to a minute old, except for folders changed on this machine.
+look_again() {
   touch -c . build 2>/dev/null || true
 }
 look_again
