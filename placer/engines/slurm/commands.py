@@ -14,7 +14,7 @@ from placer.errors import PlacerError, RunError
 TIMEOUT: Final = 60.0
 """Seconds in which a command of Slurm has to answer."""
 _PREFIXES: Final = ("SLURM_", "SBATCH_", "SQUEUE_", "SCANCEL_", "SRUN_")
-_WHERE: Final = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
+_WHERE: Final = ("SLURM_CONF", "SLURM_JWT")
 """What says which Slurm it is, and who asks."""
 _DEFAULTS: Final = {
     "SBATCH_ACCOUNT": "account",
@@ -23,6 +23,7 @@ _DEFAULTS: Final = {
     "SBATCH_QOS": "qos",
     "SBATCH_RESERVATION": "reservation",
     "SBATCH_TIMELIMIT": "time",
+    "SLURM_CLUSTERS": "clusters",
 }
 """Where users have defaults for options of sbatch. It would follow them rather than a batch
 script."""

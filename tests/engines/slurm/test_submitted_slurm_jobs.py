@@ -33,11 +33,17 @@ def test_sbatch_sees_no_options_of_another_job(small, written, install, monkeypa
     }
     for name, value in kept.items():
         monkeypatch.setenv(name, value)
-    others = ["SLURM_MEM_PER_NODE", "SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_WAIT"]
+    others = [
+        "SBATCH_PARTITION",
+        "SBATCH_QOS",
+        "SBATCH_WAIT",
+        "SLURM_CLUSTERS",
+        "SLURM_MEM_PER_NODE",
+    ]
     for name in others:
         monkeypatch.setenv(name, "other")
     install("sbatch", "env >environment; echo 7")
-    submit(written, small, options(partition="long", sbatch="-C a100 -q high"))
+    submit(written, small, options(partition="long", sbatch="-M east -q high"))
     seen = dict(
         line.partition("=")[::2]
         for line in (written / "environment").read_text().splitlines()
