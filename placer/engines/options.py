@@ -14,7 +14,7 @@ _SHIFTS: Final = {"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 _WORDS: Final = {"true": True, "yes": True, "false": False, "no": False}
 _EXPECTED: Final = {
     "str": "a text",
-    "int": "a whole number",
+    "int": "a whole number, without a sign",
     "bool": "true or false",
     "size": "a size, such as 4GiB",
 }
@@ -52,7 +52,7 @@ def split_options(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise PlacerError(f"--option '{text}' is not name=value")
+            raise PlacerError(f"--option '{text}' is not name=value, such as cpus=4")
         if name.strip() in pairs:
             raise PlacerError(f"--option {name.strip()} is given twice")
         pairs[name.strip()] = value

@@ -41,7 +41,12 @@ OPTIONS: Final = (
         "this machine.",
     ),
     EngineOption("cpus", "int", 1, "The CPUs that Ray reserves for each node."),
-    EngineOption("memory", "size", None, "The memory of each node, not the plan's."),
+    EngineOption(
+        "memory",
+        "size",
+        None,
+        "The memory of each node, such as 8GiB. By default what the plan needs.",
+    ),
     EngineOption(
         "strategy",
         "str",

@@ -25,7 +25,12 @@ OPTIONS: Final = (
     EngineOption("time", "str", None, "The limit of its time, such as 1-12:00:00."),
     EngineOption("account", "str", None, "The account that it is charged to."),
     EngineOption("cpus", "int", 2, "The CPUs of each node."),
-    EngineOption("memory", "size", None, "The memory of each node, not the plan's."),
+    EngineOption(
+        "memory",
+        "size",
+        None,
+        "The memory of each node, such as 8GiB. By default what the plan needs.",
+    ),
     EngineOption("port", "int", None, "The port of the first node, not the job's own."),
     EngineOption(
         "python", "str", None, "The Python that has placer; default: this one."
