@@ -152,5 +152,6 @@ def _end(daemon: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with slurm(Path(sys.argv[1]).resolve()) as variables:
         subprocess.run(sys.argv[2:] or ["bash"], env=variables)

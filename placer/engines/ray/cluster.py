@@ -49,7 +49,8 @@ def connect(ray: Any, address: str, give_up: Callable[[RunError], None]) -> None
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         hint = (
             "`ray status` shows whether this machine belongs to a cluster;"
-            " --option address=HOST:PORT names another one"
+            " --option address=HOST:PORT names another one; for a cluster that asks for a"
+            " token, set RAY_AUTH_MODE=token"
         )
         if "Version mismatch" in str(error):
             hint = "launch with the versions of Ray and Python that the cluster has"
