@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import threading
 from collections.abc import Mapping, Sequence
@@ -19,8 +20,9 @@ END_TIMEOUT: Final = 40.0
 """Seconds that pods have to end when the job is deleted."""
 _SOON: Final = 5.0
 """Seconds for an answer without which the job is followed, too."""
-_BROKEN: Final = ("EOF", "reset by peer", "timeout", "Timeout", "broken pipe")
-"""What errors have of connections that have ended before the answer."""
+_BROKEN: Final = re.compile("EOF|reset by peer|[Tt]imeout(?!=)|broken pipe")
+"""What errors have of connections that have ended before the answer; `timeout=` is in the
+address of a request."""
 _MADE: Final = 'jsonpath={.kind} {.metadata.name} {.metadata.uid} {.metadata.creationTimestamp}{"\\n"}'
 """What kubectl prints of an object that it has made."""
 
@@ -144,7 +146,7 @@ class KubernetesJob:
 
     def _undone(self, error: KubectlError, made: Sequence[str]) -> KubectlError:
         """Delete what was made of a job, and return the error that says why."""
-        broken = any(part in error.message for part in _BROKEN)
+        broken = _BROKEN.search(error.message) is not None
         may_be_there = error.has_timed_out or broken
         if made:
             try:

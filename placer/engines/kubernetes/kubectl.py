@@ -43,6 +43,10 @@ _QUOTED: Final = 2000
 """Characters of an error at most that are told."""
 _LOGGED: Final = re.compile(r"^[EWI][0-9]{4} .*\n?", re.MULTILINE)
 """A line that kubectl logs for its developers, beside the error."""
+_VALIDATION: Final = re.compile(
+    "^error validating .*: failed to download openapi: |; if you choose to ignore these .*$"
+)
+"""What kubectl adds if it cannot ask a cluster what objects may be."""
 
 
 class KubectlError(PlacerError):
@@ -177,6 +181,8 @@ def read_error(file: IO[bytes]) -> str:
 def _told(said: bytes) -> str:
     """Return the end of what kubectl has said in an error."""
     text = _LOGGED.sub("", said.decode(errors="replace")).strip()
+    lines = (_VALIDATION.sub("", line) for line in text.splitlines())
+    text = "\n".join(dict.fromkeys(lines))  # it says some errors once for each file
     return text[-_QUOTED:] or "it says no reason"
 
 
