@@ -9,7 +9,7 @@ from typing import Final
 
 from placer.engines.engine import JobNote
 from placer.engines.slurm.asking import Asking
-from placer.engines.slurm.pending import meaning_of
+from placer.engines.slurm.pending import meaning_of, needs_user
 from placer.errors import RunError
 
 UNANSWERED: Final = 15.0
@@ -62,10 +62,7 @@ class Notes:
         state = "" if answer is None else _STATES.get(answer.state, "")
         if answer is not None and state and answer.reason != "None":
             state += f": {meaning_of(answer.reason, job.number)}"
-        if state not in (
-            self._state,
-            "",
-            "waits",
-        ):  # squeue may give no reason at first
-            yield JobNote(f"{job.title} {state}")
+        without_reason = ("", "waits")  # squeue may give none at first
+        if answer is not None and state not in (self._state, *without_reason):
+            yield JobNote(f"{job.title} {state}", warns=needs_user(answer.reason))
         self._state = state

@@ -33,6 +33,11 @@ _LIMITS: Final = {
 """By how the reason begins."""
 
 
+def needs_user(reason: str) -> bool:
+    """Whether a job with this reason does not begin unless somebody changes something."""
+    return reason in _MEANINGS
+
+
 def meaning_of(reason: str, number: str) -> str:
     """Return what a job waits for: the reason as squeue says it, with its meaning where
     that says what to do.

@@ -294,7 +294,8 @@ def test_what_a_job_waits_for_is_told_once(job, gives):
     gives(Answer("PENDING", "PartitionTimeLimit"))
     assert next(events) == JobNote(
         "Slurm job 7 waits: PartitionTimeLimit: its time limit is longer than that of the"
-        " partition: --option time=LIMIT"
+        " partition: --option time=LIMIT",
+        warns=True,
     )
     gives(Answer("PENDING", "PartitionTimeLimit"))
     look(job, events)
