@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 import jax
 import pytest
+from hypothesis import settings
 
 from placer.memory.compilation import keep_compiled
 
@@ -27,6 +28,11 @@ jax.config.update("jax_num_cpu_devices", 3)
 # Many tests compile the same small programs, in several processes.
 keep_compiled()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+# On a busy machine any example can take a second.
+settings.register_profile("placer", deadline=None)
+settings.load_profile("placer")
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist, for `-n auto`
