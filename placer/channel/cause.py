@@ -9,7 +9,7 @@ import msgspec
 from placer.errors import RunError
 
 INTERRUPTED: Final = "it was interrupted"
-"""How nodes are told that another one has ended the run because of a signal."""
+"""What a node reports as the cause if it has ended the run because of a signal."""
 
 
 class Cause(msgspec.Struct, frozen=True):

@@ -49,7 +49,8 @@ def train_command(
 
     This is `placer compile` and `placer launch` in one command, with the options of
     both. The build is in the folder `build` of the run's folder; `placer launch` runs it
-    again, also on other machines (--hosts) and clusters (--on). Files of the run are written only where an option names them.
+    again, also on other machines (--hosts) and clusters (--on). Files of the run are
+    written only where an option names them.
     """
     from placer.build.write import write_build
     from placer.command.run_folder import create_run_folder

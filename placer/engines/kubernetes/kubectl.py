@@ -40,7 +40,7 @@ _HINTS: Final = {
 """What to do about an error, by what kubectl says."""
 
 _QUOTED: Final = 2000
-"""Characters of an error at most that are told."""
+"""The most characters of an error that a message quotes."""
 _LOGGED: Final = re.compile(r"^[EWI][0-9]{4} .*\n?", re.MULTILINE)
 """A line that kubectl logs for its developers, beside the error."""
 _VALIDATION: Final = re.compile(

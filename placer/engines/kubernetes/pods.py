@@ -144,7 +144,7 @@ class Identity:
 def read_pods(printed: bytes, job: Identity) -> Pods:
     """Read a list of pods with the JobSet, or the Jobs, of a job.
 
-    Raises ValueError if it is none.
+    Raises ValueError if the text is no such list.
     """
     items = msgspec.json.decode(printed, type=ObjectList).items
     kind = "JobSet" if job.jobset else "Job"
@@ -261,7 +261,7 @@ def read_warnings(printed: bytes) -> dict[str, str]:
     """Read a list of events of type Warning; return the last one of each object, by its
     name.
 
-    Raises ValueError if it is none.
+    Raises ValueError if the text is no such list.
     """
     events = msgspec.json.decode(printed, type=EventList).items
     found = {}

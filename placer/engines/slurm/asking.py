@@ -24,7 +24,7 @@ class Asking:
         answer: the last answer, once there is one.
         asked: when that was asked, as `time.monotonic` says.
         answered: when it came; before, when the first question was asked.
-        error: why there is no answer to the last question, if there is none.
+        error: why the last question has failed; empty if it was answered.
     """
 
     job: SlurmJob
@@ -53,7 +53,7 @@ class Asking:
             asked = time.monotonic()
             try:
                 answer = self.job.ask_closely() if is_urgent else self.job.ask()
-            except Exception as error:  # it is told, and asked again
+            except Exception as error:  # Notes reports it; asked again
                 self.error = str(error)
             else:
                 self.answer, self.asked, self.error = answer, asked, ""

@@ -82,8 +82,8 @@ def words_of(state: str) -> str:
 
 
 def first_error(log: str) -> str:
-    """Return the first line of a log that tells of an error, and not of what follows from
-    it; empty without one."""
+    """Return the first line of a log that reports an error and is no consequence of another
+    one; empty if there is none."""
     lines = [line.strip() for line in log.splitlines()]
     errors = [line for line in lines if re.search("error|fatal", line)]
     causes = [line for line in errors if not _NOISE.search(line)]

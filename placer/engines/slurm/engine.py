@@ -68,8 +68,8 @@ def digest_of(folder: Path) -> str:
 
 
 def _create_folder(job: SlurmJob) -> None:
-    """Create the folder in which the nodes of a job write. The job waits for it, so that
-    none runs that nobody follows. Ends the job if this fails."""
+    """Create the folder in which the nodes of a job write. The batch script waits for it, so
+    that no job runs without a launcher that follows it. Cancels the job if this fails."""
     try:
         job.folder.mkdir()
     except OSError as error:

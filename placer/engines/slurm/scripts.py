@@ -122,7 +122,7 @@ if (($#)); then # by placer launch, which creates the folder once it follows the
     look_again
     sleep 0.1
   done
-  [[ -d $PLACER_JOB_FOLDER ]] || fail "nobody follows this job: there is no $PLACER_JOB_FOLDER"
+  [[ -d $PLACER_JOB_FOLDER ]] || fail "no launcher follows this job: there is no $PLACER_JOB_FOLDER"
   [[ $(cat build/plan.json node.sh | sha256sum) == "$1  -" ]] ||
     fail "another job has replaced the files in $PWD: --logs DIR gives each its own"
 else

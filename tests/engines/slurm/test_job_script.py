@@ -73,7 +73,7 @@ def test_a_job_that_nobody_follows_fails(written, run_script):
     (written / "soon.sh").write_text(text.replace("i < 600", "i < 1"))
     done = run_script(digest_of(written), script="soon.sh")
     assert done.returncode == 1
-    assert "error: nobody follows this job" in done.stderr
+    assert "error: no launcher follows this job" in done.stderr
     assert not (written / "job-7").exists()
 
 
