@@ -45,6 +45,7 @@ from placer.runtime.run.events import (
     SAVING,
     NodeWarning,
 )
+from placer.runtime.run.finite import not_finite
 from placer.runtime.run.handshake import run_handshake
 from placer.runtime.run.opened_sources import EVALUATION, TRAINING, open_batches
 from placer.runtime.run.parameter_files import save
@@ -204,19 +205,13 @@ def _finish(training: Training) -> Result | None:
         execution.report_state("done")
         return None
     execution.report_state("writing")
-    if options.save_params is not None:
+    unsaved = not_finite(plan, parameters)
+    if options.save_params is not None and not unsaved:
         save(options.save_params, parameters)
     history = training.history
     history.close()
     shares = recording.write() if recording is not None else {}
-    if checkpoints is not None and checkpoints.problem:
-        file = options.save_params
-        saved = f"; the parameters are in {file}" if file is not None else ""
-        raise RunError(
-            f"{checkpoints.problem}{saved}",
-            hint="the run has ended; its last complete checkpoint is "
-            f"{checkpoints.saved or 'none'}",
-        )
+    _check_saved(training, unsaved)
     result = Result(
         steps=history.steps,
         metrics=history.metrics,
@@ -243,6 +238,32 @@ def _finish(training: Training) -> Result | None:
     execution.report(result)
     execution.report_state("done")
     return result
+
+
+def _check_saved(training: Training, unsaved: str) -> None:
+    """Raise RunError if the last checkpoint of a run, or its parameters, are not saved.
+
+    `unsaved` says why the parameters are not.
+    """
+    execution, checkpoints = training.execution, training.checkpoints
+    file, problems = execution.options.save_params, []
+    if checkpoints is not None and checkpoints.problem:
+        problems.append(checkpoints.problem)
+    if unsaved:
+        problems.append(f"the parameters could not be saved: {unsaved}")
+    if not problems:
+        return
+    if file is not None and not unsaved:
+        problems.append(f"the parameters are in {file}")
+    hint = "the run has ended"
+    if checkpoints is not None:
+        hint += f"; its last complete checkpoint is {checkpoints.saved or 'none'}"
+    if unsaved:
+        hint += (
+            "; a lower learning rate or train.clip may avoid it, and with train.nan: warn"
+            " they are saved"
+        )
+    raise RunError("; ".join(problems), hint=hint)
 
 
 def _add_staleness(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -36,6 +36,7 @@ from placer.runtime.run.barrier import (
     send_json,
 )
 from placer.runtime.run.byte_messages import receive_parts, send_parts
+from placer.runtime.run.finite import not_finite
 
 if TYPE_CHECKING:
     from placer.tables.sparse.saving import TableSave
@@ -75,14 +76,14 @@ def begin_saves(tables: Mapping[str, HeldTable], contexts: ExitStack) -> Saves:
 
 
 def groups_of_file(
-    plan: Plan, node: str, saves: Saves, *, finite: bool
+    plan: Plan, node: str, saves: Saves
 ) -> Iterator[Sequence[memoryview]]:
     """Yield the bytes of a node's file of sparse tables, partition by partition.
 
     A group is valid until the next one is asked for.
 
     Raises:
-        CheckpointError: a value is not finite, and `finite` says that all have to be.
+        CheckpointError: a value, a slot or a score is not finite (`not_finite`).
     """
     types: dict[str, tuple[str, tuple[int, ...]]] = {}
     order = []
@@ -98,9 +99,15 @@ def groups_of_file(
     yield [memoryview(header)]
     for name, partition, names in order:
         arrays = saves[name].partition(partition)
-        if finite and not np.isfinite(arrays["values"]).all():
-            raise CheckpointError(f"a row of '{name}' is not finite")
+        named = {_name_of(name, array): arrays[array] for array in names}
+        if problem := not_finite(plan, named):
+            raise CheckpointError(problem)
         yield [_bytes_of(arrays[array]) for array in names]
+
+
+def _name_of(table: str, array: str) -> str:
+    """Return the name of an array of rows in messages."""
+    return table if array == "values" else f"{table}/{array}"
 
 
 def _bytes_of(array: Array) -> memoryview:

@@ -9,6 +9,7 @@ import pytest
 
 import placer
 from placer.build.plan import read_plan
+from placer.errors import RunError
 from placer.runtime.run.divergence import DivergedError
 
 SPEC = """\
@@ -114,6 +115,51 @@ def test_with_warn_the_run_continues_with_one_warning(build, capsys):
         "warning: the loss 'loss' is nan after step 2; the run continues"
         " because of train.nan: warn"
     ]
+
+
+def diverging(build, **changes):
+    """Build a run whose first loss is finite, and whose update is not."""
+    return build(bad=0, value=1e6, rate="3e38", **changes)
+
+
+KEPT = {
+    "a file": {"save_params": "saved.safetensors"},
+    "the result": {"return_params": True},
+    "a checkpoint": {"checkpoint": "checkpoints", "return_params": False},
+    "all": {"save_params": "saved.safetensors", "checkpoint": "checkpoints"},
+}
+
+
+@pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
+def test_parameters_that_are_not_finite_are_not_kept(build, tmp_path, kept):
+    folder = diverging(build)
+    paths = {n: tmp_path / v if isinstance(v, str) else v for n, v in kept.items()}
+    with pytest.raises(RunError, match=r"'h\.w' is not finite") as error:
+        placer.launch(folder, in_process=True, steps=1, **paths)
+    message = str(error.value)
+    assert ("the parameters could not be saved" in message) == (
+        len(kept) == 1 or "save_params" in kept
+    )
+    assert ("the checkpoint of step 1" in message) == ("checkpoint" in kept)
+    assert "the parameters are in" not in message
+    assert not (tmp_path / "saved.safetensors").exists()
+    assert not [*tmp_path.glob("checkpoints/step-*")]
+
+
+def test_with_warn_parameters_that_are_not_finite_are_kept(build, tmp_path):
+    saved, checkpoints = tmp_path / "saved.safetensors", tmp_path / "checkpoints"
+    folder = diverging(build, nan="warn")
+    result = placer.launch(
+        folder, in_process=True, steps=1, save_params=saved, checkpoint=checkpoints
+    )
+    assert not np.isfinite(result.params["h.w"]).any()
+    assert [*checkpoints.glob("step-*")]
+
+
+def test_a_run_that_keeps_nothing_does_not_check_its_parameters(build):
+    folder = diverging(build)
+    result = placer.launch(folder, in_process=True, steps=1, return_params=False)
+    assert result.steps == 1
 
 
 def test_a_metric_that_is_nan_does_not_stop_the_run(build, tmp_path):
