@@ -12,11 +12,12 @@ from placer.checkpoint.folder import (
     list_checkpoints,
 )
 from placer.checkpoint.manifest import FILE
+from placer.checkpoint.manifest_file import unsigned_warning
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
 
 Warn = Callable[[str], None]
-"""Receives why a checkpoint is not taken."""
+"""Receives why a checkpoint is not taken, or what of it is not verified."""
 
 
 def is_checkpoint(named: Path) -> bool:
@@ -43,7 +44,7 @@ def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
     if not named.is_dir():
         raise CheckpointError(f"there is no folder '{named}'")
     if is_checkpoint(named):
-        yield Checkpoint(named.resolve())
+        yield _open(named, warn)
         return
     if (incomplete := incomplete_checkpoint(named)) is not None:
         raise incomplete
@@ -54,9 +55,11 @@ def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
         warn(error.message)
     for path, _ in listed:
         try:
-            yield Checkpoint(path.resolve())
+            checkpoint = _open(path, warn)
         except CheckpointError as error:
             warn(f"{error.message}; an earlier one is taken")
+        else:
+            yield checkpoint
     raise CheckpointError(
         f"'{named}' has no checkpoint that can be read",
         hint="placer checkpoints DIR lists and verifies them",
@@ -70,7 +73,7 @@ def last_good(named: Path, warn: Warn) -> Checkpoint:
     sees the folder takes the same one. Raises CheckpointError if there is none.
     """
     if is_checkpoint(named):
-        return Checkpoint(named.resolve())
+        return _open(named, warn)
     for checkpoint in candidates(named, warn):
         try:
             checkpoint.verify()
@@ -79,3 +82,11 @@ def last_good(named: Path, warn: Warn) -> Checkpoint:
         else:
             return checkpoint
     raise AssertionError("candidates ends with an error")
+
+
+def _open(path: Path, warn: Warn) -> Checkpoint:
+    """Open a checkpoint; warn if an older version of placer wrote it without a digest."""
+    checkpoint = Checkpoint(path.resolve())
+    if warning := unsigned_warning(path, checkpoint.manifest):
+        warn(warning)
+    return checkpoint

@@ -16,7 +16,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from placer.checkpoint.manifest import FILE, Manifest, read_manifest
+from placer.checkpoint.manifest import FILE, Manifest
+from placer.checkpoint.manifest_check import FILE_OF_NODE
+from placer.checkpoint.manifest_file import read_manifest
 from placer.errors import CheckpointError
 
 BEST: Final = "best"
@@ -27,7 +29,6 @@ _TEMPORARY = re.compile(
     r"\.step-[0-9-]+\.[0-9a-z]+\.tmp|\.run-[0-9a-f]+\.tmp|" + re.escape(_BEST_TEMPORARY)
 )
 _NAME = re.compile(r"step-[0-9]+(-[0-9]+)?")
-_FILE_OF_NODE = re.compile(r"[a-z][a-z0-9_]*-[0-9]+(\.rows)?\.safetensors")
 
 
 @contextmanager
@@ -156,7 +157,7 @@ def incomplete_checkpoint(folder: Path) -> CheckpointError | None:
     if _named_checkpoints(folder) or (folder / FILE).exists():
         return None
     is_named = _NAME.fullmatch(folder.name) or _TEMPORARY.fullmatch(folder.name)
-    if not is_named and not any(_FILE_OF_NODE.fullmatch(e.name) for e in _list(folder)):
+    if not is_named and not any(FILE_OF_NODE.fullmatch(e.name) for e in _list(folder)):
         return None
     return CheckpointError(
         f"'{folder}' is an incomplete checkpoint: it has no {FILE}, which is written"

@@ -21,7 +21,8 @@ from placer.checkpoint.folder import (
     incomplete_checkpoint,
     list_checkpoints,
 )
-from placer.checkpoint.manifest import FILE, Manifest, read_manifest
+from placer.checkpoint.manifest import FILE, Manifest
+from placer.checkpoint.manifest_file import read_manifest, unsigned_warning
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
 from placer.place.ids import format_nodes
@@ -42,7 +43,8 @@ class Listed:
         path: its folder.
         manifest: its manifest, None if that cannot be read.
         problem: what is wrong with it, None if nothing.
-        verified: whether the checksums of its files were checked.
+        verified: whether the checksums of its files were checked. The digest of its
+            manifest always is, if it has one.
         is_best: whether the folder links it as the best one.
         rows: of each sparse table the number of rows and the bytes of all that is stored
             of it; empty if the checkpoint is damaged.
@@ -111,6 +113,8 @@ def list_view(listed: Sequence[Listed], screen: Console) -> Iterator[RenderableT
     for each in listed:
         if each.problem is not None:
             yield Text(f"{each.path.name}: {each.problem.message}", "red")
+        elif warning := warning_of(each):
+            yield Text(f"{each.path.name}: {warning}", "yellow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +174,18 @@ def _table(columns: Sequence[_Column]) -> Table:
 def state_of(listed: Listed) -> str:
     """Return whether a checkpoint is whole, and the best one, in words."""
     state = "verified" if listed.verified else "not verified"
+    if listed.verified and warning_of(listed):
+        state = "files verified"
     if listed.problem is not None:
         state = "damaged"
     return f"{state}, best" if listed.is_best else state
+
+
+def warning_of(listed: Listed) -> str:
+    """Return what of a checkpoint cannot be verified; empty if all can."""
+    if listed.manifest is None:
+        return ""
+    return unsigned_warning(listed.path, listed.manifest)
 
 
 def evaluation_text(manifest: Manifest) -> str:
@@ -195,7 +208,9 @@ def checkpoint_facts(listed: Listed) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "path": str(listed.path),
         "problem": listed.problem.message if listed.problem is not None else None,
-        "verified": listed.verified and listed.problem is None,
+        "verified": listed.verified
+        and listed.problem is None
+        and not warning_of(listed),
         "best": listed.is_best,
     }
     if (manifest := listed.manifest) is not None:

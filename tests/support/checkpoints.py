@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from placer.checkpoint.manifest import (
     StoredData,
     StoredParameter,
 )
+from placer.checkpoint.manifest_file import sign
 from placer.checkpoint.writing import commit, temporary_folder, write_tensors
 from placer.config.data import Data
 
@@ -72,3 +74,19 @@ def write_checkpoint(
         written=WRITTEN + step,
     )
     return commit(folder, temporary, manifest)
+
+
+def rewrite_manifest(checkpoint: Path, change: Callable[[Any], object]) -> None:
+    """Change the content of a manifest, and give it a valid digest."""
+    file = checkpoint / "manifest.json"
+    content = json.loads(file.read_bytes())
+    change(content)
+    file.write_bytes(sign(json.dumps(content, indent=1).encode()))
+
+
+def remove_digest(checkpoint: Path) -> None:
+    """Let a checkpoint be one of version 1, without a digest."""
+    file = checkpoint / "manifest.json"
+    content = json.loads(file.read_bytes())
+    del content["digest"]
+    file.write_text(json.dumps(content | {"version": 1}))

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from support.checkpoints import rewrite_manifest
 from support.saved_rows import assert_same_tables, rows_of
 
 import placer
@@ -322,9 +323,11 @@ def test_files_that_do_not_have_the_rows_of_the_manifest_are_refused(tmp_path, c
     made, saved = build(tmp_path, "b"), tmp_path / "saved"
     run_in_threads(made, Options(checkpoint=saved, steps=1))
     (manifest,) = saved.glob("*/manifest.json")
-    content = json.loads(manifest.read_text())
-    content["sparse"]["emb.table"] |= change
-    manifest.write_text(json.dumps(content))
+
+    def change_table(content):
+        content["sparse"]["emb.table"] |= change
+
+    rewrite_manifest(manifest.parent, change_table)
     with pytest.raises(
         CheckpointError, match="does not have the rows of partition 0 of"
     ):
