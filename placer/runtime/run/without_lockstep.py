@@ -271,7 +271,7 @@ def open_order(
         None if replay is None else order_file(replay, me.name),
         plan.digest,
     )
-    contexts.callback(order.close)
+    contexts.push(lambda kind, error, trace: order.close(ended=error is None))
     return order
 
 
