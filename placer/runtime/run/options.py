@@ -257,6 +257,7 @@ class Options:
         "own",
         "The longest that a node waits for the others to start.",
         seconds=True,
+        for_threads=False,
     )
     deadline: float = _option(
         600.0,
@@ -272,6 +273,7 @@ class Options:
         "The silence after which a node counts as lost, which ends the run. It is named "
         "after 8 s.",
         seconds=True,
+        for_threads=False,
     )
     transport: str = _option(
         "auto",

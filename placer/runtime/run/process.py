@@ -47,6 +47,7 @@ from placer.runtime.run.failure import failure_event
 from placer.runtime.run.gpus import take_gpus
 from placer.runtime.run.interruption import Interruption
 from placer.runtime.run.node_signals import NodeSignals
+from placer.runtime.run.option_checks import check_effects, check_encryption
 from placer.runtime.run.options import Options
 from placer.runtime.run.output import report_output
 from placer.runtime.run.peer_policy import watch_peers
@@ -130,11 +131,13 @@ def run(
     fix_threads()
     keep_memory(sum(each.table_bytes + each.activation_bytes for each in nodes))
     options = options or Options()
+    check_effects(plan, options)
     key = find_key(options.key)
     addresses = default_endpoints(plan, options.base_port)
     for name, address in (endpoints or {}).items():
         plan.process(name)
         addresses[name] = address
+    check_encryption(options, addresses)
     launched = report_fd is not None and not alone
     if launched:  # else an engine may have divided the cores already
         take_core(plan, node, addresses)
