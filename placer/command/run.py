@@ -53,6 +53,7 @@ AUTO = "auto"
 @run_options
 @click.option("--report-fd", type=click.IntRange(min=0), hidden=True)
 @click.option("--order-fd", type=click.IntRange(min=0), hidden=True)
+@click.option("--paced", is_flag=True, hidden=True)
 @click.option("--prediction", hidden=True)
 def run_command(
     build: Path,
@@ -64,6 +65,7 @@ def run_command(
     events: str | None,
     report_fd: int | None,
     order_fd: int | None,
+    paced: bool,
     prediction: str | None,
     **options: Any,
 ) -> None:
@@ -142,6 +144,7 @@ def run_command(
                 report_fd=report_fd,
                 alone=not launched,
                 order_fd=order_fd,
+                paced=paced,
                 relay=relay,
                 bind=bind,
                 prediction=read_request(prediction) if prediction else None,

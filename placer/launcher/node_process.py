@@ -15,6 +15,7 @@ from typing import Any
 from placer.errors import RunError
 from placer.launcher.forked_process import ForkedProcess, ForkServer
 from placer.launcher.watched_node import WatchedNode
+from placer.runtime.run.orders import STEP_CALLED, STOP_ORDER
 from placer.runtime.run.signals import signals_blocked, status_of_shell
 
 SSH_FAILED = 255
@@ -41,9 +42,16 @@ class NodeProcess(WatchedNode):
 
     def order_stop(self) -> None:
         """Ask the control node to stop the run after a step."""
+        self._order(STOP_ORDER)
+
+    def order_step(self) -> bool:
+        self._order(STEP_CALLED)
+        return True
+
+    def _order(self, order: bytes) -> None:
         assert self.order_fd is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended; pidfd reports that
-            os.write(self.order_fd, b"\n")
+            os.write(self.order_fd, order)
 
     def abandon(self) -> None:
         """Do nothing: a process of this machine that was killed ends at once."""

@@ -52,6 +52,7 @@ def run_processes(
 
     They run on `machines`, by default on this one.
     """
+    paced = calls is not None and calls.has_callbacks
     with ExitStack() as exits:
         if isinstance(machines, OnEngine):
             result = _run_job(
@@ -60,12 +61,12 @@ def run_processes(
         else:
             start: StartNode
             if machines is not None:
-                start = remote_starter(build, plan, options, machines)
+                start = remote_starter(build, plan, options, machines, paced=paced)
             else:
                 options = choose_start(options, watch)
                 start = exits.enter_context(
                     _local_starter(
-                        build, plan, options, prediction, watch, interruption
+                        build, plan, options, paced, prediction, watch, interruption
                     )
                 )
             result = launch_nodes(
@@ -106,6 +107,7 @@ def _local_starter(
     build: Path,
     plan: Plan,
     options: Options,
+    paced: bool,
     prediction: PredictionRequest | None,
     watch: Watch,
     interruption: Interruption,
@@ -122,6 +124,7 @@ def _local_starter(
         build,
         endpoints=endpoints,
         options=options,
+        paced=paced,
         prediction=prediction,
     )
     key_fd = pass_key(find_key(options.key) or new_key())

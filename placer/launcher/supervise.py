@@ -19,7 +19,7 @@ from placer.launcher.cause import Failure
 from placer.launcher.watched_node import WatchedNode
 from placer.memory.collection import begin_collection
 from placer.node_kinds import NodeId
-from placer.runtime.run.callbacks import CallbackQueue
+from placer.runtime.run.callbacks import MAX_PENDING, CallbackQueue
 from placer.runtime.run.events import (
     AFTER_LAST_BARRIER,
     IMPORTING,
@@ -130,9 +130,11 @@ class _Supervisor:
     states: dict[str, State] = field(default_factory=dict)
     reporters: set[str] = field(default_factory=set)
     frozen_nodes: set[str] = field(default_factory=set)
+    is_behind: bool = False
 
     def __post_init__(self) -> None:
         self.calls.on_stop = self.children[0].order_stop
+        self.calls.on_called = self._order_step
         least = 2 if self.interruption.saves else 1
         self.calls.guard = partial(self.signals.raised_from, least)
         # By descriptor, what to call when it is readable.
@@ -144,6 +146,20 @@ class _Supervisor:
             calls[child.pidfd] = partial(self._handle_exit, child)
         for fd, call in calls.items():
             self.selector.register(fd, selectors.EVENT_READ, call)
+
+    def _order_step(self) -> None:
+        """Tell the control node that callbacks have had a step, or the user that the
+        nodes do not wait for them."""
+        if self.children[0].order_step() or not self.calls.is_full or self.is_behind:
+            return
+        self.is_behind = True
+        self.watch(
+            NodeWarning(
+                f"the callbacks are more than {MAX_PENDING} steps behind, and"
+                f" {self.children[0].job} does not wait for them: what they return takes"
+                " effect late"
+            )
+        )
 
     @property
     def running(self) -> list[WatchedNode]:

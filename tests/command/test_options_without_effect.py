@@ -268,6 +268,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--key": "what a node needs to connect to this one",
         "--report-fd": "hidden: of launchers",
         "--order-fd": "hidden: of launchers",
+        "--paced": "hidden: of launchers",
         "--prediction": "hidden: of launchers",
     },
     "schema": {},

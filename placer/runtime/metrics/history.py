@@ -183,6 +183,8 @@ class HistoryWriter:
             time.time(),
         )
         self._write(step)
+        if (pace := self._execution.pace) is not None:
+            pace.step_reported()
         self._execution.report(step)
 
     def add_part(self, statistics: Statistics, rows: int, batch: int) -> None:

@@ -30,7 +30,13 @@ from placer.runtime.run.barrier import (
 from placer.runtime.run.checkpoints import Checkpoints
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.divergence import LossWatch
-from placer.runtime.run.events import SAVING, STILL_WRITING, NodeWarning, Start
+from placer.runtime.run.events import (
+    SAVING,
+    STILL_WRITING,
+    WAITING,
+    NodeWarning,
+    Start,
+)
 from placer.runtime.run.state import Execution
 from placer.runtime.run.without_lockstep import Drained
 
@@ -161,7 +167,7 @@ class Training:
         # Where the run was stopped, others had not done this step.
         if done >= first and self._is_due(done) and self._meet(done):
             return
-        while not self._agree(done):
+        while not self._agree(done, first):
             if self._skips(done + 1) or self._run_step(done + 1):
                 done += 1
                 if self._is_due(done) and self._meet(done):
@@ -172,8 +178,10 @@ class Training:
             elif self._drain_and_act(done):  # a server, before its next step
                 return
 
-    def _agree(self, done: int) -> bool:
-        """Act after a step if that is requested; return whether the run stops."""
+    def _agree(self, done: int, first: int) -> bool:
+        """Act after a step if that is requested; return whether the run stops. The next
+        step waits for callbacks that are slow."""
+        self._keep_pace(done - first + 1)
         if self.execution.channel.aborted is not None:
             raise Aborted(self.execution.channel.aborted)
         self._request_in_time()
@@ -181,6 +189,17 @@ class Training:
             if self._drain_and_act(done, action):
                 return True
         return False
+
+    def _keep_pace(self, done: int) -> None:
+        """Wait for callbacks after so many steps of this run."""
+        execution, pace = self.execution, self.execution.pace
+        if pace is None:
+            return
+        steps = done if execution.plan.in_lockstep else None
+        if pace.is_ahead(steps):
+            execution.state = WAITING  # it is reported from time to time
+            pace.wait(steps, lambda: execution.channel.aborted is not None)
+            execution.state = "running"
 
     def _meet(self, done: int) -> bool:
         """Wait until all nodes have done a step, and do what the spec fixes to do after
