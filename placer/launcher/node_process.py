@@ -14,6 +14,7 @@ from typing import Any
 
 from placer.errors import RunError
 from placer.launcher.forked_process import ForkedProcess, ForkServer
+from placer.launcher.process_state import is_frozen
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.orders import STEP_CALLED, STOP_ORDER
 from placer.runtime.run.signals import signals_blocked, status_of_shell
@@ -58,13 +59,7 @@ class NodeProcess(WatchedNode):
 
     def is_stopped(self) -> bool:
         """Whether the process is frozen, as by SIGSTOP."""
-        if not self.running:
-            return False
-        try:
-            status = Path(f"/proc/{self.process.pid}/stat").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            return False
-        return status.rpartition(")")[2].split()[0] == "T"
+        return self.running and is_frozen(self.process.pid)
 
     def reap(self) -> None:
         """Kill the process and all that it started, and store its exit status."""

@@ -46,6 +46,9 @@ EXIT_GRACE = 30.0
 """Seconds for the processes to end after the last barrier."""
 FROZEN_GRACE = 8.0
 """Seconds in which a stopped process must continue if the result depends on it."""
+FROZEN_CHECK = 3.0
+"""Seconds between two looks for frozen processes before the first step; a process that
+both find frozen is named."""
 LATE_END = 3.0
 """Seconds in which a job that was cancelled ends before the user hears of it."""
 POLL_INTERVAL = 0.25
@@ -131,6 +134,8 @@ class _Supervisor:
     reporters: set[str] = field(default_factory=set)
     frozen_nodes: set[str] = field(default_factory=set)
     is_behind: bool = False
+    named_frozen: set[str] = field(default_factory=set)
+    frozen_check: float = 0.0
 
     def __post_init__(self) -> None:
         self.calls.on_stop = self.children[0].order_stop
@@ -233,12 +238,29 @@ class _Supervisor:
                 self._enter(Phase.FINISHING)
             case Phase.RUNNING if self.failures:
                 self._enter(Phase.FAILED)
+            case Phase.RUNNING if not self.interruption.has_steps:
+                self._name_frozen()
             case Phase.FAILED | Phase.FAILURE_KNOWN if self._are_all_frozen:
                 self._enter(Phase.ENDING)
             case Phase.FAILED if self._is_root_known or elapsed > ROOT_REPORT_GRACE:
                 self._enter(Phase.FAILURE_KNOWN)
             case Phase.FAILURE_KNOWN if elapsed > PEER_EXIT_GRACE:
                 self._enter(Phase.ENDING)
+
+    def _name_frozen(self) -> None:
+        """Name nodes that are frozen before the first step: others may wait for them for
+        long, and do not know them yet."""
+        now = time.monotonic()
+        if now < self.frozen_check:
+            return
+        self.frozen_check = now + FROZEN_CHECK
+        before = self.frozen_nodes
+        self.frozen_nodes = {child.node for child in self.running if child.is_stopped()}
+        for node in sorted(self.frozen_nodes & before - self.named_frozen):
+            self.named_frozen.add(node)
+            self.watch(
+                NodeWarning(f"{node} is frozen: a signal has stopped its process")
+            )
 
     def _enter(self, phase: Phase) -> None:
         self.phase, self.since = phase, time.monotonic()
@@ -300,12 +322,15 @@ class _Supervisor:
             if failure is None:
                 raise RunError("all nodes have ended, and none reported a result")
             text = failure.text + self._details(failure)
+            for node in sorted(self.frozen_nodes - {NodeId(failure.node).process}):
+                text += f"\n  {node} is frozen: a signal has stopped its process"
             if last := self.interruption.last_checkpoint:
                 text += f"\n  last checkpoint: {last}"
             raise RunError(text)
         shown = [each for each in self.failures if each.first_hand] or self.failures[:1]
         after = "after the run had its result, which is complete"
         warnings = [f"{each.text}, {after}{self._details(each)}" for each in shown]
+        warnings = [*dict.fromkeys(warnings)]  # all nodes may have ended for one reason
         return msgspec.structs.replace(self.result, warnings=tuple(warnings))
 
     def _details(self, failure: Failure) -> str:

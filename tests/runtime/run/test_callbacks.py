@@ -199,9 +199,7 @@ def test_a_callback_that_is_slower_than_the_end_of_the_run_gets_all_steps(
         wait_for_exit(node_processes(build).values())
         steps.append(record.step)
 
-    placer.launch(
-        build, steps=MAX_LEAD, callbacks=[Calls("on_step", wait_for_the_end)]
-    )
+    placer.launch(build, steps=MAX_LEAD, callbacks=[Calls("on_step", wait_for_the_end)])
     assert steps == list(range(1, MAX_LEAD + 1))
 
 
