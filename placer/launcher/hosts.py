@@ -97,14 +97,14 @@ def _hosts_of(path: Path, kind: str, listed: Any, members: Sequence[str]) -> lis
             f"'{path}' has {what} for the nodes of kind '{kind}'",
             hint=f"write {kind}: [HOST, …], a host for each of {', '.join(members)}",
         )
-    listed = [host for text in listed for host in _expand(path, text)]
-    if len(listed) != len(members):
+    hosts = [host for text in listed for host in _expand(path, text)]
+    if len(hosts) != len(members):
         raise PlacerError(
-            f"'{path}' has {plural(len(listed), 'host')} for"
+            f"'{path}' has {plural(len(hosts), 'host')} for"
             f" {plural(len(members), 'node')} of kind '{kind}': {', '.join(members)}",
             hint=f"write {kind}: HOST for one host of all",
         )
-    return listed
+    return hosts
 
 
 def _expand(path: Path, text: str) -> list[str]:
