@@ -45,8 +45,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         untrained_rows: how many rows of the steps of this run were not trained, because
             these did not wait for their workers: with `update: {sync: {backup: 1}}`.
         shares: with `--trace`, for each node which part of the time of the traced steps
-            it has taken to compute, send, receive, update, read and copy, and to wait;
-            `step` is the rest.
+            it has taken to compute, send, receive, update, read, copy, look up rows
+            (`rows`), and to wait; `step` is the rest.
         tables: for each sparse table what has happened in it in this run, on all nodes: the
             `rows` that it has and their `nbytes`; how often keys were `admitted` to a row
             or `refused` one; how many rows were `forgotten`, and `evicted` over the
