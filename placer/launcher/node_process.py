@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,8 @@ from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.orders import STEP_CALLED, STOP_ORDER
 from placer.runtime.run.signals import signals_blocked, status_of_shell
 
+END_LIMIT = 10.0
+"""Seconds in which the system ends a process that is killed before it is watched."""
 SSH_FAILED = 255
 """The status of an ssh that could not connect, or has lost its connection."""
 
@@ -75,7 +78,9 @@ class NodeProcess(WatchedNode):
     def close(self) -> None:
         """Close the descriptors, and end the process if it runs."""
         if self.running:
-            self.reap()
+            _kill_group(self.process)
+            if select.select([self.pidfd], [], [], END_LIMIT)[0]:
+                self.reap()
         for fd in (self.report_fd, self.order_fd, self.pidfd):
             if fd is not None:
                 os.close(fd)

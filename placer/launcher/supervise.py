@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
@@ -51,6 +51,9 @@ FROZEN_CHECK = 3.0
 both find frozen is named."""
 LATE_END = 3.0
 """Seconds in which a job that was cancelled ends before the user hears of it."""
+KILL_LIMIT = 30.0
+"""Seconds in which the system ends a process that was killed; one that waits for a disk or
+a network drive may take for ever."""
 POLL_INTERVAL = 0.25
 """Seconds between two checks for passed limits and for stopped processes, which make no
 event."""
@@ -295,11 +298,20 @@ class _Supervisor:
         is_said, raised = False, None
         while self.running:
             self._handle_events(POLL_INTERVAL)
-            is_late = time.monotonic() - self.since > LATE_END
-            if is_late and not is_said and any(child.job for child in self.running):
+            elapsed = time.monotonic() - self.since
+            texts = []
+            if (
+                elapsed > LATE_END
+                and not is_said
+                and any(child.job for child in self.running)
+            ):
                 is_said = True
+                texts.append(self._waiting())
+            if elapsed > KILL_LIMIT:
+                texts += self._leave()
+            for text in texts:
                 try:
-                    self.watch(NodeWarning(self._waiting()))
+                    self.watch(NodeWarning(text))
                 except BaseException as error:
                     raised = error
             if self.signals.counts[""] > before:
@@ -307,6 +319,16 @@ class _Supervisor:
                     child.abandon()
         if raised is not None:
             raise raised
+
+    def _leave(self) -> Iterator[str]:
+        """Wait no more for processes of this machine; yield what the user is told."""
+        for child in self.running:
+            if not child.job:  # an engine has a limit of its own
+                child.running = False
+                yield (
+                    f"{child.node} was killed, and its process has not ended: it waits in"
+                    " the system, as for a network drive that does not answer"
+                )
 
     def _waiting(self) -> str:
         """Return what the user is told while jobs end slowly."""

@@ -347,6 +347,29 @@ def test_a_node_that_freezes_before_it_joins_is_named(
     assert f"\n  {named[0]}" in str(caught.value)
 
 
+def test_a_process_that_the_system_cannot_end_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that waits for a network drive: SIGKILL has no effect on it."""
+    monkeypatch.setattr(supervise, "KILL_LIMIT", 0.2)
+    kill, seen = NodeProcess.kill, []
+    children: dict[str, NodeProcess] = {}
+
+    def kill_others(child: NodeProcess) -> None:
+        children[child.node] = child
+        if child.node != "ps:0":
+            kill(child)
+
+    monkeypatch.setattr(NodeProcess, "kill", kill_others)
+    scripts = {"worker:0": "fail=boom exit=1", "ps:0": "pid wait"}
+    with pytest.raises(RunError, match="worker:0 failed: step 1: boom"):
+        outcome(scripts, tmp_path, seen.append)
+    (warning,) = [each for each in seen if isinstance(each, NodeWarning)]
+    assert "ps:0 was killed, and its process has not ended" in warning.message
+    children["ps:0"].process.kill()
+    wait_for_end(logged(tmp_path, "ps:0", "pid"))
+
+
 def test_nodes_are_started_again_if_forks_have_ended(tmp_path: Path) -> None:
     """Those that were started before, too; the others wait for all."""
     scripts = {"worker:0": "pid state=done result", "ps:0": "state=done"}
