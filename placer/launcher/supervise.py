@@ -16,6 +16,7 @@ import msgspec
 from placer.errors import RunError
 from placer.launcher import cause
 from placer.launcher.cause import Failure
+from placer.launcher.frozen import FrozenNodes, describe
 from placer.launcher.watched_node import WatchedNode
 from placer.memory.collection import begin_collection
 from placer.node_kinds import NodeId
@@ -46,9 +47,6 @@ EXIT_GRACE = 30.0
 """Seconds for the processes to end after the last barrier."""
 FROZEN_GRACE = 8.0
 """Seconds in which a stopped process must continue if the result depends on it."""
-FROZEN_CHECK = 3.0
-"""Seconds between two looks for frozen processes before the first step; a process that
-both find frozen is named."""
 LATE_END = 3.0
 """Seconds in which a job that was cancelled ends before the user hears of it."""
 KILL_LIMIT = 30.0
@@ -135,10 +133,8 @@ class _Supervisor:
     result: Outcome | None = None
     states: dict[str, State] = field(default_factory=dict)
     reporters: set[str] = field(default_factory=set)
-    frozen_nodes: set[str] = field(default_factory=set)
+    frozen: FrozenNodes = field(default_factory=FrozenNodes)
     is_behind: bool = False
-    named_frozen: set[str] = field(default_factory=set)
-    frozen_check: float = 0.0
 
     def __post_init__(self) -> None:
         self.calls.on_stop = self.children[0].order_stop
@@ -242,28 +238,14 @@ class _Supervisor:
             case Phase.RUNNING if self.failures:
                 self._enter(Phase.FAILED)
             case Phase.RUNNING if not self.interruption.has_steps:
-                self._name_frozen()
+                for text in self.frozen.newly_named(self.running):
+                    self.watch(NodeWarning(text))
             case Phase.FAILED | Phase.FAILURE_KNOWN if self._are_all_frozen:
                 self._enter(Phase.ENDING)
             case Phase.FAILED if self._is_root_known or elapsed > ROOT_REPORT_GRACE:
                 self._enter(Phase.FAILURE_KNOWN)
             case Phase.FAILURE_KNOWN if elapsed > PEER_EXIT_GRACE:
                 self._enter(Phase.ENDING)
-
-    def _name_frozen(self) -> None:
-        """Name nodes that are frozen before the first step: others may wait for them for
-        long, and do not know them yet."""
-        now = time.monotonic()
-        if now < self.frozen_check:
-            return
-        self.frozen_check = now + FROZEN_CHECK
-        before = self.frozen_nodes
-        self.frozen_nodes = {child.node for child in self.running if child.is_stopped()}
-        for node in sorted(self.frozen_nodes & before - self.named_frozen):
-            self.named_frozen.add(node)
-            self.watch(
-                NodeWarning(f"{node} is frozen: a signal has stopped its process")
-            )
 
     def _enter(self, phase: Phase) -> None:
         self.phase, self.since = phase, time.monotonic()
@@ -290,7 +272,7 @@ class _Supervisor:
         """End all processes, with SIGKILL: a node takes other signals for a request to
         stop and save."""
         self._enter(Phase.ENDING)
-        self.frozen_nodes = {child.node for child in self.running if child.is_stopped()}
+        self.frozen.look(self.running)
         for child in self.running:
             child.kill()
         self._read_control(pause=False)  # what waits to write its events ends, too
@@ -299,16 +281,11 @@ class _Supervisor:
         while self.running:
             self._handle_events(POLL_INTERVAL)
             elapsed = time.monotonic() - self.since
-            texts = []
-            if (
-                elapsed > LATE_END
-                and not is_said
-                and any(child.job for child in self.running)
-            ):
+            texts = [*self._leave()] if elapsed > KILL_LIMIT else []
+            has_jobs = any(child.job for child in self.running)
+            if elapsed > LATE_END and has_jobs and not is_said:
                 is_said = True
                 texts.append(self._waiting())
-            if elapsed > KILL_LIMIT:
-                texts += self._leave()
             for text in texts:
                 try:
                     self.watch(NodeWarning(text))
@@ -344,8 +321,8 @@ class _Supervisor:
             if failure is None:
                 raise RunError("all nodes have ended, and none reported a result")
             text = failure.text + self._details(failure)
-            for node in sorted(self.frozen_nodes - {NodeId(failure.node).process}):
-                text += f"\n  {node} is frozen: a signal has stopped its process"
+            for node in sorted(self.frozen.names - {NodeId(failure.node).process}):
+                text += f"\n  {describe(node)}"
             if last := self.interruption.last_checkpoint:
                 text += f"\n  last checkpoint: {last}"
             raise RunError(text)
@@ -359,7 +336,7 @@ class _Supervisor:
         """Return the lines about the process of a failed node, and its log."""
         text = ""
         process = NodeId(failure.node).process
-        if process in self.frozen_nodes:
+        if process in self.frozen.names:
             text += "\n  its process is frozen: a signal has stopped it"
         for child in self.children:
             if child.node == process:

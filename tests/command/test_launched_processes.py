@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from placer.channel.cause import Cause
 from placer.errors import RunError
-from placer.launcher import supervise
+from placer.launcher import frozen, supervise
 from placer.launcher.cause import failure_from_report, last_line
 from placer.launcher.logs import log_path
 from placer.launcher.node_process import NodeProcess, start_node
@@ -326,7 +326,7 @@ def test_a_node_that_freezes_before_it_joins_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once as a warning, while the others wait for it, and in their error."""
-    monkeypatch.setattr(supervise, "FROZEN_CHECK", 0.0)
+    monkeypatch.setattr(frozen, "CHECK", 0.0)
     monkeypatch.setattr(supervise, "ROOT_REPORT_GRACE", 0.3)
     fifo, named = tmp_path / "fifo", []
     os.mkfifo(fifo)
@@ -366,8 +366,10 @@ def test_a_process_that_the_system_cannot_end_is_not_waited_for(
         outcome(scripts, tmp_path, seen.append)
     (warning,) = [each for each in seen if isinstance(each, NodeWarning)]
     assert "ps:0 was killed, and its process has not ended" in warning.message
-    children["ps:0"].process.kill()
-    wait_for_end(logged(tmp_path, "ps:0", "pid"))
+    process = children["ps:0"].process
+    assert isinstance(process, subprocess.Popen)
+    process.kill()
+    process.wait()
 
 
 def test_nodes_are_started_again_if_forks_have_ended(tmp_path: Path) -> None:
