@@ -138,6 +138,7 @@ class Training:
     loss: LossWatch
     step: Hook
     evaluate: Hook | None
+    _resumed_step: int = 0  # after which the run has begun
     _drained_step: int = -1
     _ended_step: int = 0
     _begun_step: int = 0  # whose metrics have begun
@@ -154,7 +155,7 @@ class Training:
 
     def _run(self, progress: Progress | None) -> None:
         first = 1 + (progress.step if progress is not None else 0)
-        self._ended_step = first - 1
+        self._ended_step = self._resumed_step = first - 1
         done = self._take_over(progress) if progress is not None else 0
         self._begun_step = done
         total = self.total_steps
@@ -167,7 +168,7 @@ class Training:
         # Where the run was stopped, others had not done this step.
         if done >= first and self._is_due(done) and self._meet(done):
             return
-        while not self._agree(done, first):
+        while not self._agree(done):
             if self._skips(done + 1) or self._run_step(done + 1):
                 done += 1
                 if self._is_due(done) and self._meet(done):
@@ -178,10 +179,10 @@ class Training:
             elif self._drain_and_act(done):  # a server, before its next step
                 return
 
-    def _agree(self, done: int, first: int) -> bool:
+    def _agree(self, done: int) -> bool:
         """Act after a step if that is requested; return whether the run stops. The next
         step waits for callbacks that are slow."""
-        self._keep_pace(done - first + 1)
+        self._keep_pace(done)
         if self.execution.channel.aborted is not None:
             raise Aborted(self.execution.channel.aborted)
         self._request_in_time()
@@ -191,11 +192,11 @@ class Training:
         return False
 
     def _keep_pace(self, done: int) -> None:
-        """Wait for callbacks after so many steps of this run."""
+        """Wait for callbacks after a step."""
         execution, pace = self.execution, self.execution.pace
         if pace is None:
             return
-        steps = done if execution.plan.in_lockstep else None
+        steps = done - self._resumed_step if execution.plan.in_lockstep else None
         if pace.is_ahead(steps):
             execution.state = WAITING  # it is reported from time to time
             pace.wait(steps, lambda: execution.channel.aborted is not None)
