@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +56,7 @@ def find_columns(
     if they do not fit the inputs. `names` are the columns of the file."""
     form = csv_form(request)
     if not request.options.to_predict:
-        for pattern in (*form.vocabulary, *form.unknown, *form.missing):
+        for pattern in chain.from_iterable(form.patterns.values()):
             check_pattern(request.source.text, pattern, names)
     return find_feeds(request, names), _CsvFormat(request, form)
 
@@ -81,13 +82,15 @@ class _CsvFormat:
                 self.form.words(name),
                 first_match(self.form.unknown, name),
                 first_match(self.form.missing, name),
+                self.form.markers(name),
             )
         return self.parsers[key].parse(array, partial(self.where, name, first))
 
     def cells(self, name: str, array: pa.StringArray, first: int) -> Cells:
         missing = first_match(self.form.missing, name)
         where = partial(self.where, name, first)
-        return Cells(name, array, True, missing, "csv", where)
+        markers = self.form.markers(name)
+        return Cells(name, array, True, missing, "csv", where, markers)
 
     def where(self, name: str, first: int, i: int) -> str:
         source, path = self.request.source, self.request.folder

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from placer.config.csv import MISSING
-from placer.readers.parquet import can_be_words, read_text
+from placer.config.missing import MISSING
+from placer.readers.arrow_text import read_text
+from placer.readers.parquet import can_be_words
 from placer.report.numbers import format_count
 from placer.starter.table import Table
 
