@@ -208,10 +208,12 @@ def run_build(
     quiet: bool,
     tensorboard: Path | None,
     machines: Hosts | OnEngine | None = None,
+    is_data_checked: bool = False,
     **options: Any,
 ) -> None:
     """Launch a build and print its progress and its result."""
     from placer.launcher.checks import check_launch
+    from placer.launcher.data_check import check_build_data
     from placer.launcher.engine_job import OnEngine
     from placer.launcher.launch import callback_queue, launch, launch_processes
     from placer.launcher.logs import log_folder
@@ -228,6 +230,8 @@ def run_build(
 
     chosen = Options(**options)
     plan = check_launch(build, chosen, machines=machines)
+    if machines is None and not is_data_checked and not in_process:
+        check_build_data(plan, build)
     stream = sys.stderr if as_json else sys.stdout
     with ExitStack() as exits:
         notes = []

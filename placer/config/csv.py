@@ -11,12 +11,16 @@ from typing import Annotated, Any, TypeVar
 from msgspec import Meta, Struct
 
 from placer.config.fields import doc
+from placer.config.sources import Source, SourceError
 from placer.errors import DataError, did_you_mean
 
 T = TypeVar("T")
 
 MISSING = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "NULL", "null"})
 """The cells that mean a missing number."""
+
+BY_COLUMN = ("vocabulary", "unknown", "missing")
+"""The options that are given by column."""
 
 _WORDS = {
     "additionalProperties": {
@@ -103,6 +107,17 @@ def first_match(patterns: Mapping[str, T], column: str) -> T | None:
         if _matches(column, pattern):
             return value
     return None
+
+
+def check_patterns(source: Source, form: Cells, names: Sequence[str]) -> None:
+    """Raise SourceError if a column of the options `form` is not one of a source."""
+    for option in BY_COLUMN:
+        for pattern in getattr(form, option):
+            try:
+                check_pattern(source.text, pattern, names)
+            except DataError as error:
+                keys = source.kind, option, pattern
+                raise SourceError(keys, error.message, error.hint) from None
 
 
 def check_pattern(source: str, pattern: str, names: Sequence[str]) -> None:
