@@ -189,7 +189,7 @@ def _run_on(
         run_build(build, machines=on, **options)
         return
     chosen = Options(**{option.name: options[option.name] for option in OPTIONS})
-    plan = check_launch(build, chosen, machines=on)
+    plan, chosen = check_launch(build, chosen, machines=on)
     files = write_job(write, build, request_job(build, plan, chosen, on), on)
     for path in files:
         echo(str(path))
@@ -219,17 +219,19 @@ def run_build(
     from placer.launcher.logs import log_folder
     from placer.memory.cores import usable_cores
     from placer.report.outcome import (
+        best_lines,
         crowding_note,
         emulation_note,
         result_json,
         result_lines,
     )
     from placer.report.progress.show import show_progress, show_warnings
+    from placer.runtime.run.checkpoint_settings import checkpoint_settings
     from placer.runtime.run.interruption import interruption_of
     from placer.runtime.run.options import Options
 
     chosen = Options(**options)
-    plan = check_launch(build, chosen, machines=machines)
+    plan, chosen = check_launch(build, chosen, machines=machines)
     if machines is None and not is_data_checked and not in_process:
         check_build_data(plan, build)
     stream = sys.stderr if as_json else sys.stdout
@@ -259,7 +261,7 @@ def run_build(
                 logs=logs,
                 return_params=False,
                 tensorboard=tensorboard,
-                **options,
+                **{**options, "checkpoint": chosen.checkpoint},
             )
         else:
             calls = exits.enter_context(
@@ -281,6 +283,11 @@ def run_build(
             )
     for line in result_lines(result):
         echo(line, file=stream)
+    if machines is None and plan.checkpoint is not None and plan.checkpoint.best:
+        settings = checkpoint_settings(plan, build, chosen)
+        assert settings is not None
+        for line in best_lines(settings.folder):
+            echo(line, file=stream)
     for text in result.warnings:
         echo(f"warning: {text}", err=True)
     if as_json:

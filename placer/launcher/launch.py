@@ -108,7 +108,7 @@ def launch(
     if hosts is not None and not isinstance(hosts, Hosts):
         hosts = Hosts(Path(hosts))
     machines = OnEngine(on) if isinstance(on, str) else hosts or on
-    plan = check_launch(folder, chosen, machines=machines)
+    plan, chosen = check_launch(folder, chosen, machines=machines)
     if machines is not None and (return_params or in_process):
         name = "return_params" if return_params else "in_process"
         raise PlacerError(f"'{name}' cannot be used with nodes on other machines")
