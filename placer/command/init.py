@@ -126,6 +126,11 @@ def _describe(
     for each in draft.left_out:
         echo(f"  left out: {each.name or '(no name)'}: {each.why}")
     for number in draft.numbers:
+        if number.markers:
+            echo(
+                f"  {number.name}: numbers but for {number.first_marker}, which count as"
+                " missing"
+            )
         if number.may_be_ids:
             echo(
                 f"  {number.name}: read as a quantity; --ids {quote(number.name)} if its"

@@ -12,7 +12,12 @@ from placer.config.data import RowSource
 from placer.config.feature_columns import source_columns
 from placer.config.features import Features
 from placer.emit.code import Call, Expression, literal
-from placer.exporting.feature_calls import FEATURES, feature_calls, needed_features
+from placer.exporting.feature_calls import (
+    FEATURES,
+    feature_calls,
+    listed_markers,
+    needed_features,
+)
 from placer.exporting.imports import import_lines
 from placer.exporting.op_functions import copy_helpers
 
@@ -163,6 +168,9 @@ def _tables(
             used = {cell: value for cell, value in matched if value is not None}
         if used:
             tables.append(_table(name, used))
+    markers = {cell: listed_markers(form, cell) for cell in cells}
+    if marked := {cell: listed for cell, listed in markers.items() if listed}:
+        tables.append(_table("markers", marked))
     return tables
 
 

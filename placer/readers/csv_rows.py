@@ -81,13 +81,15 @@ class _CsvFormat:
                 self.form.words(name),
                 first_match(self.form.unknown, name),
                 first_match(self.form.missing, name),
+                self.form.markers(name),
             )
         return self.parsers[key].parse(array, partial(self.where, name, first))
 
     def cells(self, name: str, array: pa.StringArray, first: int) -> Cells:
         missing = first_match(self.form.missing, name)
         where = partial(self.where, name, first)
-        return Cells(name, array, True, missing, "csv", where)
+        markers = self.form.markers(name)
+        return Cells(name, array, True, missing, "csv", where, markers)
 
     def where(self, name: str, first: int, i: int) -> str:
         source, path = self.request.source, self.request.folder

@@ -13,9 +13,9 @@ from placer.config.csv import Csv
 from placer.config.data import Data
 from placer.errors import DataError, did_you_mean
 from placer.files.regular import open_regular
+from placer.readers.arrow_text import is_utf8
 from placer.readers.csv_batches import read_batches
 from placer.readers.csv_text import open_table
-from placer.readers.features.cells import is_text
 from placer.readers.file_errors import file_errors
 from placer.readers.split import split_rows
 
@@ -82,7 +82,7 @@ def _key(source: str, name: str, column: pa.ChunkedArray) -> np.ndarray:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = column.type
-    if is_text(kind):
+    if is_utf8(kind):
         return np.array([text or "" for text in column.to_pylist()], np.str_)
     is_float = pa.types.is_floating(kind)
     if column.null_count and not is_float:

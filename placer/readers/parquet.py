@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -17,10 +17,12 @@ from pyarrow.parquet import ParquetFile
 
 from placer.config.columns import Column
 from placer.config.csv import Cells, check_patterns, first_match
+from placer.config.missing import Markers
 from placer.config.sources import errors_of_input
 from placer.errors import DataError
 from placer.files.regular import open_regular
 from placer.readers.arguments import ReadRequest
+from placer.readers.arrow_text import is_text, read_text
 from placer.readers.chunks import FileFormat, collect_batches
 from placer.readers.column import (
     check_limits,
@@ -28,12 +30,13 @@ from placer.readers.column import (
     convert,
     dtype_of,
 )
-from placer.readers.csv_cells import CellParser, add_cells
+from placer.readers.csv_cells import CellParser, add_cells, have_numbers
 from placer.readers.features.cells import Cells as FeatureCells
-from placer.readers.features.cells import can_compute_from, is_text, missing_number
+from placer.readers.features.cells import can_compute_from, missing_number
 from placer.readers.feeds import Feeds, find_feeds
 from placer.readers.file_errors import file_errors
 from placer.readers.rows import LoadedRows
+from placer.readers.words import word_of
 
 _ROWS_PER_BATCH = 16384
 
@@ -102,12 +105,20 @@ class _ParquetFormat:
     ) -> np.ndarray:
         source, words = self.request.source.text, self.form.words(name)
         where = partial(self.where, name, first)
-        if words is not None:
+        missing, markers = (
+            first_match(self.form.missing, name),
+            self.form.markers(name),
+        )
+        kind = array.type
+        is_cells = is_text(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
+        if words is not None or is_cells:
             dtype = dtype_of(column, source)
             unknown = first_match(self.form.unknown, name)
-            parser = CellParser("parquet", name, column, dtype, words, unknown, None)
-            return parser.parse(read_text(array), where)
-        array = _fill(array, first_match(self.form.missing, name), where, name)
+            parser = CellParser(
+                "parquet", name, column, dtype, words, unknown, missing, markers
+            )
+            return parser.parse(_read_words(array, words, where), where)
+        array = _fill(array, missing, markers, where, name)
         numbers = _to_numpy(source, name, array, first)
         values = convert(numbers, column, source, name, first)
         check_limits(values, column, where)
@@ -116,7 +127,8 @@ class _ParquetFormat:
     def cells(self, name: str, array: pa.Array, first: int) -> FeatureCells:
         missing = first_match(self.form.missing, name)
         where = partial(self.where, name, first)
-        return FeatureCells(name, array, False, missing, "parquet", where)
+        markers = self.form.markers(name)
+        return FeatureCells(name, array, False, missing, "parquet", where, markers)
 
     def where(self, name: str, first: int, i: int) -> str:
         return f"{self.request.source.text}: column '{name}', row {first + i}"
@@ -134,6 +146,8 @@ class _ParquetFormat:
             return digest
         if is_text(array.type) or pa.types.is_decimal(array.type):
             return add_cells(read_text(array), digest)
+        if pa.types.is_temporal(array.type):
+            array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
         if array.null_count:
             array = array.fill_null(pa.scalar(0).cast(array.type))
         return zlib.crc32(array.to_numpy(zero_copy_only=False).tobytes(), digest)
@@ -169,16 +183,39 @@ class _ParquetFormat:
                 )
 
 
-def read_text(array: pa.Array) -> pa.StringArray:
-    """Return the values of a column as text; a null is an empty text."""
-    return array.cast(pa.string()).fill_null("")
+def _read_words(
+    array: pa.Array, words: Mapping[str, int] | None, where: Callable[[int], str]
+) -> pa.StringArray:
+    """Return the values of a column as text, floats as the words that they stand for."""
+    if words is None or not pa.types.is_floating(array.type):
+        return read_text(array, where)
+    encoded = array.dictionary_encode()
+    values = encoded.dictionary.to_numpy(zero_copy_only=False)
+    texts = pa.array([word_of(value, words) for value in values], pa.string())
+    return texts.take(encoded.indices).fill_null("")
 
 
 def _fill(
-    array: pa.Array, missing: float | None, where: Callable[[int], str], name: str
+    array: pa.Array,
+    missing: float | None,
+    markers: Markers,
+    where: Callable[[int], str],
+    name: str,
 ) -> pa.Array:
-    """Return a column of numbers in which nulls and NaNs are `missing`, if given."""
-    if missing is None or pa.types.is_fixed_size_list(array.type):
+    """Return a column of numbers in which nulls, NaNs and markers are `missing`, if
+    given."""
+    if pa.types.is_fixed_size_list(array.type):
+        return array
+    if markers.numbers:
+        marked = have_numbers(array, markers)
+        if missing is None and pc.any(marked).as_py():
+            at = pc.index(marked, True).as_py()
+            raise DataError(
+                f"{where(at)}: {array[at].as_py()} means a missing value",
+                hint=f"write its value: parquet: {{missing: {{{name}: 0}}}}",
+            )
+        array = pc.if_else(marked, None, array)
+    if missing is None:
         return array
     if pa.types.is_floating(array.type):
         array = pc.if_else(pc.is_nan(array), None, array)
@@ -201,9 +238,11 @@ def _shape_of(
         if not can_be_words(type_):
             raise DataError(
                 f"{source}: column '{name}' holds {type_}, not words",
-                hint="a vocabulary is for text, whole numbers and booleans",
+                hint="a vocabulary is for text, numbers and booleans",
             )
         return ()
+    if is_text(type_) or pa.types.is_decimal(type_) or pa.types.is_null(type_):
+        return ()  # its cells are read as those of a CSV file
     shape = []
     inner = type_
     while pa.types.is_fixed_size_list(inner):
@@ -220,11 +259,11 @@ def _shape_of(
         or pa.types.is_integer(inner)
         or pa.types.is_floating(inner)
     ):
-        raise DataError(
-            f"{source}: column '{name}' holds {type_}, not numbers",
-            hint="list the words of a column of text: parquet: {vocabulary:"
-            f" {{{name}: [WORD, WORD]}}}}",
-        )
+        hint = "declare its numbers as a column of numbers"
+        if pa.types.is_date(inner) or pa.types.is_timestamp(inner):
+            hint = f"compute numbers of dates: features: {{NAME: {{days: {name}}}}}"
+        message = f"{source}: column '{name}' holds {type_}, not numbers"
+        raise DataError(message, hint=hint)
     return tuple(shape)
 
 
@@ -233,7 +272,12 @@ def can_be_words(type_: pa.DataType) -> bool:
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
     return bool(
-        is_text(type_) or pa.types.is_boolean(type_) or pa.types.is_integer(type_)
+        is_text(type_)
+        or pa.types.is_boolean(type_)
+        or pa.types.is_integer(type_)
+        or pa.types.is_floating(type_)
+        or pa.types.is_decimal(type_)
+        or pa.types.is_null(type_)
     )
 
 

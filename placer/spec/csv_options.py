@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placer.config.checks import describe_value
-from placer.config.csv import BY_COLUMN, OPTIONS, Cells, Csv, check, check_pattern
+from placer.config.csv import OPTIONS, Cells, Csv, check, check_pattern
 from placer.config.sources import Source
 from placer.errors import DataError
 from placer.spec.decode import decode
@@ -34,7 +34,7 @@ def read_options(
         problems.add(message, node.entries[key].span, hint)
         return None
     valid = True
-    for section in map(node.get, BY_COLUMN):
+    for section in map(node.get, csv.patterns):
         if not isinstance(section, MappingNode) or not csv.header:
             continue
         for pattern in section.keys.values():

@@ -10,9 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from placer.config.csv import MISSING
-from placer.readers.parquet import can_be_words, read_text
+from placer.config.missing import MISSING
+from placer.readers.arrow_text import read_text
+from placer.readers.parquet import can_be_words
 from placer.starter.table import Table
+
+_NO_WORDS = frozenset(text for text in MISSING if text.lower() not in ("none", "-"))
+"""The cells that are no words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +25,13 @@ class Cells:
 
     Attributes:
         text: the values as text, "" if missing; None if they have no text.
+        words: the same, with `none` and `-`, which are missing numbers, but words.
         numbers: the values as float64, NaN if missing; None if one is no number.
         kind: what the values are, if they are neither numbers nor words.
     """
 
     text: pa.StringArray | None
+    words: pa.StringArray | None
     numbers: np.ndarray | None
     kind: str | None = None
 
@@ -36,33 +42,47 @@ def read_cells(table: Table, name: str, markers: tuple[str, ...] = ()) -> Cells:
     array = table.columns[name]
     if table.kind == "csv" or markers:
         array = read_text(array)
-        is_missing = pc.is_in(array, pa.array(sorted({*MISSING, *markers})))
-        text = pc.if_else(is_missing, "", array)
-        return Cells(text, _parse_numbers(text))
+        text = _without(array, MISSING.union(markers))
+        words = _without(array, _NO_WORDS.union(markers))
+        return Cells(text, words, _parse_numbers(text))
     type_ = array.type
     if pa.types.is_boolean(type_) or pa.types.is_integer(type_):
-        return Cells(read_text(array), _to_float(array))
+        text = read_text(array)
+        return Cells(text, text, _to_float(array))
     if pa.types.is_floating(type_):
         numbers = _to_float(array)
-        return Cells(None, numbers, _infinite(numbers))
+        return Cells(None, None, numbers, _infinite(numbers))
     if can_be_words(type_):
-        return Cells(read_text(array), None)
+        text = read_text(array)
+        words = _without(text, _NO_WORDS)
+        return Cells(_without(text, MISSING), words, None)
     if pa.types.is_temporal(type_):
-        return Cells(None, None, f"it holds times ({type_}): {TIMES}")
+        return Cells(None, None, None, f"it holds times ({type_}): {TIMES}")
     if pa.types.is_null(type_):
-        return Cells(None, None, "all its values are missing")
-    return Cells(None, None, f"it holds {type_}: only numbers and words are read here")
+        return Cells(None, None, None, "all its values are missing")
+    return Cells(
+        None, None, None, f"it holds {type_}: only numbers and words are read here"
+    )
 
 
 TIMES = "write numbers to the file, such as the month or the days since a date"
 
 
+def _without(text: pa.StringArray, missing: frozenset[str]) -> pa.StringArray:
+    return pc.if_else(pc.is_in(text, pa.array(sorted(missing))), "", text)
+
+
 def count_words(cells: Cells) -> tuple[Counter[str], int]:
     """Return how many rows have each word, without the blanks around it, and how many
-    have none."""
-    assert cells.text is not None
+    have none. Words of a column of numbers are those of the numbers."""
+    return count_texts(cells.words if cells.numbers is None else cells.text)
+
+
+def count_texts(texts: pa.StringArray | None) -> tuple[Counter[str], int]:
+    """Return how many rows have each text, and how many have none."""
+    assert texts is not None
     counts: Counter[str] = Counter()
-    for pair in pc.value_counts(cells.text).to_pylist():
+    for pair in pc.value_counts(texts).to_pylist():
         counts[pair["values"].strip()] += pair["counts"]
     missing = counts.pop("", 0)
     return counts, missing

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from placer.report.numbers import format_count
-from placer.starter.cells import Cells, count_words, misfits, read_cells
+from placer.starter.cells import Cells, count_texts, count_words, misfits, read_cells
 from placer.starter.table import Table
 from placer.starter.times import Dates, read_dates
 
@@ -46,11 +46,13 @@ class Numbers:
         name: the name of the column.
         values: the float64 of each row, NaN if missing.
         markers: the words that mean a missing value here, besides the usual ones.
+        first_marker: how many cells have one of them, and the first.
     """
 
     name: str
     values: np.ndarray
     markers: tuple[str, ...] = ()
+    first_marker: str = ""
 
     @property
     def present(self) -> np.ndarray:
@@ -258,7 +260,7 @@ def _describe_words(table: Table, name: str, cells: Cells) -> Column:
     if all(map(_OTHER_DATE.fullmatch, found)):
         why = f"it holds dates such as {_shorten(found[0])}: write them as 2024-05-31"
         return LeftOut(name, f"{why} or 2024-05-31T18:30")
-    if len(counts) > MAX_CODES and (almost := _almost_numbers(table, name, counts)):
+    if almost := _almost_numbers(table, name, cells):
         return almost
     example = _shorten(found[0])
     # A word of a single row is known of no other row.
@@ -285,43 +287,42 @@ def _describe_words(table: Table, name: str, cells: Cells) -> Column:
     )
 
 
-def _almost_numbers(
-    table: Table, name: str, counts: Mapping[str, int]
-) -> Numbers | LeftOut | None:
+def _almost_numbers(table: Table, name: str, cells: Cells) -> Numbers | LeftOut | None:
     """Describe a column of which few values are no numbers; None for other columns.
 
     Few different words, such as `unknown`, are missing values.
     """
-    wrong = misfits(counts)
-    if not _is_almost(counts, wrong):
+    if not (wrong := _find_misfits(cells)):
         return None
+    first = _first_misfit(table, name, wrong)
     cells = read_cells(table, name, tuple(wrong))
     if len(wrong) <= _MAX_MARKERS and cells.numbers is not None:
-        return Numbers(name, cells.numbers, tuple(sorted(wrong)))
+        return Numbers(name, cells.numbers, tuple(sorted(wrong)), first)
     return LeftOut(
         name,
-        f"its values are numbers but for {_first_misfit(table, name, wrong)}: correct"
-        " them, or list them in missing_values",
+        f"its values are numbers but for {first}: correct them, or list them in"
+        " missing_values",
     )
 
 
 def find_misfit(table: Table, name: str) -> str | None:
     """Return how many values of a column are no numbers, and the first; None if all are
     numbers, or few are."""
-    cells = read_cells(table, name)
+    wrong = _find_misfits(read_cells(table, name))
+    return _first_misfit(table, name, wrong) if wrong else None
+
+
+def _find_misfits(cells: Cells) -> dict[str, int]:
+    """Return the values that are no numbers, with their counts, if they are few, and so
+    are those of a column of numbers."""
     if cells.text is None:
-        return None
-    counts, _ = count_words(cells)
-    wrong = misfits(counts) if len(counts) > MAX_CODES else {}
-    if not _is_almost(counts, wrong):
-        return None
-    return _first_misfit(table, name, wrong)
-
-
-def _is_almost(counts: Mapping[str, int], wrong: Mapping[str, int]) -> bool:
-    """Return whether few of the values with these counts are no numbers."""
-    present = sum(counts.values())
-    return 0 < sum(wrong.values()) <= present * (1 - _ALMOST_NUMBERS)
+        return {}
+    counts, _ = count_texts(cells.text)
+    if len(counts) <= MAX_CODES:
+        return {}
+    wrong = misfits(counts)
+    is_few = sum(wrong.values()) <= sum(counts.values()) * (1 - _ALMOST_NUMBERS)
+    return wrong if is_few else {}
 
 
 def _first_misfit(table: Table, name: str, wrong: Mapping[str, int]) -> str:

@@ -83,14 +83,14 @@ class Inputs:
         numbers: the features that feed the input `numbers`.
         embedded: the other inputs.
         filled: the number that stands for a missing one, by column.
-        markers: the words that mean a missing value, by column.
+        markers: the columns in which other words than the usual mean a missing value.
     """
 
     features: list[Feature] = field(default_factory=list)
     numbers: list[str] = field(default_factory=list)
     embedded: list[Embedded] = field(default_factory=list)
     filled: dict[str, float | int] = field(default_factory=dict)
-    markers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    markers: dict[str, Numbers] = field(default_factory=dict)
 
 
 class Columns(Protocol):
@@ -150,7 +150,7 @@ def _add_numbers(
     Gaps have a bucket of their own. Without buckets, they are filled.
     """
     if column.markers:
-        inputs.markers[column.name] = column.markers
+        inputs.markers[column.name] = column
     keeps_gaps = has_gaps(column) and not has_few_rows
     if not keeps_gaps:
         if column.missing or not is_whole:

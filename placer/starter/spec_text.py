@@ -27,8 +27,13 @@ class _Writer:
 
     def __init__(self, draft: Draft, out: Path) -> None:
         self.draft, self.out = draft, out
-        used = (*draft.numbers, *draft.dates, *draft.words, *draft.ids)
-        columns = [draft.label.name, *(each.name for each in used)]
+        columns = [
+            draft.label.name,
+            *(each.name for each in draft.numbers),
+            *(each.name for each in draft.dates),
+            *(each.name for each in draft.words),
+            *(each.name for each in draft.ids),
+        ]
         names = name_columns(columns, [*draft.table.columns], OWN_NAMES)
         self.label = names[draft.label.name]
         self.inputs = make_inputs(
@@ -177,13 +182,15 @@ class _Writer:
             yield from flow_list("header", form.header, 6)
         if inputs.markers:
             yield from comment(
-                "Words in columns of numbers that mean a missing one, besides NA, n/a, -"
-                " and other usual ones.",
+                "Words in columns of numbers that count as a missing number, as NA, n/a, -"
+                " and other usual ones do.",
                 "      # ",
             )
             yield "      missing_values:"
             for name in _globs_last(inputs.markers):
-                yield from flow_list(name, inputs.markers[name], 8)
+                column = inputs.markers[name]
+                yield from comment(f"{column.first_marker}.", "        # ")
+                yield from flow_list(name, column.markers, 8)
         if inputs.filled:
             yield from comment(
                 "The number to use for an empty cell: the median of its column.",

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
 
+from placer.readers.times import DAY, parse_time
 from placer.starter.cells import Cells
 from placer.starter.table import Table
-
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +77,8 @@ def read_dates(table: Table, name: str, cells: Cells) -> Dates | None:
 
 def _parse_day(text: str) -> float:
     """Return the days since 1970-01-01; NaN for what is no date."""
-    if _DATE.fullmatch(text) is None:
-        return float("nan")
     try:
-        time = datetime.fromisoformat(text)
+        day, nanoseconds = parse_time(text)
     except ValueError:
         return float("nan")
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return (time - _EPOCH).total_seconds() / 86_400
+    return day + nanoseconds / DAY
