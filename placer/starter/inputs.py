@@ -126,7 +126,7 @@ def make_inputs(
     for number in columns.numbers:
         _add_numbers(inputs, number, names[number.name], is_whole, has_few_rows)
     for date in columns.dates:
-        _add_dates(inputs, date, names[date.name], is_whole)
+        _add_dates(inputs, date, names[date.name], is_whole, has_few_rows)
     for word in columns.words:
         rows = len(word.words) + 1
         name = names[word.name]
@@ -165,13 +165,18 @@ def _add_numbers(
         _add_buckets(inputs, column, name, column.name, column.present)
 
 
-def _add_dates(inputs: Inputs, column: Dates, name: str, is_whole: bool) -> None:
+def _add_dates(
+    inputs: Inputs, column: Dates, name: str, is_whole: bool, has_few_rows: bool
+) -> None:
+    """Add a column of dates: the days, of many rows also in buckets, the day of the week
+    and the hour."""
     if column.missing or not is_whole:
         inputs.filled[column.name] = column.median
     if column.first != column.last:
         inputs.features.append(Feature(f"{name}.days", "days", column.name))
         _add_scaled(inputs, name, f"{name}.days", column.present)
-        _add_buckets(inputs, column, name, f"{name}.days", column.present)
+        if not has_few_rows:
+            _add_buckets(inputs, column, name, f"{name}.days", column.present)
         inputs.features.append(Feature(f"{name}.weekday", "weekday", column.name))
         inputs.embedded.append(
             Embedded(f"{name}_weekday", f"{name}.weekday", 8, 4, column)

@@ -219,10 +219,9 @@ class _Writer:
 
 _FEATURE_COMMENTS = {
     "log1p": "`log1p`, ln(1 + x), is for numbers of which a few are very large.",
-    "buckets": "A number with a bucket has gaps, which have a bucket of their own, or is a"
-    " date.",
-    "hash": "`hash` gives an id a number below `bins`; a few ids share one.",
-    "days": "A date counts as days since 1970-01-01.",
+    "buckets": "`buckets` are ranges, numbered from 0; a missing number has one of its own.",
+    "days": "`days` are those since 1970-01-01.",
+    "hash": "`hash` makes a number below `bins` of an id; a few ids share one.",
 }
 
 
