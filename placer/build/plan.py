@@ -668,8 +668,9 @@ def check_files(folder: Path, plan: Plan) -> None:
 
 class Sources(PlanStruct, frozen=True):
     """The content of sources.json: the spec's path, relative to the build folder, the
-    line and column of each op in the spec, the ops of each line of the programs, and the
-    keys of the spec that were set by `--set` or `overrides`, as `KEY=VALUE`.
+    line and column of each op in the spec, and of the keys of `data`, such as
+    `train.source`, the ops of each line of the programs, and the keys of the spec that were
+    set by `--set` or `overrides`, as `KEY=VALUE`.
 
     `lines` has the path of each program, and by the number of a line what an error
     there is about: a function of the program, and the op of it or, of several ops, the
@@ -682,6 +683,7 @@ class Sources(PlanStruct, frozen=True):
 
     spec: Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=4096)]
     ops: dict[ValueName, tuple[Count, Count]]
+    data: dict[str, tuple[Count, Count]] = {}
     lines: dict[str, dict[Count, tuple[ValueName, ...]]] = {}
     overrides: tuple[str, ...] = ()
 

@@ -57,6 +57,7 @@ def train_command(
     from placer.compiler import compile_in_memory
     from placer.errors import PlacerError
     from placer.launcher.checks import check_here, check_output_files
+    from placer.launcher.data_check import check_data
     from placer.report.outcome import plan_line
     from placer.report.tensorboard import check_installed
     from placer.runtime.run.option_checks import (
@@ -87,6 +88,7 @@ def train_command(
     )
     plan = compiled.plan
     check_here(plan, spec, chosen)
+    check_data(plan, compiled.folder, compiled.data_spans, code=False)
     folder = create_run_folder(plan.name, out)
     build = folder / BUILD
     try:
@@ -99,4 +101,4 @@ def train_command(
     stream = sys.stderr if as_json else sys.stdout
     echo(f"{plan.name}: {plan_line(plan)}", file=stream)
     echo(f"{plan.name}: the run's folder is {folder}", file=stream)
-    run_build(build, as_json=as_json, **options)
+    run_build(build, as_json=as_json, is_data_checked=True, **options)

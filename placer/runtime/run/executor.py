@@ -31,6 +31,7 @@ from placer.runtime.program.node import Node
 from placer.runtime.program.sent_back import find_sent_back
 from placer.runtime.program.warm_up import run_warm_up
 from placer.runtime.run.barrier import DONE, READY, barrier
+from placer.runtime.run.checkpoint_settings import check_folder
 from placer.runtime.run.checkpoints import Checkpoints
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.divergence import LossWatch
@@ -107,6 +108,7 @@ def _start(
     plan, channel, options = execution.plan, execution.channel, execution.options
     devices = contexts.enter_context(open_devices(execution.me, execution.emulates))
     contexts.enter_context(in_precision(plan, execution.me))
+    check_folder(plan, options)
     watches = make_watches(execution)
     history = HistoryWriter(execution)
     contexts.callback(history.close)
