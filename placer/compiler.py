@@ -17,7 +17,8 @@ from placer.analysis.input_ranges import limit_inputs
 from placer.analysis.memory import check_memory
 from placer.analysis.schedule import Schedule, make_schedule
 from placer.analysis.schedule_text import print_schedule
-from placer.analysis.units import HookName, LoweredGraph
+from placer.analysis.units import LoweredGraph
+from placer.build.hooks import HookName
 from placer.build.modules import MAX_MODULE_BYTES
 from placer.build.plan import (
     FILE,

@@ -198,14 +198,16 @@ def _write(
     from placer.exporting.prepare_file import write_prepare
     from placer.exporting.readme import Described, write_readme
     from placer.exporting.tables_file import file_of_table
+    from placer.exporting.user_modules import FILES, exported_names
     from placer.runtime.run import parameter_files
 
     assert plan.prediction is not None
     wide = has_wide_numbers(graph, keys_only(graph))
     title = f"{plan.name}: %s. Exported by placer, which it does not need."
     order = [column.name for column in plan.columns]
+    exported = exported_names(plan.modules)
     with _user_modules(build, wide) as load:
-        model = write_model(graph, title % "the model in JAX", order, load)
+        model = write_model(graph, title % "the model in JAX", order, load, exported)
     for name, text in _copied_modules(build, plan, model).items():
         (work / f"{name}.py").write_text(text, encoding="utf-8")
     (work / "model.py").write_text(model.text, encoding="utf-8")
@@ -244,11 +246,7 @@ def _write(
                 for n in feed
                 for c in source_columns(n, features)
             ],
-            sorted(
-                p.stem
-                for p in work.glob("*.py")
-                if p.stem not in ("model", "prepare", "tables")
-            ),
+            sorted(p.stem for p in work.glob("*.py") if p.stem not in FILES),
             [*map(file_of_table, tables)],
             files,
             notes,
@@ -319,13 +317,13 @@ def _user_modules(build: Path, wide: bool) -> Any:
 
 
 def _copied_modules(build: Path, plan: Plan, model: ModelFile) -> dict[str, str]:
-    from placer.exporting.user_modules import copy_modules
+    from placer.exporting.user_modules import copy_modules, exported_names
 
     def read(module: str) -> str:
         file = f"{module}.py"
         return read_file(build, file, plan.files[file]).decode()
 
-    return copy_modules(model.functions, plan.modules, read)
+    return copy_modules(model.functions, exported_names(plan.modules), read)
 
 
 def _write_stablehlo(
