@@ -156,7 +156,7 @@ def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:
     def warn(text: str) -> None:
         warnings.warn(text, CheckpointWarning, stacklevel=5)
 
-    stored = open_parameters(path, warn)
+    stored = open_parameters(path, warn, finite=plan.nan == "stop")
     needed = {op.name for op in graph.parameters}
     declared = {
         each.name: TensorType(each.dtype, each.shape)
@@ -280,7 +280,9 @@ def _write_tables(
         numbers = ((name, number) for number in range(table.settings.partitions))
         partitions = (
             (arrays["keys"], arrays["values"][:, : table.settings.dim])
-            for arrays in read_partitions(checkpoint, numbers, ("keys", "values"))
+            for arrays in read_partitions(
+                checkpoint, numbers, ("keys", "values"), finite=plan.nan == "stop"
+            )
         )
         write_table(work, table, "uint64" if wide else "int64", partitions)
     what = "the rows of keys, which the model takes"
