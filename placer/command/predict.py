@@ -50,6 +50,12 @@ if TYPE_CHECKING:
     "the spec.",
 )
 @click.option(
+    "--raw",
+    is_flag=True,
+    help="Write outputs that score classes as the model computes them, instead of as "
+    "the columns class and probability.NAME.",
+)
+@click.option(
     "--single-process",
     is_flag=True,
     help="Predict in one process, whatever the nodes of the build are.",
@@ -86,6 +92,7 @@ def predict_command(
     keys: tuple[str, ...],
     columns: dict[str, str] | None,
     overrides: tuple[str, ...],
+    raw: bool,
     single_process: bool,
     code: bool,
     logs: Path | None,
@@ -110,7 +117,9 @@ def predict_command(
     from placer.report.progress.show import show_progress, show_warnings
     from placer.runtime.run.options import Options
 
-    request = make_request(out, rows, outputs=outputs, keys=keys, columns=columns)
+    request = make_request(
+        out, rows, outputs=outputs, keys=keys, columns=columns, raw=raw
+    )
     chosen = Options(init_params=params, **options)
     with ExitStack() as exits:
         folder = exits.enter_context(

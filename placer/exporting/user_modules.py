@@ -19,6 +19,8 @@ _GUARD = '''\
 def {name}(*_: object) -> AbstractContextManager[None]:
     """Outside of placer, places have no effect."""
     return nullcontext()'''
+OWN_MODULES = ("model", "prepare", "tables", "postprocess")
+"""The modules that an exported model has, or may have, itself."""
 _GUARDS = ("place_guard", "device_guard")
 
 
@@ -58,7 +60,7 @@ def copy_modules(
 
 def exported_name(module: str) -> str:
     """Return the name of a module beside an exported model, which has files itself."""
-    return f"user_{module}" if module in ("model", "prepare") else module
+    return f"user_{module}" if module in OWN_MODULES else module
 
 
 def _renamed(text: str, modules: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -20,6 +21,8 @@ from placer.build.plan import Output
 from placer.channel.protocol import Array
 from placer.errors import DataError
 from placer.files.atomic import atomic_file, mode_of
+from placer.runtime.run.class_columns import class_columns
+from placer.runtime.run.prediction_request import class_prefixes
 
 PIECE_NBYTES = 16 << 20
 """About the bytes of outputs that are written at once, and are a row group of Parquet."""
@@ -43,7 +46,8 @@ def prediction_file(
     - `.csv`: likewise, with a column for each value of a row: `probability.0`, ….
     - `.npz` and `.npy`: arrays of shape [rows, ...], as `numpy.load` reads them.
 
-    bfloat16 is written as float32.
+    bfloat16 is written as float32. An output with classes is the column `class`, and a
+    column `probability.NAME` for each class.
 
     Args:
         path: the file.
@@ -60,12 +64,13 @@ def prediction_file(
     empty = {
         each.name: np.empty((0, *each.shape), dtypes[each.name]) for each in outputs
     }
-    first = {name: array[:0] for name, array in keys.items()} | empty
+    name_classes = partial(_name_classes, outputs)
+    first = {name: array[:0] for name, array in keys.items()} | name_classes(empty)
     try:
         with ExitStack() as contexts:
             file = contexts.enter_context(atomic_file(path, mode_of(path)))
             write = contexts.enter_context(_FORMATS[path.suffix](file, first, rows))
-            pieces = _Pieces(write, keys, dtypes)
+            pieces = _Pieces(write, keys, dtypes, name_classes)
             yield pieces.add
             pieces.flush()
     except OSError as error:
@@ -75,18 +80,38 @@ def prediction_file(
         ) from error
 
 
+def _name_classes(outputs: Sequence[Output], arrays: Columns) -> dict[str, Array]:
+    """Return the columns of outputs: of those that score classes, with their names."""
+    prefixes = class_prefixes(outputs)
+    columns: dict[str, Array] = {}
+    for each in outputs:
+        array = arrays[each.name]
+        if each.classes is None:
+            columns[each.name] = array
+        else:
+            form, names = each.classes.form, each.classes.names
+            columns |= class_columns(array, form, names, prefixes[each.name])
+    return columns
+
+
 def _storable(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype that is written for a dtype: numpy's own."""
     return np.dtype(np.float32) if dtype == ml_dtypes.bfloat16 else dtype
 
 
 class _Pieces:
-    """Joins the outputs of batches, with the keys of their rows, to larger pieces."""
+    """Joins the outputs of batches, with the keys of their rows, to larger pieces, whose
+    classes get their names."""
 
     def __init__(
-        self, write: Write, keys: Columns, dtypes: Mapping[str, np.dtype[Any]]
+        self,
+        write: Write,
+        keys: Columns,
+        dtypes: Mapping[str, np.dtype[Any]],
+        name_classes: Callable[[Columns], dict[str, Array]],
     ) -> None:
         self._write, self._keys, self._dtypes = write, keys, dtypes
+        self._name_classes = name_classes
         self._batches: list[Columns] = []
         self._nbytes = self._written = 0
 
@@ -108,7 +133,7 @@ class _Pieces:
         low = self._written
         self._written += len(next(iter(columns.values())))
         keys = {n: array[low : self._written] for n, array in self._keys.items()}
-        self._write(keys | columns)
+        self._write(keys | self._name_classes(columns))
         self._batches, self._nbytes = [], 0
 
 
@@ -160,26 +185,24 @@ def _npy(file: BinaryIO, first: Columns, rows: int) -> Iterator[Write]:
 
 @contextmanager
 def _npz(file: BinaryIO, first: Columns, rows: int) -> Iterator[Write]:
-    """Columns are collected in temporary files: an archive is written one array after
-    the other."""
-    with ExitStack() as contexts:
-        spools = {
-            name: cast(BinaryIO, contexts.enter_context(tempfile.TemporaryFile()))
-            for name in first
-        }
+    """Pieces of columns are collected in a temporary file: an archive is written one
+    array after the other."""
+    pieces: dict[str, list[tuple[int, int]]] = {name: [] for name in first}
+    with tempfile.TemporaryFile() as spool:
 
         def write(columns: Columns) -> None:
-            for name, spool in spools.items():
-                _write_array(spool, columns[name])
+            for name, places in pieces.items():
+                places.append((spool.tell(), columns[name].nbytes))
+                _write_array(cast(BinaryIO, spool), columns[name])
 
         yield write
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name, spool in spools.items():
-                spool.seek(0)
+            for name, places in pieces.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     _write_header(cast(BinaryIO, member), first[name], rows)
-                    while piece := spool.read(PIECE_NBYTES):
-                        member.write(piece)
+                    for start, nbytes in places:
+                        spool.seek(start)
+                        member.write(spool.read(nbytes))
 
 
 def _write_header(file: BinaryIO, first: Array, rows: int) -> None:
