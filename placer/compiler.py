@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from placer.analysis.classes import name_classes
 from placer.analysis.declared import calls_user_code
 from placer.analysis.input_ranges import limit_inputs
 from placer.analysis.memory import check_memory
@@ -171,7 +172,7 @@ def compile_in_memory(
             from placer.tracing import complete_calls
 
             spec = complete_calls(spec)
-        spec = limit_inputs(spec)
+        spec = name_classes(limit_inputs(spec))
         lowered = lower_model(spec, after_pass)
         return _emit(spec, lowered, read_weight_files(spec))
 

@@ -19,6 +19,7 @@ from placer.build.plan_check import BY_KEY as BY_KEY
 from placer.build.plan_check import MEMORY as MEMORY
 from placer.build.plan_check import check_plan
 from placer.config.checkpoint import Checkpointing, EarlyStop, Interval
+from placer.config.classes import Classes
 from placer.config.columns import Column
 from placer.config.data import RowSource
 from placer.config.fields import Count, Seed, Size, ValueName
@@ -226,13 +227,14 @@ class Metric(PlanStruct, frozen=True):
 
 
 class Output(PlanStruct, frozen=True):
-    """An output of a prediction: its dtype, the shape of a row, and the inputs of the
-    source that it depends on."""
+    """An output of a prediction: its dtype, the shape of a row, the inputs of the source
+    that it depends on, and the classes that it scores, if it does."""
 
     name: ValueName
     dtype: str
     shape: tuple[Size, ...]
     inputs: tuple[str, ...]
+    classes: Classes | None = None
 
 
 class NodePhase(PlanStruct, frozen=True):
