@@ -52,6 +52,10 @@ def train_command(
     from placer.launcher.run_folder import create_run
     from placer.report.outcome import plan_line
     from placer.report.tensorboard import check_installed
+    from placer.runtime.run.option_checks import (
+        check_one_process,
+        check_thread_options,
+    )
     from placer.runtime.run.options import Options
 
     run_options = {
@@ -60,6 +64,10 @@ def train_command(
         if key not in ("logs", "in_process", "quiet", "tensorboard")
     }
     chosen = Options(**run_options)  # mistakes in options are reported before compiling
+    if single_process:
+        check_one_process(chosen)
+    if options["in_process"]:
+        check_thread_options(chosen, logs=options["logs"])
     if options["tensorboard"] is not None:
         check_installed()
     compiled = compile_in_memory(
@@ -75,4 +83,4 @@ def train_command(
     stream = sys.stderr if as_json else sys.stdout
     echo(f"{plan.name}: {plan_line(plan)}", file=stream)
     echo(f"{plan.name}: the run's folder is {build.parent}", file=stream)
-    run_build(build, as_json=as_json, **options)
+    run_build(build, as_json=as_json, is_data_checked=True, **options)

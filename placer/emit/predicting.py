@@ -38,6 +38,7 @@ def predicting_model(build: Path, plan: Plan, sources: Sources) -> Model:
         eval=None,
         epochs=plan.epochs,
         seed=plan.seed,
+        nan=plan.nan,
         precision=plan.precision,
         metrics=(),
         folder=build,

@@ -173,7 +173,7 @@ def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:
     def warn(text: str) -> None:
         warnings.warn(text, CheckpointWarning, stacklevel=5)
 
-    stored = open_parameters(path, warn)
+    stored = open_parameters(path, warn, finite=plan.nan == "stop")
     needed = {op.name for op in graph.parameters}
     declared = {
         each.name: TensorType(each.dtype, each.shape)
@@ -216,15 +216,16 @@ def _write(
     from placer.exporting.prepare_file import write_prepare
     from placer.exporting.readme import Described, write_readme
     from placer.exporting.tables_file import file_of_table
-    from placer.exporting.user_modules import OWN_MODULES
+    from placer.exporting.user_modules import OWN_MODULES, exported_names
     from placer.runtime.run import parameter_files
 
     assert plan.prediction is not None
     wide = has_wide_numbers(graph, keys_only(graph))
     title = f"{plan.name}: %s. Exported by placer, which it does not need."
     order = [column.name for column in plan.columns]
+    exported = exported_names(plan.modules)
     with _user_modules(build, wide) as load:
-        model = write_model(graph, title % "the model in JAX", order, load)
+        model = write_model(graph, title % "the model in JAX", order, load, exported)
     for name, text in _copied_modules(build, plan, model).items():
         (work / f"{name}.py").write_text(text, encoding="utf-8")
     (work / "model.py").write_text(model.text, encoding="utf-8")
@@ -301,7 +302,9 @@ def _write_tables(
         numbers = ((name, number) for number in range(table.settings.partitions))
         partitions = (
             (arrays["keys"], arrays["values"][:, : table.settings.dim])
-            for arrays in read_partitions(checkpoint, numbers, ("keys", "values"))
+            for arrays in read_partitions(
+                checkpoint, numbers, ("keys", "values"), finite=plan.nan == "stop"
+            )
         )
         write_table(work, table, "uint64" if wide else "int64", partitions)
     what = "the rows of keys, which the model takes"
@@ -338,13 +341,13 @@ def _user_modules(build: Path, wide: bool) -> Any:
 
 
 def _copied_modules(build: Path, plan: Plan, model: ModelFile) -> dict[str, str]:
-    from placer.exporting.user_modules import copy_modules
+    from placer.exporting.user_modules import copy_modules, exported_names
 
     def read(module: str) -> str:
         file = f"{module}.py"
         return read_file(build, file, plan.files[file]).decode()
 
-    return copy_modules(model.functions, plan.modules, read)
+    return copy_modules(model.functions, exported_names(plan.modules), read)
 
 
 def _write_stablehlo(

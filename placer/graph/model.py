@@ -67,4 +67,7 @@ class Model:
     """Files of initial values that are not in a folder, by name."""
     overrides: tuple[str, ...] = ()
     """The keys of the spec that were set from outside, as `KEY=VALUE`."""
+    data_spans: Mapping[str, Span] = field(default_factory=dict)
+    """The positions of the keys of `data`, such as `train.columns.image`, and of
+    `inputs.image`."""
     memory: Mapping[tuple[str, str], Memory] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from placer.build.write import write_build
 from placer.compiler import CompiledBuild
 from placer.errors import PlacerError
 from placer.launcher.checks import check_launch
+from placer.launcher.data_check import check_data
 from placer.runtime.run.options import Options
 
 RUNS = Path("runs")
@@ -30,9 +31,11 @@ def create_run(
         out: the folder of the run, see `create_run_folder`.
 
     Raises:
+        DataError, SpecErrors: a source does not fit.
         PlacerError: the run cannot start: its folder, or files that the options name,
             cannot be used. Then there is no folder.
     """
+    check_data(compiled.plan, compiled.folder, compiled.data_spans, code=False)
     folder = create_run_folder(compiled.plan.name, out)
     build = folder / BUILD
     try:

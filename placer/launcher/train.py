@@ -12,6 +12,7 @@ from placer.launcher.run_folder import create_run
 from placer.launcher.supervise import Watch
 from placer.reentry import refuse_in_node
 from placer.runtime.run.callbacks import check_callbacks
+from placer.runtime.run.option_checks import check_one_process, check_thread_options
 from placer.runtime.run.options import read_options, takes_options
 from placer.runtime.run.result import Result
 
@@ -70,6 +71,10 @@ def train(
     refuse_in_node("placer.train")
     chosen = read_options(options)  # mistakes in options are reported before compiling
     callbacks = check_callbacks(callbacks)
+    if single_process:
+        check_one_process(chosen)
+    if in_process:
+        check_thread_options(chosen, logs=logs, watch=watch, progress=progress or None)
     if tensorboard is not None:
         from placer.report.tensorboard import check_installed
 

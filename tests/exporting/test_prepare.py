@@ -181,7 +181,7 @@ def test_columns_of_a_parquet_file_are_arrays(people, tmp_path):
         ValueError, match=r"column 'city', row 0: 0\.5 does not fit int32"
     ):
         prepare(table | {"city": [0.5]})
-    with pytest.raises(ValueError, match="column 'city' holds <U5, not numbers"):
+    with pytest.raises(ValueError, match=r"column 'city', row 0: .*'Paris'"):
         prepare(table | {"city": ["Paris"]})
 
 

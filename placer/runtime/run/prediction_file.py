@@ -24,6 +24,10 @@ from placer.files.atomic import atomic_file, mode_of
 from placer.runtime.run.class_columns import class_columns
 from placer.runtime.run.prediction_request import class_prefixes
 
+MAX_PADDED_NBYTES = 1 << 30
+"""The bytes of texts in a file of numpy from which on they may not be mostly padding."""
+MAX_PADDING = 16
+"""How many times the bytes of the texts they may then have."""
 PIECE_NBYTES = 16 << 20
 """About the bytes of outputs that are written at once, and are a row group of Parquet."""
 
@@ -65,7 +69,11 @@ def prediction_file(
         each.name: np.empty((0, *each.shape), dtypes[each.name]) for each in outputs
     }
     name_classes = partial(_name_classes, outputs)
-    first = {name: array[:0] for name, array in keys.items()} | name_classes(empty)
+    dtype_of = _numpy_dtype if path.suffix in (".npz", ".npy") else _own_dtype
+    first = {
+        name: np.empty((0, *array.shape[1:]), dtype_of(name, array))
+        for name, array in keys.items()
+    } | name_classes(empty)
     try:
         with ExitStack() as contexts:
             file = contexts.enter_context(atomic_file(path, mode_of(path)))
@@ -97,6 +105,30 @@ def _name_classes(outputs: Sequence[Output], arrays: Columns) -> dict[str, Array
 def _storable(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype that is written for a dtype: numpy's own."""
     return np.dtype(np.float32) if dtype == ml_dtypes.bfloat16 else dtype
+
+
+def _own_dtype(name: str, array: Array) -> np.dtype[Any]:
+    return array.dtype
+
+
+def _numpy_dtype(name: str, array: Array) -> np.dtype[Any]:
+    """Return the dtype of a key in a file of numpy, where each text has the size of the
+    longest.
+
+    Raises DataError if that makes much of little text.
+    """
+    if array.dtype != object:
+        return array.dtype
+    sizes = [len(text) for text in array.tolist()]
+    longest = max(sizes, default=0) or 1
+    nbytes = 4 * longest * len(sizes)
+    if nbytes > MAX_PADDED_NBYTES and nbytes > MAX_PADDING * 4 * sum(sizes):
+        raise DataError(
+            f"the longest text of '{name}' has {longest:,} characters, and a file of numpy"
+            f" would have {nbytes / 1e9:.1f} GB of texts of this length",
+            hint="write a .parquet or .csv file: placer predict … --out FILE",
+        )
+    return np.dtype(f"U{longest}")
 
 
 class _Pieces:
@@ -148,10 +180,14 @@ def _as_table(columns: Columns) -> pa.Table:
 
 
 def _as_arrow(array: Array) -> pa.Array:
-    flat = pa.array(array.reshape(-1))
+    flat = _as_column(array.reshape(-1))
     for size in reversed(array.shape[1:]):
         flat = pa.FixedSizeListArray.from_arrays(flat, size)
     return flat
+
+
+def _as_column(array: Array) -> pa.Array:
+    return pa.array(array, pa.string() if array.dtype == object else None)
 
 
 @contextmanager
@@ -172,7 +208,7 @@ def _as_cells(columns: Columns) -> pa.Table:
                     f"two columns of the predictions would be named '{column}'",
                     hint="write .parquet or .npz, where an output is one column",
                 )
-            cells[column] = pa.array(np.ascontiguousarray(array[:, *index]))
+            cells[column] = _as_column(np.ascontiguousarray(array[:, *index]))
     return pa.table(cells)
 
 
@@ -180,7 +216,7 @@ def _as_cells(columns: Columns) -> pa.Table:
 def _npy(file: BinaryIO, first: Columns, rows: int) -> Iterator[Write]:
     ((name, array),) = first.items()
     _write_header(file, array, rows)
-    yield lambda columns: _write_array(file, columns[name])
+    yield lambda columns: _write_array(file, columns[name], array.dtype)
 
 
 @contextmanager
@@ -192,8 +228,9 @@ def _npz(file: BinaryIO, first: Columns, rows: int) -> Iterator[Write]:
 
         def write(columns: Columns) -> None:
             for name, places in pieces.items():
-                places.append((spool.tell(), columns[name].nbytes))
-                _write_array(cast(BinaryIO, spool), columns[name])
+                begin = spool.tell()
+                _write_array(cast(BinaryIO, spool), columns[name], first[name].dtype)
+                places.append((begin, spool.tell() - begin))
 
         yield write
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
@@ -214,8 +251,8 @@ def _write_header(file: BinaryIO, first: Array, rows: int) -> None:
     npy_format.write_array_header_1_0(file, header)
 
 
-def _write_array(file: BinaryIO, array: Array) -> None:
-    file.write(np.ascontiguousarray(array).tobytes())
+def _write_array(file: BinaryIO, array: Array, dtype: np.dtype[Any]) -> None:
+    file.write(np.ascontiguousarray(array, dtype).tobytes())
 
 
 _FORMATS = {".parquet": _parquet, ".csv": _csv, ".npz": _npz, ".npy": _npy}

@@ -12,6 +12,7 @@ import placer
 from placer.build.plan import read_plan
 from placer.errors import DataError, PlacerError, RunError, SpecError
 from placer.launcher.predict import make_request, predict_to_file
+from placer.runtime.run import prediction_file
 from placer.spec import load_text
 from placer.spec.single_process import to_single_process
 from placer.tables.dense import DenseTable
@@ -141,10 +142,11 @@ def test_keys_of_a_parquet_file(built):
     table = table.append_column("coded", words.dictionary_encode())
     table = table.append_column("large", large)
     table = table.append_column("view", words.cast(pa.string_view()))
+    table = table.append_column("bytes", words.cast(pa.binary()))
     parquet.write_table(table, built / "rows.parquet")
-    keys = ["word", "coded", "large", "view"]
+    keys = ["word", "coded", "large", "view", "bytes"]
     got = predict(built, "rows.parquet", keys=keys)
-    for name in ("word", "coded", "view"):
+    for name in ("word", "coded", "view", "bytes"):
         assert got[name].tolist() == ["a,b", "", 'c"', "", "é"]
     assert got["large"].tolist() == large.to_pylist()
     for out in ("out.csv", "out.parquet"):
@@ -159,6 +161,22 @@ def test_keys_of_a_parquet_file(built):
         DataError, match="'hole' has missing values, which a key of int"
     ):
         predict(built, "rows.parquet", keys=["hole"])
+
+
+def test_a_long_key_takes_no_memory_in_other_rows(built, monkeypatch):
+    """In an array of numpy each text would have the size of the longest."""
+    long = "y" * 300_000
+    write_rows(built / "rows.csv", [(long, *ROWS[0][1:]), *ROWS[1:]])
+    run_to_file(built, "out.parquet", keys=["id"])
+    table = parquet.read_table(built / "out.parquet")
+    assert table["id"].to_pylist() == [long, *(row[0] for row in ROWS[1:])]
+    assert predict(built, keys=["id"])["id"].tolist() == table["id"].to_pylist()
+    monkeypatch.setattr(prediction_file, "MAX_PADDED_NBYTES", 1 << 20)
+    predict(built, keys=["id"])  # less than 16 times the text
+    monkeypatch.setattr(prediction_file, "MAX_PADDING", 4)
+    with pytest.raises(DataError, match="the longest text of 'id' has 300,000 char"):
+        run_to_file(built, "out.npz", keys=["id"])
+    assert not (built / "out.npz").exists()
 
 
 def test_some_of_the_outputs(built):
@@ -179,6 +197,10 @@ def test_rows_as_arrays(built):
     assert got["sort"].tolist() == [0, 1, 1, 0, 1]
     got = predict(built, {"x": x, "kind": got["sort"], "file": [7] * 5}, keys=["file"])
     assert got["file"].tolist() == [7] * 5
+    with pytest.raises(
+        DataError, match=r"^'rows' has no column 'kind' for input 'kind'"
+    ):
+        predict(built, {"x": x})
     with pytest.raises(PlacerError, match="the rows of 'x' are Python objects"):
         predict(built, {"x": [[1, 2, None]], "kind": [0]})
     with pytest.raises(PlacerError, match="'rows' is a Table, not a file or arrays"):
