@@ -26,6 +26,8 @@ _IMPORTS = (
     "from typing import Any",
     "import numpy as np",
 )
+_MAY_HAVE_TEXT = ("parquet", "python")
+"""The kinds of sources whose columns of numbers may hold texts or decimals."""
 _MODULE = "placer.exporting.prepare_functions"
 
 
@@ -69,10 +71,17 @@ def write_prepare(
             cells = [name for name in names if name not in needed]
             has_cells = cells and (data.parsed.kind == "csv" or _tables(cells, data))
             function = "parse_columns" if has_cells else "stack_columns"
-            values = "columns"
+            values = Expression("columns")
             if any(name in needed and needed[name].is_key for name in names):
                 with_keys = copies.add(FEATURES, "with_keys")
-                values = f"{with_keys}(columns, keys, {literal(column.dtype)})"
+                inner = map(Expression, ("columns", "keys", literal(column.dtype)))
+                values = Expression(with_keys, "", tuple(inner))
+            if cells and not has_cells and data.parsed.kind in _MAY_HAVE_TEXT:
+                with_numbers = copies.add(_MODULE, "with_numbers")
+                listed = tuple(Expression(literal(cell)) for cell in cells)
+                selected = Expression("", "", listed, ("[", "]"))
+                items = (values, selected, Expression(literal(column.dtype)))
+                values = Expression(with_numbers, "", items)
             call = _call(
                 copies.add(_MODULE, function), values, column, names, cells, data
             )
@@ -114,7 +123,7 @@ def write_prepare(
 
 def _call(
     function: str,
-    columns: str,
+    columns: Expression,
     column: Column,
     feeds: Sequence[str],
     cells: Sequence[str],
@@ -126,7 +135,7 @@ def _call(
     features.
     """
     arguments: list[str | Expression] = [
-        Expression(columns),
+        columns,
         f"[{', '.join(map(literal, feeds))}]",
         literal(column.dtype),
         literal(column.shape),

@@ -46,9 +46,7 @@ def stack_columns(
         ValueError: a column is missing or has another shape, or a value does not fit.
     """
     check_names(columns, names)
-    arrays = [
-        to_dtype(name, number_array(columns, name, dtype), dtype) for name in names
-    ]
+    arrays = [to_dtype(name, to_array(columns[name]), dtype) for name in names]
     array = arrays[0] if len(arrays) == 1 else join(names, arrays)
     if len(arrays) > 1 or array.shape[1:] == ():
         array = reshape_rows(names, array, shape)
@@ -111,18 +109,25 @@ def parse_columns(
     return check_limits(names, array, limits)
 
 
-def number_array(columns: Mapping[str, Any], name: str, dtype: str) -> np.ndarray:
-    """Return a column as an array; texts and decimals become the numbers in them."""
-    array = to_array(columns[name])
-    if array.ndim != 1 or array.dtype.kind not in "OSU":
-        return array
-    numbers = []
-    for row, cell in enumerate(columns[name]):
-        try:
-            numbers.append(cell_number(cell, None, dtype))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"column '{name}', row {row}: {error}") from None
-    return number_list(name, numbers)
+def with_numbers(
+    columns: Mapping[str, Any], names: Sequence[str], dtype: str
+) -> dict[str, Any]:
+    """Return the columns; those of these names that have texts or decimals become the
+    numbers in them."""
+    parsed = {**columns}
+    for name in names:
+        cells = columns.get(name, ())
+        array = to_array(cells)
+        if array.ndim == 1 and array.dtype.kind in "OSU" and not isinstance(cells, str):
+            numbers = []
+            for row, cell in enumerate(cells):
+                try:
+                    numbers.append(cell_number(cell, None, dtype))
+                except (TypeError, ValueError, OverflowError) as error:
+                    message = f"column '{name}', row {row}: {error}"
+                    raise ValueError(message) from None
+            parsed[name] = number_list(name, numbers)
+    return parsed
 
 
 def number_list(name: str, numbers: Sequence[float]) -> np.ndarray:

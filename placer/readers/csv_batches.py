@@ -6,7 +6,6 @@ reads any other file, and reports what is wrong with a file that is not a table.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -25,13 +24,13 @@ from pyarrow.csv import (
 )
 
 from placer.config.csv import Csv
-from placer.readers.csv_text import Table, open_body
+from placer.readers.csv_text import MAX_CHARACTERS, Table, open_body
 
 Batch = Mapping[str, pa.StringArray]
 """The cells of some rows, by the name of their column."""
 
 _ROWS_PER_BATCH = 4096
-_BLOCK_NBYTES = 1 << 20
+BLOCK_NBYTES = 1 << 20
 SCANNED_NBYTES = 256 << 10
 """The least bytes that are scanned at a time, besides the rest of a line."""
 _LONE_RETURN = re.compile(rb"\r[^\n]")
@@ -84,11 +83,16 @@ def read_batches(
 
 
 def parse_cells(
-    file: BinaryIO, width: int, form: Csv, indices: Sequence[int]
+    file: BinaryIO,
+    width: int,
+    form: Csv,
+    indices: Sequence[int],
+    block_nbytes: int = BLOCK_NBYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the cells of some of the `width` columns of plain text, in batches of rows.
 
-    Raises pa.ArrowInvalid for a row without one cell per column.
+    Raises pa.ArrowInvalid for a row without one cell per column, or with more bytes than
+    a block of the text that is read at a time.
     """
 
     def skip_blank(row: InvalidRow) -> str:
@@ -98,7 +102,7 @@ def parse_cells(
     # Names of columns may be repeated, so they are numbered instead.
     names = [str(index) for index in range(width)]
     reading = ReadOptions(
-        column_names=names, use_threads=False, block_size=_BLOCK_NBYTES
+        column_names=names, use_threads=False, block_size=block_nbytes
     )
     parsing = ParseOptions(
         delimiter=form.delimiter,
@@ -147,7 +151,7 @@ def scan_plain(
                 quotes is None
                 or _LONE_RETURN.search(text)
                 or (comment is not None and comment in text)
-                or max(map(len, lines)) > csv.field_size_limit()
+                or max(map(len, lines)) > MAX_CHARACTERS
             ):
                 return False
             visit(text[1:-1], inside)

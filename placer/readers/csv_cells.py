@@ -174,7 +174,10 @@ class CellParser:
 
     def _missing_number(self, text: str) -> float:
         if self.missing is None:
-            message = f"{quote(text)} is not a number" if text else "the cell is empty"
+            empty = (
+                "the cell is empty" if self.kind == "csv" else "the value is missing"
+            )
+            message = f"{quote(text)} is not a number" if text else empty
             if text and text not in MISSING:
                 message = f"{quote(text)} means a missing value"
             hint = f"write its value: {self.kind}: {{missing: {{{self.name}: 0}}}}"

@@ -22,6 +22,7 @@ from placer.config.sources import errors_of_input
 from placer.errors import DataError
 from placer.files.regular import open_regular
 from placer.readers.arguments import ReadRequest
+from placer.readers.arrow_lists import list_shape, rows_of_lists
 from placer.readers.arrow_text import is_text, read_text
 from placer.readers.chunks import FileFormat, collect_batches
 from placer.readers.column import (
@@ -44,9 +45,9 @@ _ROWS_PER_BATCH = 16384
 def read(request: ReadRequest) -> LoadedRows:
     """Read the columns that the inputs need, all rows of them or those of a split.
 
-    An input is fed by one column of fixed-size lists of its shape, or by as many
-    columns of numbers as one row of it has values, in C order. A column with a
-    vocabulary is read as text.
+    An input is fed by one column of lists of its shape, or by as many
+    columns of numbers as one row of it has values, in C order. Words,
+    and numbers that are written as text or decimals, are parsed as those of a CSV file.
 
     Raises:
         DataError: with the file and, if known, the column and the row, from 0.
@@ -109,17 +110,20 @@ class _ParquetFormat:
             first_match(self.form.missing, name),
             self.form.markers(name),
         )
-        kind = array.type
-        is_cells = is_text(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
-        if words is not None or is_cells:
+        if pa.types.is_dictionary(array.type) and not is_text(array.type):
+            array = array.cast(array.type.value_type)
+        if words is not None or _is_read_as_text(array.type):
             dtype = dtype_of(column, source)
             unknown = first_match(self.form.unknown, name)
             parser = CellParser(
                 "parquet", name, column, dtype, words, unknown, missing, markers
             )
             return parser.parse(_read_words(array, words, where), where)
-        array = _fill(array, missing, markers, where, name)
-        numbers = _to_numpy(source, name, array, first)
+        if pa.types.is_nested(array.type):
+            numbers = rows_of_lists(array, column, source, name, first)
+        else:
+            array = _fill(array, missing, markers, where, name)
+            numbers = _to_numpy(source, name, array, first)
         values = convert(numbers, column, source, name, first)
         check_limits(values, column, where)
         return values
@@ -140,7 +144,9 @@ class _ParquetFormat:
         if array.null_count:
             nulls = array.is_null().to_numpy(zero_copy_only=False)
             digest = zlib.crc32(nulls.tobytes(), digest)
-        if pa.types.is_fixed_size_list(array.type):
+        if pa.types.is_nested(array.type):
+            lengths = pc.list_value_length(array).fill_null(0)
+            digest = zlib.crc32(lengths.to_numpy().tobytes(), digest)
             return self.add_digest(array.flatten(), digest)
         if pa.types.is_null(array.type):
             return digest
@@ -160,7 +166,11 @@ class _ParquetFormat:
             name: ()
             if name in feeds.features
             else _shape_of(
-                source, name, schema.field(name).type, form.words(name) is not None
+                source,
+                name,
+                schema.field(name).type,
+                form.words(name) is not None,
+                column,
             )
             for name in names
         }
@@ -204,8 +214,6 @@ def _fill(
 ) -> pa.Array:
     """Return a column of numbers in which nulls, NaNs and markers are `missing`, if
     given."""
-    if pa.types.is_fixed_size_list(array.type):
-        return array
     if markers.numbers:
         marked = have_numbers(array, markers)
         if missing is None and pc.any(marked).as_py():
@@ -227,12 +235,17 @@ def _fill(
     return array.fill_null(missing_number(fill, array.type, where(0), "parquet", name))
 
 
-def _shape_of(
-    source: str, name: str, type_: pa.DataType, has_words: bool
-) -> tuple[int, ...]:
-    """Return the shape of a row of a column.
+def _is_read_as_text(type_: pa.DataType) -> bool:
+    """Return whether numbers are read from the text of values, as of a CSV file."""
+    return bool(is_text(type_) or pa.types.is_decimal(type_) or pa.types.is_null(type_))
 
-    Raises DataError if it does not hold numbers or, with a vocabulary, text.
+
+def _shape_of(
+    source: str, name: str, type_: pa.DataType, has_words: bool, column: Column
+) -> tuple[int, ...]:
+    """Return the shape of a row of a column that feeds an input.
+
+    Raises DataError if it does not hold numbers or, with a vocabulary, words.
     """
     if has_words:
         if not can_be_words(type_):
@@ -241,30 +254,21 @@ def _shape_of(
                 hint="a vocabulary is for text, numbers and booleans",
             )
         return ()
-    if is_text(type_) or pa.types.is_decimal(type_) or pa.types.is_null(type_):
-        return ()  # its cells are read as those of a CSV file
-    shape = []
-    inner = type_
-    while pa.types.is_fixed_size_list(inner):
-        shape.append(inner.list_size)
+    shape, inner = list_shape(type_, column, source, name)
+    if pa.types.is_dictionary(inner):
         inner = inner.value_type
-    if pa.types.is_list(inner) or pa.types.is_large_list(inner):
-        raise DataError(
-            f"{source}: column '{name}' holds {type_}, whose rows may have different"
-            " lengths",
-            hint="write lists of a fixed size: pyarrow.list_(TYPE, SIZE)",
-        )
-    if not (
+    is_number = (
         pa.types.is_boolean(inner)
         or pa.types.is_integer(inner)
         or pa.types.is_floating(inner)
-    ):
-        hint = "declare its numbers as a column of numbers"
+    )
+    if not is_number and (shape or not _is_read_as_text(inner)):
+        hint = "write numbers to the file"
         if pa.types.is_date(inner) or pa.types.is_timestamp(inner):
             hint = f"compute numbers of dates: features: {{NAME: {{days: {name}}}}}"
         message = f"{source}: column '{name}' holds {type_}, not numbers"
         raise DataError(message, hint=hint)
-    return tuple(shape)
+    return shape
 
 
 def can_be_words(type_: pa.DataType) -> bool:
@@ -282,25 +286,15 @@ def can_be_words(type_: pa.DataType) -> bool:
 
 
 def _to_numpy(source: str, name: str, array: pa.Array, first: int) -> np.ndarray:
-    """Return the values of some rows, [rows, *shape]; DataError for a null.
+    """Return the numbers of some rows, [rows]; DataError for a null.
 
     `first` is the number of the first row.
     """
-    shape = [len(array)]
-    size = 1
-    while True:
-        if array.null_count:
-            index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
-            raise DataError(
-                f"{source}: column '{name}', row {first + index // size} is null",
-                hint="replace nulls by numbers before you write the file"
-                if len(shape) > 1 or pa.types.is_fixed_size_list(array.type)
-                else f"write its value: parquet: {{missing: {{{name}: 0}}}}",
-            )
-        if not pa.types.is_fixed_size_list(array.type):
-            break
-        shape.append(array.type.list_size)
-        size *= array.type.list_size
-        array = array.flatten()
+    if array.null_count:
+        index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
+        raise DataError(
+            f"{source}: column '{name}', row {first + index} is null",
+            hint=f"write its value: parquet: {{missing: {{{name}: 0}}}}",
+        )
     values: np.ndarray = array.to_numpy(zero_copy_only=False)
-    return values.reshape(shape)
+    return values

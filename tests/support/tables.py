@@ -24,7 +24,7 @@ def write_table(folder, kind, columns):
     if kind == "parquet":
         pq.write_table(pa.table(columns), folder / "t.parquet", row_group_size=3)
         return "parquet:t.parquet"
-    imports = "from datetime import *; from decimal import Decimal; import numpy as np"
+    imports = "import datetime; from decimal import Decimal; import numpy as np"
     text = f"{imports}\nnan = float('nan')\n\ndef rows():\n    return ["
     text += ", ".join(repr(dict(zip(columns, row, strict=True))) for row in rows)
     (folder / "t.py").write_text(f"{text}]\n", encoding="utf-8")

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from placer.build.plan import NodePlan, Plan, edges_ahead
+from placer.checkpoint.finite import HINT, find_not_finite
 from placer.checkpoint.manifest import Progress
 from placer.config.sources import POSITION
 from placer.errors import RunError
@@ -206,11 +207,17 @@ def _finish(training: Training) -> Result | None:
         execution.report_state("done")
         return None
     execution.report_state("writing")
-    if options.save_params is not None:
+    not_finite = find_not_finite(parameters) if plan.nan == "stop" else ""
+    if options.save_params is not None and not not_finite:
         save(options.save_params, parameters)
     history = training.history
     history.close()
     shares = recording.write() if recording is not None else {}
+    if not_finite:
+        raise RunError(
+            f"the parameters after step {execution.step} are not saved: {not_finite}",
+            hint=HINT,
+        )
     if checkpoints is not None and checkpoints.problem:
         file = options.save_params
         saved = f"; the parameters are in {file}" if file is not None else ""
@@ -234,6 +241,7 @@ def _finish(training: Training) -> Result | None:
             for node, report in zip(plan.nodes, reports, strict=True)
         },
         staleness=_add_staleness(report["staleness"] for report in reports),
+        staleness_bound=plan.staleness_bound,
         divergence=max(
             (each["divergence"] for each in reports if each["divergence"] is not None),
             default=None,
