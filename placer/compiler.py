@@ -39,7 +39,7 @@ from placer.emit.predicting import predicting_model
 from placer.emit.programs import Programs, emit_programs
 from placer.emit.sources import make_sources
 from placer.emit.tables import plan_tables
-from placer.errors import BuildError, SpecError, SpecErrors
+from placer.errors import BuildError, PlacerError, SpecError, SpecErrors
 from placer.files.regular import read_regular
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import OUTPUT
@@ -92,7 +92,8 @@ def compile(
     Raises:
         SpecError, PlaceError, GraphError: a mistake in the spec.
         BuildError: the folder cannot be written.
-        PlacerError: the caller is a module that nodes import, so that each node would
+        PlacerError: `nodes` is combined with `single_process`; or the caller is a module
+            that nodes import, so that each node would
             compile the spec again.
 
     Example:
@@ -141,12 +142,19 @@ def compile_in_memory(
 ) -> CompiledBuild:
     """Compile a spec as `compile` does, but write nothing."""
     refuse_in_node("placer.compile")
+    if nodes and single_process:
+        raise PlacerError(
+            "'nodes' (--nodes) and 'single_process' (--single-process) cannot be combined",
+            hint="the model is compiled for one process, whatever the nodes of the spec are",
+        )
     with _garbage_collection_off():
         if not isinstance(spec, Model):
             from placer.front.read import read_model
 
             spec = read_model(spec, nodes=nodes, overrides=overrides, code=code)
-            spec = to_single_process(spec) if single_process else spec
+        elif nodes or overrides:
+            raise PlacerError("'nodes' and 'overrides' change a spec, not a Model")
+        spec = to_single_process(spec) if single_process else spec
         if outputs is not None:
             from placer.spec.outputs import with_outputs
 

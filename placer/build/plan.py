@@ -25,7 +25,7 @@ from placer.config.fields import Count, Seed, Size, ValueName
 from placer.config.metrics import Finalizer
 from placer.config.slicing import Block
 from placer.config.sparse import SparseTable as SparseSettings
-from placer.config.update_modes import Mode
+from placer.config.update_modes import Geo, Mode
 from placer.errors import BuildError
 from placer.files.owners import check_folder
 from placer.layouts import Layout
@@ -467,6 +467,20 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
             return 0  # they meet in each round
         bounds = [mode.bound for mode in modes if mode is not None]
         return 1 + min((b for b in bounds if b is not None), default=math.inf)
+
+    @property
+    def staleness_bound(self) -> int | None:
+        """The largest staleness that a gradient may have: so many steps of other workers
+        that were applied since its worker got the parameters. None without a bound."""
+        modes = [table.mode for node in self.nodes for table in node.tables]
+        modes += [table.mode for table in self.sparse_tables]
+        # Those that exchange differences, and not gradients, have none.
+        bounds = [m.bound for m in modes if m is not None and not isinstance(m, Geo)]
+        if not bounds or None in bounds:
+            return None
+        # Of each other worker: from `bound` + 1 steps before its own step to `bound` steps
+        # after it.
+        return (2 * max(filter(None, bounds), default=0) + 1) * (self.workers - 1)
 
     @property
     def in_lockstep(self) -> bool:

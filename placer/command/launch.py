@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from placer.command.console import echo
 from placer.command.option_groups import GroupedCommand, grouped_option
@@ -65,6 +66,14 @@ _quiet_option = grouped_option(
     is_flag=True,
     help="Print nothing but warnings, errors and the result.",
 )
+
+_OF_RUNS = {
+    "as_json": "--json",
+    "logs": "--logs",
+    "quiet": "--quiet",
+    "tensorboard": "--tensorboard",
+}
+"""Options that say what a launcher does with a run."""
 
 
 def launch_options(command: Function) -> Function:
@@ -139,11 +148,16 @@ def launch_command(
     from placer.errors import PlacerError
     from placer.launcher.remote import Hosts
 
+    source = click.get_current_context().get_parameter_source("ssh")
+    from_environment = source is ParameterSource.ENVIRONMENT
     if on is not None:
-        for given, flag in ((hosts, "--hosts"), (python, "--python"), (ssh, "--ssh")):
-            if given is not None and not (
-                flag == "--ssh" and "PLACER_SSH" in os.environ
-            ):
+        own_ssh = None if from_environment else ssh
+        for given, flag in (
+            (hosts, "--hosts"),
+            (python, "--python"),
+            (own_ssh, "--ssh"),
+        ):
+            if given is not None:
                 raise PlacerError(f"{flag} cannot be used with --on")
         _run_on(build, on, settings, write, data, options)
         return
@@ -152,6 +166,8 @@ def launch_command(
     if hosts is None:
         if python is not None:
             raise PlacerError("--python names the Python of other machines: --hosts")
+        if ssh is not None and not from_environment:
+            raise PlacerError("--ssh names the OpenSSH to other machines: --hosts")
         if data is not None and not data.is_dir():
             raise PlacerError(f"there is no folder '{data}' for --data")
         run_build(build, **options)
@@ -188,6 +204,9 @@ def _run_on(
     if write is None:
         run_build(build, machines=on, **options)
         return
+    for name, flag in _OF_RUNS.items():
+        if options[name]:
+            raise PlacerError(f"{flag} has no effect with --write: nothing is run")
     chosen = Options(**{option.name: options[option.name] for option in OPTIONS})
     plan = check_launch(build, chosen, machines=on)
     files = write_job(write, build, request_job(build, plan, chosen, on), on)

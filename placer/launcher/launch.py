@@ -11,7 +11,7 @@ from typing import Any
 
 from placer.build.plan import Plan
 from placer.errors import PlacerError, RunWarning
-from placer.launcher.checks import check_launch, check_thread_options, threads_error
+from placer.launcher.checks import check_launch
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.kept import StepHistory, params_keeper
 from placer.launcher.logs import LogFolder, log_folder
@@ -22,6 +22,7 @@ from placer.runtime.run.callbacks import CallbackQueue, check_callbacks
 from placer.runtime.run.checkpoint_settings import checkpoint_settings
 from placer.runtime.run.events import Event, show_output
 from placer.runtime.run.interruption import Interruption, interruption_of
+from placer.runtime.run.option_checks import check_thread_options
 from placer.runtime.run.options import Options, read_options, takes_options
 from placer.runtime.run.result import Result
 from placer.runtime.run.signals import catch_signals, end_shown
@@ -120,10 +121,9 @@ def launch(
         ) as params,
     ):
         if in_process:
-            given = {"logs": logs, "watch": watch, "progress": progress or None}
-            for name, value in given.items():
-                if value is not None:
-                    raise threads_error(name)
+            check_thread_options(
+                chosen, logs=logs, watch=watch, progress=progress or None
+            )
             result = _launch_threads(
                 folder, params.options, interruption, history, calls
             )
@@ -233,7 +233,6 @@ def _launch_threads(
 
     If the run saves anything, a signal stops them after a step, and they save.
     """
-    check_thread_options(options)
     from placer.runtime.run.threads import run_in_threads
 
     def watch(event: Event) -> None:

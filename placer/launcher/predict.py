@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.config.sources import KINDS
 from placer.errors import PlacerError, RunWarning
-from placer.launcher.checks import check_thread_options, threads_error
 from placer.launcher.launch import AnyPath
 from placer.launcher.logs import log_folder
 from placer.launcher.one_process import one_process_build
@@ -23,6 +22,7 @@ from placer.launcher.supervise import Watch
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.run.events import show_output
 from placer.runtime.run.interruption import NOTHING_PREDICTED, Interruption
+from placer.runtime.run.option_checks import check_one_process, check_thread_options
 from placer.runtime.run.options import Options
 from placer.runtime.run.prediction_request import (
     PredictionRequest,
@@ -124,6 +124,7 @@ def predict(
         chosen = Options(init_params=Path(params), **options)
         used_build = Path(build)
         if single_process:
+            check_one_process(chosen)
             check_predict(used_build, request)
             used_build = exits.enter_context(one_process_build(used_build))
         result = predict_to_file(
@@ -236,10 +237,7 @@ def predict_to_file(
     interruption = Interruption(nothing_kept=NOTHING_PREDICTED)
     result: Outcome
     if in_process:
-        for name, value in (("logs", logs), ("watch", watch)):
-            if value is not None:
-                raise threads_error(name)
-        check_thread_options(options)
+        check_thread_options(options, logs=logs, watch=watch)
         from placer.runtime.run.threads import run_in_threads
 
         result = run_in_threads(

@@ -50,10 +50,13 @@ def _shares(shares: Mapping[str, float]) -> str:
 
 
 def _staleness(result: Result) -> str:
-    """Return the mean, the median and the maximum of the staleness of all updates."""
+    """Return the mean, the median and the maximum of the staleness of all updates, and
+    its bound."""
     values = [int(key) for key, n in result.staleness.items() for _ in range(n)]
     mean = sum(values) / len(values)
-    return f"mean {mean:.2f}  median {values[len(values) // 2]}  maximum {values[-1]}"
+    median, bound = values[len(values) // 2], result.staleness_bound
+    most = f"{values[-1]}" if bound is None else f"{values[-1]} of at most {bound}"
+    return f"mean {mean:.2f}  median {median}  maximum {most}"
 
 
 def result_json(result: Result) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from placer.build.plan import Plan, read_sources
 from placer.config.checkpoint import DEFAULT_KEEP, EPOCH, Best, Interval
-from placer.errors import PlacerError
 from placer.runtime.run.options import Options
 
 
@@ -57,13 +56,6 @@ def checkpoint_settings(
     spec = build if planned is None else build / read_sources(build).spec
     folder = checkpoint_folder(plan, spec, options)
     if folder is None:
-        for name in ("checkpoint_every", "checkpoint_keep"):
-            if getattr(options, name) is not None:
-                flag = name.replace("_", "-")
-                raise PlacerError(
-                    f"--{flag} needs a folder for checkpoints",
-                    hint="name it with --checkpoint DIR, or in train.checkpoint.to",
-                )
         return None
     every = EPOCH if planned is None else planned.every
     if options.checkpoint_every is not None:

@@ -232,6 +232,7 @@ def _finish(training: Training) -> Result | None:
             for node, report in zip(plan.nodes, reports, strict=True)
         },
         staleness=_add_staleness(report["staleness"] for report in reports),
+        staleness_bound=plan.staleness_bound,
         divergence=max(
             (each["divergence"] for each in reports if each["divergence"] is not None),
             default=None,
