@@ -56,9 +56,14 @@ def train_command(
     from placer.command.run_folder import create_run_folder
     from placer.compiler import compile_in_memory
     from placer.errors import PlacerError
-    from placer.launcher.checks import check_output_files, check_resumed
+    from placer.launcher.checks import check_here, check_output_files
+    from placer.launcher.data_check import check_data
     from placer.report.outcome import plan_line
     from placer.report.tensorboard import check_installed
+    from placer.runtime.run.option_checks import (
+        check_one_process,
+        check_thread_options,
+    )
     from placer.runtime.run.options import Options
 
     run_options = {
@@ -67,6 +72,10 @@ def train_command(
         if key not in ("logs", "in_process", "quiet", "tensorboard")
     }
     chosen = Options(**run_options)  # mistakes in options are reported before compiling
+    if single_process:
+        check_one_process(chosen)
+    if options["in_process"]:
+        check_thread_options(chosen, logs=options["logs"])
     if options["tensorboard"] is not None:
         check_installed()
     compiled = compile_in_memory(
@@ -78,7 +87,8 @@ def train_command(
         code=code,
     )
     plan = compiled.plan
-    check_resumed(plan, spec, chosen)
+    check_here(plan, spec, chosen)
+    check_data(plan, compiled.folder, compiled.data_spans, code=False)
     folder = create_run_folder(plan.name, out)
     build = folder / BUILD
     try:
@@ -91,4 +101,4 @@ def train_command(
     stream = sys.stderr if as_json else sys.stdout
     echo(f"{plan.name}: {plan_line(plan)}", file=stream)
     echo(f"{plan.name}: the run's folder is {folder}", file=stream)
-    run_build(build, as_json=as_json, **options)
+    run_build(build, as_json=as_json, is_data_checked=True, **options)

@@ -16,13 +16,12 @@ from placer.exporting.forward_only import Edit, Positions, apply
 from placer.exporting.imports import import_lines
 from placer.graph.fresh_names import unique_name
 
-FILES = ("model", "prepare", "tables")
-"""The modules of an exported model."""
-
 _GUARD = '''\
 def {name}(*_: object) -> AbstractContextManager[None]:
     """Outside of placer, places have no effect."""
     return nullcontext()'''
+OWN_MODULES = ("model", "prepare", "tables", "postprocess")
+"""The modules that an exported model has, or may have, itself."""
 _GUARDS = ("place_guard", "device_guard")
 
 
@@ -66,9 +65,11 @@ def copy_modules(
 
 def exported_names(modules: Collection[str]) -> dict[str, str]:
     """Return the name of each module beside an exported model, which has files itself."""
-    used = {*FILES, *modules}
+    used = {*OWN_MODULES, *modules}
     return {
-        name: unique_name(f"user_{name}", used, "_", first=2) if name in FILES else name
+        name: unique_name(f"user_{name}", used, "_", first=2)
+        if name in OWN_MODULES
+        else name
         for name in modules
     }
 

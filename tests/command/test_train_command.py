@@ -110,3 +110,29 @@ def test_checkpoints_of_a_spec_are_in_the_folder_that_it_names(
     assert run_command(*command, "--steps", "4", "--resume", str(kept)) == 0
     assert "after step 3" in capsys.readouterr().err
     assert (kept / "step-000004").is_dir()
+
+
+BEST = "train.checkpoint={every: 1h, best: {metric: accuracy, mode: max}}"
+
+
+def test_checkpoints_without_a_folder_are_beside_the_build(
+    run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(*TRAIN, "--set", BEST) == 0
+    found = capsys.readouterr().out.splitlines()[-2:]
+    assert found[0].startswith("  best        loss ")
+    assert found[0].endswith("(step 1)")
+    assert found[1] == "              is in runs/digits-1/checkpoints/best"
+    again = ["launch", "runs/digits-1/build", "--in-process", "--quiet", "--steps"]
+    assert run_command(*again, "1") == 0  # the checkpoints of the first run are kept
+    assert run_command(*again, "2", "--resume", "runs/digits-1/checkpoints-2") == 0
+    run = tmp_path / "runs" / "digits-1"
+    assert {path.name for path in run.iterdir()} == {
+        "build",
+        "checkpoints",
+        "checkpoints-2",
+    }
+    assert {path.name for path in (run / "checkpoints-2").glob("step-*")} == {
+        "step-000001",
+        "step-000002",
+    }

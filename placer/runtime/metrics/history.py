@@ -37,6 +37,8 @@ class _Line(msgspec.Struct):
     step: int
 
 
+MAX_LINE: Final = 1 << 24
+"""Bytes of a line of a history at most."""
 OTHER_METRICS: Final = (
     "train.metrics are not those of the checkpoint: the metrics of the epoch that it"
     " interrupted are those of its other steps only"
@@ -128,7 +130,8 @@ class HistoryWriter:
     def _cut(self, file: FileIO, step: int) -> None:
         """Remove the lines of an existing file after that of a step."""
         end = last = 0
-        for line in file.readall().splitlines(keepends=True):
+        lines = open(file.fileno(), "rb", closefd=False)  # noqa: SIM115 - it is `file`
+        while line := lines.readline(MAX_LINE):
             try:
                 number = msgspec.json.decode(line, type=_Line).step
             except msgspec.DecodeError:
@@ -183,6 +186,8 @@ class HistoryWriter:
             time.time(),
         )
         self._write(step)
+        if (pace := self._execution.pace) is not None:
+            pace.step_reported()
         self._execution.report(step)
 
     def add_part(self, statistics: Statistics, rows: int, batch: int) -> None:
