@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -55,7 +56,7 @@ def train_command(
     from placer.build.write import write_build
     from placer.command.run_folder import create_run_folder
     from placer.compiler import compile_in_memory
-    from placer.errors import PlacerError
+    from placer.errors import PlacerError, RunError
     from placer.launcher.checks import check_output_files, check_resumed
     from placer.report.outcome import plan_line
     from placer.report.tensorboard import check_installed
@@ -91,4 +92,12 @@ def train_command(
     stream = sys.stderr if as_json else sys.stdout
     echo(f"{plan.name}: {plan_line(plan)}", file=stream)
     echo(f"{plan.name}: the run's folder is {folder}", file=stream)
-    run_build(build, as_json=as_json, **options)
+    try:
+        run_build(build, as_json=as_json, **options)
+    except RunError:
+        raise  # the build may be of use, to find out why
+    except PlacerError:  # no process was started
+        shutil.rmtree(build, ignore_errors=True)
+        with suppress(OSError):
+            folder.rmdir()
+        raise

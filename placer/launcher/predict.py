@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.config.sources import KINDS
 from placer.errors import PlacerError, RunWarning
+from placer.files.writable import why_not_writable
 from placer.launcher.checks import check_thread_options, threads_error
 from placer.launcher.launch import AnyPath
 from placer.launcher.logs import log_folder
@@ -211,6 +212,8 @@ def check_predict(
         raise PlacerError(
             f"cannot write '{out}': the folder '{out.parent}' does not exist"
         )
+    if why := why_not_writable(out):
+        raise PlacerError(f"cannot write '{out}': {why}")
     if out.exists() and not out.is_file():
         raise PlacerError(f"cannot write '{out}': it is not a regular file")
     if out.resolve().is_relative_to(build.resolve()):

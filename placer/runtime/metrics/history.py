@@ -8,7 +8,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import FileIO
+from io import BufferedReader, FileIO
 from typing import Final
 
 import msgspec
@@ -128,7 +128,8 @@ class HistoryWriter:
     def _cut(self, file: FileIO, step: int) -> None:
         """Remove the lines of an existing file after that of a step."""
         end = last = 0
-        for line in file.readall().splitlines(keepends=True):
+        lines = BufferedReader(file)
+        for line in lines:
             try:
                 number = msgspec.json.decode(line, type=_Line).step
             except msgspec.DecodeError:
@@ -136,6 +137,7 @@ class HistoryWriter:
             if number > step or not line.endswith(b"\n"):
                 break
             end, last = end + len(line), number
+        lines.detach()  # the file stays open
         if last != step:
             raise RunError(
                 f"the history {self._execution.options.history} has no line of step"
