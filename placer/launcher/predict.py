@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.config.sources import KINDS
 from placer.errors import DataError, PlacerError, RunWarning
+from placer.files.writable import why_not_writable
 from placer.launcher.launch import AnyPath
 from placer.launcher.logs import log_folder
 from placer.launcher.one_process import one_process_build
@@ -241,6 +242,8 @@ def check_predict(
         raise PlacerError(
             f"cannot write '{out}': the folder '{out.parent}' does not exist"
         )
+    if why := why_not_writable(out):
+        raise PlacerError(f"cannot write '{out}': {why}")
     if out.exists() and not out.is_file():
         raise PlacerError(f"cannot write '{out}': it is not a regular file")
     if out.resolve().is_relative_to(build.resolve()):

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from placer.build.write import write_build
 from placer.compiler import CompiledBuild
-from placer.errors import PlacerError
+from placer.errors import PlacerError, RunError
 from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_data
 from placer.runtime.run.options import Options
@@ -47,6 +48,22 @@ def create_run(
             folder.rmdir()
         raise
     return build
+
+
+@contextmanager
+def kept_if_started(build: Path) -> Iterator[None]:
+    """Remove the folder of a run that does not start, unless it has more than the build.
+
+    Where a node fails, it stays: its programs may be of use, to find out why.
+    """
+    try:
+        yield
+    except RunError:
+        raise
+    except PlacerError:
+        if [*build.parent.iterdir()] == [build]:
+            shutil.rmtree(build.parent, ignore_errors=True)
+        raise
 
 
 def create_run_folder(name: str, out: Path | None = None) -> Path:

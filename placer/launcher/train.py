@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.compiler import compile_in_memory
 from placer.launcher.launch import AnyPath, launch
-from placer.launcher.run_folder import create_run
+from placer.launcher.run_folder import create_run, kept_if_started
 from placer.launcher.supervise import Watch
 from placer.reentry import refuse_in_node
 from placer.runtime.run.callbacks import check_callbacks
@@ -88,14 +88,15 @@ def train(
         code=code,
     )
     build = create_run(compiled, chosen, None if out is None else Path(out))
-    return launch(
-        build,
-        in_process=in_process,
-        logs=logs,
-        watch=watch,
-        progress=progress,
-        return_params=return_params,
-        callbacks=callbacks,
-        tensorboard=tensorboard,
-        **options,
-    )
+    with kept_if_started(build):
+        return launch(
+            build,
+            in_process=in_process,
+            logs=logs,
+            watch=watch,
+            progress=progress,
+            return_params=return_params,
+            callbacks=callbacks,
+            tensorboard=tensorboard,
+            **options,
+        )

@@ -63,6 +63,17 @@ def test_a_named_folder_may_hold_other_files_of_the_run(
     assert "the folder 'mine' contains files" in capsys.readouterr().err
 
 
+def test_folders_that_cannot_be_written_are_found_before_the_run(
+    run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    train = [each for each in TRAIN if each != "--in-process"]
+    for option in ("--checkpoint", "--logs", "--tensorboard", "--record-order"):
+        assert run_command(*train, option, "file/folder") == 2
+        assert "file" in capsys.readouterr().err
+        assert not [*(tmp_path / "runs").iterdir()], option
+
+
 @pytest.mark.parametrize(
     "words",
     [["--history", "nowhere/file"], ["--set", "train.epohcs=3"]],

@@ -46,6 +46,33 @@ def test_outputs_of_a_build_can_be_chosen(digits, tmp_path):
         placer.export(build, tmp_path / "no", params=params, outputs=["probability"])
 
 
+def test_an_input_that_the_graph_does_not_use_is_not_exported(tmp_path):
+    """Its column is read by no command, and not by the exported model."""
+    np.savez(tmp_path / "rows.npz", x=np.ones((8, 2), np.float32))
+    (tmp_path / "unused.yaml").write_text(UNUSED)
+    build = tmp_path / "build"
+    plan = placer.compile(tmp_path / "unused.yaml", build)
+    save_file(initial_parameters(plan), tmp_path / "params")
+    model = placer.export(build, tmp_path / "model", params=tmp_path / "params")
+    assert model.arguments == ("x",)
+    assert "elsewhere" not in (model.folder / "prepare.py").read_text()
+    assert "elsewhere" not in (model.folder / "README.md").read_text()
+
+
+UNUSED = """
+nodes: {worker: {count: 1}}
+inputs: {x: "float32[batch, 2]", unused: "float32[batch]"}
+data:
+  train:
+    {source: "npz:rows.npz", batch: 8, columns: {x: x, unused: elsewhere}}
+graph:
+  - {name: y, op: fc, in: x, size: 1}
+  - {name: loss, op: reduce_mean, in: y}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+predict: {outputs: [y]}
+"""
+
+
 def test_stablehlo_files_for_fixed_batches(digits, tmp_path):
     params = digits / "params"
     model = placer.export(
