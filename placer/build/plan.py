@@ -19,6 +19,7 @@ from placer.build.plan_check import BY_KEY as BY_KEY
 from placer.build.plan_check import MEMORY as MEMORY
 from placer.build.plan_check import check_plan
 from placer.config.checkpoint import Checkpointing, EarlyStop, Interval
+from placer.config.classes import Classes
 from placer.config.columns import Column
 from placer.config.data import RowSource
 from placer.config.fields import Count, Seed, Size, ValueName
@@ -226,13 +227,14 @@ class Metric(PlanStruct, frozen=True):
 
 
 class Output(PlanStruct, frozen=True):
-    """An output of a prediction: its dtype, the shape of a row, and the inputs of the
-    source that it depends on."""
+    """An output of a prediction: its dtype, the shape of a row, the inputs of the source
+    that it depends on, and the classes that it scores, if it does."""
 
     name: ValueName
     dtype: str
     shape: tuple[Size, ...]
     inputs: tuple[str, ...]
+    classes: Classes | None = None
 
 
 class NodePhase(PlanStruct, frozen=True):
@@ -668,8 +670,9 @@ def check_files(folder: Path, plan: Plan) -> None:
 
 class Sources(PlanStruct, frozen=True):
     """The content of sources.json: the spec's path, relative to the build folder, the
-    line and column of each op in the spec, the ops of each line of the programs, and the
-    keys of the spec that were set by `--set` or `overrides`, as `KEY=VALUE`.
+    line and column of each op in the spec, and of the keys of `data`, such as
+    `train.source`, the ops of each line of the programs, and the keys of the spec that were
+    set by `--set` or `overrides`, as `KEY=VALUE`.
 
     `lines` has the path of each program, and by the number of a line what an error
     there is about: a function of the program, and the op of it or, of several ops, the
@@ -682,6 +685,7 @@ class Sources(PlanStruct, frozen=True):
 
     spec: Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=4096)]
     ops: dict[ValueName, tuple[Count, Count]]
+    data: dict[str, tuple[Count, Count]] = {}
     lines: dict[str, dict[Count, tuple[ValueName, ...]]] = {}
     overrides: tuple[str, ...] = ()
 

@@ -208,7 +208,7 @@ def _run_on(
         if options[name]:
             raise PlacerError(f"{flag} has no effect with --write: nothing is run")
     chosen = Options(**{option.name: options[option.name] for option in OPTIONS})
-    plan = check_launch(build, chosen, machines=on)
+    plan, chosen = check_launch(build, chosen, machines=on)
     files = write_job(write, build, request_job(build, plan, chosen, on), on)
     for path in files:
         echo(str(path))
@@ -227,26 +227,32 @@ def run_build(
     quiet: bool,
     tensorboard: Path | None,
     machines: Hosts | OnEngine | None = None,
+    is_data_checked: bool = False,
     **options: Any,
 ) -> None:
     """Launch a build and print its progress and its result."""
     from placer.launcher.checks import check_launch
+    from placer.launcher.data_check import check_build_data
     from placer.launcher.engine_job import OnEngine
     from placer.launcher.launch import callback_queue, launch, launch_processes
     from placer.launcher.logs import log_folder
     from placer.memory.cores import usable_cores
     from placer.report.outcome import (
+        best_lines,
         crowding_note,
         emulation_note,
         result_json,
         result_lines,
     )
     from placer.report.progress.show import show_progress, show_warnings
+    from placer.runtime.run.checkpoint_settings import checkpoint_settings
     from placer.runtime.run.interruption import interruption_of
     from placer.runtime.run.options import Options
 
     chosen = Options(**options)
-    plan = check_launch(build, chosen, machines=machines)
+    plan, chosen = check_launch(build, chosen, machines=machines)
+    if machines is None and not is_data_checked and not in_process:
+        check_build_data(plan, build)
     stream = sys.stderr if as_json else sys.stdout
     with ExitStack() as exits:
         notes = []
@@ -274,7 +280,7 @@ def run_build(
                 logs=logs,
                 return_params=False,
                 tensorboard=tensorboard,
-                **options,
+                **{**options, "checkpoint": chosen.checkpoint},
             )
         else:
             calls = exits.enter_context(
@@ -296,6 +302,11 @@ def run_build(
             )
     for line in result_lines(result):
         echo(line, file=stream)
+    if machines is None and plan.checkpoint is not None and plan.checkpoint.best:
+        settings = checkpoint_settings(plan, build, chosen)
+        assert settings is not None
+        for line in best_lines(settings.folder):
+            echo(line, file=stream)
     for text in result.warnings:
         echo(f"warning: {text}", err=True)
     if as_json:

@@ -51,6 +51,12 @@ if TYPE_CHECKING:
     "the spec.",
 )
 @click.option(
+    "--raw",
+    is_flag=True,
+    help="Write outputs that score classes as the model computes them, instead of as "
+    "the columns class and probability.NAME.",
+)
+@click.option(
     "--single-process",
     is_flag=True,
     help="Predict in one process, whatever the nodes of the build are.",
@@ -87,6 +93,7 @@ def predict_command(
     keys: tuple[str, ...],
     columns: dict[str, str] | None,
     overrides: tuple[str, ...],
+    raw: bool,
     single_process: bool,
     code: bool,
     logs: Path | None,
@@ -112,7 +119,9 @@ def predict_command(
     from placer.runtime.run.option_checks import check_one_process
     from placer.runtime.run.options import Options
 
-    request = make_request(out, rows, outputs=outputs, keys=keys, columns=columns)
+    request = make_request(
+        out, rows, outputs=outputs, keys=keys, columns=columns, raw=raw
+    )
     chosen = Options(init_params=params, **options)
     if single_process:
         check_one_process(chosen)

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 
 from placer.config.fields import doc
 from placer.config.missing import NO_MARKERS, Marker, Markers, make_markers
+from placer.config.sources import Source, SourceError
 from placer.errors import DataError, did_you_mean
 
 T = TypeVar("T")
@@ -126,6 +127,17 @@ def first_match(patterns: Mapping[str, T], column: str) -> T | None:
         if _matches(column, pattern):
             return value
     return None
+
+
+def check_patterns(source: Source, form: Cells, names: Sequence[str]) -> None:
+    """Raise SourceError if a column of the options `form` is not one of a source."""
+    for option, patterns in form.patterns.items():
+        for pattern in patterns:
+            try:
+                check_pattern(source.text, pattern, names)
+            except DataError as error:
+                keys = source.kind, option, pattern
+                raise SourceError(keys, error.message, error.hint) from None
 
 
 def check_pattern(source: str, pattern: str, names: Sequence[str]) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 
 from placer.build.plan import Plan, read_plan, read_sources
-from placer.checkpoint.folder import check_continues
+from placer.checkpoint.folder import check_continues, has_none, is_continued
 from placer.errors import PlacerError
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.remote import Hosts, remote_endpoints
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.program.order import check_has_none
 from placer.runtime.run.checkpoint_settings import (
+    check_folder,
     checkpoint_folder,
     checkpoint_settings,
+    needs_folder,
 )
 from placer.runtime.run.option_checks import (
     check_base_port,
@@ -26,11 +29,13 @@ from placer.runtime.run.options import OPTIONS, Options
 
 def check_launch(
     build: Path, options: Options, *, machines: Hosts | OnEngine | None = None
-) -> Plan:
-    """Return the plan of a build; PlacerError if it must not be launched like this.
+) -> tuple[Plan, Options]:
+    """Return the plan of a build, and the options with a folder for its checkpoints;
+    PlacerError if it must not be launched like this.
 
-    The files of the options are on the other `machines`, if there are any, which check
-    them.
+    If the spec has checkpoints without a folder, it is `checkpoints` beside the build, or
+    `checkpoints-2` and so on if that has those of another run. The files of the options
+    are on the other `machines`, if there are any, which check them.
     """
     refuse_in_node("placer.launch")
     plan = read_plan(build)
@@ -49,11 +54,25 @@ def check_launch(
             )
         check_effects(plan, options)
         _check_absolute(plan, options)
-        return plan
+        check_folder(plan, options)
+        return plan, options
+    if needs_folder(plan, options):
+        options = replace(options, checkpoint=_default_folder(build, options))
     check_output_files(build, options)
     check_here(plan, spec, options)
     _check_outside(plan, build, options)
-    return plan
+    return plan, options
+
+
+def _default_folder(build: Path, options: Options) -> Path:
+    """Return the first folder beside the build without checkpoints of another run."""
+    first = build.resolve().parent / "checkpoints"
+    later = (first.with_name(f"{first.name}-{number}") for number in count(2))
+    return next(
+        folder
+        for folder in chain([first], later)
+        if has_none(folder) or is_continued(folder, options.resume)
+    )
 
 
 def _check_hosts(plan: Plan, options: Options, hosts: Hosts) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from placer.build.plan import Plan
 from placer.errors import PlacerError, RunWarning
 from placer.launcher.checks import check_launch
+from placer.launcher.data_check import check_build_data
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.kept import StepHistory, params_keeper
 from placer.launcher.logs import LogFolder, log_folder
@@ -91,6 +92,7 @@ def launch(
         PlacerError: the options are wrong or cannot be combined; `tensorboard` needs
             `pip install 'placer[tensorboard]'`.
         BuildError: the build was edited.
+        DataError: a file of rows is missing, or does not fit the model.
         RunError: a node failed. The text says the root cause; all processes have ended.
         KeyboardInterrupt: SIGINT was received, by this process or that of a node.
         SystemExit: SIGTERM or SIGHUP was received.
@@ -107,10 +109,12 @@ def launch(
     if hosts is not None and not isinstance(hosts, Hosts):
         hosts = Hosts(Path(hosts))
     machines = OnEngine(on) if isinstance(on, str) else hosts or on
-    plan = check_launch(folder, chosen, machines=machines)
+    plan, chosen = check_launch(folder, chosen, machines=machines)
     if machines is not None and (return_params or in_process):
         name = "return_params" if return_params else "in_process"
         raise PlacerError(f"'{name}' cannot be used with nodes on other machines")
+    if machines is None:
+        check_build_data(plan, folder)
     history = StepHistory()
     interruption = interruption_of(plan, folder, chosen)
     with (

@@ -38,7 +38,11 @@ _LONE_RETURN = re.compile(rb"\r[^\n]")
 
 
 def read_batches(
-    table: Table, path: Path, form: Csv, wanted: Sequence[str]
+    table: Table,
+    path: Path,
+    form: Csv,
+    wanted: Sequence[str],
+    most: int | None = None,
 ) -> Iterator[Batch]:
     """Yield the cells of all rows, in batches of at least one row.
 
@@ -47,13 +51,16 @@ def read_batches(
         path: the file.
         form: how the text is read.
         wanted: the names of the columns to return.
+        most: the number of rows after which reading ends; None for all.
 
     Raises:
         DataError: for a row that is malformed.
         UnicodeDecodeError, OSError, EOFError, zlib.error: for a damaged file.
     """
     rows, indices = table.rows, [table.names.index(name) for name in wanted]
-    if scan_plain(path, table.header_lines, form):
+    if most is not None:
+        rows = islice(rows, most)
+    elif scan_plain(path, table.header_lines, form):
         count = 0
         try:
             with open_body(path, table.header_lines) as file:

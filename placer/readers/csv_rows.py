@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
 from placer.config.columns import Column
-from placer.config.csv import Csv, check, check_pattern, first_match
+from placer.config.csv import Csv, check, check_patterns, first_match
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import FileFormat, collect_batches
@@ -36,7 +35,8 @@ def read(request: ReadRequest) -> LoadedRows:
     path, form = request.folder / request.source.path, csv_form(request)
     with open_table(request.source.text, path, form) as table:
         feeds, shape = find_columns(request, table.names)
-        batches = read_batches(table, path, form, feeds.read)
+        most = request.options.first_rows
+        batches = read_batches(table, path, form, feeds.read, most)
         return collect_batches(request, feeds, batches, shape)
 
 
@@ -56,8 +56,7 @@ def find_columns(
     if they do not fit the inputs. `names` are the columns of the file."""
     form = csv_form(request)
     if not request.options.to_predict:
-        for pattern in chain.from_iterable(form.patterns.values()):
-            check_pattern(request.source.text, pattern, names)
+        check_patterns(request.source, form, names)
     return find_feeds(request, names), _CsvFormat(request, form)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import islice
 from math import prod
 
 import numpy as np
@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from pyarrow.parquet import ParquetFile
 
 from placer.config.columns import Column
-from placer.config.csv import Cells, check_pattern, first_match
+from placer.config.csv import Cells, check_patterns, first_match
 from placer.config.missing import Markers
+from placer.config.sources import errors_of_input
 from placer.errors import DataError
 from placer.files.regular import open_regular
 from placer.readers.arguments import ReadRequest
@@ -57,8 +58,11 @@ def read(request: ReadRequest) -> LoadedRows:
         ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as table,
     ):
         feeds, shape = find_columns(request, table.schema_arrow)
+        rows, most = table.metadata.num_rows, request.options.first_rows
         batches = _read_batches(table, feeds.read)
-        rows = table.metadata.num_rows
+        if most is not None:
+            rows = min(rows, most)
+            batches = islice(batches, -(-most // _ROWS_PER_BATCH))
         return collect_batches(request, feeds, batches, shape, rows)
 
 
@@ -74,12 +78,12 @@ def find_columns(request: ReadRequest, schema: pa.Schema) -> tuple[Feeds, FileFo
     if they do not fit the inputs."""
     form = request.data.parquet or Cells()
     if not request.options.to_predict:
-        for pattern in chain.from_iterable(form.patterns.values()):
-            check_pattern(request.source.text, pattern, schema.names)
+        check_patterns(request.source, form, schema.names)
     feeds = find_feeds(request, schema.names)
     shape = _ParquetFormat(request, form)
     for column in request.used:
-        shape.check(column, feeds, schema)
+        with errors_of_input(column.name):
+            shape.check(column, feeds, schema)
     return feeds, shape
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 
 from placer.build.plan import Plan
+from placer.checkpoint.folder import BEST
+from placer.checkpoint.manifest import read_manifest
 from placer.node_kinds import CPU, SERVER, NodeId
 from placer.place.ids import format_nodes
 from placer.report.numbers import format_count, format_metrics, format_size, plural
@@ -37,6 +39,19 @@ def result_lines(result: Result) -> Iterator[str]:
     width = max(map(len, result.shares), default=0)
     for node, shares in result.shares.items():
         yield f"  {node:{max(width, 10)}}  {_shares(shares)}"
+
+
+def best_lines(folder: Path) -> Iterator[str]:
+    """Yield a line about the checkpoint with the best evaluation of a folder, if it has
+    one: its metrics and its path."""
+    best = folder / BEST
+    if best.is_symlink():
+        progress = read_manifest(best).progress
+        metrics = {name: float(value) for name, value in progress.eval.items()}
+        yield f"  best        {format_metrics(metrics)}  (step {progress.step})"
+        here = Path.cwd()
+        shown = best.relative_to(here) if best.is_relative_to(here) else best
+        yield f"              is in {shown}"
 
 
 def _shares(shares: Mapping[str, float]) -> str:

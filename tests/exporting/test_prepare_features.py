@@ -304,7 +304,12 @@ def people(tmp_path_factory):
 
 def predict(people, rows, **more):
     return placer.predict(
-        people / "build", rows, params=people / "params", in_process=True, **more
+        people / "build",
+        rows,
+        params=people / "params",
+        in_process=True,
+        raw=True,
+        **more,
     )["logit"]
 
 

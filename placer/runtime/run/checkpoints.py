@@ -28,6 +28,7 @@ from msgspec.structs import replace
 import placer
 from placer.build.plan import Plan
 from placer.channel.protocol import Aborted, Key
+from placer.checkpoint.finite import find_not_finite
 from placer.checkpoint.folder import (
     check_continues,
     list_checkpoints,
@@ -91,8 +92,6 @@ if TYPE_CHECKING:
 
 FAILED_WAIT: Final = 5.0
 """Seconds that a run that has failed waits for the thread that writes checkpoints."""
-FINITE_CHUNK: Final = 1 << 16
-"""The number of elements that are compared at a time, so that they stay in the cache."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -350,8 +349,8 @@ class Checkpoints:
                         tensors[name] = np.asarray(value)
             if not tensors:
                 return Report(), ()
-            if execution.plan.nan == "stop" and (name := _not_finite(tensors)):
-                return Report(problem=f"'{name}' is not finite"), ()
+            if execution.plan.nan == "stop" and (problem := find_not_finite(tensors)):
+                return Report(problem=problem), ()
             if self._sees_folder:
                 name = file_of(execution.me.name)
                 stored = write_tensors(temporary, name, tensors)
@@ -471,17 +470,6 @@ def _writing_nodes(plan: Plan) -> list[str]:
     dense = {*holders(plan)}
     names = (node.name for node in plan.nodes)
     return [name for name in names if name in dense or holds_rows(plan, name)]
-
-
-def _not_finite(tensors: Mapping[str, Any]) -> str:
-    """Return the first array with a value that is not finite, or nothing: a run that
-    continued from it would diverge at once."""
-    for name, array in tensors.items():
-        flat = array.reshape(-1)
-        for at in range(0, flat.size, FINITE_CHUNK):
-            if not np.isfinite(flat[at : at + FINITE_CHUNK]).all():
-                return name
-    return ""
 
 
 def _is_in_memory(snapshot: Snapshot) -> bool:

@@ -6,6 +6,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -20,6 +21,8 @@ from placer.build.plan import Output
 from placer.channel.protocol import Array
 from placer.errors import DataError
 from placer.files.atomic import atomic_file, mode_of
+from placer.runtime.run.class_columns import class_columns
+from placer.runtime.run.prediction_request import class_prefixes
 
 MAX_PADDED_NBYTES = 1 << 30
 """The bytes of texts in a file of numpy from which on they may not be mostly padding."""
@@ -47,7 +50,8 @@ def prediction_file(
     - `.csv`: likewise, with a column for each value of a row: `probability.0`, ….
     - `.npz` and `.npy`: arrays of shape [rows, ...], as `numpy.load` reads them.
 
-    bfloat16 is written as float32.
+    bfloat16 is written as float32. An output with classes is the column `class`, and a
+    column `probability.NAME` for each class.
 
     Args:
         path: the file.
@@ -64,16 +68,17 @@ def prediction_file(
     empty = {
         each.name: np.empty((0, *each.shape), dtypes[each.name]) for each in outputs
     }
+    name_classes = partial(_name_classes, outputs)
     dtype_of = _numpy_dtype if path.suffix in (".npz", ".npy") else _own_dtype
     first = {
         name: np.empty((0, *array.shape[1:]), dtype_of(name, array))
         for name, array in keys.items()
-    } | empty
+    } | name_classes(empty)
     try:
         with ExitStack() as contexts:
             file = contexts.enter_context(atomic_file(path, mode_of(path)))
             write = contexts.enter_context(_FORMATS[path.suffix](file, first, rows))
-            pieces = _Pieces(write, keys, dtypes)
+            pieces = _Pieces(write, keys, dtypes, name_classes)
             yield pieces.add
             pieces.flush()
     except OSError as error:
@@ -81,6 +86,20 @@ def prediction_file(
             f"predictions cannot be written to {path}: {error.strerror or error}",
             hint="name a file in a folder that exists and has room",
         ) from error
+
+
+def _name_classes(outputs: Sequence[Output], arrays: Columns) -> dict[str, Array]:
+    """Return the columns of outputs: of those that score classes, with their names."""
+    prefixes = class_prefixes(outputs)
+    columns: dict[str, Array] = {}
+    for each in outputs:
+        array = arrays[each.name]
+        if each.classes is None:
+            columns[each.name] = array
+        else:
+            form, names = each.classes.form, each.classes.names
+            columns |= class_columns(array, form, names, prefixes[each.name])
+    return columns
 
 
 def _storable(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -113,12 +132,18 @@ def _numpy_dtype(name: str, array: Array) -> np.dtype[Any]:
 
 
 class _Pieces:
-    """Joins the outputs of batches, with the keys of their rows, to larger pieces."""
+    """Joins the outputs of batches, with the keys of their rows, to larger pieces, whose
+    classes get their names."""
 
     def __init__(
-        self, write: Write, keys: Columns, dtypes: Mapping[str, np.dtype[Any]]
+        self,
+        write: Write,
+        keys: Columns,
+        dtypes: Mapping[str, np.dtype[Any]],
+        name_classes: Callable[[Columns], dict[str, Array]],
     ) -> None:
         self._write, self._keys, self._dtypes = write, keys, dtypes
+        self._name_classes = name_classes
         self._batches: list[Columns] = []
         self._nbytes = self._written = 0
 
@@ -140,7 +165,7 @@ class _Pieces:
         low = self._written
         self._written += len(next(iter(columns.values())))
         keys = {n: array[low : self._written] for n, array in self._keys.items()}
-        self._write(keys | columns)
+        self._write(keys | self._name_classes(columns))
         self._batches, self._nbytes = [], 0
 
 
@@ -196,26 +221,25 @@ def _npy(file: BinaryIO, first: Columns, rows: int) -> Iterator[Write]:
 
 @contextmanager
 def _npz(file: BinaryIO, first: Columns, rows: int) -> Iterator[Write]:
-    """Columns are collected in temporary files: an archive is written one array after
-    the other."""
-    with ExitStack() as contexts:
-        spools = {
-            name: cast(BinaryIO, contexts.enter_context(tempfile.TemporaryFile()))
-            for name in first
-        }
+    """Pieces of columns are collected in a temporary file: an archive is written one
+    array after the other."""
+    pieces: dict[str, list[tuple[int, int]]] = {name: [] for name in first}
+    with tempfile.TemporaryFile() as spool:
 
         def write(columns: Columns) -> None:
-            for name, spool in spools.items():
-                _write_array(spool, columns[name], first[name].dtype)
+            for name, places in pieces.items():
+                begin = spool.tell()
+                _write_array(cast(BinaryIO, spool), columns[name], first[name].dtype)
+                places.append((begin, spool.tell() - begin))
 
         yield write
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name, spool in spools.items():
-                spool.seek(0)
+            for name, places in pieces.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     _write_header(cast(BinaryIO, member), first[name], rows)
-                    while piece := spool.read(PIECE_NBYTES):
-                        member.write(piece)
+                    for start, nbytes in places:
+                        spool.seek(start)
+                        member.write(spool.read(nbytes))
 
 
 def _write_header(file: BinaryIO, first: Array, rows: int) -> None:
