@@ -241,18 +241,18 @@ def _check_options(feature: Feature) -> Mistake | None:
             number = getattr(feature, key)
             if number is None:
                 message = f"'{key}' of 'standardize' is missing"
-                return Mistake(None, message, "write {mean: NUMBER, std: NUMBER}")
+                return Mistake(None, message, "write mean: NUMBER, std: NUMBER")
             if not isfinite(number):
                 return Mistake(key, f"'{key}' must be finite, not {number}")
     if feature.kind != "buckets":
         return None
     if (feature.boundaries is None) == (feature.log is None):
         message = "buckets have either 'boundaries' or 'log'"
-        hint = "write {boundaries: [18, 25, 65]}, or {log: 2, to: 1000}"
+        hint = "write boundaries: [18, 25, 65], or log: 2, to: 1000"
         return Mistake("log" if feature.log else None, message, hint)
     if feature.log is not None and feature.to is None:
         message = "'to' is missing: the powers of 'log' go up to this number"
-        return Mistake("log", message, "write {log: 2, to: 1000}")
+        return Mistake("log", message, "write log: 2, to: 1000")
     if feature.log is None and feature.to is not None:
         return Mistake("to", "'to' is an option of 'log'")
     boundaries = boundaries_of(feature)

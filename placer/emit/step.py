@@ -53,12 +53,20 @@ def emit_hook(
         lines += _print([Call("node.wait_for_workers", (), note=note)], 1)
     writer.hook.scope.close()
     if not lines:
-        nothing = (
-            "this server stores no block" if NodeId(node).kind == SERVER else "no ops"
-        )
+        nothing = _why_nothing(node, lowered, tables)
         lines = [Line(f'{INDENT}"""Nothing to do: {nothing}."""')]
     head = Line(f"def {writer.hook.name}(node: runtime.Node) -> None:")
     return writer.functions, [head, *lines]
+
+
+def _why_nothing(node: str, lowered: LoweredGraph, tables: Sequence[Table]) -> str:
+    """Return why a hook of a node is empty, in words."""
+    if lowered.hook == "step" and lowered.units_of_messages(node):
+        return f"`{SERVE}` handles the messages of workers"
+    sparse = (lowered.graph.nodes(op) for op in lowered.graph.sparse_tables)
+    stores = tables or any(node in nodes for nodes in sparse)
+    is_idle_server = NodeId(node).kind == SERVER and not stores
+    return "this server stores no block" if is_idle_server else "no ops"
 
 
 def emit_serve(
@@ -72,7 +80,7 @@ def emit_serve(
     lockstep, and its lines: a loop over the messages, with a case for each edge."""
     functions: list[Function] = []
     when = "what has come, before the next step"
-    if lowered.serves_workers(node):
+    if NodeId(node).kind == SERVER:
         when = "of workers, as they arrive"
     lines = [
         Line(text, (SERVE,))

@@ -28,12 +28,7 @@ from placer.spec.parse import load_tree, name_from_file
 from placer.spec.problems import Problems
 from placer.spec.sections.graph import build_ops
 from placer.spec.sections.optimizers import read_group
-from placer.spec.sections.parameters import (
-    Group,
-    Pattern,
-    first_match,
-    read_rules,
-)
+from placer.spec.sections.parameters import Group, Pattern
 from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
 from placer.types import TensorType
 
@@ -256,12 +251,6 @@ class Program:
         assert type_ is not None, name
         return type_
 
-    def trains(self, parameter: str) -> bool:
-        """Return whether a parameter is trained, by the section `parameters`."""
-        rules = read_rules(self._sections.get("parameters"), Problems())
-        rule = first_match(parameter, rules)
-        return rule is None or rule.trainable
-
     def parameters_of(self, op: str) -> dict[str, Variable]:
         """Return the parameters of an op, its own and shared ones, by their keys."""
         names = self._parameters.get(op, {})
@@ -295,7 +284,7 @@ class Program:
         place = self._open_place(OpCall(rule, rule, (loss.name,), dict(settings)))
         entry = mapping_node({**entry.entries, "place": place}, span)
         where = "train.optimizer"
-        self._try(lambda live: read_group(entry, 0, where, {}, live))
+        self._try(lambda live: read_group(entry, 0, where, {}, None, live))
         self._minimize = node
         self._optimizers.append(entry)
 

@@ -26,7 +26,8 @@ def modules_of(module: str, function: str, folder: Path) -> tuple[str, ...]:
         if not is_name(name):
             message, hint = explain_invalid_name(name)
             raise DataError(message, hint=hint)
-    if module in reserved_modules():
+    is_there = (folder / f"{module}.py").is_file()
+    if module in reserved_modules() and (is_there or module != "__main__"):
         raise DataError(
             f"a module beside the spec cannot have the name '{module}'",
             hint=f"node programs would import another {module}: rename {module}.py",
@@ -37,7 +38,7 @@ def modules_of(module: str, function: str, folder: Path) -> tuple[str, ...]:
             " in every module",
             hint=f"rename it in {module}.py",
         )
-    if not (folder / f"{module}.py").is_file():
+    if not is_there:
         beside = [path.stem for path in folder.glob("*.py")]
         close = nearest(module, beside)
         name = "functions" if module == "__main__" else module
@@ -100,7 +101,7 @@ def defined_names(folder: Path, module: str) -> frozenset[str] | None:
     return frozenset(name for name in names if name)
 
 
-_MODULE_ATTRIBUTES = frozenset(dir(ModuleType))
+_MODULE_ATTRIBUTES = frozenset({*dir(ModuleType), "__debug__"})
 _DYNAMIC = {"*", "__getattr__", "globals", "locals", "vars", "setattr", "exec", "sys"}
 """Names whose use in a module may define names that its text does not show."""
 

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-_IMPORTED = frozenset({"jax", "jaxlib", "numpy", "placer"})
+_IMPORTED = frozenset({"__main__", "jax", "jaxlib", "numpy", "placer"})
 
 
 @cache

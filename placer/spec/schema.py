@@ -20,7 +20,8 @@ from placer.types import MAX_DIM
 
 Shape = list[Annotated[int, Meta(ge=1, le=MAX_DIM)]]
 # At most as many as a place string can name.
-NodeCount = Annotated[int, Meta(ge=1, le=100_000)]
+MAX_NODES = 100_000
+NodeCount = Annotated[int, Meta(ge=1, le=MAX_NODES)]
 # Its own reader checks it, so it is not checked here.
 TypeText = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
 Positive = Annotated[float, Meta(gt=0)]

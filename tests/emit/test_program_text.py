@@ -178,6 +178,17 @@ def test_no_value_has_a_name_that_programs_use_for_something_else(builds):
         assert used <= RESERVED, file
 
 
+def test_a_server_with_parameters_does_not_say_that_it_stores_none(builds):
+    for file in programs(builds):
+        text = file.read_text(encoding="utf-8")
+        assert "stores no block" not in text or "(NamedTuple)" not in text, file
+    (server,) = {
+        f.read_text().count("`serve` handles")
+        for f in builds.glob("digits_geo/ps-*/*.py")
+    }
+    assert server == 1
+
+
 def test_colliding_names_get_numbers():
     names = Names()
     chosen = [

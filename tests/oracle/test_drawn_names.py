@@ -115,7 +115,7 @@ def names(draw, mode):
         (VALUES, ()),
         (PARAMETERS, VALUE_SUFFIXES),
         (MODULES, reserved_modules()),
-        (FUNCTIONS, {*dir(ModuleType), "jnp", "TWO"}),
+        (FUNCTIONS, {*dir(ModuleType), "__debug__", "jnp", "TWO"}),
     ):
         valid = word.filter(lambda name, invalid=invalid: name not in invalid)
         size = len(slots)
@@ -284,7 +284,7 @@ def test_many_drawn_names_change_no_number(mode, data):
     check(mode, data.draw(names(mode)))
 
 
-@pytest.mark.parametrize("module", ["msgspec", "scipy", "random"])
+@pytest.mark.parametrize("module", ["msgspec", "scipy", "random", "__main__"])
 def test_a_module_that_nodes_have_already_is_refused(tmp_path, module):
     """Also one that another module imports."""
     file = write_named("servers", PLAIN, tmp_path)
