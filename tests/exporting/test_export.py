@@ -26,9 +26,9 @@ def test_the_parameters_of_an_exported_model_are_those_that_outputs_need(
 ):
     build = tmp_path / "build"
     placer.compile(SPECS / "digits.yaml", build, outputs=["h1"])
-    model = placer.export(build, tmp_path / "model", params=digits / "params")
+    wanted = load_file(digits / "params")  # a dict, as the `params` of a result
+    model = placer.export(build, tmp_path / "model", params=wanted)
     parameters = load_file(model.folder / "params.safetensors")
-    wanted = load_file(digits / "params")
     assert parameters.keys() == {"h1.w", "h1.b"}
     for name, array in parameters.items():
         np.testing.assert_array_equal(array, wanted[name])
