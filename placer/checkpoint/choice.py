@@ -12,12 +12,11 @@ from placer.checkpoint.folder import (
     list_checkpoints,
 )
 from placer.checkpoint.manifest import FILE
-from placer.checkpoint.manifest_file import unsigned_warning
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
 
 Warn = Callable[[str], None]
-"""Receives why a checkpoint is not taken, or what of it is not verified."""
+"""Receives why a checkpoint is not taken."""
 
 
 def is_checkpoint(named: Path) -> bool:
@@ -44,7 +43,7 @@ def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
     if not named.is_dir():
         raise CheckpointError(f"there is no folder '{named}'")
     if is_checkpoint(named):
-        yield _open(named, warn)
+        yield _opened(named, warn)
         return
     if (incomplete := incomplete_checkpoint(named)) is not None:
         raise incomplete
@@ -55,15 +54,28 @@ def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
         warn(error.message)
     for path, _ in listed:
         try:
-            checkpoint = _open(path, warn)
+            yield _opened(path, warn)
         except CheckpointError as error:
             warn(f"{error.message}; an earlier one is taken")
-        else:
-            yield checkpoint
     raise CheckpointError(
         f"'{named}' has no checkpoint that can be read",
         hint="placer checkpoints DIR lists and verifies them",
     )
+
+
+def without_digest(checkpoint: Path) -> str:
+    """Return what a user has to know of a checkpoint whose manifest has no digest."""
+    return (
+        f"'{checkpoint}' is of an older placer: its manifest has no digest, so that a"
+        " change in it is not found"
+    )
+
+
+def _opened(folder: Path, warn: Warn) -> Checkpoint:
+    checkpoint = Checkpoint(folder.resolve())
+    if not checkpoint.manifest.digest:
+        warn(without_digest(checkpoint.folder))
+    return checkpoint
 
 
 def last_good(named: Path, warn: Warn) -> Checkpoint:
@@ -73,7 +85,7 @@ def last_good(named: Path, warn: Warn) -> Checkpoint:
     sees the folder takes the same one. Raises CheckpointError if there is none.
     """
     if is_checkpoint(named):
-        return _open(named, warn)
+        return _opened(named, warn)
     for checkpoint in candidates(named, warn):
         try:
             checkpoint.verify()
@@ -82,11 +94,3 @@ def last_good(named: Path, warn: Warn) -> Checkpoint:
         else:
             return checkpoint
     raise AssertionError("candidates ends with an error")
-
-
-def _open(path: Path, warn: Warn) -> Checkpoint:
-    """Open a checkpoint; warn if an older version of placer wrote it without a digest."""
-    checkpoint = Checkpoint(path.resolve())
-    if warning := unsigned_warning(path, checkpoint.manifest):
-        warn(warning)
-    return checkpoint

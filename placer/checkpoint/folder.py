@@ -16,10 +16,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from placer.checkpoint.manifest import FILE, Manifest
-from placer.checkpoint.manifest_check import FILE_OF_NODE
-from placer.checkpoint.manifest_file import read_manifest
+from placer.checkpoint.manifest import FILE, Manifest, read_manifest
 from placer.errors import CheckpointError
+from placer.files.atomic import sync_folder
 
 BEST: Final = "best"
 """The name of the link to the checkpoint with the best evaluation."""
@@ -29,6 +28,7 @@ _TEMPORARY = re.compile(
     r"\.step-[0-9-]+\.[0-9a-z]+\.tmp|\.run-[0-9a-f]+\.tmp|" + re.escape(_BEST_TEMPORARY)
 )
 _NAME = re.compile(r"step-[0-9]+(-[0-9]+)?")
+_FILE_OF_NODE = re.compile(r"[a-z][a-z0-9_]*-[0-9]+(\.rows)?\.safetensors")
 
 
 @contextmanager
@@ -72,11 +72,7 @@ def _create(folder: Path) -> None:
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in missing:
-        descriptor = os.open(each.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(each.parent)
 
 
 def check_continues(folder: Path, resumed: Path | None) -> None:
@@ -87,12 +83,19 @@ def check_continues(folder: Path, resumed: Path | None) -> None:
     """
     if has_none(folder):
         return
-    if resumed is not None and folder in (resumed.resolve(), resumed.resolve().parent):
+    if is_continued(folder, resumed):
         return
     raise CheckpointError(
         f"'{folder}' has the checkpoints of another run",
         hint="name another folder, or continue that run with --resume",
     )
+
+
+def is_continued(folder: Path, resumed: Path | None) -> bool:
+    """Whether a run that resumes from `resumed` continues the one of a folder."""
+    if resumed is None:
+        return False
+    return folder in (resumed.resolve(), resumed.resolve().parent)
 
 
 def has_none(folder: Path) -> bool:
@@ -157,7 +160,7 @@ def incomplete_checkpoint(folder: Path) -> CheckpointError | None:
     if _named_checkpoints(folder) or (folder / FILE).exists():
         return None
     is_named = _NAME.fullmatch(folder.name) or _TEMPORARY.fullmatch(folder.name)
-    if not is_named and not any(FILE_OF_NODE.fullmatch(e.name) for e in _list(folder)):
+    if not is_named and not any(_FILE_OF_NODE.fullmatch(e.name) for e in _list(folder)):
         return None
     return CheckpointError(
         f"'{folder}' is an incomplete checkpoint: it has no {FILE}, which is written"

@@ -6,21 +6,37 @@ and `manifest.json`, which is written last: a folder without it is not a checkpo
 
 from __future__ import annotations
 
-from typing import Final
+import hashlib
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from placer.config.data import Data
 from placer.config.digests import Digests
-from placer.config.fields import Count, Size
+from placer.config.fields import Count, Seed, Size
 from placer.config.optimizers import VALUES
+from placer.errors import CheckpointError
+from placer.files.regular import read_regular
+from placer.types import ITEM_BYTES
 
 VERSION: Final = 2
-"""The version of the format; manifests of version 1 have no digest."""
+"""The version of the format: manifests of version 1 have no digest."""
 FILE: Final = "manifest.json"
 CHUNK: Final = 4 << 20
 """The number of bytes of a file that one checksum is for; the last has fewer."""
+_MAX_BYTES: Final = 1 << 28
+_NODE: Final = r"[a-z][a-z0-9_]*{}[0-9]{{1,9}}(\.[0-9]{{1,9}})?"
+NodeName = Annotated[str, Meta(pattern=f"^{_NODE.format(':')}(?!\\n)$")]
+"""The id of a node, such as `worker:0`."""
+FileName = Annotated[
+    str, Meta(pattern=rf"^{_NODE.format('-')}(\.rows)?\.safetensors(?!\n)$")
+]
+"""The name of the file of a node, such as `ps-0.safetensors`."""
+Seconds = Annotated[float, Meta(ge=0, le=1e11)]
+"""A duration, or a time since 1970, up to the year 5138."""
 OLD: Final = "old"
 """The array of what servers know of a worker's own values."""
 OUTER: Final = "outer."
@@ -39,10 +55,14 @@ def tensor_of_rows(table: str, partition: int, array: str) -> str:
     return f"{table}/{partition}/{array}"
 
 
+Number = float | Literal["nan", "inf", "-inf"]
+"""A number in JSON, which has no other spelling for those that are not finite."""
+
+
 class Stored(Struct, frozen=True):
     """A file of a checkpoint: its size, and the CRC-32 of each `CHUNK` bytes."""
 
-    nbytes: int
+    nbytes: Size
     checksums: tuple[int, ...]
 
 
@@ -54,8 +74,8 @@ class StoredBlock(Struct, frozen=True):
 
     file: str
     tensor: str
-    start: int
-    stop: int
+    start: Size
+    stop: Size
 
 
 class StoredLocal(Struct, frozen=True):
@@ -68,7 +88,7 @@ class StoredLocal(Struct, frozen=True):
 
     file: str
     tensor: str
-    updates: int
+    updates: Size
 
 
 class StoredOuter(Struct, frozen=True):
@@ -77,7 +97,7 @@ class StoredOuter(Struct, frozen=True):
 
     rule: str
     slots: tuple[str, ...]
-    updates: int
+    updates: Size
 
 
 class StoredParameter(Struct, frozen=True):
@@ -98,9 +118,9 @@ class StoredParameter(Struct, frozen=True):
     shape: tuple[Size, ...]
     rule: str | None
     slots: tuple[str, ...]
-    updates: int
+    updates: Size
     blocks: tuple[StoredBlock, ...]
-    local: dict[str, StoredLocal] = {}
+    local: dict[NodeName, StoredLocal] = {}
     outer: StoredOuter | None = None
 
     @property
@@ -166,16 +186,16 @@ class Watched(Struct, frozen=True):
     """
 
     metric: str
-    mode: str
+    mode: Literal["min", "max"]
     value: float
-    step: int
-    since: int = 0
+    step: Count
+    since: Size = 0
 
 
 class StepStatistics(Struct, frozen=True):
     """The statistics of one node in a step that not all workers have done."""
 
-    node: str
+    node: NodeName
     step: Count
     statistics: dict[str, Statistic]
 
@@ -203,12 +223,12 @@ class Progress(Struct, frozen=True):
     epoch: Count
     batches: Count
     rows: Size
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     statistics: dict[str, Statistic] = {}
-    eval: dict[str, float | str] = {}
+    eval: dict[str, Number] = {}
     best: Watched | None = None
     stopping: Watched | None = None
-    workers: dict[str, Count] = {}
+    workers: dict[NodeName, Count] = {}
     ahead: tuple[StepStatistics, ...] = ()
     is_end: bool = False
 
@@ -217,7 +237,7 @@ class StoredData(Struct, frozen=True):
     """A source that the run has read: its settings, rows and digests."""
 
     settings: Data
-    rows: int
+    rows: Size
     digests: Digests | None
 
 
@@ -233,7 +253,7 @@ class Machine(Struct, frozen=True):
 
     versions: dict[str, str]
     processor: str
-    xla_threads: int = msgspec.field(name="threads")
+    xla_threads: Count = msgspec.field(name="threads")
     devices: dict[str, str]
 
 
@@ -258,23 +278,120 @@ class Manifest(Struct, frozen=True):
         files: the files by name.
         machines: what the results of each node depend on.
         written: when it was written, in seconds since 1970.
-        digest: the SHA-256 of manifest.json, with an empty digest; empty in version 1.
+        digest: the SHA-256 of the rest of the manifest; of version 1 it is empty.
     """
 
-    version: int
+    version: Count
     placer: str
     name: str
-    sequence: int
+    sequence: Size
     build: str
     placement: str
     computation: str
-    seed: int
+    seed: Seed
     train: StoredData
     evaluation: StoredData | None
     progress: Progress
     parameters: dict[str, StoredParameter]
-    files: dict[str, Stored]
-    machines: dict[str, Machine]
+    files: dict[FileName, Stored]
+    machines: dict[NodeName, Machine]
     sparse: dict[str, StoredSparse] = {}
-    written: float = 0.0
+    written: Seconds = 0.0
     digest: str = ""
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the content of manifest.json, with its digest."""
+    content = msgspec.json.decode(msgspec.json.encode(manifest))
+    content["digest"] = digest_of(content)
+    return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
+
+
+def digest_of(content: dict[str, Any]) -> str:
+    """Return the digest of a manifest: the SHA-256 of all its fields but the digest, as
+    they are in the file, also those of another version."""
+    rest = {name: value for name, value in content.items() if name != "digest"}
+    return hashlib.sha256(msgspec.json.encode(rest)).hexdigest()
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a checkpoint.
+
+    Raises CheckpointError if the folder is not a checkpoint that this version of placer
+    reads, or if its manifest is damaged.
+    """
+    file = folder / FILE
+    try:
+        content = read_regular(file, _MAX_BYTES)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CheckpointError(
+            f"'{folder}' is not a checkpoint: it has no {FILE}"
+        ) from error
+    except OSError as error:
+        raise CheckpointError(f"'{file}' cannot be read: {error.strerror}") from error
+    try:
+        head: Any = msgspec.json.decode(content)
+        version = head.get("version") if isinstance(head, dict) else None
+        if isinstance(version, int) and version > VERSION:
+            raise CheckpointError(
+                f"'{folder}' has version {version} of the checkpoint format, this"
+                f" placer {VERSION} and older",
+                hint="use the version of placer that wrote it, or a later one",
+            )
+        manifest = msgspec.convert(head, Manifest)
+        if manifest.digest != ("" if manifest.version == 1 else digest_of(head)):
+            raise ValueError("it was changed after it was written: its digest differs")
+        _check(manifest)
+    except (ValueError, RecursionError) as error:  # msgspec raises ValueErrors
+        raise CheckpointError(f"'{file}' is damaged: {error}") from error
+    return manifest
+
+
+def _check(manifest: Manifest) -> None:
+    """Raise ValueError unless the blocks of each parameter are all of its elements, in
+    files of the checkpoint, and the sums of metrics are arrays."""
+    progress = manifest.progress
+    for each in (progress.statistics, *(step.statistics for step in progress.ahead)):
+        for name, sums in each.items():
+            size = _item_bytes(sums.dtype) * prod(sums.shape)
+            if len(sums.data) != size:
+                raise ValueError(f"the sums of '{name}' have {len(sums.data)} bytes")
+    for name, file in manifest.files.items():
+        if len(file.checksums) != -(-file.nbytes // CHUNK):
+            raise ValueError(f"the checksums of '{name}' are not complete")
+    for name, parameter in manifest.parameters.items():
+        _item_bytes(parameter.dtype)
+        at, numel = 0, prod(parameter.shape)
+        for block in parameter.blocks:
+            if block.start != at or block.stop < at or block.file not in manifest.files:
+                raise ValueError(f"the blocks of '{name}' do not fit together")
+            at = block.stop
+        if at != numel:
+            raise ValueError(f"the blocks of '{name}' are not all of its elements")
+        if (parameter.outer is None) != (not parameter.local):
+            raise ValueError(f"the optimizers of '{name}' do not fit together")
+        for worker, own in parameter.local.items():
+            if own.file not in manifest.files:
+                raise ValueError(f"there is no file with the '{name}' of {worker}")
+    _check_sparse(manifest)
+
+
+def _check_sparse(manifest: Manifest) -> None:
+    """Raise ValueError unless files of the checkpoint have all partitions of each sparse
+    table."""
+    for name, table in manifest.sparse.items():
+        _item_bytes(table.dtype)
+        at = 0
+        for file, first, stop in table.files:
+            if first != at or stop < at or file not in manifest.files:
+                raise ValueError(f"the partitions of '{name}' do not fit together")
+            at = stop
+        if at != table.partitions:
+            raise ValueError(f"the partitions of '{name}' are not all of the table")
+
+
+def _item_bytes(dtype: str) -> int:
+    """Return the bytes of an element; ValueError for a dtype that there is not."""
+    if dtype not in ITEM_BYTES or dtype == "key":
+        raise ValueError(f"'{dtype}' is not a dtype of arrays")
+    return ITEM_BYTES[dtype]

@@ -27,9 +27,9 @@ from placer.checkpoint.manifest import (
     StoredBlock,
     StoredParameter,
     StoredSparse,
+    read_manifest,
     tensor_of_rows,
 )
-from placer.checkpoint.manifest_file import read_manifest
 from placer.checkpoint.tensor_file import StoredTensor, read_header
 from placer.config.optimizers import RULES, VALUES
 from placer.config.row_bytes import row_length
@@ -201,21 +201,20 @@ class Checkpoint:
 
     def verify(self) -> None:
         """Check all checksums; raises CheckpointError if a file is damaged."""
-        for name, stored in self.manifest.files.items():
-            self._verify(name, stored.nbytes)
-
-    def _verify(self, name: str, nbytes: int) -> None:
-        """Check the checksums of the chunks that have the first bytes of a file."""
-        chunk = bytearray(CHUNK)
-        try:
-            with open_regular(self.folder / name) as file:
-                for index in range(-(-nbytes // CHUNK)):
-                    count = file.readinto(chunk)
-                    self._check(name, index, [memoryview(chunk)[:count]])
-        except OSError as error:
-            raise CheckpointError(
-                f"'{self.folder / name}' cannot be read: {error.strerror}"
-            ) from error
+        for name in self.manifest.files:
+            chunk = bytearray(CHUNK)
+            try:
+                with open_regular(self.folder / name) as file:
+                    for index, expected in enumerate(self._stored(name).checksums):
+                        count = file.readinto(chunk)
+                        if zlib.crc32(memoryview(chunk)[:count]) != expected:
+                            raise self._damaged(
+                                name, f"chunk {index} does not have its checksum"
+                            )
+            except OSError as error:
+                raise CheckpointError(
+                    f"'{self.folder / name}' cannot be read: {error.strerror}"
+                ) from error
 
     def _read_file(self, name: str, wanted: list[Wanted]) -> None:
         """Read ranges of one file, which are sorted, by several threads: while one
@@ -281,6 +280,8 @@ class Checkpoint:
                     name, f"it has {size} bytes, and had {stored.nbytes}"
                 )
             tensors = read_header(path)
+            self._check_header(name, tensors)
+            return tensors
         except FileNotFoundError:
             raise self._damaged(name, "it is missing") from None
         except OSError as error:
@@ -289,9 +290,16 @@ class Checkpoint:
             ) from error
         except ValueError as error:
             raise self._damaged(name, str(error)) from error
-        # The header says where each tensor is, and may not be in a chunk of its bytes.
-        self._verify(name, min((t.offset for t in tensors.values()), default=size))
-        return tensors
+
+    def _check_header(self, name: str, tensors: Mapping[str, StoredTensor]) -> None:
+        """Check the checksums of the chunks that have the header of a file. Raises
+        OSError."""
+        stored = self._stored(name)
+        end = min((each.offset for each in tensors.values()), default=stored.nbytes)
+        chunk = memoryview(bytearray(min(CHUNK, stored.nbytes)))
+        with open_regular(self.folder / name) as file:
+            for index in range(-(-end // CHUNK)):
+                self._check(name, index, [chunk[: file.readinto(chunk)]])
 
     def _stored(self, name: str) -> Stored:
         return self.manifest.files[name]

@@ -25,7 +25,6 @@ from placer.report.checkpoints import (
     evaluation_text,
     holders,
     state_of,
-    warning_of,
 )
 from placer.report.console import grid
 from placer.report.numbers import (
@@ -43,8 +42,6 @@ def details_view(listed: Listed) -> Iterator[RenderableType]:
     yield Text(f"{listed.path}: {state_of(listed)}", "bold")
     if listed.problem is not None:
         yield Text(listed.problem.message, "red")
-    elif warning := warning_of(listed):
-        yield Text(warning, "yellow")
     if (manifest := listed.manifest) is None:
         return
     yield Text()

@@ -15,14 +15,14 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from placer.checkpoint.choice import without_digest
 from placer.checkpoint.folder import (
     BEST,
     broken_checkpoints,
     incomplete_checkpoint,
     list_checkpoints,
 )
-from placer.checkpoint.manifest import FILE, Manifest
-from placer.checkpoint.manifest_file import read_manifest, unsigned_warning
+from placer.checkpoint.manifest import FILE, Manifest, read_manifest
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
 from placer.place.ids import format_nodes
@@ -43,8 +43,7 @@ class Listed:
         path: its folder.
         manifest: its manifest, None if that cannot be read.
         problem: what is wrong with it, None if nothing.
-        verified: whether the checksums of its files were checked. The digest of its
-            manifest always is, if it has one.
+        verified: whether the checksums of its files were checked.
         is_best: whether the folder links it as the best one.
         rows: of each sparse table the number of rows and the bytes of all that is stored
             of it; empty if the checkpoint is damaged.
@@ -113,8 +112,8 @@ def list_view(listed: Sequence[Listed], screen: Console) -> Iterator[RenderableT
     for each in listed:
         if each.problem is not None:
             yield Text(f"{each.path.name}: {each.problem.message}", "red")
-        elif warning := warning_of(each):
-            yield Text(f"{each.path.name}: {warning}", "yellow")
+        elif each.manifest is not None and not each.manifest.digest:
+            yield Text(without_digest(each.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,18 +173,11 @@ def _table(columns: Sequence[_Column]) -> Table:
 def state_of(listed: Listed) -> str:
     """Return whether a checkpoint is whole, and the best one, in words."""
     state = "verified" if listed.verified else "not verified"
-    if listed.verified and warning_of(listed):
-        state = "files verified"
+    if listed.manifest is not None and not listed.manifest.digest:
+        state += ", but for its manifest"
     if listed.problem is not None:
         state = "damaged"
     return f"{state}, best" if listed.is_best else state
-
-
-def warning_of(listed: Listed) -> str:
-    """Return what of a checkpoint cannot be verified; empty if all can."""
-    if listed.manifest is None:
-        return ""
-    return unsigned_warning(listed.path, listed.manifest)
 
 
 def evaluation_text(manifest: Manifest) -> str:
@@ -208,9 +200,7 @@ def checkpoint_facts(listed: Listed) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "path": str(listed.path),
         "problem": listed.problem.message if listed.problem is not None else None,
-        "verified": listed.verified
-        and listed.problem is None
-        and not warning_of(listed),
+        "verified": listed.verified and listed.problem is None,
         "best": listed.is_best,
     }
     if (manifest := listed.manifest) is not None:

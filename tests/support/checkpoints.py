@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from placer.checkpoint.manifest import (
+    FILE,
     VERSION,
     Machine,
     Manifest,
@@ -17,8 +18,8 @@ from placer.checkpoint.manifest import (
     StoredBlock,
     StoredData,
     StoredParameter,
+    digest_of,
 )
-from placer.checkpoint.manifest_file import sign
 from placer.checkpoint.writing import commit, temporary_folder, write_tensors
 from placer.config.data import Data
 
@@ -26,6 +27,15 @@ ELEMENTS = 200
 NODES = ("worker:0", "ps:0", "ps:1")
 WRITTEN = 1_700_000_000
 """The time of step 0, in seconds since 1970."""
+
+
+def edit_manifest(checkpoint: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the manifest of a checkpoint as a program could that knows its digest."""
+    file = checkpoint / FILE
+    content = json.loads(file.read_text())
+    change(content)
+    content["digest"] = digest_of(content)
+    file.write_text(json.dumps(content))
 
 
 def value_of(array: str) -> np.ndarray:
@@ -74,19 +84,3 @@ def write_checkpoint(
         written=WRITTEN + step,
     )
     return commit(folder, temporary, manifest)
-
-
-def rewrite_manifest(checkpoint: Path, change: Callable[[Any], object]) -> None:
-    """Change the content of a manifest, and give it a valid digest."""
-    file = checkpoint / "manifest.json"
-    content = json.loads(file.read_bytes())
-    change(content)
-    file.write_bytes(sign(json.dumps(content, indent=1).encode()))
-
-
-def remove_digest(checkpoint: Path) -> None:
-    """Let a checkpoint be one of version 1, without a digest."""
-    file = checkpoint / "manifest.json"
-    content = json.loads(file.read_bytes())
-    del content["digest"]
-    file.write_text(json.dumps(content | {"version": 1}))

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from placer.build.plan import NodePlan, Plan, edges_ahead
+from placer.checkpoint.finite import HINT, find_not_finite
 from placer.checkpoint.manifest import Progress
 from placer.config.sources import POSITION
 from placer.errors import RunError
@@ -31,6 +32,7 @@ from placer.runtime.program.node import Node
 from placer.runtime.program.sent_back import find_sent_back
 from placer.runtime.program.warm_up import run_warm_up
 from placer.runtime.run.barrier import DONE, READY, barrier
+from placer.runtime.run.checkpoint_settings import check_folder
 from placer.runtime.run.checkpoints import Checkpoints
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.divergence import LossWatch
@@ -45,7 +47,6 @@ from placer.runtime.run.events import (
     SAVING,
     NodeWarning,
 )
-from placer.runtime.run.finite import not_finite
 from placer.runtime.run.handshake import run_handshake
 from placer.runtime.run.opened_sources import EVALUATION, TRAINING, open_batches
 from placer.runtime.run.parameter_files import save
@@ -108,6 +109,7 @@ def _start(
     plan, channel, options = execution.plan, execution.channel, execution.options
     devices = contexts.enter_context(open_devices(execution.me, execution.emulates))
     contexts.enter_context(in_precision(plan, execution.me))
+    check_folder(plan, options)
     watches = make_watches(execution)
     history = HistoryWriter(execution)
     contexts.callback(history.close)
@@ -205,13 +207,25 @@ def _finish(training: Training) -> Result | None:
         execution.report_state("done")
         return None
     execution.report_state("writing")
-    unsaved = not_finite(plan, parameters)
-    if options.save_params is not None and not unsaved:
+    not_finite = find_not_finite(parameters) if plan.nan == "stop" else ""
+    if options.save_params is not None and not not_finite:
         save(options.save_params, parameters)
     history = training.history
     history.close()
     shares = recording.write() if recording is not None else {}
-    _check_saved(training, unsaved)
+    if not_finite:
+        raise RunError(
+            f"the parameters after step {execution.step} are not saved: {not_finite}",
+            hint=HINT,
+        )
+    if checkpoints is not None and checkpoints.problem:
+        file = options.save_params
+        saved = f"; the parameters are in {file}" if file is not None else ""
+        raise RunError(
+            f"{checkpoints.problem}{saved}",
+            hint="the run has ended; its last complete checkpoint is "
+            f"{checkpoints.saved or 'none'}",
+        )
     result = Result(
         steps=history.steps,
         metrics=history.metrics,
@@ -227,6 +241,7 @@ def _finish(training: Training) -> Result | None:
             for node, report in zip(plan.nodes, reports, strict=True)
         },
         staleness=_add_staleness(report["staleness"] for report in reports),
+        staleness_bound=plan.staleness_bound,
         divergence=max(
             (each["divergence"] for each in reports if each["divergence"] is not None),
             default=None,
@@ -238,32 +253,6 @@ def _finish(training: Training) -> Result | None:
     execution.report(result)
     execution.report_state("done")
     return result
-
-
-def _check_saved(training: Training, unsaved: str) -> None:
-    """Raise RunError if the last checkpoint of a run, or its parameters, are not saved.
-
-    `unsaved` says why the parameters are not.
-    """
-    execution, checkpoints = training.execution, training.checkpoints
-    file, problems = execution.options.save_params, []
-    if checkpoints is not None and checkpoints.problem:
-        problems.append(checkpoints.problem)
-    if unsaved:
-        problems.append(f"the parameters could not be saved: {unsaved}")
-    if not problems:
-        return
-    if file is not None and not unsaved:
-        problems.append(f"the parameters are in {file}")
-    hint = "the run has ended"
-    if checkpoints is not None:
-        hint += f"; its last complete checkpoint is {checkpoints.saved or 'none'}"
-    if unsaved:
-        hint += (
-            "; a lower learning rate or train.clip may avoid it, and with train.nan: warn"
-            " they are saved"
-        )
-    raise RunError("; ".join(problems), hint=hint)
 
 
 def _add_staleness(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:

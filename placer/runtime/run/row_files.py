@@ -15,6 +15,7 @@ from msgspec import Struct, to_builtins
 
 from placer.build.plan import Plan, SparseTable
 from placer.channel.protocol import Array, Channel, Key
+from placer.checkpoint.finite import HINT, find_row_not_finite
 from placer.checkpoint.manifest import (
     CHUNK,
     SPARSE_ARRAYS,
@@ -36,7 +37,6 @@ from placer.runtime.run.barrier import (
     send_json,
 )
 from placer.runtime.run.byte_messages import receive_parts, send_parts
-from placer.runtime.run.finite import not_finite
 
 if TYPE_CHECKING:
     from placer.tables.sparse.saving import TableSave
@@ -76,14 +76,14 @@ def begin_saves(tables: Mapping[str, HeldTable], contexts: ExitStack) -> Saves:
 
 
 def groups_of_file(
-    plan: Plan, node: str, saves: Saves
+    plan: Plan, node: str, saves: Saves, *, finite: bool
 ) -> Iterator[Sequence[memoryview]]:
     """Yield the bytes of a node's file of sparse tables, partition by partition.
 
     A group is valid until the next one is asked for.
 
     Raises:
-        CheckpointError: a value, a slot or a score is not finite (`not_finite`).
+        CheckpointError: a value is not finite, and `finite` says that all have to be.
     """
     types: dict[str, tuple[str, tuple[int, ...]]] = {}
     order = []
@@ -99,15 +99,9 @@ def groups_of_file(
     yield [memoryview(header)]
     for name, partition, names in order:
         arrays = saves[name].partition(partition)
-        named = {_name_of(name, array): arrays[array] for array in names}
-        if problem := not_finite(plan, named):
+        if finite and (problem := find_row_not_finite(name, arrays["values"])):
             raise CheckpointError(problem)
         yield [_bytes_of(arrays[array]) for array in names]
-
-
-def _name_of(table: str, array: str) -> str:
-    """Return the name of an array of rows in messages."""
-    return table if array == "values" else f"{table}/{array}"
 
 
 def _bytes_of(array: Array) -> memoryview:
@@ -228,13 +222,16 @@ def read_stored(
 ) -> Iterator[dict[str, Array]]:
     """Read the partitions that a node loads from a checkpoint, in order."""
     stored = stored_partitions(plan, node, checkpoint.manifest.sparse)
-    return read_partitions(checkpoint, ((t.name, number) for t, number in stored))
+    numbers = ((table.name, number) for table, number in stored)
+    return read_partitions(checkpoint, numbers, finite=plan.nan == "stop")
 
 
 def read_partitions(
     checkpoint: Checkpoint,
     partitions: Iterable[tuple[str, int]],
     names: Sequence[str] = SPARSE_ARRAYS,
+    *,
+    finite: bool,
 ) -> Iterator[dict[str, Array]]:
     """Read arrays of partitions of sparse tables, in their order.
 
@@ -245,11 +242,12 @@ def read_partitions(
         checkpoint: the checkpoint.
         partitions: the name of a table and the number of a partition of it, for each.
         names: which of their arrays to read.
+        finite: whether all values have to be finite.
 
     Raises:
-        CheckpointError: the checkpoint is damaged.
+        CheckpointError: the checkpoint is damaged, or a value is not finite.
     """
-    together: list[dict[str, Array]] = []
+    together: list[tuple[str, dict[str, Array]]] = []
     wanted: list[Wanted] = []
     nbytes = 0
     for table, partition in partitions:
@@ -260,15 +258,28 @@ def read_partitions(
             if name in names
         }
         views = {name: _bytes_of(array) for name, array in arrays.items()}
-        together.append(arrays)
+        together.append((table, arrays))
         wanted += checkpoint.wanted_rows(table, partition, views)
         nbytes += sum(map(len, views.values()))
         if nbytes >= _TOGETHER:
-            checkpoint.read(wanted)
-            yield from together
+            yield from _read_together(checkpoint, together, wanted, finite=finite)
             together, wanted, nbytes = [], [], 0
+    yield from _read_together(checkpoint, together, wanted, finite=finite)
+
+
+def _read_together(
+    checkpoint: Checkpoint,
+    together: Sequence[tuple[str, dict[str, Array]]],
+    wanted: Sequence[Wanted],
+    *,
+    finite: bool,
+) -> Iterator[dict[str, Array]]:
+    """Read what is wanted, and yield the arrays of partitions, by the name of the table."""
     checkpoint.read(wanted)
-    yield from together
+    for table, arrays in together:
+        if finite and (problem := find_row_not_finite(table, arrays["values"])):
+            raise CheckpointError(f"'{checkpoint.folder}': {problem}", hint=HINT)
+        yield arrays
 
 
 class _Arrays(Struct, frozen=True):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 
 import numpy as np
 import pytest
 
 import placer
 from placer.build.plan import read_plan
-from placer.errors import RunError
+from placer.errors import PlacerError, RunError
 from placer.runtime.run.divergence import DivergedError
 
 SPEC = """\
@@ -117,51 +119,6 @@ def test_with_warn_the_run_continues_with_one_warning(build, capsys):
     ]
 
 
-def diverging(build, **changes):
-    """Build a run whose first loss is finite, and whose update is not."""
-    return build(bad=0, value=1e6, rate="3e38", **changes)
-
-
-KEPT = {
-    "a file": {"save_params": "saved.safetensors"},
-    "the result": {"return_params": True},
-    "a checkpoint": {"checkpoint": "checkpoints", "return_params": False},
-    "all": {"save_params": "saved.safetensors", "checkpoint": "checkpoints"},
-}
-
-
-@pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
-def test_parameters_that_are_not_finite_are_not_kept(build, tmp_path, kept):
-    folder = diverging(build)
-    paths = {n: tmp_path / v if isinstance(v, str) else v for n, v in kept.items()}
-    with pytest.raises(RunError, match=r"'h\.w' is not finite") as error:
-        placer.launch(folder, in_process=True, steps=1, **paths)
-    message = str(error.value)
-    assert ("the parameters could not be saved" in message) == (
-        len(kept) == 1 or "save_params" in kept
-    )
-    assert ("the checkpoint of step 1" in message) == ("checkpoint" in kept)
-    assert "the parameters are in" not in message
-    assert not (tmp_path / "saved.safetensors").exists()
-    assert not [*tmp_path.glob("checkpoints/step-*")]
-
-
-def test_with_warn_parameters_that_are_not_finite_are_kept(build, tmp_path):
-    saved, checkpoints = tmp_path / "saved.safetensors", tmp_path / "checkpoints"
-    folder = diverging(build, nan="warn")
-    result = placer.launch(
-        folder, in_process=True, steps=1, save_params=saved, checkpoint=checkpoints
-    )
-    assert not np.isfinite(result.params["h.w"]).any()
-    assert [*checkpoints.glob("step-*")]
-
-
-def test_a_run_that_keeps_nothing_does_not_check_its_parameters(build):
-    folder = diverging(build)
-    result = placer.launch(folder, in_process=True, steps=1, return_params=False)
-    assert result.steps == 1
-
-
 def test_a_metric_that_is_nan_does_not_stop_the_run(build, tmp_path):
     folder = build()
     spec = tmp_path / "model.yaml"
@@ -174,6 +131,61 @@ def test_a_metric_that_is_nan_does_not_stop_the_run(build, tmp_path):
     result = placer.launch(folder, in_process=True)
     assert result.steps == STEPS
     assert np.isnan(result.metrics["nothing"])
+
+
+KEPT = {
+    "a file": lambda folder: {"save_params": folder / "kept"},
+    "a checkpoint": lambda folder: {"checkpoint": folder / "kept"},
+    "the result": lambda folder: {"return_params": True},
+    "the result, unasked": lambda folder: {},
+}
+"""The options of the ways in which a run keeps its parameters."""
+
+
+@pytest.mark.parametrize("way", KEPT)
+def test_parameters_that_are_not_finite_are_not_kept(way, build, tmp_path):
+    """The loss of the last step is finite: its update is not."""
+    folder = build(rate="1e38", bad=0, value=1e3)
+    with pytest.raises(RunError, match=r"after step 1.*|of step 1.*") as error:
+        placer.launch(folder, in_process=True, steps=1, **KEPT[way](tmp_path))
+    assert re.search(r"'h\.[bw]' is not finite", error.value.message)
+    assert not (tmp_path / "kept").is_file()
+    assert not [*tmp_path.glob("kept/step-*")]
+
+
+@pytest.mark.parametrize("way", ["a file", "a checkpoint"])
+def test_parameters_that_are_not_finite_are_not_read(way, build, tmp_path):
+    """A model that `nan: warn` has kept is read with `nan: warn` only."""
+    folder = build(rate="1e38", bad=0, value=1e3, nan="warn")
+    placer.launch(folder, in_process=True, steps=1, **KEPT[way](tmp_path))
+    kept = tmp_path / "kept"
+    spec = tmp_path / "model.yaml"
+    spec.write_text(spec.read_text() + "predict: {outputs: [flat]}\n")
+    for nan in ("warn", "stop"):
+        spec.write_text(spec.read_text().replace("nan: warn", f"nan: {nan}"))
+        placer.compile(spec, folder)
+        ways = {
+            "init": lambda: placer.launch(
+                folder, in_process=True, steps=1, init_params=kept
+            ),
+            "resume": lambda: placer.launch(
+                folder, in_process=True, steps=2, resume=kept / "step-000001"
+            ),
+            "predict": lambda: placer.predict(folder, params=kept, in_process=True),
+            "single": lambda: placer.predict(
+                folder, params=kept, in_process=True, single_process=True
+            ),
+            "export": lambda: placer.export(folder, tmp_path / "out", params=kept),
+        }
+        if way == "a file":
+            del ways["resume"]
+        for read in ways.values():
+            if nan == "warn":
+                read()
+                continue
+            with pytest.raises(PlacerError, match=r"'h\.[wb]' is not finite"):
+                read()
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
 
 
 def test_the_watched_loss_is_not_evaluated(build):

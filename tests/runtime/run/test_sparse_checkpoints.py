@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import json
 
-import msgspec
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from support.checkpoints import rewrite_manifest
+from support.checkpoints import edit_manifest
 from support.saved_rows import assert_same_tables, rows_of
 
 import placer
-from placer.build.plan import read_plan
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError, PlacerError, RunError
 from placer.runtime.run import resuming
 from placer.runtime.run.options import Options
-from placer.runtime.run.row_files import groups_of_file, read_partitions
+from placer.runtime.run.row_files import read_partitions
 from placer.runtime.run.threads import run_in_threads
 from placer.tables.sparse.table import SparseTable
 
@@ -291,7 +289,7 @@ def test_small_partitions_are_read_together(tmp_path, monkeypatch):
     checkpoint, read = Checkpoint(saved / "step-000004"), []
     monkeypatch.setattr(Checkpoint, "_read_chunk", lambda _, *chunk: read.append(chunk))
     numbers = (("emb.table", number) for number in range(PARTITIONS))
-    assert len(list(read_partitions(checkpoint, numbers))) == PARTITIONS
+    assert len(list(read_partitions(checkpoint, numbers, finite=False))) == PARTITIONS
     assert len(read) == 1
 
 
@@ -322,16 +320,12 @@ def test_a_damaged_file_is_not_loaded(tmp_path):
 def test_files_that_do_not_have_the_rows_of_the_manifest_are_refused(tmp_path, change):
     made, saved = build(tmp_path, "b"), tmp_path / "saved"
     run_in_threads(made, Options(checkpoint=saved, steps=1))
-    (manifest,) = saved.glob("*/manifest.json")
-
-    def change_table(content):
-        content["sparse"]["emb.table"] |= change
-
-    rewrite_manifest(manifest.parent, change_table)
+    (checkpoint,) = saved.glob("step-*")
+    edit_manifest(checkpoint, lambda each: each["sparse"]["emb.table"].update(change))
     with pytest.raises(
         CheckpointError, match="does not have the rows of partition 0 of"
     ):
-        run_in_threads(made, Options(resume=manifest.parent))
+        run_in_threads(made, Options(resume=checkpoint))
 
 
 @pytest.mark.parametrize("file", ["ps-1.safetensors", "ps-1.rows.safetensors", ""])
@@ -365,31 +359,3 @@ def damage(file):
     content = bytearray(file.read_bytes())
     content[-9] ^= 1
     file.write_bytes(content)
-
-
-@pytest.mark.parametrize("array", ["values", "scalars", "scores"])
-def test_rows_that_are_not_finite_are_not_saved(tmp_path, array):
-    """A row's slots and its score count, whatever its values are."""
-    folder = build(tmp_path, "b", servers=1)
-    plan, node = read_plan(folder), "ps:0"
-
-    class Save:
-        def layout(self, partition):
-            return {n: (str(a.dtype), a.shape) for n, a in self.partition(0).items()}
-
-        def partition(self, partition):
-            arrays = {
-                "keys": np.arange(2, dtype=np.uint64),
-                "values": np.zeros((2, 4), np.float32),
-                "scalars": np.zeros(2, np.float32),
-                "scores": np.zeros(2, np.float32),
-            }
-            arrays[array].flat[-1] = np.inf
-            return arrays
-
-    (table,) = (each.name for each in plan.sparse_tables)
-    name = table if array == "values" else f"{table}/{array}"
-    with pytest.raises(CheckpointError, match=f"'{name}' is not finite"):
-        list(groups_of_file(plan, node, {table: Save()}))
-    warned = msgspec.structs.replace(plan, nan="warn")
-    assert list(groups_of_file(warned, node, {table: Save()}))
