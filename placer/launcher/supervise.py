@@ -52,6 +52,9 @@ POLL_INTERVAL = 0.25
 """Seconds between two checks for passed limits and for stopped processes, which make no
 event."""
 
+AFTER = "after the run had its result, which is complete"
+"""What the warning about a process that failed then says."""
+
 
 class Phase(Enum):
     """What the launcher waits for."""
@@ -288,8 +291,8 @@ class _Supervisor:
                 text += f"\n  last checkpoint: {last}"
             raise RunError(text)
         shown = [each for each in self.failures if each.first_hand] or self.failures[:1]
-        after = "after the run had its result, which is complete"
-        warnings = [f"{each.text}, {after}{self._details(each)}" for each in shown]
+        warnings = [f"{each.text}, {AFTER}{self._details(each)}" for each in shown]
+        warnings = [*self.result.warnings, *warnings]
         return msgspec.structs.replace(self.result, warnings=tuple(warnings))
 
     def _details(self, failure: Failure) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from placer.config.columns import Column
-from placer.config.csv import Csv, check, check_pattern, first_match
+from placer.config.csv import Csv, check, check_effects, first_match
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import FileFormat, collect_batches
@@ -55,8 +55,7 @@ def find_columns(
     if they do not fit the inputs. `names` are the columns of the file."""
     form = csv_form(request)
     if not request.options.to_predict:
-        for pattern in (*form.vocabulary, *form.unknown, *form.missing):
-            check_pattern(request.source.text, pattern, names)
+        check_effects(form, request.source.text, names, request.data.features)
     return find_feeds(request, names), _CsvFormat(request, form)
 
 

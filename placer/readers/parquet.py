@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow.parquet import ParquetFile
 
 from placer.config.columns import Column
-from placer.config.csv import Cells, check_pattern, first_match
+from placer.config.csv import Cells, check_effects, first_match, missing_in_list
 from placer.errors import DataError
 from placer.files.regular import open_regular
 from placer.readers.arguments import ReadRequest
@@ -69,8 +69,8 @@ def find_columns(request: ReadRequest, schema: pa.Schema) -> tuple[Feeds, FileFo
     if they do not fit the inputs."""
     form = request.data.parquet or Cells()
     if not request.options.to_predict:
-        for pattern in (*form.vocabulary, *form.unknown, *form.missing):
-            check_pattern(request.source.text, pattern, schema.names)
+        features = request.data.features
+        check_effects(form, request.source.text, schema.names, features)
     feeds = find_feeds(request, schema.names)
     shape = _ParquetFormat(request, form)
     for column in request.used:
@@ -156,6 +156,8 @@ class _ParquetFormat:
                     hint="features are computed from texts and numbers",
                 )
         for name, shape in shapes.items():
+            if shape and name in form.missing:
+                raise missing_in_list(source, name)
             if len(names) > 1 and shape:
                 raise DataError(
                     f"{source}: input '{column.name}' reads {len(names)} columns, and"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from placer.config.columns import Column, is_glob
-from placer.config.csv import Cells, first_match
+from placer.config.csv import Cells, first_match, missing_in_list
 from placer.config.sources import missing_column_error
 from placer.errors import DataError, nearest
 from placer.readers.arguments import ReadRequest
@@ -199,12 +199,15 @@ class PythonValues:
         elif (missing := first_match(self.form.missing, name)) is not None:
             value = missing if is_missing(value) else value
         try:
-            return to_array(value)
+            array = to_array(value)
         except (TypeError, ValueError) as error:
             raise DataError(
                 f"{self._where(name, [number], 0)}: {error}",
                 hint=f"input '{column.name}' is {column}",
             ) from error
+        if array.shape and name in self.form.missing:
+            raise missing_in_list(self.request.source.text, name)
+        return array
 
     def _value(self, row: Row, column: Column, name: str) -> Any:
         if name not in row:
