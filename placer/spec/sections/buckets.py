@@ -1,4 +1,5 @@
-"""Checks `train.bucket_cap_mb`, which is for gradients that go to servers in lockstep."""
+"""Checks the keys of `train` that are for servers: `bucket_cap_mb`, for gradients that go
+to servers in lockstep, and `slicing`, for parameters on servers."""
 
 from __future__ import annotations
 
@@ -32,11 +33,9 @@ def check_buckets(
         )
     if cluster is None:
         return
-    has_servers = any(kind.name == SERVER for kind in cluster.kinds)
     problem = None
     for group in groups:
-        kind = None if group.place is None else group.place.node
-        if not (has_servers if kind is None else kind == SERVER):
+        if "sum" in group.attrs or not _is_on_servers(group, cluster):
             problem = problem or ("is not on servers", "place it on servers")
         elif group.attrs["update"] not in (SYNC, None):  # None: an error was reported
             problem = problem or ("has another 'update'", "use 'update: sync'")
@@ -50,3 +49,32 @@ def check_buckets(
             span,
             f"{remedy}, or leave {KEY} out",
         )
+
+
+def check_slicing(
+    section: MappingNode,
+    groups: Iterable[Group],
+    cluster: Cluster | None,
+    problems: Problems,
+) -> None:
+    """Report `train.slicing` where no parameter is on servers."""
+    listed = [*groups]
+    if cluster is None or not listed:
+        return
+    if not any(_is_on_servers(group, cluster) for group in listed):
+        problems.add(
+            "'slicing' has no effect: it divides parameters over servers, and no optimizer"
+            " is on servers",
+            section.keys["slicing"].span,
+            "place the optimizer on servers, or leave slicing out",
+        )
+
+
+def _is_on_servers(group: Group, cluster: Cluster) -> bool:
+    """Whether a group is on servers, which is also its place by default if there are
+    some."""
+    if "sum" in group.attrs:
+        return True
+    if group.place is None or group.place.node is None:
+        return any(kind.name == SERVER for kind in cluster.kinds)
+    return group.place.node == SERVER

@@ -16,7 +16,7 @@ from placer.spec.decode import decode
 from placer.spec.problems import Problems
 from placer.spec.schema import Slicing, Train
 from placer.spec.sections.buckets import KEY as BUCKETS
-from placer.spec.sections.buckets import check_buckets
+from placer.spec.sections.buckets import check_buckets, check_slicing
 from placer.spec.sections.data import RowSources
 from placer.spec.sections.evaluations import (
     read_checkpoint,
@@ -75,6 +75,14 @@ def read_train(
     of_groups: dict[str, Any] = {"slicing": written or asdict(Slicing())}
     if good.get(BUCKETS) is not None:
         of_groups[BUCKETS] = good[BUCKETS]
+    parts = good.get("microbatches", 1)
+    if good.get("schedule") == "gpipe" and parts == 1:
+        problems.add(
+            "'schedule: gpipe' has no effect: it is an order of microbatches, and there is"
+            " one",
+            section.keys["schedule"].span,
+            "add microbatches: 4, or leave schedule out",
+        )
     every = read_eval(good.get("eval"), problems)
     if good.get("eval") is not None and not rows.has_eval:
         message = "'eval' in train needs rows to evaluate on"
@@ -89,8 +97,9 @@ def read_train(
     if (entries := good.get("optimizer")) is not None:
         batch = None if rows.train is None else rows.train.batch
         groups = read_groups(entries, of_groups, batch, context)
+    if written:
+        check_slicing(section, groups, context.cluster, problems)
     if BUCKETS in of_groups:
-        parts = good.get("microbatches", 1)
         check_buckets(section, groups, parts, context.cluster, problems)
     return Training(
         good,
