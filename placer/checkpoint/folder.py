@@ -83,12 +83,19 @@ def check_continues(folder: Path, resumed: Path | None) -> None:
     """
     if has_none(folder):
         return
-    if resumed is not None and folder in (resumed.resolve(), resumed.resolve().parent):
+    if is_continued(folder, resumed):
         return
     raise CheckpointError(
         f"'{folder}' has the checkpoints of another run",
         hint="name another folder, or continue that run with --resume",
     )
+
+
+def is_continued(folder: Path, resumed: Path | None) -> bool:
+    """Whether a run that resumes from `resumed` continues the one of a folder."""
+    if resumed is None:
+        return False
+    return folder in (resumed.resolve(), resumed.resolve().parent)
 
 
 def has_none(folder: Path) -> bool:

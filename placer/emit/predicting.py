@@ -44,6 +44,7 @@ def predicting_model(build: Path, plan: Plan, sources: Sources) -> Model:
         folder=build,
         file=Path(sources.spec).name,
         prediction=plan.prediction,
+        classes={o.name: o.classes for o in plan.outputs if o.classes is not None},
         emulate=plan.emulate,
         modules=plan.modules,
     )

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from placer.analysis.tasks import Task, split_into_tasks
 from placer.analysis.units import LoweredGraph, Unit
+from placer.build.hooks import SERVE
 from placer.build.plan import Table
 from placer.emit import notes
 from placer.emit.bundles import Bundles
@@ -21,7 +22,7 @@ from placer.emit.code import (
     wrap_comment,
 )
 from placer.emit.function import Function, emit_function
-from placer.emit.hook import SERVE, Hook
+from placer.emit.hook import Hook
 from placer.emit.kept import assigned, keep_variables
 from placer.emit.names import Names
 from placer.emit.outputs import parameters_to_group

@@ -27,8 +27,8 @@ from placer.spec.overrides import Override
 from placer.spec.parse import load_tree, name_from_file
 from placer.spec.problems import Problems
 from placer.spec.sections.graph import build_ops
+from placer.spec.sections.optimizers import read_group
 from placer.spec.sections.parameters import Group, Pattern
-from placer.spec.sections.train import read_group
 from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
 from placer.types import TensorType
 
@@ -284,7 +284,7 @@ class Program:
         place = self._open_place(OpCall(rule, rule, (loss.name,), dict(settings)))
         entry = mapping_node({**entry.entries, "place": place}, span)
         where = "train.optimizer"
-        self._try(lambda live: read_group(entry, 0, where, {}, live))
+        self._try(lambda live: read_group(entry, 0, where, {}, None, live))
         self._minimize = node
         self._optimizers.append(entry)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from placer import ops
 from placer.analysis.stored_bytes import hyperparameters
 from placer.config import optimizers
-from placer.config.update_modes import read_mode
+from placer.config.update_modes import Geo, read_mode
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import is_update, is_update_direction
@@ -106,19 +106,7 @@ def _update(
     than that of the parameter."""
     name, value_type = parameter.name, parameter.result.type
     rule = optimizer.attrs["rule"]
-    if optimizers.row_slot(rule) and parameter.kind != "sparse_table":
-        raise GraphError(
-            f"parameter '{name}': '{rule}' is a rule of sparse tables, with one number for"
-            " each row",
-            span=optimizer.source,
-            hint=f"match sparse tables only, or use {optimizers.nearest_dense(rule)}",
-        )
-    if problem := optimizers.check_init(rule, parameter.attrs["init"]):
-        raise GraphError(
-            f"parameter '{name}': {problem}",
-            span=parameter.source,
-            hint=f"write - {{match: \"{name}\", init: zeros}} in 'parameters'",
-        )
+    _check_rules(parameter, optimizer)
     gradient = gradient or f"{name}.grad"
     if "value" in clip:
         clipped = Value(f"{gradient}.clipped", value_type)
@@ -143,6 +131,37 @@ def _update(
     operands, results = (name, gradient, *scales), (Value(new, value_type),)
     yield Op(rule, operands, results, attrs, place, source)
     yield Op("store", (name, new), source=source)
+
+
+def _check_rules(parameter: Op, optimizer: Op) -> None:
+    """Raise GraphError for a rule that a parameter cannot have: that of its optimizer, or
+    that of the outer one."""
+    name = parameter.name
+    for rule, what in _rules(optimizer):
+        if optimizers.row_slot(rule) and parameter.kind != "sparse_table":
+            raise GraphError(
+                f"parameter '{name}': {what} is a rule of sparse tables, with one number"
+                " for each row",
+                span=optimizer.source,
+                hint=f"match sparse tables only, or use {optimizers.nearest_dense(rule)}",
+            )
+        if problem := optimizers.check_init(rule, parameter.attrs["init"]):
+            raise GraphError(
+                f"parameter '{name}': {what} {problem}",
+                span=parameter.source,
+                hint=f"write - {{match: \"{name}\", init: zeros}} in 'parameters'",
+            )
+
+
+def _rules(optimizer: Op) -> Iterator[tuple[str, str]]:
+    """Yield the rules of an optimizer: its own, and that of its outer optimizer. Each is
+    followed by its name in messages."""
+    rule = optimizer.attrs["rule"]
+    yield rule, f"'{rule}'"
+    mode = read_mode(optimizer.attrs["update"])
+    if isinstance(mode, Geo) and mode.outer is not None:
+        outer = mode.outer["op"]
+        yield outer, f"the outer optimizer '{outer}'"
 
 
 def _clip_parts(

@@ -14,7 +14,7 @@ from placer.config.columns import (
 )
 from placer.config.feature_columns import expand_features, source_columns
 from placer.config.features import Features
-from placer.config.sources import missing_column_error
+from placer.config.sources import errors_of_input, missing_column_error
 from placer.readers.arguments import ReadRequest
 
 
@@ -57,12 +57,12 @@ def find_feeds(request: ReadRequest, names: Sequence[str]) -> Feeds:
     declared = request.data.features or {}
     ordered = in_natural_order(names)
     features = expand_features(source.text, declared, ordered, keeps_missing=to_predict)
-    inputs = {
-        each.name: select_columns(
-            source, each, request.feeds[each.name], [*ordered, *features]
-        )
-        for each in request.used
-    }
+    inputs: dict[str, tuple[str, ...]] = {}
+    for each in request.used:
+        with errors_of_input(each.name):
+            inputs[each.name] = select_columns(
+                source, each, request.feeds[each.name], [*ordered, *features]
+            )
     feeds, in_file = Feeds(inputs, features), Counter(names)
     for name, columns in feeds.sources.items():
         for column in columns:

@@ -124,7 +124,13 @@ class BestKeys(Struct, forbid_unknown_fields=True):
 class CheckpointKeys(Struct, forbid_unknown_fields=True):
     """Where and how often checkpoints are saved."""
 
-    to: Annotated[str, doc("a folder, relative to that of the spec")]
+    to: Annotated[
+        str | None,
+        doc(
+            "a folder, relative to that of the spec; by default `checkpoints` beside the"
+            " build"
+        ),
+    ] = None
     every: Annotated[
         str | Count, doc(f"{INTERVAL_FORM}; a number is a number of steps")
     ] = "epoch"

@@ -262,9 +262,9 @@ def test_a_name_that_a_module_changes_is_refused(before, line, tmp_path):
 
 def test_modules_with_the_names_of_exported_files_are_renamed(tmp_path):
     (tmp_path / "halves.yaml").write_text(
-        WHOLE.replace("halves:halves", "model:halves")
+        WHOLE.replace("halves:halves", "postprocess:halves")
     )
-    (tmp_path / "model.py").write_text(
+    (tmp_path / "postprocess.py").write_text(
         "import prepare\nfrom prepare import twice\n\n"
         "def halves(params, state, x, rng, training):\n"
         "    return prepare.twice(x) @ params['w'] + twice(0), state\n"

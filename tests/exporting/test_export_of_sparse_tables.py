@@ -90,7 +90,12 @@ def test_an_exported_model_and_predictions_look_up_the_same_rows(tmp_path, name)
     got = run_exported(model.folder, rows, tmp_path)
     for single in (False, True):
         wanted = placer.predict(
-            build, rows, params=saved, single_process=single, in_process=not single
+            build,
+            rows,
+            params=saved,
+            single_process=single,
+            in_process=not single,
+            raw=True,
         )
         for output, array in wanted.items():
             assert np.isfinite(array).all()

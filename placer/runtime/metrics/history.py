@@ -8,7 +8,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BufferedReader, FileIO
+from io import FileIO
 from typing import Final
 
 import msgspec
@@ -37,6 +37,8 @@ class _Line(msgspec.Struct):
     step: int
 
 
+MAX_LINE: Final = 1 << 24
+"""Bytes of a line of a history at most."""
 OTHER_METRICS: Final = (
     "train.metrics are not those of the checkpoint: the metrics of the epoch that it"
     " interrupted are those of its other steps only"
@@ -128,8 +130,8 @@ class HistoryWriter:
     def _cut(self, file: FileIO, step: int) -> None:
         """Remove the lines of an existing file after that of a step."""
         end = last = 0
-        lines = BufferedReader(file)
-        for line in lines:
+        lines = open(file.fileno(), "rb", closefd=False)  # noqa: SIM115 - it is `file`
+        while line := lines.readline(MAX_LINE):
             try:
                 number = msgspec.json.decode(line, type=_Line).step
             except msgspec.DecodeError:
@@ -137,7 +139,6 @@ class HistoryWriter:
             if number > step or not line.endswith(b"\n"):
                 break
             end, last = end + len(line), number
-        lines.detach()  # the file stays open
         if last != step:
             raise RunError(
                 f"the history {self._execution.options.history} has no line of step"
@@ -185,6 +186,8 @@ class HistoryWriter:
             time.time(),
         )
         self._write(step)
+        if (pace := self._execution.pace) is not None:
+            pace.step_reported()
         self._execution.report(step)
 
     def add_part(self, statistics: Statistics, rows: int, batch: int) -> None:

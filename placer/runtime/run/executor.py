@@ -32,6 +32,7 @@ from placer.runtime.program.node import Node
 from placer.runtime.program.sent_back import find_sent_back
 from placer.runtime.program.warm_up import run_warm_up
 from placer.runtime.run.barrier import DONE, READY, barrier
+from placer.runtime.run.checkpoint_settings import check_folder
 from placer.runtime.run.checkpoints import Checkpoints
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.divergence import LossWatch
@@ -108,6 +109,7 @@ def _start(
     plan, channel, options = execution.plan, execution.channel, execution.options
     devices = contexts.enter_context(open_devices(execution.me, execution.emulates))
     contexts.enter_context(in_precision(plan, execution.me))
+    check_folder(plan, options)
     watches = make_watches(execution)
     history = HistoryWriter(execution)
     contexts.callback(history.close)
@@ -239,6 +241,7 @@ def _finish(training: Training) -> Result | None:
             for node, report in zip(plan.nodes, reports, strict=True)
         },
         staleness=_add_staleness(report["staleness"] for report in reports),
+        staleness_bound=plan.staleness_bound,
         divergence=max(
             (each["divergence"] for each in reports if each["divergence"] is not None),
             default=None,

@@ -122,7 +122,7 @@ def test_a_run_starts_from_a_linked_checkpoint(kept, trained, tmp_path):
 def test_a_checkpoint_predicts_as_the_parameters_of_its_run(start, trained):
     def predicted(params: str) -> np.ndarray:
         found = placer.predict(
-            trained / "build", params=trained / params, in_process=True
+            trained / "build", params=trained / params, in_process=True, raw=True
         )
         return found["out"]
 

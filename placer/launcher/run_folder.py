@@ -1,13 +1,52 @@
-"""Creates the folder of a run: `runs/NAME-1`, or the folder that the user names."""
+"""Creates the folder of a run, `runs/NAME-1` or the folder that the user names, with its
+build."""
 
 from __future__ import annotations
 
 import re
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
+from placer.build.write import write_build
+from placer.compiler import CompiledBuild
 from placer.errors import PlacerError
+from placer.launcher.checks import check_launch
+from placer.launcher.data_check import check_data
+from placer.runtime.run.options import Options
 
 RUNS = Path("runs")
+BUILD = "build"
+"""The folder of the build in the folder of a run."""
+
+
+def create_run(
+    compiled: CompiledBuild, options: Options, out: Path | None = None
+) -> Path:
+    """Create the folder of a new run with its build, and return the folder of the build.
+
+    Args:
+        compiled: the build.
+        options: the options of the run.
+        out: the folder of the run, see `create_run_folder`.
+
+    Raises:
+        DataError, SpecErrors: a source does not fit.
+        PlacerError: the run cannot start: its folder, or files that the options name,
+            cannot be used. Then there is no folder.
+    """
+    check_data(compiled.plan, compiled.folder, compiled.data_spans, code=False)
+    folder = create_run_folder(compiled.plan.name, out)
+    build = folder / BUILD
+    try:
+        write_build(build, compiled.files_in(build))
+        check_launch(build, options)
+    except BaseException:
+        shutil.rmtree(build, ignore_errors=True)
+        with suppress(OSError):  # it has other files
+            folder.rmdir()
+        raise
+    return build
 
 
 def create_run_folder(name: str, out: Path | None = None) -> Path:
@@ -27,7 +66,7 @@ def create_run_folder(name: str, out: Path | None = None) -> Path:
     except OSError as error:
         raise PlacerError(
             f"cannot create the folder of the run '{out or RUNS}': {error.strerror}",
-            hint="name another one: --out DIR",
+            hint="name another one: --out DIR (out=DIR)",
         ) from error
 
 
@@ -36,7 +75,8 @@ def _create(folder: Path) -> Path:
     if any(folder.iterdir()):
         raise PlacerError(
             f"the folder '{folder}' contains files, which a new run would mix with",
-            hint="name a new or empty folder, or leave --out out to get a numbered one",
+            hint="name a new or empty folder, or leave --out (out=…) away to get a"
+            " numbered one",
         )
     return folder
 
