@@ -6,6 +6,7 @@ import os
 import select
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -132,7 +133,7 @@ def _local_starter(
         node_command,
         build,
         endpoints=endpoints,
-        options=options,
+        options=replace(options, base_port=None),  # every node has its address
         paced=paced,
         prediction=prediction,
     )
