@@ -332,11 +332,10 @@ def nearest_dense(name: str) -> str:
 
 
 def check_init(rule: str, init: Any) -> str | None:
-    """Return what is wrong with the initializer of a parameter for its rule, or None."""
+    """Return what is wrong with the initializer of a parameter for its rule, or None: a
+    predicate, whose subject is the rule."""
     if not RULES[rule].begins_at_zero:
         return None
     if init == "zeros" or (isinstance(init, Mapping) and init.get("constant") == 0):
         return None
-    return (
-        f"'{rule}' computes a value from its slots, so that it begins at 0, not {init}"
-    )
+    return f"computes a value from its slots, so that it begins at 0, not {init}"

@@ -94,11 +94,11 @@ def hash_texts(
         if not isinstance(text, str | bytes | None):
             raise ValueError(f"column '{name}', row {row}: {cell!r} is not a text")
         try:
-            words = as_cell(text)
-            data = b"" if text is None else words.encode().strip()
+            data = (text.encode() if isinstance(text, str) else text or b"").strip()
+            is_marked = bool(markers) and data.decode() in markers
         except UnicodeError as error:
             raise ValueError(f"column '{name}', row {row}: {error}") from None
-        is_empty = text is None or (empty_is_missing and not data) or words in markers
+        is_empty = text is None or (empty_is_missing and not data) or is_marked
         keys.append(seed if is_empty else xxh64(data, seed))
     return np.array(keys, np.uint64)
 
@@ -139,7 +139,6 @@ def whole_number(
 ) -> int | None:
     """Return the whole number in a cell, a text or a number; None for a missing one."""
     value = as_cell(cell)
-    value = value.item() if isinstance(value, np.generic) else value
     if is_missing(value, markers):
         value = missing
     if value is None:

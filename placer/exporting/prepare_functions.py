@@ -215,17 +215,22 @@ def cell_number(
         return BOOLS[text]
     if isinstance(text, str):
         return whole(text) if "int" in dtype else finite(text)
-    number = text.item() if isinstance(text, np.generic) else text
+    if isinstance(text, np.generic):
+        raise ValueError(f"{text!r} is not a number")
     if "int" not in dtype:
-        return float(number)
-    is_whole = isinstance(number, int) or float(number).is_integer()
-    return int(number) if is_whole else float(number)
+        return float(text)
+    is_whole = isinstance(text, int) or float(text).is_integer()
+    return int(text) if is_whole else float(text)
 
 
 def as_cell(value: Any) -> Any:
-    """Return a text without the blanks at its ends, also of bytes; others as they are."""
-    text = value.decode() if isinstance(value, bytes) else value
-    return text.strip() if isinstance(text, str) else text
+    """Return a text without the blanks at its ends, also of bytes, a number of numpy as
+    one of Python, and others as they are."""
+    if isinstance(value, str | bytes):
+        return (value.decode() if isinstance(value, bytes) else value).strip()
+    # The item of a datetime64 may be a whole number.
+    is_number = isinstance(value, np.generic) and value.dtype.kind in "biuf"
+    return value.item() if is_number else value
 
 
 def is_missing(cell: Any, markers: Sequence[str | float] = ()) -> bool:

@@ -295,7 +295,7 @@ class Program:
         place = self._open_place(OpCall(rule, rule, (loss.name,), dict(settings)))
         entry = mapping_node({**entry.entries, "place": place}, span)
         where = "train.optimizer"
-        self._try(lambda live: read_group(entry, 0, where, {}, live))
+        self._try(lambda live: read_group(entry, 0, where, {}, None, live))
         self._minimize = node
         self._optimizers.append(entry)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.checkpoint.folder import check_continues, has_none, is_continued
 from placer.errors import PlacerError
+from placer.files.writable import check_can_create, why_not_writable
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.remote import Hosts, remote_endpoints
 from placer.reentry import refuse_at_import, refuse_in_node
@@ -106,6 +107,8 @@ def check_output_files(build: Path, options: Options) -> None:
             why = "it is inside the build folder"
         elif is_special and option.name in ("save_params", "trace"):
             why = "it is not a regular file"
+        elif not is_special and (why := why_not_writable(path)):
+            pass
         elif path.resolve() in targets and not is_special:
             why = "the run writes another file to the same path"
         if why is not None:
@@ -127,6 +130,7 @@ def check_here(plan: Plan, spec: Path, options: Options) -> None:
     if own is not None:
         check_continues(own, resumed)
     if options.record_order is not None:
+        check_can_create(options.record_order)
         check_has_none(options.record_order, [node.name for node in plan.nodes])
 
 
@@ -138,6 +142,8 @@ def _check_outside(plan: Plan, build: Path, options: Options) -> None:
             f"cannot write checkpoints to '{settings.folder}': it is inside the build"
             " folder"
         )
+    if settings is not None:
+        check_can_create(settings.folder)
 
 
 def _check_absolute(plan: Plan, options: Options) -> None:

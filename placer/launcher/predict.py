@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.config.sources import KINDS
-from placer.errors import PlacerError, RunWarning
+from placer.errors import DataError, PlacerError, RunWarning
+from placer.files.writable import why_not_writable
 from placer.launcher.launch import AnyPath
 from placer.launcher.logs import log_folder
 from placer.launcher.one_process import one_process_build
@@ -41,6 +43,9 @@ _KIND_OF_SUFFIX = {
     ".parquet": "parquet",
     ".npz": "npz",
 }
+_TEMPORARY = "placer-"
+_ARRAY_FILE = re.compile(rf"(?:npz:)?\S*/{_TEMPORARY}\w+/(rows|params)(?:\.npz)?")
+"""The files of arguments that are arrays."""
 
 
 def predict(
@@ -107,7 +112,8 @@ def predict(
 
     with ExitStack() as exits:
         exits.enter_context(end_shown())
-        temporary = tempfile.TemporaryDirectory(prefix="placer-")
+        exits.enter_context(_errors_of_arrays())
+        temporary = tempfile.TemporaryDirectory(prefix=_TEMPORARY)
         folder = Path(exits.enter_context(temporary))
         if isinstance(rows, Mapping):
             arrays = {key: to_array(value) for key, value in rows.items()}
@@ -150,6 +156,18 @@ def predict(
             warnings.warn(text, RunWarning, stacklevel=2)
         with np.load(folder / "outputs.npz", allow_pickle=False) as file:
             return dict(file)
+
+
+@contextmanager
+def _errors_of_arrays() -> Iterator[None]:
+    """Let errors about temporary files name the arguments with their arrays."""
+    try:
+        yield
+    except DataError as error:
+        message = _ARRAY_FILE.sub(r"'\1'", error.message)
+        if message == error.message:
+            raise
+        raise type(error)(message, span=error.span, hint=error.hint) from error
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -224,6 +242,8 @@ def check_predict(
         raise PlacerError(
             f"cannot write '{out}': the folder '{out.parent}' does not exist"
         )
+    if why := why_not_writable(out):
+        raise PlacerError(f"cannot write '{out}': {why}")
     if out.exists() and not out.is_file():
         raise PlacerError(f"cannot write '{out}': it is not a regular file")
     if out.resolve().is_relative_to(build.resolve()):

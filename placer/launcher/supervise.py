@@ -323,8 +323,8 @@ class _Supervisor:
             text = failure.text + self._details(failure)
             for node in sorted(self.frozen.names - {NodeId(failure.node).process}):
                 text += f"\n  {describe(node)}"
-            if last := self.interruption.last_checkpoint:
-                text += f"\n  last checkpoint: {last}"
+            if how := self.interruption.how_to_continue:
+                text += f"\n  {how}"
             raise RunError(text)
         shown = [each for each in self.failures if each.first_hand] or self.failures[:1]
         after = "after the run had its result, which is complete"

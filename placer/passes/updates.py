@@ -134,30 +134,34 @@ def _update(
 
 
 def _check_rules(parameter: Op, optimizer: Op) -> None:
-    """Raise GraphError if a parameter cannot have one of the rules of its optimizer."""
+    """Raise GraphError for a rule that a parameter cannot have: that of its optimizer, or
+    that of the outer one."""
     name = parameter.name
-    for rule in _rules(optimizer):
+    for rule, what in _rules(optimizer):
         if optimizers.row_slot(rule) and parameter.kind != "sparse_table":
             raise GraphError(
-                f"parameter '{name}': '{rule}' is a rule of sparse tables, with one number"
+                f"parameter '{name}': {what} is a rule of sparse tables, with one number"
                 " for each row",
                 span=optimizer.source,
                 hint=f"match sparse tables only, or use {optimizers.nearest_dense(rule)}",
             )
         if problem := optimizers.check_init(rule, parameter.attrs["init"]):
             raise GraphError(
-                f"parameter '{name}': {problem}",
+                f"parameter '{name}': {what} {problem}",
                 span=parameter.source,
                 hint=f"write - {{match: \"{name}\", init: zeros}} in 'parameters'",
             )
 
 
-def _rules(optimizer: Op) -> Iterator[str]:
-    """Yield the rule of an optimizer, and that of its outer optimizer in the mode GEO."""
-    yield optimizer.attrs["rule"]
+def _rules(optimizer: Op) -> Iterator[tuple[str, str]]:
+    """Yield the rules of an optimizer: its own, and that of its outer optimizer. Each is
+    followed by its name in messages."""
+    rule = optimizer.attrs["rule"]
+    yield rule, f"'{rule}'"
     mode = read_mode(optimizer.attrs["update"])
     if isinstance(mode, Geo) and mode.outer is not None:
-        yield mode.outer["op"]
+        outer = mode.outer["op"]
+        yield outer, f"the outer optimizer '{outer}'"
 
 
 def _clip_parts(

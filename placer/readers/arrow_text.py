@@ -70,6 +70,15 @@ def read_text(
     return decode_bytes(array, where).cast(pa.string()).fill_null("")
 
 
+def read_cells(array: pa.Array, where: Callable[[int], str]) -> pa.StringArray:
+    """Return the values of a column as cells: text without blanks of any script at its
+    ends. Raises DataError as `read_text` does."""
+    cells = trim(read_text(array, where))
+    if pc.all(pc.string_is_ascii(cells), min_count=0).as_py():
+        return cells
+    return pa.array([cell.strip() for cell in cells.to_pylist()], pa.string())
+
+
 def trim(array: pa.Array) -> pa.Array:
-    """Return texts without the blanks at their ends."""
+    """Return texts without the ASCII blanks at their ends."""
     return pc.ascii_trim_whitespace(array)

@@ -116,7 +116,7 @@ class PythonValues:
                 value = self._value(row, column, name)
                 if isinstance(value, np.ndarray) and value.ndim == 0:
                     value = value[()]  # the source may reuse the array
-                if isinstance(value, np.generic) and value.dtype.kind != "M":
+                if isinstance(value, np.generic) and value.dtype.kind not in "mM":
                     value = value.item()  # that of a datetime64 may be a number
                 if isinstance(value, np.ndarray | list | tuple | Mapping):
                     raise DataError(

@@ -20,6 +20,7 @@ NUMBERS: Final = "numbers"
 """The input with all columns of numbers."""
 _BUCKETS: Final = 16
 _GAPS: Final = 0.01
+_LEAST_ROWS_PER_BUCKETED: Final = 300
 _LONG_TAIL: Final = 6
 _SUFFIXES = ("scaled", "log", "bucket", "key", "days", "hour", "weekday")
 
@@ -123,8 +124,19 @@ def make_inputs(
         has_few_rows: whether there are too few rows to learn a vector for each bucket.
     """
     inputs = Inputs()
+    rows = max((len(each.values) for each in columns.numbers), default=0)
+    # The vectors of many columns that say nothing would be learned by heart.
+    has_buckets = rows >= _LEAST_ROWS_PER_BUCKETED * len(columns.numbers)
     for number in columns.numbers:
-        _add_numbers(inputs, number, names[number.name], is_whole, has_few_rows)
+        name = names[number.name]
+        keeps_gaps = has_gaps(number) and not has_few_rows
+        if not keeps_gaps:
+            _add_filled(inputs, number, name, is_whole)
+        has_many = len(np.unique(number.present)) > _BUCKETS
+        if keeps_gaps or (has_many and has_buckets and not has_few_rows):
+            _add_buckets(inputs, number, name, number.name, number.present)
+        if number.markers:
+            inputs.markers[number.name] = number
     for date in columns.dates:
         _add_dates(inputs, date, names[date.name], is_whole, has_few_rows)
     for word in columns.words:
@@ -142,27 +154,15 @@ def make_inputs(
     return inputs
 
 
-def _add_numbers(
-    inputs: Inputs, column: Numbers, name: str, is_whole: bool, has_few_rows: bool
-) -> None:
-    """Add a column of numbers: scaled, and of many rows also in buckets.
-
-    Gaps have a bucket of their own. Without buckets, they are filled.
-    """
-    if column.markers:
-        inputs.markers[column.name] = column
-    keeps_gaps = has_gaps(column) and not has_few_rows
-    if not keeps_gaps:
-        if column.missing or not is_whole:
-            inputs.filled[column.name] = _short(column.median)
-        values, operand = column.present, column.name
-        if _has_long_tail(values):
-            inputs.features.append(Feature(f"{name}.log", "log1p", operand))
-            values, operand = np.log1p(values), f"{name}.log"
-        _add_scaled(inputs, name, operand, values)
-    has_many = len(np.unique(column.present)) > _BUCKETS
-    if keeps_gaps or (has_many and not has_few_rows):
-        _add_buckets(inputs, column, name, column.name, column.present)
+def _add_filled(inputs: Inputs, column: Numbers, name: str, is_whole: bool) -> None:
+    """Add a column of numbers with mean 0 and variance 1, of which gaps are filled."""
+    if column.missing or not is_whole:
+        inputs.filled[column.name] = _short(column.median)
+    values, operand = column.present, column.name
+    if _has_long_tail(values):
+        inputs.features.append(Feature(f"{name}.log", "log1p", operand))
+        values, operand = np.log1p(values), f"{name}.log"
+    _add_scaled(inputs, name, operand, values)
 
 
 def _add_dates(

@@ -536,5 +536,5 @@ def test_a_failed_run_names_its_last_checkpoint(tmp_path: Path) -> None:
     assert failure(scripts, tmp_path) == (
         "worker:0 ended with exit status 1\n"
         f"  log: {log_path(tmp_path, 'worker:0')}\n"
-        "  last checkpoint: b"
+        "  continue with --resume b"
     )

@@ -141,6 +141,7 @@ _FOR_ENGINES = Refused("--option partition=short", "are for engines")
 TABLE: Mapping[str, Mapping[str, Entry]] = {
     "init": {
         "--label": Refused("--label y", "--label needs a FILE.csv"),
+        "--ids": Refused("--ids a", "--ids needs a FILE.csv"),
         "--task": Refused("--task regression", "--task needs a FILE.csv"),
         "--out": "the name of the file",
         "--force": "allows to overwrite; a file that is not there needs no permission",
@@ -206,6 +207,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--in": "the rows",
         "--keys": "columns of the file that is written",
         "--columns": Refused("--columns z=pixels", "'z'"),
+        "--raw": Refused("--raw", "no output scores classes"),
         "--single-process": "where the rows are predicted",
         "--base-port": (
             Refused("--in-process --base-port 9000", "'base_port' cannot be used"),
@@ -246,7 +248,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--node": Refused("--node worker:0 --tables", "cannot be combined"),
     },
     "explain": VIEW,
-    "check": COMPILE,
+    "check": {**COMPILE, "--no-data": "the data is not opened"},
     "run": {
         **RUN,
         "--node": "the node that is run",
@@ -413,6 +415,7 @@ OF_FUNCTIONS: Mapping[
         "params": "the parameters",
         "outputs": "what is returned",
         "keys": "columns that are returned",
+        "raw": ({"raw": True, "rows": "{rows}"}, "no output scores classes"),
         "columns": ({"columns": {"z": "pixels"}, "rows": "{rows}"}, "'z'"),
         "single_process": (
             {"single_process": True, "transport": "tcp", "rows": "{rows}"},

@@ -67,6 +67,8 @@ def check_spec(text: str, folder: Path, *, code: bool = True) -> str:
         ('"no", "yes"', '"no"', CSV, "4:10", "'yes' is not in the vocabulary"),
         ('"yes"]', '"x", "yes"]', CSV, "4:10", "2 is outside 0-1"),
         ("        label:", "        lable:", CSV, "13:16", "has no column 'lable'"),
+        ("x: [a, b]", "x: [a, f]\n    features: {f: {log1p: c}}", CSV, "11:19", "no column 'c' for feature 'f'"),
+        ("x: [a, b]", "x: [a, f]\n    features: {f: {days: b}}", CSV, "10:10", "'2' is not a date"),
         ("batch: 8", "batch: 17", CSV, "7:14", "16 rows do not fill one batch of 17"),
         ("x: 1", "x: 1", CSV.replace("3,4", "3,four"), "10:10", "'four' is not a number"),
         ("x: 1", "x: 1", CSV + "1,2\n", "7:14", "line 18 has 2 cells"),
@@ -134,7 +136,7 @@ def test_arrays_that_do_not_fit(arrays, message, is_large, tmp_path, monkeypatch
     ("label", "message"),
     [
         (pa.array([0, 1] * 8), ""),
-        (pa.array([[0, 1]] * 16), "rows may have different lengths"),
+        (pa.array([[0, 1]] * 16), "holds lists, input 'label'"),
         (pa.array(["a", "b"] * 8), "'a' is not a number"),
         (pa.array([5] * 16), "5 is outside 0-1"),
         (pa.array([None, 1] * 8), "row 0 is null"),

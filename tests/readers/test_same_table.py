@@ -155,9 +155,8 @@ def test_a_table_is_read_alike_from_every_source(name, tmp_path):
         if kind != "python":
             by_pieces = read_pieces(tmp_path, data, inputs)["c"]
             np.testing.assert_array_equal(by_pieces, wanted)
-        cells = column if kind == "csv" else case.array.to_pylist()
-        if case.python:
-            prepared = prepare_of(data, inputs)({"v": cells})["c"]
+        if case.python and kind == "parquet":
+            prepared = prepare_of(data, inputs)({"v": case.array.to_pylist()})["c"]
             np.testing.assert_array_equal(prepared, wanted)
 
 

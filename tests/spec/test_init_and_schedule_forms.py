@@ -78,11 +78,3 @@ def test_schedules_round_trip_through_the_text_of_the_graph(rate, tmp_path):
     (first,), (second,) = (g.of_kind("optimizer") for g in (graph, parsed))
     rates = [build_schedule(op.attrs["learning_rate"]) for op in (first, second)]
     assert [rates[0](t) for t in range(20)] == [rates[1](t) for t in range(20)]
-
-
-def test_the_batch_is_filled_in_where_an_outer_optimizer_scales_its_rate(tmp_path):
-    outer = "{op: sgd, learning_rate: {linear_scaling: {then: 0.5}}}"
-    rate = f"0.1, update: {{geo: {{every: 2, outer: {outer}}}}}"
-    (optimizer,) = load_graph(tmp_path, rate=rate).of_kind("optimizer")
-    scaled = optimizer.attrs["update"]["geo"]["outer"]["learning_rate"]
-    assert scaled == {"linear_scaling": {"batch": 4, "then": 0.5}}

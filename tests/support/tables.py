@@ -65,6 +65,16 @@ def read_pieces(folder, data, inputs):
 
 def prepare_of(data, inputs):
     """Return the function `prepare` of an exported model that takes these inputs."""
+    key = repr((data, inputs))  # to write it takes a quarter of a second
+    if key not in _PREPARED:
+        _PREPARED[key] = _write_prepare(data, inputs)
+    return _PREPARED[key]
+
+
+_PREPARED = {}
+
+
+def _write_prepare(data, inputs):
     names = {n: [each] if isinstance(each, str) else each for n, each in data.columns.items()}  # fmt: skip
     features = expand_features("", data.features or {}, [], keeps_missing=True)
     arguments = {column.name: column.name for column in inputs}

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from placer.config.missing import NO_MARKERS, Markers
 from placer.errors import DataError
-from placer.readers.arrow_text import decode_bytes, is_text, is_utf8, read_text, trim
+from placer.readers.arrow_text import decode_bytes, is_text, is_utf8, read_cells, trim
 from placer.readers.csv_cells import (
     are_missing,
     cast_floats,
@@ -140,7 +140,7 @@ class Cells:
         """
         array = self._decoded()
         if is_text(array.type):
-            array = trim(read_text(array, self.where))
+            array = read_cells(array, self.where)
             mask = are_missing(array, self.markers)
             times = parse_times(pc.if_else(mask, "1970-01-01", array), self.where)
             return fill_times(*times, mask, self.missing)
@@ -174,7 +174,7 @@ class Cells:
         fill: float | int = self.missing or 0
         fill = int(fill) if fill == int(fill) else fill
         if is_text(kind):
-            array = trim(read_text(array, self.where))
+            array = read_cells(array, self.where)
             is_missing = are_missing(array, self.markers)
         elif pa.types.is_floating(kind):
             array = array.cast(pa.float64())

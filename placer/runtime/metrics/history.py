@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from placer.checkpoint.manifest import Progress
+from placer.checkpoint.manifest import Number, Progress
 from placer.errors import RunError
 from placer.runtime.metrics.combiner import StepMetrics
 from placer.runtime.metrics.learning_rates import rate_schedules
@@ -115,7 +115,7 @@ class HistoryWriter:
             rows=self._rows,
             seconds=self._seconds,
             statistics=encode_statistics(self._sums, self._finalizers),
-            eval={n: v if math.isfinite(v) else str(v) for n, v in self.eval.items()},
+            eval={name: _number(value) for name, value in self.eval.items()},
         )
 
     def sync(self) -> None:
@@ -139,6 +139,7 @@ class HistoryWriter:
             if number > step or not line.endswith(b"\n"):
                 break
             end, last = end + len(line), number
+        lines.detach()  # the file stays open
         if last != step:
             raise RunError(
                 f"the history {self._execution.options.history} has no line of step"
@@ -238,3 +239,9 @@ class HistoryWriter:
                 f"the history cannot be written to {self._execution.options.history}: {error.strerror}",
                 hint="name a file in a folder that exists and has room",
             ) from error
+
+
+def _number(value: float) -> Number:
+    if math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"

@@ -19,7 +19,8 @@ class CheckpointSettings:
         folder: the folder of checkpoints.
         every: how often one is saved; one is saved at the end of a run too.
         keep: how many are kept, besides the one with the best evaluation.
-        best: which evaluation is the best one, if that is of interest.
+        best: which evaluation is the best one: as `train.checkpoint.best` says, or else
+            `train.early_stopping`; None if neither does.
     """
 
     folder: Path
@@ -64,12 +65,10 @@ def checkpoint_settings(
     if options.checkpoint_every is not None:
         every = Interval.parse(options.checkpoint_every)
     keep = DEFAULT_KEEP if planned is None else planned.keep
-    return CheckpointSettings(
-        folder,
-        every,
-        options.checkpoint_keep or keep,
-        planned.best if planned is not None else None,
-    )
+    best = planned.best if planned is not None else None
+    if best is None and plan.early_stopping is not None:
+        best = plan.early_stopping.best
+    return CheckpointSettings(folder, every, options.checkpoint_keep or keep, best)
 
 
 def needs_folder(plan: Plan, options: Options) -> bool:

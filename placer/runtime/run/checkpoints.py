@@ -198,7 +198,6 @@ class Checkpoints:
         self._is_failed = kind is not None
         self._queue.put(None)
         self._thread.join(None if kind is None else FAILED_WAIT)
-        self._exits.close()
 
     @property
     def is_writing(self) -> bool:
@@ -260,21 +259,29 @@ class Checkpoints:
     # Run by the thread.
 
     def _write_all(self) -> None:
-        while True:
-            job = self._queue.get()
-            if job is None:
-                return
-            try:
-                self._write(job)
-            except Aborted:
-                pass  # the compute thread gets it too, and ends the run
-            except Exception as error:
-                self._fail(job.step, _describe(error), _is_full(error))
-            finally:
-                job.contexts.close()
-                del job  # a snapshot may take memory of a device
-                self._last_time = time.monotonic()
-                self._idle.release()
+        # The thread unlocks the folder: after a failure it may still write to it when
+        # the run does not wait for it any more.
+        with self._exits:
+            while self._write_next():
+                pass
+
+    def _write_next(self) -> bool:
+        """Write the next checkpoint; return whether there was another one."""
+        job = self._queue.get()
+        if job is None:
+            return False
+        try:
+            self._write(job)
+        except Aborted:
+            pass  # the compute thread gets it too, and ends the run
+        except Exception as error:
+            self._fail(job.step, _describe(error), _is_full(error))
+        finally:
+            job.contexts.close()
+            del job  # a snapshot may take memory of a device
+            self._last_time = time.monotonic()
+            self._idle.release()
+        return True
 
     def _write(self, job: _Job) -> None:
         execution = self._execution
@@ -284,6 +291,8 @@ class Checkpoints:
         if not report.problem and self._sparse:
             report, row_pieces = self._write_rows(temporary, job, report)
         if not execution.is_control:
+            if execution.me.name not in _writing_nodes(execution.plan):
+                return  # the control node waits for no report
             key = Key(STORED, job.step)
             send_json(
                 execution.channel,

@@ -1,11 +1,10 @@
-"""Reads the optimizers of the section `train`: groups of parameters and their rules."""
+"""Reads the entries of `train.optimizer`: groups of parameters, and their rules."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from msgspec import Struct
 
 from placer.config import optimizers, schedules
 from placer.config.checks import describe_value
@@ -18,98 +17,6 @@ from placer.spec.problems import Problems, inner_span
 from placer.spec.schema import Clip, Optimizer, Outer, Update
 from placer.spec.sections.parameters import Group, Pattern, freeze
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode, as_list
-
-
-def read_groups(
-    node: SpecNode, common: Mapping[str, Any], context: Context, batch: int | None
-) -> list[Group]:
-    """Read the key `optimizer`; report errors, and leave entries with errors out."""
-    entries = as_list(node)
-    if not entries:
-        context.problems.add("'optimizer' is an empty list", node.span)
-    groups = []
-    for number, entry in enumerate(entries):
-        one = isinstance(node, MappingNode)
-        where = "train.optimizer" if one else f"train.optimizer[{number}]"
-        group = read_group(entry, number, where, common, context, batch)
-        if group is None:
-            continue
-        if group.pattern.text is None and entry is not entries[-1]:
-            message = f"without 'match', {where} matches all remaining parameters"
-            context.problems.add(message, group.span, "put it last, or add a 'match'")
-        groups.append(group)
-    return groups
-
-
-def read_group(
-    entry: SpecNode,
-    number: int,
-    where: str,
-    common: Mapping[str, Any],
-    context: Context,
-    batch: int | None = None,
-) -> Group | None:
-    """Read entry `number` of `optimizer`; report errors and return None.
-
-    `where` is its name in messages; `common` are the attributes of all groups, and
-    `batch` is the global batch, if the spec has rows.
-    """
-    problems, hint = context.problems, "write {op: sgd, learning_rate: 0.1}"
-    expected = f"{where} must be a mapping"
-    node = problems.expect(entry, MappingNode, expected, hint)
-    if node is None:
-        return None
-    name, rate, hyper, good = _read_rule(node, Optimizer, where, problems, batch)
-    clip = read_clip(good.get("clip"), f"{where}.clip", problems)
-    attrs: dict[str, Any] = {
-        "group": number,
-        "rule": name,
-        "learning_rate": rate,
-        "update": _update(good.get("update"), f"{where}.update", problems, batch),
-        **hyper,
-        **({"clip": clip} if clip else {}),
-        **common,
-    }
-    if good.get("shard_state"):
-        attrs["shard_state"] = True
-    if good.get("all_reduce") == "ring":
-        attrs["all_reduce"] = "ring"
-    if good.get("sum") and (at := _place_of_sums(node, attrs, context)) is not None:
-        attrs["sum"] = at
-    span = node.keys["op"].span if "op" in node.keys else node.span
-    match = good.get("match")
-    at_match = span if match is None else inner_span(node.entries["match"])
-    place = node.get("place") if good.get("place") else None
-    merged = context.places.merge(None, place)
-    _check_several_workers(node, attrs, merged, context)
-    return Group(Pattern(match, at_match), span, attrs, merged)
-
-
-def _read_rule(
-    node: MappingNode,
-    struct: type[Struct],
-    where: str,
-    problems: Problems,
-    batch: int | None,
-) -> tuple[str | None, Any, dict[str, float], dict[str, Any]]:
-    """Return the rule, learning rate, hyperparameters and valid fields of an optimizer.
-
-    Its keys are those of `struct` and the hyperparameters; `batch` is the global batch.
-    """
-    name = _rule_name(node, problems)
-    # With an unknown rule every other key may be one of its hyperparameters.
-    others = optimizers.RULES[name].hyper if name else node.entries
-    good = decode(node, struct, where, problems, others)
-    hyper = _hyper(name, node, problems) if name else {}
-    written, rate = good.get("learning_rate"), None
-    if written is not None and (problem := schedules.check(written.value)):
-        problems.add(problem, written.span)
-    elif written is not None:
-        rate = freeze(written.value)
-        rate = float(rate) if isinstance(rate, int) else rate
-        if batch is not None:
-            rate = schedules.fill_batch(rate, batch)
-    return name, rate, hyper, good
 
 
 def read_clip(
@@ -127,7 +34,7 @@ def read_clip(
     return None
 
 
-def _update(node: Any, where: str, problems: Problems, batch: int | None) -> Any:
+def _update(node: Any, where: str, batch: int | None, problems: Problems) -> Any:
     """Return the mode of a group: its name, or its name and its settings."""
     if not isinstance(node, SpecNode):
         return node  # the default
@@ -159,7 +66,7 @@ def _update(node: Any, where: str, problems: Problems, batch: int | None) -> Any
     good = decode(entry, MODES[name], f"{where}.{name}", problems)
     if good.get("outer") is not None:
         outer = entry.entries["outer"]
-        good["outer"] = _outer(outer, f"{where}.{name}.outer", problems, batch)
+        good["outer"] = _outer(outer, f"{where}.{name}.outer", batch, problems)
     if len(good) < len(MODES[name].__struct_fields__):
         return None
     mode = MODES[name](**good)
@@ -171,23 +78,124 @@ def _update(node: Any, where: str, problems: Problems, batch: int | None) -> Any
 
 
 def _outer(
-    node: SpecNode, where: str, problems: Problems, batch: int | None
+    node: SpecNode, where: str, batch: int | None, problems: Problems
 ) -> dict[str, Any] | None:
     """Return the optimizer of the servers in the mode `geo`."""
-    hint = "write {op: nesterov, learning_rate: 0.7}"
-    mapping = problems.expect(node, MappingNode, f"{where} must be a mapping", hint)
-    if mapping is None:
+    hint = "write {op: nesterov, learning_rate: 0.7, momentum: 0.9}"
+    entry = problems.expect(node, MappingNode, f"{where} must be a mapping", hint)
+    if entry is None:
         return None
-    name, rate, hyper, _ = _read_rule(mapping, Outer, where, problems, batch)
-    if name is not None and optimizers.RULES[name].is_two_phase:
-        message = f"'{name}' cannot be an outer optimizer: it needs norms of whole"
+    rule, _ = _rule(entry, Outer, where, batch, problems)
+    if rule.name is not None and optimizers.RULES[rule.name].is_two_phase:
+        message = f"'{rule.name}' cannot be an outer optimizer: it needs norms of whole"
         message += " parameters, and servers have blocks of them"
-        problems.add(
-            message, mapping.entries["op"].span, "nesterov, sgd or adam need none"
-        )
-    if name is None or rate is None:
+        span = entry.entries["op"].span
+        problems.add(message, span, "nesterov, sgd or adam need none")
+    if rule.name is None or rule.learning_rate is None:
         return None
-    return {"op": name, "learning_rate": rate, **hyper}
+    return {"op": rule.name, "learning_rate": rule.learning_rate, **rule.hyper}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """An update rule of an entry: its name and its learning rate, None after an error,
+    and the hyperparameters that differ from their defaults."""
+
+    name: str | None
+    learning_rate: Any
+    hyper: Mapping[str, float]
+
+
+def _rule(
+    node: MappingNode,
+    struct: type[Optimizer | Outer],
+    where: str,
+    batch: int | None,
+    problems: Problems,
+) -> tuple[_Rule, dict[str, Any]]:
+    """Read an entry with an update rule, wherever it is: return the rule and the other
+    fields of its struct. Schedules get the global batch, unless it has an error."""
+    name = _rule_name(node, problems)
+    # With an unknown rule every other key may be one of its hyperparameters.
+    others = optimizers.RULES[name].hyper if name else node.entries
+    good = decode(node, struct, where, problems, others)
+    learning_rate = None
+    if (rate := good.get("learning_rate")) is not None:
+        if problem := schedules.check(rate.value):
+            problems.add(problem, rate.span)
+        else:
+            learning_rate = freeze(rate.value)
+            if isinstance(learning_rate, int):
+                learning_rate = float(learning_rate)
+            if batch is not None:
+                learning_rate = schedules.fill_batch(learning_rate, batch)
+    hyper = _hyper(name, node, problems) if name else {}
+    return _Rule(name, learning_rate, hyper), good
+
+
+def read_groups(
+    node: SpecNode, common: Mapping[str, Any], batch: int | None, context: Context
+) -> list[Group]:
+    """Read `train.optimizer`: one entry, or a list of them."""
+    entries = as_list(node)
+    if not entries:
+        context.problems.add("'optimizer' is an empty list", node.span)
+    groups = []
+    for number, entry in enumerate(entries):
+        one = isinstance(node, MappingNode)
+        where = "train.optimizer" if one else f"train.optimizer[{number}]"
+        group = read_group(entry, number, where, common, batch, context)
+        if group is None:
+            continue
+        if group.pattern.text is None and entry is not entries[-1]:
+            message = f"without 'match', {where} matches all remaining parameters"
+            context.problems.add(message, group.span, "put it last, or add a 'match'")
+        groups.append(group)
+    return groups
+
+
+def read_group(
+    entry: SpecNode,
+    number: int,
+    where: str,
+    common: Mapping[str, Any],
+    batch: int | None,
+    context: Context,
+) -> Group | None:
+    """Read entry `number` of `optimizer`; report errors and return None.
+
+    `where` is its name in messages; `common` are the attributes of all groups; `batch` is
+    the global batch, None if it is not known.
+    """
+    problems, hint = context.problems, "write {op: sgd, learning_rate: 0.1}"
+    expected = f"{where} must be a mapping"
+    node = problems.expect(entry, MappingNode, expected, hint)
+    if node is None:
+        return None
+    rule, good = _rule(node, Optimizer, where, batch, problems)
+    clip = read_clip(good.get("clip"), f"{where}.clip", problems)
+    attrs: dict[str, Any] = {
+        "group": number,
+        "rule": rule.name,
+        "learning_rate": rule.learning_rate,
+        "update": _update(good.get("update"), f"{where}.update", batch, problems),
+        **rule.hyper,
+        **({"clip": clip} if clip else {}),
+        **common,
+    }
+    if good.get("shard_state"):
+        attrs["shard_state"] = True
+    if good.get("all_reduce") == "ring":
+        attrs["all_reduce"] = "ring"
+    if good.get("sum") and (at := _place_of_sums(node, attrs, context)) is not None:
+        attrs["sum"] = at
+    span = node.keys["op"].span if "op" in node.keys else node.span
+    match = good.get("match")
+    at_match = span if match is None else inner_span(node.entries["match"])
+    place = node.get("place") if good.get("place") else None
+    merged = context.places.merge(None, place)
+    _check_several_workers(node, attrs, merged, context)
+    return Group(Pattern(match, at_match), span, attrs, merged)
 
 
 def _place_of_sums(

@@ -88,7 +88,7 @@ def read_train(
     groups: Sequence[Group] = ()
     if (entries := good.get("optimizer")) is not None:
         batch = None if rows.train is None else rows.train.batch
-        groups = read_groups(entries, of_groups, context, batch)
+        groups = read_groups(entries, of_groups, batch, context)
     if BUCKETS in of_groups:
         parts = good.get("microbatches", 1)
         check_buckets(section, groups, parts, context.cluster, problems)

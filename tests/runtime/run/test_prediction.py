@@ -197,6 +197,10 @@ def test_rows_as_arrays(built):
     assert got["sort"].tolist() == [0, 1, 1, 0, 1]
     got = predict(built, {"x": x, "kind": got["sort"], "file": [7] * 5}, keys=["file"])
     assert got["file"].tolist() == [7] * 5
+    with pytest.raises(
+        DataError, match=r"^'rows' has no column 'kind' for input 'kind'"
+    ):
+        predict(built, {"x": x})
     with pytest.raises(PlacerError, match="the rows of 'x' are Python objects"):
         predict(built, {"x": [[1, 2, None]], "kind": [0]})
     with pytest.raises(PlacerError, match="'rows' is a Table, not a file or arrays"):

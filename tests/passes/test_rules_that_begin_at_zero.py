@@ -1,4 +1,4 @@
-"""Which rules a parameter can have: FTRL begins at 0, and row-wise rules have rows."""
+"""FTRL computes values from its slots alone, so that they begin at 0."""
 
 import pytest
 from support.small_models import load_model, two_layers
@@ -33,19 +33,3 @@ def test_other_initial_values_are_an_error_at_the_parameter():
     )
     assert caught.value.span is not None
     assert "name: out" in caught.value.span.text
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        ("ftrl", "parameter 'h.w': 'ftrl' computes a value from its slots"),
-        ("rowwise_adagrad", "'rowwise_adagrad' is a rule of sparse tables"),
-    ],
-)
-def test_an_outer_optimizer_has_a_rule_that_its_parameters_can_have(rule, message):
-    outer = f"{{op: {rule}, learning_rate: 0.1}}"
-    geo = f"update: {{geo: {{every: 2, outer: {outer}}}}}"
-    optimizer = f"{{op: sgd, learning_rate: 0.1, place: /node:ps, {geo}}}"
-    nodes = "{worker: {count: 2}, ps: {count: 1}}"
-    with pytest.raises(GraphError, match=message):
-        lower_model(load_model(two_layers(optimizer=optimizer, nodes=nodes)))
