@@ -2,8 +2,7 @@
 
 import placer
 
-placer.compile("specs/digits.yaml", "build")
-result = placer.launch("build")
+result = placer.train("specs/digits.yaml")
 print(result.eval["accuracy"])
 """
 
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from placer.launcher.launch import launch as launch
     from placer.launcher.predict import predict as predict
     from placer.launcher.remote import Hosts as Hosts
+    from placer.launcher.train import train as train
     from placer.place import Cluster as Cluster
     from placer.place import NodeKind as NodeKind
     from placer.place import Place as Place
@@ -99,6 +99,7 @@ _HOMES = {
     "run": "placer.runtime.run.process",
     "slice_sizes": "placer.config.slicing",
     "trace": "placer.front.trace",
+    "train": "placer.launcher.train",
 }
 
 _MODULES = ("layers", "optimizer")

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from placer.analysis.classes import name_classes
 from placer.analysis.declared import calls_user_code
 from placer.analysis.input_ranges import limit_inputs
 from placer.analysis.memory import check_memory
 from placer.analysis.schedule import Schedule, make_schedule
 from placer.analysis.schedule_text import print_schedule
-from placer.analysis.units import HookName, LoweredGraph
+from placer.analysis.units import LoweredGraph
+from placer.build.hooks import HookName
 from placer.build.modules import MAX_MODULE_BYTES
 from placer.build.plan import (
     FILE,
@@ -39,7 +41,7 @@ from placer.emit.predicting import predicting_model
 from placer.emit.programs import Programs, emit_programs
 from placer.emit.sources import make_sources
 from placer.emit.tables import plan_tables
-from placer.errors import BuildError, SpecError, SpecErrors
+from placer.errors import BuildError, PlacerError, Span, SpecError, SpecErrors
 from placer.files.regular import read_regular
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import OUTPUT
@@ -92,7 +94,8 @@ def compile(
     Raises:
         SpecError, PlaceError, GraphError: a mistake in the spec.
         BuildError: the folder cannot be written.
-        PlacerError: the caller is a module that nodes import, so that each node would
+        PlacerError: `nodes` is combined with `single_process`; or the caller is a module
+            that nodes import, so that each node would
             compile the spec again.
 
     Example:
@@ -116,12 +119,15 @@ class CompiledBuild:
     """A build before it is written: its plan, and its files by path, without
     sources.json, which depends on the folder of the build.
 
-    `make_sources` returns the content of sources.json for a folder.
+    `make_sources` returns the content of sources.json for a folder; `folder` is that of
+    the spec, and `data_spans` are the positions of the keys of its data.
     """
 
     plan: Plan
     files: Mapping[str, bytes]
     make_sources: Callable[[Path], Sources]
+    folder: Path
+    data_spans: Mapping[str, Span]
 
     def files_in(self, folder: Path) -> dict[str, bytes]:
         """Return all files of the build by path, to be written to `folder`."""
@@ -141,12 +147,19 @@ def compile_in_memory(
 ) -> CompiledBuild:
     """Compile a spec as `compile` does, but write nothing."""
     refuse_in_node("placer.compile")
+    if nodes and single_process:
+        raise PlacerError(
+            "'nodes' (--nodes) and 'single_process' (--single-process) cannot be combined",
+            hint="the model is compiled for one process, whatever the nodes of the spec are",
+        )
     with _garbage_collection_off():
         if not isinstance(spec, Model):
             from placer.front.read import read_model
 
             spec = read_model(spec, nodes=nodes, overrides=overrides, code=code)
-            spec = to_single_process(spec) if single_process else spec
+        elif nodes or overrides:
+            raise PlacerError("'nodes' and 'overrides' change a spec, not a Model")
+        spec = to_single_process(spec) if single_process else spec
         if outputs is not None:
             from placer.spec.outputs import with_outputs
 
@@ -159,7 +172,7 @@ def compile_in_memory(
             from placer.tracing import complete_calls
 
             spec = complete_calls(spec)
-        spec = limit_inputs(spec)
+        spec = name_classes(limit_inputs(spec))
         lowered = lower_model(spec, after_pass)
         return _emit(spec, lowered, read_weight_files(spec))
 
@@ -207,7 +220,13 @@ def _emit(
     check_memory(plan, model)
     check_plan(plan, FILE)
     files[FILE] = to_json(plan).encode()
-    return CompiledBuild(plan, files, partial(make_sources, model, graphs, programs))
+    return CompiledBuild(
+        plan,
+        files,
+        partial(make_sources, model, graphs, programs),
+        model.folder,
+        model.data_spans,
+    )
 
 
 def _code_needed(calls: Sequence[Op]) -> SpecErrors:

@@ -1900,8 +1900,10 @@ def batch_norm(
     the *global* batch and all other dimensions, then applies `scale` and `bias`. Places
     sum their statistics in the forward and in the backward, so the result does not
     depend on the placement. Training updates the moving averages `running_mean` and
-    `running_variance`; an evaluation uses them instead of the batch's statistics.
-    Creates the parameters `scale`, `bias`, `running_mean` and `running_variance`.
+    `running_variance`; an evaluation uses them instead of the batch's statistics. With
+    `trainable: false` for both in `parameters`, they keep their initial values, and
+    training uses them too. Creates the parameters `scale`, `bias`, `running_mean` and
+    `running_variance`.
 
     out = scale · (x - mean) / √(variance + epsilon) + bias; running = momentum ·
         running + (1 - momentum) · new

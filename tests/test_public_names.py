@@ -52,6 +52,7 @@ NAMES = [
     "run",
     "slice_sizes",
     "trace",
+    "train",
 ]
 MODULES = {"layers", "optimizer"}
 
@@ -79,6 +80,7 @@ def test_each_public_name_has_a_docstring() -> None:
         "run",
         "slice_sizes",
         "trace",
+        "train",
     ]
     assert {
         name for name, value in values.items() if inspect.ismodule(value)
@@ -97,7 +99,7 @@ def test_no_module_has_the_name_of_a_public_function() -> None:
 
 def test_importing_placer_imports_neither_jax_nor_numpy() -> None:
     code = (
-        "import sys, placer; placer.Place, placer.compile, placer.launch; "
+        "import sys, placer; placer.Place, placer.compile, placer.launch, placer.train; "
         "placer.layers.fc, placer.optimizer.SGD, placer.Program, placer.data_folder; "
         "print({'jax', 'numpy'} & set(sys.modules))"
     )

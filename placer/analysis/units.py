@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
-from typing import Literal, TypeAlias
 
 from placer.analysis.node_classes import NodeClasses
 from placer.analysis.served import served_ops, serves_workers
+from placer.build.hooks import HookName
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_conversion, is_optimizer_part
 from placer.graph.needed_ops import needed_ops
@@ -30,9 +30,6 @@ class Unit:
     once: bool
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-
-
-HookName: TypeAlias = Literal["step", "evaluate", "predict"]
 
 
 @dataclass(frozen=True)

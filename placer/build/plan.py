@@ -19,13 +19,14 @@ from placer.build.plan_check import BY_KEY as BY_KEY
 from placer.build.plan_check import MEMORY as MEMORY
 from placer.build.plan_check import check_plan
 from placer.config.checkpoint import Checkpointing, EarlyStop, Interval
+from placer.config.classes import Classes
 from placer.config.columns import Column
 from placer.config.data import RowSource
 from placer.config.fields import Count, Seed, Size, ValueName
 from placer.config.metrics import Finalizer
 from placer.config.slicing import Block
 from placer.config.sparse import SparseTable as SparseSettings
-from placer.config.update_modes import Mode
+from placer.config.update_modes import Geo, Mode
 from placer.errors import BuildError
 from placer.files.owners import check_folder
 from placer.layouts import Layout
@@ -226,13 +227,14 @@ class Metric(PlanStruct, frozen=True):
 
 
 class Output(PlanStruct, frozen=True):
-    """An output of a prediction: its dtype, the shape of a row, and the inputs of the
-    source that it depends on."""
+    """An output of a prediction: its dtype, the shape of a row, the inputs of the source
+    that it depends on, and the classes that it scores, if it does."""
 
     name: ValueName
     dtype: str
     shape: tuple[Size, ...]
     inputs: tuple[str, ...]
+    classes: Classes | None = None
 
 
 class NodePhase(PlanStruct, frozen=True):
@@ -469,6 +471,20 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
         return 1 + min((b for b in bounds if b is not None), default=math.inf)
 
     @property
+    def staleness_bound(self) -> int | None:
+        """The largest staleness that a gradient may have: so many steps of other workers
+        that were applied since its worker got the parameters. None without a bound."""
+        modes = [table.mode for node in self.nodes for table in node.tables]
+        modes += [table.mode for table in self.sparse_tables]
+        # Those that exchange differences, and not gradients, have none.
+        bounds = [m.bound for m in modes if m is not None and not isinstance(m, Geo)]
+        if not bounds or None in bounds:
+            return None
+        # Of each other worker: from `bound` + 1 steps before its own step to `bound` steps
+        # after it.
+        return (2 * max(filter(None, bounds), default=0) + 1) * (self.workers - 1)
+
+    @property
     def in_lockstep(self) -> bool:
         """Whether all nodes act after the same step, to stop or to save the run."""
         return self.max_lead == 0
@@ -654,8 +670,9 @@ def check_files(folder: Path, plan: Plan) -> None:
 
 class Sources(PlanStruct, frozen=True):
     """The content of sources.json: the spec's path, relative to the build folder, the
-    line and column of each op in the spec, the ops of each line of the programs, and the
-    keys of the spec that were set by `--set` or `overrides`, as `KEY=VALUE`.
+    line and column of each op in the spec, and of the keys of `data`, such as
+    `train.source`, the ops of each line of the programs, and the keys of the spec that were
+    set by `--set` or `overrides`, as `KEY=VALUE`.
 
     `lines` has the path of each program, and by the number of a line what an error
     there is about: a function of the program, and the op of it or, of several ops, the
@@ -668,6 +685,7 @@ class Sources(PlanStruct, frozen=True):
 
     spec: Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=4096)]
     ops: dict[ValueName, tuple[Count, Count]]
+    data: dict[str, tuple[Count, Count]] = {}
     lines: dict[str, dict[Count, tuple[ValueName, ...]]] = {}
     overrides: tuple[str, ...] = ()
 

@@ -32,11 +32,13 @@ if TYPE_CHECKING:
         Edge,
         EdgeValue,
         NodePlan,
+        Output,
         Parameter,
         Plan,
         SparseTable,
         Table,
     )
+    from placer.config.classes import Classes
 
 MEMORY = "cpu:0"
 """The devices of a table in host memory."""
@@ -170,6 +172,8 @@ def _check_outputs(plan: Plan) -> Problems:
         for name in output.inputs:
             if name not in inputs:
                 yield f"output '{output.name}' depends on '{name}', which is no input"
+        if output.classes is not None:
+            yield from _check_classes(output, output.classes)
     returned: dict[str, list[RowShard]] = {}
     for node in plan.nodes:
         for name, shard in node.prediction.outputs.items() if node.prediction else ():
@@ -183,6 +187,20 @@ def _check_outputs(plan: Plan) -> Problems:
             yield f"a node returns '{name}', which is not an output"
         elif counts != {len(parts)} or parts != [*range(len(parts))]:
             yield f"the nodes do not return every row of '{name}' once"
+
+
+def _check_classes(output: Output, classes: Classes) -> Problems:
+    """Check that each class has a score and, if classes have names, its own one."""
+    what = f"output '{output.name}'"
+    is_of_one = classes.form in ("logit", "probability")
+    expected = 2 if is_of_one else classes.count
+    if (
+        prod(output.shape) != (1 if is_of_one else expected)
+        or classes.count != expected
+    ):
+        yield f"{what} has rows of {list(output.shape)} for {classes.count} classes"
+    if classes.names and len({*classes.names}) != classes.count:
+        yield f"{what} does not have a name for each of its classes"
 
 
 def _check_parameter(plan: Plan, parameter: Parameter) -> Problems:

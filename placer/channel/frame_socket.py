@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from placer.channel import frames
+from placer.channel.endpoint import show_endpoint
 from placer.channel.frames import MAX_FRAME, Frame, InvalidFrame
 from placer.memory.arena import Arena
 
@@ -82,6 +83,14 @@ class FrameSocket:
         self._start = self._stop = 0  # of the bytes that have not been handled
         self._targets: deque[memoryview[int]] = deque()
         self._low_water = 1  # the bytes that make the system report the socket
+
+    @property
+    def peer_address(self) -> str:
+        """Where the other end is, for messages."""
+        if self.is_unix:
+            return "this machine"
+        host, port, *_ = self._socket.getpeername()
+        return show_endpoint((host, port))
 
     def serve(self, epoll: select.epoll) -> None:
         """Have `epoll` report from now on what has arrived, and room for what is queued.

@@ -67,6 +67,10 @@ class Frame(
     """A frame; the name of its class, which is its tag, says of which kind."""
 
 
+class Taken(Refused):
+    """A `Hello` of a second process of a node, while the first one is heard."""
+
+
 class Welcome(Frame, frozen=True):
     """The first frame of the node that listens: random bytes."""
 
@@ -114,9 +118,10 @@ class Hello(Frame, frozen=True):
 
 
 class Refusal(Frame, frozen=True):
-    """Why a node refuses a `Hello`."""
+    """Why a node refuses a `Hello`; `taken` says that another process is its sender."""
 
     why: Text
+    taken: bool = False
 
 
 class Reference(NamedTuple):

@@ -72,6 +72,10 @@ class JoinError(Exception):
     """A connection cannot be established; the text says why, if that is known."""
 
 
+class TakenError(JoinError):
+    """A peer is connected to another process of this node."""
+
+
 @dataclass(eq=False, slots=True)
 class _Pending:
     """A connection that is not established yet; `until` is its deadline.
@@ -272,7 +276,11 @@ class Joining:
         except Refused as why:
             if pending.framed is not None and not pending.connects:
                 pending.framed.put(
-                    frames.encode(frames.Refusal(frames.as_text(str(why))))
+                    frames.encode(
+                        frames.Refusal(
+                            frames.as_text(str(why)), isinstance(why, frames.Taken)
+                        )
+                    )
                 )
                 pending.framed.finish()
             self._give_up(pending, str(why))
@@ -280,6 +288,8 @@ class Joining:
             self._give_up(pending, "it does not speak this protocol")
         except JoinError as why:
             self._give_up(pending, str(why))
+            if isinstance(why, TakenError):
+                self.session.refused_as_second(str(why))
         else:
             self.epoll.modify(pending.fd, pending.event)
 
@@ -383,7 +393,8 @@ class Joining:
             raise Refused("it is no neighbour")
         if certified not in (None, node):
             raise Refused("it has the certificate of another node")
-        self.session.check(hello)
+        assert pending.framed is not None
+        self.session.check(hello, pending.framed)
         for other in [*self._pending.values()]:
             if other is pending or other.peer != node:
                 continue
@@ -415,7 +426,8 @@ def _next_frame(framed: FrameSocket, kind: type[Kind]) -> Steps[Kind]:
         more = framed.receive()
     frame, _ = arrived
     if isinstance(frame, frames.Refusal):
-        raise JoinError(f"it refuses this node: {frame.why[:200]}")
+        why = f"it refuses this node: {frame.why[:200]}"
+        raise TakenError(why) if frame.taken else JoinError(why)
     if not isinstance(frame, kind):
         raise InvalidFrame("kind")
     return frame

@@ -90,6 +90,10 @@ class Peers:
         state = PeerState.RETURNED if returned else PeerState.ALIVE
         return [PeerEvent(peer, state, silence)]
 
+    def is_alive(self, peer: str) -> bool:
+        """Whether a peer was heard, and has not fallen silent."""
+        return self._states.get(peer) is PeerState.ALIVE
+
     def forget(self, peer: str) -> None:
         """Stop watching `peer`: it said goodbye, or it was reported lost."""
         self._last_heard.pop(peer, None)

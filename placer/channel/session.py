@@ -63,6 +63,9 @@ DRAIN_LIMIT: Final = 64
 """Times that the session's thread reads before it looks at its other events."""
 MAX_EVENTS: Final = 64
 """Sockets that are looked at before `epoll` is asked again."""
+SECOND_WAIT: Final = 12.0
+"""Seconds that a second process of a node tries to connect: after those, peers would have
+found a first one silent that does not exist any more (`peers.SILENT_AFTER`)."""
 _ENDED: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
 
 
@@ -152,6 +155,7 @@ class Session(Channel, Carrier):
         self._lost_after = lost_after
         self._tick = min(self.limits.beat / 2, lost_after / 16, TICK)
         self._peers = Peers(lost_after, self.limits.beat)
+        self._second_since = 0.0  # since when another process is this node
         self._told_at = 0.0  # when the last statuses were sent
         self.on_peer: Callable[[PeerEvent], object] = self.end_if_lost
         self._unreported: list[Cause] = []  # failures to report to the peers
@@ -599,7 +603,7 @@ class Session(Channel, Carrier):
         )
         return Hello(identity, self.window, self._incarnation, *position, nonce)
 
-    def check(self, hello: Hello) -> None:
+    def check(self, hello: Hello, newcomer: FrameSocket) -> None:
         """Raise Refused unless a greeting is of a peer of this run."""
         peer = hello.identity.node
         theirs, ours = hello.identity, self._identity(peer, self.node)
@@ -609,12 +613,33 @@ class Session(Channel, Carrier):
             raise Refused("it is of another run")
         link = self.links[peer]
         if link.incarnation not in (None, hello.incarnation):
+            if peer in self.mailbox.departed:
+                raise Refused("it has ended its run")
+            if not link.ended:
+                self._drain()  # the connection may have ended
+            if not link.ended and self._peers.is_alive(peer):
+                # Both may be meant to be this node, but it is the first one that the
+                # run has a state of.
+                raise frames.Taken(
+                    f"{peer} runs already, at {link.socket.peer_address}; this second one"
+                    f" is at {newcomer.peer_address}: end one of them"
+                )
             self.fail(Cause(peer, f"seen from {self.node}", "was restarted"))
             raise Refused("it was restarted")
         if link.is_invalid:
             raise Refused("it is lost")
         if peer in self.mailbox.departed or link.is_unix:
             raise Refused("it has another connection")
+
+    def refused_as_second(self, why: str) -> None:
+        """Note that a peer is connected to another process of this node. This one fails if
+        that is still so after a time in which the peer would have missed the other one."""
+        now = time.monotonic()
+        self._second_since = self._second_since or now
+        if now - self._second_since >= SECOND_WAIT:
+            self.fail(
+                Cause(self.node, "", f"a peer is connected to another one: {why}")
+            )
 
     def connected(self, peer: str, socket: FrameSocket, hello: Hello) -> None:
         """Serve a peer that is connected now, for the first time or again."""

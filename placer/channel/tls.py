@@ -90,6 +90,11 @@ class TlsStream:
             return select.EPOLLOUT
         return 0
 
+    def getpeername(self) -> tuple[Any, ...]:
+        """Return the address of the other side."""
+        address: tuple[Any, ...] = self._tls.getpeername()
+        return address
+
     def certificate(self) -> bytes | None:
         """Return the certificate of the other side, once the handshake is done."""
         return self._tls.getpeercert(binary_form=True)

@@ -43,7 +43,7 @@ def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
     if not named.is_dir():
         raise CheckpointError(f"there is no folder '{named}'")
     if is_checkpoint(named):
-        yield Checkpoint(named.resolve())
+        yield _opened(named, warn)
         return
     if (incomplete := incomplete_checkpoint(named)) is not None:
         raise incomplete
@@ -54,13 +54,28 @@ def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
         warn(error.message)
     for path, _ in listed:
         try:
-            yield Checkpoint(path.resolve())
+            yield _opened(path, warn)
         except CheckpointError as error:
             warn(f"{error.message}; an earlier one is taken")
     raise CheckpointError(
         f"'{named}' has no checkpoint that can be read",
         hint="placer checkpoints DIR lists and verifies them",
     )
+
+
+def without_digest(checkpoint: Path) -> str:
+    """Return what a user has to know of a checkpoint whose manifest has no digest."""
+    return (
+        f"'{checkpoint}' is of an older placer: its manifest has no digest, so that a"
+        " change in it is not found"
+    )
+
+
+def _opened(folder: Path, warn: Warn) -> Checkpoint:
+    checkpoint = Checkpoint(folder.resolve())
+    if not checkpoint.manifest.digest:
+        warn(without_digest(checkpoint.folder))
+    return checkpoint
 
 
 def last_good(named: Path, warn: Warn) -> Checkpoint:
@@ -70,7 +85,7 @@ def last_good(named: Path, warn: Warn) -> Checkpoint:
     sees the folder takes the same one. Raises CheckpointError if there is none.
     """
     if is_checkpoint(named):
-        return Checkpoint(named.resolve())
+        return _opened(named, warn)
     for checkpoint in candidates(named, warn):
         try:
             checkpoint.verify()

@@ -18,6 +18,7 @@ from typing import Final
 
 from placer.checkpoint.manifest import FILE, Manifest, read_manifest
 from placer.errors import CheckpointError
+from placer.files.atomic import sync_folder
 
 BEST: Final = "best"
 """The name of the link to the checkpoint with the best evaluation."""
@@ -71,11 +72,7 @@ def _create(folder: Path) -> None:
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in missing:
-        descriptor = os.open(each.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(each.parent)
 
 
 def check_continues(folder: Path, resumed: Path | None) -> None:
@@ -86,12 +83,19 @@ def check_continues(folder: Path, resumed: Path | None) -> None:
     """
     if has_none(folder):
         return
-    if resumed is not None and folder in (resumed.resolve(), resumed.resolve().parent):
+    if is_continued(folder, resumed):
         return
     raise CheckpointError(
         f"'{folder}' has the checkpoints of another run",
         hint="name another folder, or continue that run with --resume",
     )
+
+
+def is_continued(folder: Path, resumed: Path | None) -> bool:
+    """Whether a run that resumes from `resumed` continues the one of a folder."""
+    if resumed is None:
+        return False
+    return folder in (resumed.resolve(), resumed.resolve().parent)
 
 
 def has_none(folder: Path) -> bool:

@@ -6,26 +6,37 @@ and `manifest.json`, which is written last: a folder without it is not a checkpo
 
 from __future__ import annotations
 
+import hashlib
 from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from placer.config.data import Data
 from placer.config.digests import Digests
-from placer.config.fields import Count, Size
+from placer.config.fields import Count, Seed, Size
 from placer.config.optimizers import VALUES
 from placer.errors import CheckpointError
 from placer.files.regular import read_regular
 from placer.types import ITEM_BYTES
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""The version of the format: manifests of version 1 have no digest."""
 FILE: Final = "manifest.json"
 CHUNK: Final = 4 << 20
 """The number of bytes of a file that one checksum is for; the last has fewer."""
 _MAX_BYTES: Final = 1 << 28
+_NODE: Final = r"[a-z][a-z0-9_]*{}[0-9]{{1,9}}(\.[0-9]{{1,9}})?"
+NodeName = Annotated[str, Meta(pattern=f"^{_NODE.format(':')}(?!\\n)$")]
+"""The id of a node, such as `worker:0`."""
+FileName = Annotated[
+    str, Meta(pattern=rf"^{_NODE.format('-')}(\.rows)?\.safetensors(?!\n)$")
+]
+"""The name of the file of a node, such as `ps-0.safetensors`."""
+Seconds = Annotated[float, Meta(ge=0, le=1e11)]
+"""A duration, or a time since 1970, up to the year 5138."""
 OLD: Final = "old"
 """The array of what servers know of a worker's own values."""
 OUTER: Final = "outer."
@@ -44,10 +55,14 @@ def tensor_of_rows(table: str, partition: int, array: str) -> str:
     return f"{table}/{partition}/{array}"
 
 
+Number = float | Literal["nan", "inf", "-inf"]
+"""A number in JSON, which has no other spelling for those that are not finite."""
+
+
 class Stored(Struct, frozen=True):
     """A file of a checkpoint: its size, and the CRC-32 of each `CHUNK` bytes."""
 
-    nbytes: int
+    nbytes: Size
     checksums: tuple[int, ...]
 
 
@@ -59,8 +74,8 @@ class StoredBlock(Struct, frozen=True):
 
     file: str
     tensor: str
-    start: int
-    stop: int
+    start: Size
+    stop: Size
 
 
 class StoredLocal(Struct, frozen=True):
@@ -73,7 +88,7 @@ class StoredLocal(Struct, frozen=True):
 
     file: str
     tensor: str
-    updates: int
+    updates: Size
 
 
 class StoredOuter(Struct, frozen=True):
@@ -82,7 +97,7 @@ class StoredOuter(Struct, frozen=True):
 
     rule: str
     slots: tuple[str, ...]
-    updates: int
+    updates: Size
 
 
 class StoredParameter(Struct, frozen=True):
@@ -103,9 +118,9 @@ class StoredParameter(Struct, frozen=True):
     shape: tuple[Size, ...]
     rule: str | None
     slots: tuple[str, ...]
-    updates: int
+    updates: Size
     blocks: tuple[StoredBlock, ...]
-    local: dict[str, StoredLocal] = {}
+    local: dict[NodeName, StoredLocal] = {}
     outer: StoredOuter | None = None
 
     @property
@@ -171,16 +186,16 @@ class Watched(Struct, frozen=True):
     """
 
     metric: str
-    mode: str
+    mode: Literal["min", "max"]
     value: float
-    step: int
-    since: int = 0
+    step: Count
+    since: Size = 0
 
 
 class StepStatistics(Struct, frozen=True):
     """The statistics of one node in a step that not all workers have done."""
 
-    node: str
+    node: NodeName
     step: Count
     statistics: dict[str, Statistic]
 
@@ -208,12 +223,12 @@ class Progress(Struct, frozen=True):
     epoch: Count
     batches: Count
     rows: Size
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     statistics: dict[str, Statistic] = {}
-    eval: dict[str, float | str] = {}
+    eval: dict[str, Number] = {}
     best: Watched | None = None
     stopping: Watched | None = None
-    workers: dict[str, Count] = {}
+    workers: dict[NodeName, Count] = {}
     ahead: tuple[StepStatistics, ...] = ()
     is_end: bool = False
 
@@ -222,7 +237,7 @@ class StoredData(Struct, frozen=True):
     """A source that the run has read: its settings, rows and digests."""
 
     settings: Data
-    rows: int
+    rows: Size
     digests: Digests | None
 
 
@@ -238,7 +253,7 @@ class Machine(Struct, frozen=True):
 
     versions: dict[str, str]
     processor: str
-    xla_threads: int = msgspec.field(name="threads")
+    xla_threads: Count = msgspec.field(name="threads")
     devices: dict[str, str]
 
 
@@ -263,29 +278,40 @@ class Manifest(Struct, frozen=True):
         files: the files by name.
         machines: what the results of each node depend on.
         written: when it was written, in seconds since 1970.
+        digest: the SHA-256 of the rest of the manifest; of version 1 it is empty.
     """
 
-    version: int
+    version: Count
     placer: str
     name: str
-    sequence: int
+    sequence: Size
     build: str
     placement: str
     computation: str
-    seed: int
+    seed: Seed
     train: StoredData
     evaluation: StoredData | None
     progress: Progress
     parameters: dict[str, StoredParameter]
-    files: dict[str, Stored]
-    machines: dict[str, Machine]
+    files: dict[FileName, Stored]
+    machines: dict[NodeName, Machine]
     sparse: dict[str, StoredSparse] = {}
-    written: float = 0.0
+    written: Seconds = 0.0
+    digest: str = ""
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the content of manifest.json."""
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    """Return the content of manifest.json, with its digest."""
+    content = msgspec.json.decode(msgspec.json.encode(manifest))
+    content["digest"] = digest_of(content)
+    return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
+
+
+def digest_of(content: dict[str, Any]) -> str:
+    """Return the digest of a manifest: the SHA-256 of all its fields but the digest, as
+    they are in the file, also those of another version."""
+    rest = {name: value for name, value in content.items() if name != "digest"}
+    return hashlib.sha256(msgspec.json.encode(rest)).hexdigest()
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -313,6 +339,8 @@ def read_manifest(folder: Path) -> Manifest:
                 hint="use the version of placer that wrote it, or a later one",
             )
         manifest = msgspec.convert(head, Manifest)
+        if manifest.digest != ("" if manifest.version == 1 else digest_of(head)):
+            raise ValueError("it was changed after it was written: its digest differs")
         _check(manifest)
     except (ValueError, RecursionError) as error:  # msgspec raises ValueErrors
         raise CheckpointError(f"'{file}' is damaged: {error}") from error
@@ -329,9 +357,7 @@ def _check(manifest: Manifest) -> None:
             if len(sums.data) != size:
                 raise ValueError(f"the sums of '{name}' have {len(sums.data)} bytes")
     for name, file in manifest.files.items():
-        if "/" in name or name in ("", ".", ".."):
-            raise ValueError(f"'{name}' is not a name of a file")
-        if file.nbytes < 0 or len(file.checksums) != -(-file.nbytes // CHUNK):
+        if len(file.checksums) != -(-file.nbytes // CHUNK):
             raise ValueError(f"the checksums of '{name}' are not complete")
     for name, parameter in manifest.parameters.items():
         _item_bytes(parameter.dtype)
@@ -354,6 +380,7 @@ def _check_sparse(manifest: Manifest) -> None:
     """Raise ValueError unless files of the checkpoint have all partitions of each sparse
     table."""
     for name, table in manifest.sparse.items():
+        _item_bytes(table.dtype)
         at = 0
         for file, first, stop in table.files:
             if first != at or stop < at or file not in manifest.files:

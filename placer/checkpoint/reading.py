@@ -279,7 +279,9 @@ class Checkpoint:
                 raise self._damaged(
                     name, f"it has {size} bytes, and had {stored.nbytes}"
                 )
-            return read_header(path)
+            tensors = read_header(path)
+            self._check_header(name, tensors)
+            return tensors
         except FileNotFoundError:
             raise self._damaged(name, "it is missing") from None
         except OSError as error:
@@ -288,6 +290,16 @@ class Checkpoint:
             ) from error
         except ValueError as error:
             raise self._damaged(name, str(error)) from error
+
+    def _check_header(self, name: str, tensors: Mapping[str, StoredTensor]) -> None:
+        """Check the checksums of the chunks that have the header of a file. Raises
+        OSError."""
+        stored = self._stored(name)
+        end = min((each.offset for each in tensors.values()), default=stored.nbytes)
+        chunk = memoryview(bytearray(min(CHUNK, stored.nbytes)))
+        with open_regular(self.folder / name) as file:
+            for index in range(-(-end // CHUNK)):
+                self._check(name, index, [chunk[: file.readinto(chunk)]])
 
     def _stored(self, name: str) -> Stored:
         return self.manifest.files[name]

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from placer.checkpoint.manifest import CHUNK, FILE, Manifest, Stored, encode_manifest
 from placer.checkpoint.tensor_file import make_header
+from placer.files.atomic import sync_folder
 
 Array = npt.NDArray[Any]
 
@@ -146,7 +147,7 @@ def commit(folder: Path, temporary: Path, manifest: Manifest) -> Path:
     """
     content = encode_manifest(manifest)
     write_file(temporary, FILE, [memoryview(content)])
-    _sync(temporary)
+    sync_folder(temporary)
     name, number = f"step-{manifest.progress.step:06d}", 1
     target = folder / name
     # A checkpoint of the same step may be that of another run from an earlier step.
@@ -154,7 +155,7 @@ def commit(folder: Path, temporary: Path, manifest: Manifest) -> Path:
         number += 1
         target = folder / f"{name}-{number}"
     temporary.rename(target)
-    _sync(folder)
+    sync_folder(folder)
     return target
 
 
@@ -188,11 +189,3 @@ def cut(piece: memoryview, size: int) -> Iterator[memoryview]:
     """Yield a view in parts of `size` bytes; the last one may be shorter."""
     for low in range(0, len(piece), size):
         yield piece[low : low + size]
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

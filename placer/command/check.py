@@ -14,17 +14,27 @@ from placer.command.options import compile_options, spec_argument
 @click.command("check", short_help="Check a spec and list all errors in it.")
 @spec_argument
 @compile_options
-def check_command(spec: Path, **options: Any) -> None:
+@click.option(
+    "--no-data",
+    is_flag=True,
+    help="Do not open the sources of rows.",
+)
+def check_command(spec: Path, no_data: bool, code: bool, **options: Any) -> None:
     """Check SPEC and list all errors in it, each with its position.
 
-    This compiles SPEC without writing a build. Functions that the spec calls are
-    traced, so their Python files are run; --no-code prevents that.
+    This compiles SPEC without writing a build, and reads the first rows of its sources.
+    Functions that the spec calls are traced, and those of `python:` sources are called,
+    so their Python files are run; --no-code prevents that.
     """
-    from placer.command.build_or_spec import load_build
+    from placer.compiler import compile_in_memory
+    from placer.launcher.data_check import check_data
     from placer.report.outcome import plan_line
 
-    build = load_build(spec, **options)
-    echo(f"{spec}: ok: {plan_line(build.plan)}")
+    compiled = compile_in_memory(spec, code=code, **options)
+    plan = compiled.plan
+    if not no_data:
+        check_data(plan, compiled.folder, compiled.data_spans, code=code)
+    echo(f"{spec}: ok: {plan_line(plan)}")
 
 
 @click.command("schema", short_help="Print the JSON Schema of specs, for editors.")

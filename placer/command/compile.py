@@ -62,8 +62,9 @@ def compile_command(
 
     `placer launch` and `placer run` need nothing but this folder.
     """
-    from placer.compiler import compile
-    from placer.errors import BuildError
+    from placer.build.write import write_build
+    from placer.compiler import compile_in_memory
+    from placer.errors import BuildError, PlacerError
     from placer.files.owners import check_folder
     from placer.graph.text import print_graph
     from placer.passes import STEP_PASSES
@@ -71,14 +72,24 @@ def compile_command(
     from placer.report.repeated_work import repeated_line
 
     final: list[Graph] = []  # the graph of a step, then the graph of an evaluation
+    passes = set()
 
     def watch(name: str, graph: Graph) -> None:
+        passes.add(name)
         if name == STEP_PASSES[-1].name:
             final.append(graph)
         if name in print_after:
             echo(print_graph(graph))
 
-    plan = compile(spec, out, after_pass=watch, **options)
+    compiled = compile_in_memory(spec, after_pass=watch, **options)
+    for name in print_after:
+        if name not in passes:
+            raise PlacerError(
+                f"--print-after {name} has no effect: the model does not need this pass",
+                hint=f"it needs: {', '.join(sorted(passes))}",
+            )
+    write_build(out, compiled.files_in(out))
+    plan = compiled.plan
     # With --print-after, stdout has nothing but graphs, so that they can be parsed.
     echo(f"{plan.name}: {plan_line(plan)}", err=bool(print_after))
     for note in repeated_line(plan, final[0]):

@@ -30,6 +30,13 @@ from placer.command.console import echo
     "numbers are classes.",
 )
 @click.option(
+    "--ids",
+    metavar="COLUMN,...",
+    default="",
+    help="Columns that name things, such as users, and so are no quantities. Those with"
+    " names like user_id are found by themselves.",
+)
+@click.option(
     "--out",
     metavar="SPEC.yaml",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -41,6 +48,7 @@ def init_command(
     table: Path | None,
     label: str | None,
     task: str | None,
+    ids: str,
     out: Path | None,
     force: bool,
 ) -> None:
@@ -52,8 +60,8 @@ def init_command(
     large file, the first rows are read.
     """
     if table is None:
-        for option, value in (("--label", label), ("--task", task)):
-            if value is not None:
+        for option, value in (("--label", label), ("--task", task), ("--ids", ids)):
+            if value:
                 raise click.UsageError(f"{option} needs a FILE.csv or FILE.parquet")
         from placer.starter.digits import digits_spec
 
@@ -63,7 +71,8 @@ def init_command(
     else:
         out = out or Path(f"{Path(table.name.removesuffix('.gz')).stem}.yaml")
         _check_target(out, force)
-        text = _describe(table, label, task, out)
+        names = [name.strip() for name in ids.split(",") if name.strip()]
+        text = _describe(table, label, task, names, out)
     from placer.errors import SpecError
     from placer.files.atomic import atomic_file
 
@@ -85,27 +94,48 @@ def _check_target(out: Path, force: bool) -> None:
         )
 
 
-def _describe(table: Path, label: str | None, task: str | None, out: Path) -> str:
+def _describe(
+    table: Path, label: str | None, task: str | None, ids: list[str], out: Path
+) -> str:
     """Print what a table holds, and return the text of a spec for it."""
     from placer.report.numbers import format_count, plural
-    from placer.starter.draft import Classes, Quantity, draft_model
+    from placer.starter.draft import draft_model
+    from placer.starter.label import Classes, Quantity
     from placer.starter.spec_text import write_spec
     from placer.starter.table import read_table
 
     read = read_table(table)
-    draft = draft_model(read, label, task)
+    draft = draft_model(read, label, task, ids)
     rows = f"{format_count(read.rows)} rows"
     if not read.is_whole:
         rows = f"about {rows}, of which the first {format_count(read.read)} were read"
     used = (
         (len(draft.numbers), "of numbers"),
         (len(draft.words), "of words"),
+        (len(draft.ids), "of ids"),
+        (len(draft.dates), "of dates"),
         (len(draft.left_out), "left out"),
     )
     counts = ", ".join(f"{count} {what}" for count, what in used if count)
     echo(f"{table}: {rows}; {plural(len(read.columns), 'column')}: the label, {counts}")
+    if (name := read.doubtful_header) is not None:
+        echo(
+            f"  the first row names the columns, and '{name}' is also a value of its"
+            " column: if the file has no header, add one as its first line"
+        )
     for each in draft.left_out:
         echo(f"  left out: {each.name or '(no name)'}: {each.why}")
+    for number in draft.numbers:
+        if number.markers:
+            echo(
+                f"  {number.name}: numbers but for {number.first_marker}, which count as"
+                " missing"
+            )
+        if number.may_be_ids:
+            echo(
+                f"  {number.name}: read as a quantity; --ids {quote(number.name)} if its"
+                " numbers name things"
+            )
     chosen, other = "regression", "classification"
     if isinstance(draft.label, Classes):
         chosen, other = f"{other}, {len(draft.label.words)} classes", chosen

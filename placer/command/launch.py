@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from placer.command.console import echo
 from placer.command.option_groups import GroupedCommand, grouped_option
@@ -65,6 +66,14 @@ _quiet_option = grouped_option(
     is_flag=True,
     help="Print nothing but warnings, errors and the result.",
 )
+
+_OF_RUNS = {
+    "as_json": "--json",
+    "logs": "--logs",
+    "quiet": "--quiet",
+    "tensorboard": "--tensorboard",
+}
+"""Options that say what a launcher does with a run."""
 
 
 def launch_options(command: Function) -> Function:
@@ -139,11 +148,16 @@ def launch_command(
     from placer.errors import PlacerError
     from placer.launcher.remote import Hosts
 
+    source = click.get_current_context().get_parameter_source("ssh")
+    from_environment = source is ParameterSource.ENVIRONMENT
     if on is not None:
-        for given, flag in ((hosts, "--hosts"), (python, "--python"), (ssh, "--ssh")):
-            if given is not None and not (
-                flag == "--ssh" and "PLACER_SSH" in os.environ
-            ):
+        own_ssh = None if from_environment else ssh
+        for given, flag in (
+            (hosts, "--hosts"),
+            (python, "--python"),
+            (own_ssh, "--ssh"),
+        ):
+            if given is not None:
                 raise PlacerError(f"{flag} cannot be used with --on")
         _run_on(build, on, settings, write, data, options)
         return
@@ -152,6 +166,8 @@ def launch_command(
     if hosts is None:
         if python is not None:
             raise PlacerError("--python names the Python of other machines: --hosts")
+        if ssh is not None and not from_environment:
+            raise PlacerError("--ssh names the OpenSSH to other machines: --hosts")
         if data is not None and not data.is_dir():
             raise PlacerError(f"there is no folder '{data}' for --data")
         run_build(build, **options)
@@ -188,8 +204,11 @@ def _run_on(
     if write is None:
         run_build(build, machines=on, **options)
         return
+    for name, flag in _OF_RUNS.items():
+        if options[name]:
+            raise PlacerError(f"{flag} has no effect with --write: nothing is run")
     chosen = Options(**{option.name: options[option.name] for option in OPTIONS})
-    plan = check_launch(build, chosen, machines=on)
+    plan, chosen = check_launch(build, chosen, machines=on)
     files = write_job(write, build, request_job(build, plan, chosen, on), on)
     for path in files:
         echo(str(path))
@@ -208,26 +227,32 @@ def run_build(
     quiet: bool,
     tensorboard: Path | None,
     machines: Hosts | OnEngine | None = None,
+    is_data_checked: bool = False,
     **options: Any,
 ) -> None:
     """Launch a build and print its progress and its result."""
     from placer.launcher.checks import check_launch
+    from placer.launcher.data_check import check_build_data
     from placer.launcher.engine_job import OnEngine
     from placer.launcher.launch import callback_queue, launch, launch_processes
     from placer.launcher.logs import log_folder
     from placer.memory.cores import usable_cores
     from placer.report.outcome import (
+        best_lines,
         crowding_note,
         emulation_note,
         result_json,
         result_lines,
     )
     from placer.report.progress.show import show_progress, show_warnings
+    from placer.runtime.run.checkpoint_settings import checkpoint_settings
     from placer.runtime.run.interruption import interruption_of
     from placer.runtime.run.options import Options
 
     chosen = Options(**options)
-    plan = check_launch(build, chosen, machines=machines)
+    plan, chosen = check_launch(build, chosen, machines=machines)
+    if machines is None and not is_data_checked and not in_process:
+        check_build_data(plan, build)
     stream = sys.stderr if as_json else sys.stdout
     with ExitStack() as exits:
         notes = []
@@ -255,7 +280,7 @@ def run_build(
                 logs=logs,
                 return_params=False,
                 tensorboard=tensorboard,
-                **options,
+                **{**options, "checkpoint": chosen.checkpoint},
             )
         else:
             calls = exits.enter_context(
@@ -277,6 +302,11 @@ def run_build(
             )
     for line in result_lines(result):
         echo(line, file=stream)
+    if machines is None and plan.checkpoint is not None and plan.checkpoint.best:
+        settings = checkpoint_settings(plan, build, chosen)
+        assert settings is not None
+        for line in best_lines(settings.folder):
+            echo(line, file=stream)
     for text in result.warnings:
         echo(f"warning: {text}", err=True)
     if as_json:

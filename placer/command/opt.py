@@ -34,6 +34,8 @@ def opt_command(graph: Path, names: tuple[str, ...], why: bool) -> None:
       placer compile SPEC --out build/ --print-after place > graph.txt
       placer opt graph.txt --pass partial_sums --pass slice
     """
+    if why and not names:
+        raise click.UsageError("--why needs --pass: a text has no reasons")
     from placer.graph.text import parse_graphs, print_graph
     from placer.passes import PASSES
     from placer.passes.verify import GraphForm, verify

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
@@ -50,6 +51,12 @@ if TYPE_CHECKING:
     "the spec.",
 )
 @click.option(
+    "--raw",
+    is_flag=True,
+    help="Write outputs that score classes as the model computes them, instead of as "
+    "the columns class and probability.NAME.",
+)
+@click.option(
     "--single-process",
     is_flag=True,
     help="Predict in one process, whatever the nodes of the build are.",
@@ -86,6 +93,7 @@ def predict_command(
     keys: tuple[str, ...],
     columns: dict[str, str] | None,
     overrides: tuple[str, ...],
+    raw: bool,
     single_process: bool,
     code: bool,
     logs: Path | None,
@@ -108,10 +116,15 @@ def predict_command(
     from placer.launcher.predict import check_predict, make_request, predict_to_file
     from placer.report.outcome import prediction_line
     from placer.report.progress.show import show_progress, show_warnings
+    from placer.runtime.run.option_checks import check_one_process
     from placer.runtime.run.options import Options
 
-    request = make_request(out, rows, outputs=outputs, keys=keys, columns=columns)
+    request = make_request(
+        out, rows, outputs=outputs, keys=keys, columns=columns, raw=raw
+    )
     chosen = Options(init_params=params, **options)
+    if single_process:
+        check_one_process(chosen)
     with ExitStack() as exits:
         folder = exits.enter_context(
             build_folder(
@@ -122,7 +135,10 @@ def predict_command(
                 code=code,
             )
         )
-        if in_process and as_json:  # prints of the model's modules must not mix
+        if in_process and quiet:  # also what the model's modules print
+            nowhere = exits.enter_context(open(os.devnull, "w"))
+            exits.enter_context(redirect_stdout(nowhere))
+        elif in_process and as_json:  # such prints must not mix with the result
             exits.enter_context(redirect_stdout(sys.stderr))
         if single_process and build.is_dir():
             check_predict(folder, request)  # the temporary build is not the user's

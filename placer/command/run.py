@@ -53,6 +53,7 @@ AUTO = "auto"
 @run_options
 @click.option("--report-fd", type=click.IntRange(min=0), hidden=True)
 @click.option("--order-fd", type=click.IntRange(min=0), hidden=True)
+@click.option("--paced", is_flag=True, hidden=True)
 @click.option("--prediction", hidden=True)
 def run_command(
     build: Path,
@@ -64,6 +65,7 @@ def run_command(
     events: str | None,
     report_fd: int | None,
     order_fd: int | None,
+    paced: bool,
     prediction: str | None,
     **options: Any,
 ) -> None:
@@ -95,9 +97,10 @@ def run_command(
     from placer.report.outcome import result_lines
     from placer.runtime.run.interruption import interruption_of
     from placer.runtime.run.node_signals import NodeSignals
+    from placer.runtime.run.option_checks import check_base_port
     from placer.runtime.run.options import Options
     from placer.runtime.run.prediction_request import read_request
-    from placer.runtime.run.process import run
+    from placer.runtime.run.process import default_endpoints, run
     from placer.runtime.run.result import PredictionResult
     from placer.runtime.run.signals import signals_piped
 
@@ -105,20 +108,29 @@ def run_command(
         end_with_parent()
     plan = read_plan(build)
     chosen = Options(**options)
-    found: dict[str, str] = {}
-    if node == AUTO:
-        surroundings = look_around([*plan.processes], os.environ, chosen.base_port)
-        node, found = surroundings.node, surroundings.endpoints
+    names, is_auto = [*plan.processes], node == AUTO
+    if is_auto:
+        node = look_around(names, os.environ).node
     reads_rows = any(each.reads_rows for each in plan.process(node))
     if data is not None and not data.is_dir() and reads_rows:
         raise PlacerError(
             f"{node} reads rows, and there is no folder '{data}' for --data"
         )
-    addresses = dict(endpoints or {})
-    if hosts is not None:
-        listed = read_hosts(hosts, [*plan.processes], chosen.base_port)
-        addresses = {**listed, **addresses}
-    addresses = {**found, **addresses}
+    if hosts is not None and plan.processes.keys() <= (endpoints or {}).keys():
+        raise PlacerError(
+            "--hosts has no effect: --endpoints, or PLACER_ENDPOINTS, has the address of"
+            " every node"
+        )
+
+    def addresses_from(port: int | None) -> dict[str, str]:
+        addresses = default_endpoints(plan, port)
+        if is_auto:
+            addresses |= look_around(names, os.environ, port).endpoints
+        if hosts is not None:
+            addresses |= read_hosts(hosts, names, port)
+        return addresses | (endpoints or {})
+
+    check_base_port(chosen.base_port, addresses_from)
     if plan.process(node)[0].name == plan.control:  # which writes them
         check_output_files(build, chosen)
     with signals_piped(launched=launched) as pipe:
@@ -127,11 +139,12 @@ def run_command(
             result = run(
                 build,
                 node,
-                endpoints=addresses,
+                endpoints=addresses_from(chosen.base_port),
                 options=chosen,
                 report_fd=report_fd,
                 alone=not launched,
                 order_fd=order_fd,
+                paced=paced,
                 relay=relay,
                 bind=bind,
                 prediction=read_request(prediction) if prediction else None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,6 @@ from placer.command.console import echo
 from placer.command.launch import launch_options, run_build
 from placer.command.option_groups import GroupedCommand, grouped_option
 from placer.command.options import compile_options, spec_argument
-
-BUILD = "build"
-"""The folder of the build in the folder of a run."""
 
 
 @click.command(
@@ -52,13 +48,14 @@ def train_command(
     again, also on other machines (--hosts) and clusters (--on). Files of the run are
     written only where an option names them.
     """
-    from placer.build.write import write_build
-    from placer.command.run_folder import create_run_folder
     from placer.compiler import compile_in_memory
-    from placer.errors import PlacerError
-    from placer.launcher.checks import check_output_files, check_resumed
+    from placer.launcher.run_folder import create_run, kept_if_started
     from placer.report.outcome import plan_line
     from placer.report.tensorboard import check_installed
+    from placer.runtime.run.option_checks import (
+        check_one_process,
+        check_thread_options,
+    )
     from placer.runtime.run.options import Options
 
     run_options = {
@@ -67,6 +64,10 @@ def train_command(
         if key not in ("logs", "in_process", "quiet", "tensorboard")
     }
     chosen = Options(**run_options)  # mistakes in options are reported before compiling
+    if single_process:
+        check_one_process(chosen)
+    if options["in_process"]:
+        check_thread_options(chosen, logs=options["logs"])
     if options["tensorboard"] is not None:
         check_installed()
     compiled = compile_in_memory(
@@ -78,17 +79,9 @@ def train_command(
         code=code,
     )
     plan = compiled.plan
-    check_resumed(plan, spec, chosen)
-    folder = create_run_folder(plan.name, out)
-    build = folder / BUILD
-    try:
-        check_output_files(build, chosen)
-        write_build(build, compiled.files_in(build))
-    except PlacerError:
-        with suppress(OSError):  # it has files already
-            folder.rmdir()
-        raise
+    build = create_run(compiled, chosen, out)
     stream = sys.stderr if as_json else sys.stdout
     echo(f"{plan.name}: {plan_line(plan)}", file=stream)
-    echo(f"{plan.name}: the run's folder is {folder}", file=stream)
-    run_build(build, as_json=as_json, **options)
+    echo(f"{plan.name}: the run's folder is {build.parent}", file=stream)
+    with kept_if_started(build):
+        run_build(build, as_json=as_json, is_data_checked=True, **options)

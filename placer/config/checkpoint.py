@@ -74,11 +74,12 @@ class Best(Struct, frozen=True, forbid_unknown_fields=True):
 class Checkpointing(Struct, frozen=True, forbid_unknown_fields=True):
     """The checkpoints that a run saves: `train.checkpoint` of a spec.
 
-    `to` is the folder, relative to that of the spec; `every` is how often one is saved,
+    `to` is the folder, relative to that of the spec, None for the one that the launcher
+    chooses; `every` is how often one is saved,
     `keep` how many are kept, besides the one with the best evaluation.
     """
 
-    to: str
+    to: str | None
     every: Interval
     keep: Count
     best: Best | None = None

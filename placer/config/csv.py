@@ -13,12 +13,11 @@ from msgspec import Meta, Struct
 from placer.config.columns import is_glob
 from placer.config.features import Features
 from placer.config.fields import doc
+from placer.config.missing import NO_MARKERS, Marker, Markers, make_markers
+from placer.config.sources import Source, SourceError
 from placer.errors import DataError, did_you_mean
 
 T = TypeVar("T")
-
-MISSING = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "NULL", "null"})
-"""The cells that mean a missing number."""
 
 _WORDS = {
     "additionalProperties": {
@@ -52,6 +51,31 @@ class Cells(
     missing: Annotated[
         dict[str, float], doc("the number to use for a missing number")
     ] = {}
+    missing_values: Annotated[
+        list[Marker] | dict[str, list[Marker]],
+        doc(
+            "more texts and numbers that mean a missing value: a list for all columns, or"
+            " a mapping from column to list"
+        ),
+    ] = []
+
+    def markers(self, column: str) -> Markers:
+        """Return what `missing_values` lists for a column."""
+        listed = self.missing_values
+        if isinstance(listed, Mapping):
+            listed = first_match(listed, column) or []
+        return make_markers(listed) if listed else NO_MARKERS
+
+    @property
+    def patterns(self) -> dict[str, tuple[str, ...]]:
+        """The columns and globs that each option names, by its key."""
+        options = ("vocabulary", "unknown", "missing", "missing_values")
+        named = {key: getattr(self, key) for key in options}
+        return {
+            key: tuple(columns)
+            for key, columns in named.items()
+            if isinstance(columns, Mapping)
+        }
 
     def words(self, column: str) -> Mapping[str, int] | None:
         """Return the number of each word of a column; None without a vocabulary."""
@@ -105,6 +129,17 @@ def first_match(patterns: Mapping[str, T], column: str) -> T | None:
         if _matches(column, pattern):
             return value
     return None
+
+
+def check_patterns(source: Source, form: Cells, names: Sequence[str]) -> None:
+    """Raise SourceError if a column of the options `form` is not one of a source."""
+    for option, patterns in form.patterns.items():
+        for pattern in patterns:
+            try:
+                check_pattern(source.text, pattern, names)
+            except DataError as error:
+                keys = source.kind, option, pattern
+                raise SourceError(keys, error.message, error.hint) from None
 
 
 def check_pattern(source: str, pattern: str, names: Sequence[str]) -> None:
@@ -172,10 +207,8 @@ def missing_in_list(source: str, column: str) -> DataError:
 def check_effects(
     form: Cells, source: str, names: Sequence[str], features: Features | None
 ) -> None:
-    """Raise DataError for an entry of the options that matches no column of a file, or
-    has no effect."""
-    for pattern in (*form.vocabulary, *form.unknown, *form.missing):
-        check_pattern(source, pattern, names)
+    """Raise DataError for an entry of the options that has no effect on the columns of a
+    file."""
     if idle := find_idle(form, names, operands_of(features)):
         _, _, message, hint = idle
         raise DataError(f"{source}: {message}", hint=hint)

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from msgspec import structs
 
 from placer.config.columns import is_glob
-from placer.config.features import COLUMN, FLOATS, Feature, Features
+from placer.config.features import COLUMN, FLOATS, OF_TIMES, Feature, Features
 from placer.errors import DataError, did_you_mean
 
 
@@ -133,16 +133,16 @@ def _check_operand(
             f"a cross is of keys and whole numbers, and '{operand}' has floats",
             "cross the buckets of the number",
         )
-    if kind in ("buckets", *FLOATS) and not other.is_float:
+    if kind in ("buckets", "log1p", "standardize") and not other.is_float:
         raise FeatureError(
             name,
             index,
             f"'{kind}' is of numbers, and the values of '{operand}' are no quantities",
             f"name a column of numbers, or a feature of {' or '.join(FLOATS)}",
         )
-    if kind == "hash":
+    if kind in ("hash", *OF_TIMES):
         raise FeatureError(
-            name, index, f"'hash' is of a column, and '{operand}' is a feature", None
+            name, index, f"'{kind}' is of a column, and '{operand}' is a feature", None
         )
 
 

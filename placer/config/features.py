@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date, datetime
 from itertools import pairwise
 from math import isfinite
 from typing import Annotated, Literal
@@ -31,7 +32,7 @@ Operand = str | list[str]
 class Feature(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """How a column is computed: by one of the first five keys, and its options."""
+    """How a column is computed: by one of the first eight keys, and its options."""
 
     hash: Annotated[
         Operand | None, doc("the key of a text or a whole number, by XXH64")
@@ -47,6 +48,16 @@ class Feature(
     ] = None
     standardize: Annotated[
         Operand | None, doc("a number minus 'mean', divided by 'std'")
+    ] = None
+    days: Annotated[
+        Operand | None, doc("the days from 1970-01-01 to a date or a time")
+    ] = None
+    hour: Annotated[
+        Operand | None, doc("the hour of a time, 0 to 23, and 24 if it is missing")
+    ] = None
+    weekday: Annotated[
+        Operand | None,
+        doc("the day of the week of a date, Monday is 0, and 7 if it is missing"),
     ] = None
     type: Annotated[
         Literal["text", "integer"], doc("of hash: what the column holds")
@@ -75,6 +86,9 @@ class Feature(
     std: Annotated[
         Annotated[float, Meta(gt=0)] | None,
         doc("of standardize: the standard deviation of the numbers"),
+    ] = None
+    since: Annotated[
+        str | None, doc("of days: the date from which days count, such as 2024-05-01")
     ] = None
 
     @property
@@ -111,7 +125,7 @@ class Feature(
         """The number of different values, from 0; None for keys and floats."""
         if self.kind == "buckets":
             return len(boundaries_of(self)) + 2
-        return self.bins
+        return SIZES.get(self.kind, self.bins)
 
 
 Features = Mapping[str, Feature]
@@ -122,11 +136,18 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "buckets": ("boundaries", "log", "to"),
     "log1p": (),
     "standardize": ("mean", "std"),
+    "days": ("since",),
+    "hour": (),
+    "weekday": (),
 }
 """The keys that say what is computed, and the options of each."""
 
-FLOATS = ("log1p", "standardize")
+FLOATS = ("log1p", "standardize", "days")
 """Those whose values are floats."""
+OF_TIMES = ("days", "hour", "weekday")
+"""Those that are computed from dates and times."""
+SIZES = {"hour": 25, "weekday": 8}
+"""The number of different values of a part of a time, of which the last is a missing one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,23 +233,26 @@ def _check_operands(name: str, feature: Feature) -> Mistake | None:
 
 
 def _check_options(feature: Feature) -> Mistake | None:
+    if feature.since is not None and first_day_of(feature) is None:
+        message = f"'since' must be a date, not '{feature.since}'"
+        return Mistake("since", message, "write it as 2024-05-01")
     if feature.kind == "standardize":
         for key in ("mean", "std"):
             number = getattr(feature, key)
             if number is None:
                 message = f"'{key}' of 'standardize' is missing"
-                return Mistake(None, message, "write {mean: NUMBER, std: NUMBER}")
+                return Mistake(None, message, "write mean: NUMBER, std: NUMBER")
             if not isfinite(number):
                 return Mistake(key, f"'{key}' must be finite, not {number}")
     if feature.kind != "buckets":
         return None
     if (feature.boundaries is None) == (feature.log is None):
         message = "buckets have either 'boundaries' or 'log'"
-        hint = "write {boundaries: [18, 25, 65]}, or {log: 2, to: 1000}"
+        hint = "write boundaries: [18, 25, 65], or log: 2, to: 1000"
         return Mistake("log" if feature.log else None, message, hint)
     if feature.log is not None and feature.to is None:
         message = "'to' is missing: the powers of 'log' go up to this number"
-        return Mistake("log", message, "write {log: 2, to: 1000}")
+        return Mistake("log", message, "write log: 2, to: 1000")
     if feature.log is None and feature.to is not None:
         return Mistake("to", "'to' is an option of 'log'")
     boundaries = boundaries_of(feature)
@@ -247,6 +271,18 @@ def _check_options(feature: Feature) -> Mistake | None:
                 key, f"a boundary must be finite, not {boundary}", None, index
             )
     return None
+
+
+def first_day_of(feature: Feature) -> int | None:
+    """Return the day that `days` counts from, in days since 1970-01-01; None if it is no
+    date."""
+    if feature.since is None:
+        return 0
+    try:
+        day = datetime.strptime(feature.since, "%Y-%m-%d").date()
+    except ValueError:
+        return None
+    return day.toordinal() - date(1970, 1, 1).toordinal()
 
 
 def boundaries_of(feature: Feature) -> tuple[float, ...]:

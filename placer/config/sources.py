@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from placer.errors import DataError, did_you_mean
@@ -168,12 +169,32 @@ def check_split(source: Source, split: str | None) -> None:
         raise DataError(f"unknown split '{split}'", hint=did_you_mean(split, SPLITS))
 
 
-class InputColumnError(DataError):
+class SourceError(DataError):
+    """A source does not fit a key of `data.train` or `data.eval`; `keys` lead to it, as
+    in `("csv", "vocabulary", "color")`."""
+
+    def __init__(self, keys: tuple[str, ...], message: str, hint: str | None) -> None:
+        super().__init__(message, hint=hint)
+        self.keys = keys
+
+
+class InputColumnError(SourceError):
     """The column of one input is wrong; `input` is its name."""
 
     def __init__(self, input: str, message: str, hint: str | None) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(("columns", input), message, hint)
         self.input = input
+
+
+@contextmanager
+def errors_of_input(name: str) -> Iterator[None]:
+    """Return a context in which a DataError is about the column of an input."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except DataError as error:
+        raise SourceError(("columns", name), error.message, error.hint) from error
 
 
 def assign_columns(

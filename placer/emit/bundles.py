@@ -136,9 +136,12 @@ def _field_names(keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def _identifier(name: str) -> str:
-    return re.sub(r"\W", "_", name).lstrip("_") or "value"
+    """Return a name as a field of a NamedTuple, which does not begin with `_`."""
+    text = re.sub(r"\W", "_", name).lstrip("_")
+    return text if text.isidentifier() else f"value{text}"
 
 
 def _class_name(name: str) -> str:
     words = re.split(r"[^A-Za-z0-9]+|_", name)
-    return "".join(word[:1].upper() + word[1:] for word in words) or "Parameters"
+    text = "".join(word[:1].upper() + word[1:] for word in words)
+    return text if text.isidentifier() else f"Parameters{text}"

@@ -11,6 +11,7 @@ from placer.analysis.units import Unit
 from placer.emit.code import Call, Expression, Line, bracketed, listed, literal
 from placer.emit.computed import OpWriter
 from placer.emit.hook import Hook
+from placer.emit.names import STATIC_ARGUMENTS
 from placer.emit.outputs import group_outputs
 from placer.emit.roles import spec_op
 from placer.graph.graph import Graph
@@ -67,9 +68,7 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
         statements[-1] = replace(last, targets=(), is_returned=True)
         returned = []
     body = [line for each in [*created, *statements] for line in each.lines(1)]
-    static = [
-        number for number in ("count", "rows", "share") if number in writer.numbers
-    ]
+    static = [number for number in STATIC_ARGUMENTS if number in writer.numbers]
     options = []
     if static:
         names = literal(static if len(static) > 1 else static[0])

@@ -8,6 +8,7 @@ from placer.analysis.keyed import is_keyed
 from placer.analysis.served import is_of_table
 from placer.analysis.streamed_updates import find_streamed_updates
 from placer.analysis.units import LoweredGraph, Unit
+from placer.build.hooks import SERVE
 from placer.build.plan import Table
 from placer.emit.bundles import Bundle, Bundles
 from placer.emit.code import About, Call, Expression
@@ -15,9 +16,6 @@ from placer.emit.names import Names
 from placer.emit.roles import differentiated, parameter_of, spec_op
 from placer.emit.scope import Scope
 from placer.graph.graph import Op
-
-SERVE = "serve"
-"""The hook that handles the messages of workers which do not go in lockstep."""
 
 
 class Hook:
@@ -55,6 +53,8 @@ class Hook:
         self.updates = _group_updates(self)
         self.users = _find_users(self)
         self._causes: dict[str, tuple[int, About]] = {}
+        self._totals: dict[str, str] = {}
+        self._total_names = Names()
 
     def is_sparse(self, op: Op) -> bool:
         """Whether an op of a table is one of a sparse table."""
@@ -97,6 +97,14 @@ class Hook:
     def is_of_message(self) -> bool:
         """Whether this is a case of the hook `serve`, which handles one message."""
         return self.name == SERVE
+
+    def total_name(self, expression: Expression) -> str:
+        """Return the name of a total: a variable, or a field written as one word."""
+        text = expression.text
+        if text not in self._totals:
+            proposal = text.replace(".", "_")
+            self._totals[text] = self._total_names.new_name(proposal)
+        return self._totals[text]
 
     def computes(self, values: Iterable[str], about: About) -> None:
         """Note that a jitted function computes values."""

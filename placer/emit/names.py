@@ -7,18 +7,23 @@ import keyword
 import re
 from collections.abc import Iterable, Sequence
 
+from placer.build.hooks import HOOKS
 from placer.graph.fresh_names import unique_name
 from placer.graph.kinds import MOVING_KINDS
 
 _LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-RESERVED = frozenset(
-    {*keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
-    | {"annotations", "count", "evaluate", "functools", "jax", "node", "ops"}
-    | {"NamedTuple", "namedtuple", "predict", "runtime", "step"}
-)
-RESERVED_FOR_FIELDS = frozenset(
-    {*keyword.kwlist, *keyword.softkwlist, "count", "index"}
-)
+_SPECIAL = re.compile(r"__\w*__\Z")
+_KEYWORDS = frozenset({*keyword.kwlist, *keyword.softkwlist})
+PYTHON_WORDS = _KEYWORDS | frozenset(dir(builtins))
+
+STATIC_ARGUMENTS = ("count", "rows", "share")
+"""The static arguments of jitted functions: the rows of the global batch, those of a
+microbatch, and the part of them that the node has."""
+_IMPORTED = ("functools", "jax", "namedtuple", "NamedTuple", "ops", "runtime")
+_VARIABLES = ("node", "message", "task")
+RESERVED = PYTHON_WORDS.union(HOOKS, _IMPORTED, _VARIABLES, STATIC_ARGUMENTS)
+"""The names that have one meaning in all node programs: no value has one of them."""
+RESERVED_FOR_FIELDS = _KEYWORDS.union(n for n in dir(tuple) if not n.startswith("_"))
 """What a field of a namedtuple cannot be called: keywords and the methods of tuples."""
 
 
@@ -26,8 +31,12 @@ class Names:
     """The names of one program. A value has the same name in all of its functions.
 
     The value `h1.w` is called `h1_w`, its gradient `d_h1_w`, a residual `h1_res`.
-    `modules` are the modules of the spec that the program imports. Each keeps its name,
-    or gets a number after it if the program itself uses the name.
+    A name is never special to Python, as `__class__` is.
+
+    Args:
+        modules: the modules of the spec that the program imports. Each keeps its name,
+            or gets a number after it if the name is used.
+        reserved: the names that have another meaning in the program.
 
     Attributes:
         conventions: those of the names with a meaning that the program uses: variables
@@ -56,11 +65,18 @@ class Names:
         """Return the proposal, or if it is used, the first unused name of `proposal_2`,
         `proposal_3` and so on."""
         assert _LEGAL.match(proposal), proposal
+        if _SPECIAL.match(proposal):
+            self._used.add(proposal)
         return unique_name(proposal, self._used, "_", first=2)
 
     def release(self, names: Iterable[str]) -> None:
         """Allow names to be used again."""
         self._used.difference_update(names)
+
+
+def is_argument_name(text: str) -> bool:
+    """Whether a call can have a keyword argument of this name."""
+    return text.isidentifier() and not keyword.iskeyword(text) and text != "__debug__"
 
 
 def _readable(first: str, others: Sequence[str]) -> str:

@@ -120,7 +120,7 @@ def make_plan(
         train=model.train,
         evaluation=model.eval,
         prediction=model.prediction,
-        outputs=_outputs(model.graph),
+        outputs=_outputs(model),
         nodes=tuple(nodes),
         step_edges=edges["step"],
         evaluation_edges=edges.get("evaluate", ()),
@@ -234,8 +234,9 @@ def _node_phases(lowered: LoweredGraph) -> dict[str, NodePhase]:
     }
 
 
-def _outputs(graph: Graph) -> tuple[Output, ...]:
+def _outputs(model: Model) -> tuple[Output, ...]:
     """Return the outputs of a model, whose graph is the one before the first pass."""
+    graph = model.graph
     inputs: dict[str, frozenset[str]] = {}  # those that each value depends on
     outputs = []
     for op in resolve_if_training(graph, 1, is_output):
@@ -251,6 +252,7 @@ def _outputs(graph: Graph) -> tuple[Output, ...]:
                     dtype=kind.dtype,
                     shape=kind.sizes(1)[1:],
                     inputs=tuple(sorted(used)),
+                    classes=model.classes.get(op.attrs["output"]),
                 )
             )
     return tuple(outputs)

@@ -38,11 +38,13 @@ def predicting_model(build: Path, plan: Plan, sources: Sources) -> Model:
         eval=None,
         epochs=plan.epochs,
         seed=plan.seed,
+        nan=plan.nan,
         precision=plan.precision,
         metrics=(),
         folder=build,
         file=Path(sources.spec).name,
         prediction=plan.prediction,
+        classes={o.name: o.classes for o in plan.outputs if o.classes is not None},
         emulate=plan.emulate,
         modules=plan.modules,
     )

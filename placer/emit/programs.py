@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from placer.analysis.declared import calls_user_code
 from placer.analysis.schedule import Schedule
 from placer.analysis.units import LoweredGraph
+from placer.build.hooks import SERVE
 from placer.build.plan import Table
 from placer.emit.bundles import Bundles
 from placer.emit.code import About, Line
 from placer.emit.computed import has_row_indices
 from placer.emit.function import Function
-from placer.emit.hook import SERVE
 from placer.emit.names import Names
 from placer.emit.roles import parameter_of
 from placer.emit.step import emit_hook, emit_serve

@@ -48,6 +48,11 @@ def make_sources(
     return Sources(
         spec=Path(os.path.relpath(spec, out)).as_posix(),
         ops=positions,
+        data={
+            key: (span.line, span.column)
+            for key, span in model.data_spans.items()
+            if span.file == model.file
+        },
         overrides=model.overrides,
         lines={
             path: {number: shortened[id(about)] for number, about in lines.items()}

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from placer.analysis.tasks import Task, split_into_tasks
 from placer.analysis.units import LoweredGraph, Unit
+from placer.build.hooks import SERVE
 from placer.build.plan import Table
 from placer.emit import notes
 from placer.emit.bundles import Bundles
@@ -21,7 +22,7 @@ from placer.emit.code import (
     wrap_comment,
 )
 from placer.emit.function import Function, emit_function
-from placer.emit.hook import SERVE, Hook
+from placer.emit.hook import Hook
 from placer.emit.kept import assigned, keep_variables
 from placer.emit.names import Names
 from placer.emit.outputs import parameters_to_group
@@ -52,12 +53,20 @@ def emit_hook(
         lines += _print([Call("node.wait_for_workers", (), note=note)], 1)
     writer.hook.scope.close()
     if not lines:
-        nothing = (
-            "this server stores no block" if NodeId(node).kind == SERVER else "no ops"
-        )
+        nothing = _why_nothing(node, lowered, tables)
         lines = [Line(f'{INDENT}"""Nothing to do: {nothing}."""')]
     head = Line(f"def {writer.hook.name}(node: runtime.Node) -> None:")
     return writer.functions, [head, *lines]
+
+
+def _why_nothing(node: str, lowered: LoweredGraph, tables: Sequence[Table]) -> str:
+    """Return why a hook of a node is empty, in words."""
+    if lowered.hook == "step" and lowered.units_of_messages(node):
+        return f"`{SERVE}` handles the messages of workers"
+    sparse = (lowered.graph.nodes(op) for op in lowered.graph.sparse_tables)
+    stores = tables or any(node in nodes for nodes in sparse)
+    is_idle_server = NodeId(node).kind == SERVER and not stores
+    return "this server stores no block" if is_idle_server else "no ops"
 
 
 def emit_serve(
@@ -71,7 +80,7 @@ def emit_serve(
     lockstep, and its lines: a loop over the messages, with a case for each edge."""
     functions: list[Function] = []
     when = "what has come, before the next step"
-    if lowered.serves_workers(node):
+    if NodeId(node).kind == SERVER:
         when = "of workers, as they arrive"
     lines = [
         Line(text, (SERVE,))

@@ -9,6 +9,7 @@ from placer.build.plan import BY_KEY
 from placer.emit import notes
 from placer.emit.code import Argument, Call, Expression, literal
 from placer.emit.hook import Hook
+from placer.emit.names import is_argument_name
 from placer.emit.roles import parameter_of
 from placer.emit.sparse import (
     emit_distinct_keys,
@@ -261,7 +262,7 @@ def _output(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 def _call_by_name(hook: Hook, method: str, ops: Mapping[str, Op]) -> list[Call]:
     """Return a call with the operand of each op as the argument of its name."""
     values = {name: hook.scope[op.operands[0]] for name, op in ops.items()}
-    if all(name.isidentifier() for name in values):
+    if all(map(is_argument_name, values)):
         keywords = [value.after(f"{name}=") for name, value in values.items()]
         return [Call(method, keywords)]
     items = [value.after(f"{literal(name)}: ") for name, value in values.items()]
@@ -272,7 +273,7 @@ def _reduce(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     """Return what adds values of a microbatch to those of the whole step."""
     values = [op.operands[0] for op in ops]
     arguments = [
-        expression.after(f"{_total_name(expression)}=")
+        expression.after(f"{hook.total_name(expression)}=")
         for expression, _ in hook.scope.grouped(values)
     ]
     return [Call(f"node.{ops[0].kind}", arguments)]
@@ -284,7 +285,7 @@ def emit_totals(hook: Hook, totals: Sequence[Op]) -> list[Call]:
     total_of = {op.operands[0]: op.name for op in totals}
     targets, names = [], []
     for expression, values in scope.grouped(total_of):
-        names.append(literal(_total_name(expression)))
+        names.append(literal(hook.total_name(expression)))
         variable = expression.text
         if variable in scope.bundles:
             bundle, members = scope.bundles[variable]
@@ -293,11 +294,6 @@ def emit_totals(hook: Hook, totals: Sequence[Op]) -> list[Call]:
         else:
             targets += hook.targets(total_of[value] for value in values)
     return [Call("node.microbatch_totals", names, targets, is_tuple=True)]
-
-
-def _total_name(expression: Expression) -> str:
-    """Return the name of a total: a variable, or a field written as one word."""
-    return expression.text.replace(".", "_")
 
 
 _EMIT: dict[str, Callable[[Hook, Sequence[Op]], list[Call]]] = {

@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from placer.analysis.units import HookName, Unit, purpose_of
+from placer.analysis.units import Unit, purpose_of
+from placer.build.hooks import HookName
 from placer.emit.names import Names
 
 _TITLES = {

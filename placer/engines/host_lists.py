@@ -37,7 +37,7 @@ def _expand(part: str) -> list[str]:
         last = high if dash else low
         if not (low.isdecimal() and last.isdecimal() and int(low) <= int(last)):
             raise PlacerError(f"'{part}' is no list of hosts: '{each}' is no range")
-        if int(last) - int(low) >= MAX_HOSTS:
+        if (int(last) - int(low) + 1) * len(tails) > MAX_HOSTS:
             raise PlacerError(f"'{part}' has more than {MAX_HOSTS:,} hosts")
         names += [
             f"{head}{number:0{len(low)}}{end}"

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +26,8 @@ from placer.reentry import refuse_in_node
 from placer.types import TensorType
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from placer.exporting.model_file import ModelFile
     from placer.runtime.run.start_parameters import StartParameters
 
@@ -55,14 +57,15 @@ def export(
     build: AnyPath,
     out: AnyPath,
     *,
-    params: AnyPath,
+    params: AnyPath | Mapping[str, np.ndarray],
     outputs: Sequence[str] = (),
     batch: Sequence[int] = (),
 ) -> ExportedModel:
     """Write a trained model to a folder from which it is used without placer.
 
     The folder has the model as a function of JAX (`model.py`), what turns columns of
-    rows into its arguments (`prepare.py`), the parameters (`params.safetensors`), the
+    rows into its arguments (`prepare.py`), what turns its outputs into the columns of
+    `placer predict`, with class names (`postprocess.py`), the parameters (`params.safetensors`), the
     model as StableHLO in the format of `jax.export` (`model.stablehlo`), and a
     `README.md`. There is no dropout, and batch normalization uses its running
     statistics. A model with sparse tables takes rows instead of keys: a table is a
@@ -72,8 +75,9 @@ def export(
         build: a build folder whose spec has `predict.outputs`, or that was compiled
             with `outputs`. It may have any number of nodes.
         out: the folder to write: a new or an empty one.
-        params: the parameters, as `save_params` of `launch` writes them, or a
-            checkpoint, which alone has the rows of sparse tables.
+        params: the parameters: a dict of arrays, as `Result.params` is, a file, as
+            `save_params` of `launch` writes it, or a checkpoint, which alone has the rows
+            of sparse tables.
         outputs: which outputs of the build to export; by default all.
         batch: the numbers of rows to write a StableHLO file for. By default there is
             one file for any number of rows. If an op needs a fixed one, there are a
@@ -90,25 +94,33 @@ def export(
     Example:
         placer.export("build", "model", params="model.safetensors")
     """
+    from placer.runtime.run.parameter_files import file_of_parameters
+
     refuse_in_node("placer.export")
     folder, target = Path(build), Path(out)
     plan = read_plan(folder)
     graph = _graph_of(folder, plan, outputs)
     _check_target(target, folder)
-    start = _open_parameters(Path(params), plan, graph)
-    try:
-        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except OSError as error:
-        raise PlacerError(f"cannot write '{target}': {error.strerror}") from error
-    try:
+    with file_of_parameters(params) as file, _folder_beside(target) as work:
+        start = _open_parameters(file, plan, graph)
         model = _write(work, folder, plan, graph, start, batch)
         work.chmod(0o755)
         work.replace(target)
+    return ExportedModel(target, *model)
+
+
+@contextmanager
+def _folder_beside(target: Path) -> Iterator[Path]:
+    """Yield a new folder in which the files are written, before it becomes `target`."""
+    work = None
+    try:
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        yield work
     except OSError as error:
         raise PlacerError(f"cannot write '{target}': {error.strerror}") from error
     finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return ExportedModel(target, *model)
+        if work is not None:
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def _graph_of(folder: Path, plan: Plan, outputs: Sequence[str]) -> Graph:
@@ -118,10 +130,15 @@ def _graph_of(folder: Path, plan: Plan, outputs: Sequence[str]) -> Graph:
     """
     from placer.analysis.if_training import is_output
     from placer.graph.needed_ops import needed_ops
-    from placer.runtime.run.prediction_request import PredictionRequest, chosen_outputs
+    from placer.runtime.run.prediction_request import (
+        PredictionRequest,
+        check_columns,
+        chosen_outputs,
+    )
 
-    request = PredictionRequest("", outputs=tuple(outputs))
-    names = {output.name for output in chosen_outputs(plan, request)}
+    chosen = chosen_outputs(plan, PredictionRequest("", outputs=tuple(outputs)))
+    check_columns(chosen)
+    names = {output.name for output in chosen}
     text = read_file(folder, MODEL, plan.files.get(MODEL)).decode()
     graph = parse_graph(text, str(folder / MODEL))
     ops = needed_ops(
@@ -156,7 +173,7 @@ def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:
     def warn(text: str) -> None:
         warnings.warn(text, CheckpointWarning, stacklevel=5)
 
-    stored = open_parameters(path, warn)
+    stored = open_parameters(path, warn, finite=plan.nan == "stop")
     needed = {op.name for op in graph.parameters}
     declared = {
         each.name: TensorType(each.dtype, each.shape)
@@ -195,17 +212,20 @@ def _write(
     from placer.exporting.input_columns import input_columns
     from placer.exporting.lookups import keys_only
     from placer.exporting.model_file import has_wide_numbers, write_model
+    from placer.exporting.postprocess_file import write_postprocess
     from placer.exporting.prepare_file import write_prepare
     from placer.exporting.readme import Described, write_readme
     from placer.exporting.tables_file import file_of_table
+    from placer.exporting.user_modules import OWN_MODULES, exported_names
     from placer.runtime.run import parameter_files
 
     assert plan.prediction is not None
     wide = has_wide_numbers(graph, keys_only(graph))
     title = f"{plan.name}: %s. Exported by placer, which it does not need."
     order = [column.name for column in plan.columns]
+    exported = exported_names(plan.modules)
     with _user_modules(build, wide) as load:
-        model = write_model(graph, title % "the model in JAX", order, load)
+        model = write_model(graph, title % "the model in JAX", order, load, exported)
     for name, text in _copied_modules(build, plan, model).items():
         (work / f"{name}.py").write_text(text, encoding="utf-8")
     (work / "model.py").write_text(model.text, encoding="utf-8")
@@ -232,6 +252,10 @@ def _write(
         op.attrs["output"]: graph.tensor_type(op.operands[0])
         for op in graph.of_kind("output")
     }
+    what = "from outputs to the columns of predictions"
+    planned = [output for output in plan.outputs if output.name in outputs]
+    text = write_postprocess(title % what, planned)
+    (work / "postprocess.py").write_text(text, encoding="utf-8")
     readme = write_readme(
         Described(
             plan.name,
@@ -244,11 +268,7 @@ def _write(
                 for n in feed
                 for c in source_columns(n, features)
             ],
-            sorted(
-                p.stem
-                for p in work.glob("*.py")
-                if p.stem not in ("model", "prepare", "tables")
-            ),
+            sorted(p.stem for p in work.glob("*.py") if p.stem not in OWN_MODULES),
             [*map(file_of_table, tables)],
             files,
             notes,
@@ -282,7 +302,9 @@ def _write_tables(
         numbers = ((name, number) for number in range(table.settings.partitions))
         partitions = (
             (arrays["keys"], arrays["values"][:, : table.settings.dim])
-            for arrays in read_partitions(checkpoint, numbers, ("keys", "values"))
+            for arrays in read_partitions(
+                checkpoint, numbers, ("keys", "values"), finite=plan.nan == "stop"
+            )
         )
         write_table(work, table, "uint64" if wide else "int64", partitions)
     what = "the rows of keys, which the model takes"
@@ -319,13 +341,13 @@ def _user_modules(build: Path, wide: bool) -> Any:
 
 
 def _copied_modules(build: Path, plan: Plan, model: ModelFile) -> dict[str, str]:
-    from placer.exporting.user_modules import copy_modules
+    from placer.exporting.user_modules import copy_modules, exported_names
 
     def read(module: str) -> str:
         file = f"{module}.py"
         return read_file(build, file, plan.files[file]).decode()
 
-    return copy_modules(model.functions, plan.modules, read)
+    return copy_modules(model.functions, exported_names(plan.modules), read)
 
 
 def _write_stablehlo(

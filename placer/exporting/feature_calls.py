@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from placer.config.csv import Cells, first_match
 from placer.config.data import RowSource
-from placer.config.features import Feature, Features, boundaries_of
+from placer.config.features import Feature, Features, boundaries_of, first_day_of
 from placer.emit.code import Call, Expression, literal
 from placer.exporting.definitions import Copies
 from placer.exporting.prepare_features import xxh64
@@ -97,6 +97,7 @@ class _Writer:
             self._assign(target, "hash_integers", [*arguments, *self._missing(column)])
         else:
             option = ["empty_is_missing=True"] if self._is_csv else []
+            option += self._markers(column)
             self._assign(target, "hash_texts", [*arguments, *option])
 
     def _number_function(self, feature: Feature) -> str:
@@ -104,6 +105,9 @@ class _Writer:
             "buckets": "bucket_numbers",
             "log1p": "log1p_numbers",
             "standardize": "standardize_numbers",
+            "days": "day_numbers",
+            "hour": "hour_numbers",
+            "weekday": "weekday_numbers",
         }[feature.kind]
 
     def _number(self, feature: Feature) -> list[str | Expression]:
@@ -117,17 +121,30 @@ class _Writer:
             arguments.append(Expression("", "", numbers, ("[", "]")))
         if feature.kind == "standardize":
             arguments += [literal(feature.mean), literal(feature.std)]
+        if feature.since is not None:
+            arguments.append(literal(first_day_of(feature)))
         return [*arguments, *self._missing(operand)]
 
     def _missing(self, column: str) -> list[str]:
         missing = first_match(self._form.missing, column)
-        return [] if missing is None else [f"missing={literal(missing)}"]
+        options = [] if missing is None else [f"missing={literal(missing)}"]
+        return [*options, *self._markers(column)]
+
+    def _markers(self, column: str) -> list[str]:
+        markers = listed_markers(self._form, column)
+        return [f"markers={literal(markers)}"] if markers else []
 
     def _assign(
         self, target: str, function: str, arguments: Sequence[str | Expression]
     ) -> None:
         copied = self._copies.add(FEATURES, function)
         self.calls[target] = Call(copied, arguments, [target])
+
+
+def listed_markers(form: Cells, column: str) -> tuple[str | float, ...]:
+    """Return what `missing_values` lists for a column: the texts, and then numbers."""
+    markers = form.markers(column)
+    return (*sorted(markers.texts), *sorted(markers.numbers))
 
 
 def _field_seed(field: str, seed: int) -> int:

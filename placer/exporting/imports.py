@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 from sys import stdlib_module_names
 
@@ -36,6 +37,18 @@ def join_imports(imports: Iterable[str]) -> list[str]:
         f"{start} import {', '.join(sorted(each))}" if each else start
         for start, each in names.items()
     ]
+
+
+def bound_names(imports: Iterable[str]) -> set[str]:
+    """Return the names that imports define."""
+    aliases = [alias for text in imports for alias in _aliases(text)]
+    return {each.asname or each.name.partition(".")[0] for each in aliases}
+
+
+def _aliases(text: str) -> list[ast.alias]:
+    (statement,) = ast.parse(text).body
+    assert isinstance(statement, ast.Import | ast.ImportFrom)
+    return statement.names
 
 
 def _package(line: str) -> str:

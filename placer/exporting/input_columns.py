@@ -38,7 +38,9 @@ def input_columns(
     if source.kind == "sklearn":
         return {name: [name] for name in inputs}, {}
     dtypes = {column.name: column.dtype for column in plan.columns}
-    feeds = assign_columns(source, dtypes, data.columns)
+    # The spec may map columns to inputs that the graph does not use.
+    mapping = {n: each for n, each in (data.columns or {}).items() if n in dtypes}
+    feeds = assign_columns(source, dtypes, mapping)
     listed = {n: [feed] if isinstance(feed, str) else feed for n, feed in feeds.items()}
     listed = {name: listed[name] for name in inputs}
     patterns = [each for feed in listed.values() for each in feed]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -10,13 +10,12 @@ from msgspec.structs import replace
 from placer.config.sources import POSITION
 from placer.emit.code import Call, Expression, bracketed, literal
 from placer.emit.computed import keywords_of, takes_count
-from placer.emit.names import RESERVED, Names
+from placer.emit.names import PYTHON_WORDS, Names
 from placer.exporting.calls import CallWriter
-from placer.exporting.definitions import Copies
-from placer.exporting.imports import import_lines
+from placer.exporting.imports import bound_names, import_lines
 from placer.exporting.lookups import Lookup, find_lookups, keys_only
 from placer.exporting.op_functions import add_op, copy_op_functions
-from placer.exporting.user_modules import exported_name
+from placer.exporting.tables_file import TABLES_WORDS
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import OUTPUT
 from placer.types import TensorType
@@ -25,7 +24,7 @@ WIDE = 'jax.config.update("jax_enable_x64", True)'
 """The line of a model with 64-bit numbers that lets JAX compute with them."""
 
 _WIDE = ("float64", "int64", "uint64")
-_GLOBALS = {"jax", "jnp", "model", "params"}
+_GLOBALS = ("jax", "jnp", "model", "params")
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,7 @@ def write_model(
     title: str,
     inputs_in_order: Sequence[str],
     load: Callable[[str], object],
+    exported: Mapping[str, str],
 ) -> ModelFile:
     """Return model.py of a graph of the form that the pass `predict` gives.
 
@@ -63,6 +63,7 @@ def write_model(
         title: the first line of its docstring.
         inputs_in_order: the inputs of the spec, in the order of the arguments.
         load: returns a function of these modules, given as MODULE:FUNCTION.
+        exported: the name beside model.py of each module of the spec.
     """
     words = {
         value
@@ -71,14 +72,20 @@ def write_model(
         if isinstance(value, str)
     }
     called = modules_called(graph)
-    modules = [*map(exported_name, called)]
-    copies = copy_op_functions({*_GLOBALS, *modules}, words)
+    modules = [exported[module] for module in called]
+    copies = copy_op_functions({*_GLOBALS}, words)
     computed = [op for op in graph.ops if op.is_computed]
     kinds = dict.fromkeys(op.kind for op in computed if op.kind != "call")
     function_of = {kind: add_op(copies, kind) for kind in kinds}
     calls = CallWriter(graph, copies, load)
     copies.add("placer.exporting.helpers_jax", "load_params")
-    names = Names(modules, {*RESERVED, *copies.used} - {*modules})
+    as_table = ""
+    if graph.sparse_tables:
+        as_table = copies.add("placer.exporting.helpers_jax", "as_table")
+    imports, definitions = copies.definitions()
+    reserved = PYTHON_WORDS.union(copies.used, bound_names(imports))
+    reserved |= TABLES_WORDS if graph.sparse_tables else set()
+    names = Names(modules, reserved)
     reads = [op for op in graph.of_kind("read") if op.attrs["input"] != POSITION]
     reads.sort(key=lambda op: inputs_in_order.index(op.attrs["input"]))
     inputs = {names.name_of(op.name): op for op in reads}
@@ -102,7 +109,7 @@ def write_model(
     def targets(values: Sequence[str]) -> list[str]:
         return [names.name_of(v) if graph.uses.get(v) else "_" for v in values]
 
-    module_names = {each: names.modules[exported_name(each)] for each in called}
+    module_names = {each: names.modules[exported[each]] for each in called}
     rows = names.new_name("rows")
     body: list[str] = []
     for name, kind in types.items():
@@ -111,7 +118,7 @@ def write_model(
     for op in computed:
         if op.name in lookups:
             calls_of = _look_up(
-                op, lookups[op.name], function_of[op.kind], copies, names, expression
+                op, lookups[op.name], function_of[op.kind], as_table, names, expression
             )
             statements += [line for call in calls_of for line in _lines(call)]
             continue
@@ -140,7 +147,6 @@ def write_model(
         0,
     )
     docstring = _docstring(graph, types)
-    imports, definitions = copies.definitions()
     wide = has_wide_numbers(graph, keys)
     text = _join(
         title, types, imports, modules, names.modules, wide,
@@ -157,12 +163,11 @@ def _look_up(
     op: Op,
     lookup: Lookup,
     function: str,
-    copies: Copies,
+    as_table: str,
     names: Names,
     expression: Callable[[str], Expression],
 ) -> list[Call]:
     """Return the statements of an op that looks up rows, with rows that are arguments."""
-    as_table = copies.add("placer.exporting.helpers_jax", "as_table")
     own = names.name_of(op.name)
     indices, table = names.new_name(f"{own}_indices"), names.new_name(f"{own}_table")
     attrs = dict(op.attrs) | ({} if lookup.present is None else {"padding": -1})

@@ -13,7 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from placer.exporting.prepare_functions import MISSING, cell_number, check_names, whole
+from placer.exporting.prepare_functions import (
+    as_cell,
+    cell_number,
+    check_names,
+    is_missing,
+    whole,
+)
+from placer.readers.times import DAY, time_of, time_of_number
 
 BITS = 2**64 - 1
 P1, P2, P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
@@ -57,7 +64,12 @@ def xxh64(data: bytes, seed: int) -> int:
 
 
 def hash_texts(
-    columns: Mapping[str, Any], name: str, seed: int, *, empty_is_missing: bool = False
+    columns: Mapping[str, Any],
+    name: str,
+    seed: int,
+    *,
+    empty_is_missing: bool = False,
+    markers: Sequence[str | float] = (),
 ) -> np.ndarray:
     """Return the keys of a column of texts, uint64[rows].
 
@@ -65,7 +77,9 @@ def hash_texts(
         columns: the columns by name.
         name: the column.
         seed: the seed of its field, which is also the key of a missing text: None or NaN.
-        empty_is_missing: whether an empty text is missing too, as in a CSV file.
+        empty_is_missing: whether an empty text is missing too, as in a CSV file. In such
+            a file, booleans may be written in several ways, so they are refused.
+        markers: more texts that are missing.
 
     Raises:
         ValueError: the column is missing, or has a value that is no text.
@@ -75,19 +89,26 @@ def hash_texts(
     for row, cell in enumerate(columns[name]):
         is_nan = isinstance(cell, float | np.floating) and isnan(cell)
         text = None if is_nan else cell
-        if not isinstance(text, str | None):
+        if isinstance(text, bool | np.bool_) and not empty_is_missing:
+            text = str(text).lower()
+        if not isinstance(text, str | bytes | None):
             raise ValueError(f"column '{name}', row {row}: {cell!r} is not a text")
         try:
-            data = b"" if text is None else text.encode().strip()
-        except UnicodeEncodeError as error:
+            data = (text.encode() if isinstance(text, str) else text or b"").strip()
+            is_marked = bool(markers) and data.decode() in markers
+        except UnicodeError as error:
             raise ValueError(f"column '{name}', row {row}: {error}") from None
-        is_missing = text is None or (empty_is_missing and not data)
-        keys.append(seed if is_missing else xxh64(data, seed))
+        is_empty = text is None or (empty_is_missing and not data) or is_marked
+        keys.append(seed if is_empty else xxh64(data, seed))
     return np.array(keys, np.uint64)
 
 
 def hash_integers(
-    columns: Mapping[str, Any], name: str, seed: int, missing: float | None = None
+    columns: Mapping[str, Any],
+    name: str,
+    seed: int,
+    missing: float | None = None,
+    markers: Sequence[str | float] = (),
 ) -> np.ndarray:
     """Return the keys of a column of whole numbers, uint64[rows].
 
@@ -96,6 +117,7 @@ def hash_integers(
         name: the column.
         seed: the seed of its field, which is also the key of a missing number.
         missing: the number to use for a missing one, if there is one.
+        markers: more texts and numbers that are missing.
 
     Raises:
         ValueError: the column is missing, or has a value that is no whole number of 64
@@ -105,18 +127,19 @@ def hash_integers(
     keys = []
     for row, cell in enumerate(columns[name]):
         try:
-            number = whole_number(cell, missing)
+            number = whole_number(cell, missing, markers)
         except (TypeError, ValueError) as error:
             raise ValueError(f"column '{name}', row {row}: {error}") from None
         keys.append(seed if number is None else xxh64(as_bytes([number]), seed))
     return np.array(keys, np.uint64)
 
 
-def whole_number(cell: Any, missing: float | None) -> int | None:
+def whole_number(
+    cell: Any, missing: float | None, markers: Sequence[str | float] = ()
+) -> int | None:
     """Return the whole number in a cell, a text or a number; None for a missing one."""
-    value: Any = cell.strip() if isinstance(cell, str) else cell
-    value = value.item() if isinstance(value, np.generic) else value
-    if value is None or value != value or (isinstance(value, str) and value in MISSING):
+    value = as_cell(cell)
+    if is_missing(value, markers):
         value = missing
     if value is None:
         return None
@@ -126,11 +149,11 @@ def whole_number(cell: Any, missing: float | None) -> int | None:
     largest = {float: 2**53, Decimal: 2**64}.get(type(value))
     if largest is not None and -largest <= value <= largest and value == int(value):
         value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, int):
         raise ValueError(f"{cell!r} is not a whole number")
     if not -(2**63) <= value < 2**64:
         raise ValueError(f"{value} does not fit in 64 bits")
-    return value
+    return int(value)
 
 
 def hash_numbers(numbers: np.ndarray, seed: int) -> np.ndarray:
@@ -172,19 +195,23 @@ def bucket_numbers(
     name: str,
     boundaries: Sequence[float],
     missing: float | None = None,
+    markers: Sequence[str | float] = (),
 ) -> np.ndarray:
     """Return the buckets of a column of numbers, int64[rows]: how many boundaries are at
     most the number, and of a missing number one more than there are boundaries."""
-    numbers = read_numbers(columns, name, missing)
+    numbers = read_numbers(columns, name, missing, markers)
     buckets = np.searchsorted(np.array(boundaries), numbers, side="right")
     return np.where(np.isnan(numbers), len(boundaries) + 1, buckets).astype(np.int64)
 
 
 def log1p_numbers(
-    columns: Mapping[str, Any], name: str, missing: float | None = None
+    columns: Mapping[str, Any],
+    name: str,
+    missing: float | None = None,
+    markers: Sequence[str | float] = (),
 ) -> np.ndarray:
     """Return ln(1 + x) of a column of numbers, float64[rows]."""
-    numbers = present_numbers(columns, name, missing)
+    numbers = present_numbers(columns, name, missing, markers)
     if (numbers <= -1).any():
         row = int(np.argmax(numbers <= -1))
         raise ValueError(f"column '{name}', row {row}: log1p of {numbers[row]:g}")
@@ -197,9 +224,10 @@ def standardize_numbers(
     mean: float,
     std: float,
     missing: float | None = None,
+    markers: Sequence[str | float] = (),
 ) -> np.ndarray:
     """Return (x - mean) / std of a column of numbers, float64[rows]."""
-    numbers = present_numbers(columns, name, missing)
+    numbers = present_numbers(columns, name, missing, markers)
     with np.errstate(over="ignore"):
         values: np.ndarray = (numbers - mean) / std
     if not np.isfinite(values).all():
@@ -209,10 +237,13 @@ def standardize_numbers(
 
 
 def present_numbers(
-    columns: Mapping[str, Any], name: str, missing: float | None
+    columns: Mapping[str, Any],
+    name: str,
+    missing: float | None,
+    markers: Sequence[str | float],
 ) -> np.ndarray:
     """Return a column of numbers, float64[rows]; ValueError if one is missing."""
-    numbers = read_numbers(columns, name, missing)
+    numbers = read_numbers(columns, name, missing, markers)
     if np.isnan(numbers).any():
         row = int(np.argmax(np.isnan(numbers)))
         raise ValueError(f"column '{name}', row {row}: the value is missing")
@@ -220,7 +251,10 @@ def present_numbers(
 
 
 def read_numbers(
-    columns: Mapping[str, Any], name: str, missing: float | None
+    columns: Mapping[str, Any],
+    name: str,
+    missing: float | None,
+    markers: Sequence[str | float],
 ) -> np.ndarray:
     """Return a column of finite numbers, float64[rows], NaN for a missing one.
 
@@ -228,6 +262,7 @@ def read_numbers(
         columns: the columns by name.
         name: the column.
         missing: the number to use for a missing one, if there is one.
+        markers: more texts and numbers that are missing.
 
     Raises:
         ValueError: the column is missing, or a cell is no finite number.
@@ -237,12 +272,84 @@ def read_numbers(
     numbers = []
     for row, cell in enumerate(columns[name]):
         try:
-            if isinstance(cell, bool | np.bool_):
-                raise ValueError(f"{cell!r} is not a number")
-            number = float(cell_number(cell, filled, "float64"))
+            number = float(cell_number(cell, filled, "float64", markers))
             if number in (float("inf"), float("-inf")):
                 raise ValueError(f"{number} is not a finite number")
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"column '{name}', row {row}: {error}") from None
         numbers.append(number)
     return np.array(numbers, np.float64)
+
+
+def day_numbers(
+    columns: Mapping[str, Any],
+    name: str,
+    first: int = 0,
+    missing: float | None = None,
+    markers: Sequence[str | float] = (),
+) -> np.ndarray:
+    """Return the days from a first day to the times of a column, float64[rows].
+
+    `first` is in days since 1970-01-01. Raises ValueError if a time is missing.
+    """
+    numbers = []
+    for row, time in enumerate(read_times(columns, name, missing, markers)):
+        if time is None:
+            raise ValueError(f"column '{name}', row {row}: the date is missing")
+        numbers.append((time[0] - first) + time[1] / DAY)
+    return np.array(numbers, np.float64)
+
+
+def hour_numbers(
+    columns: Mapping[str, Any],
+    name: str,
+    missing: float | None = None,
+    markers: Sequence[str | float] = (),
+) -> np.ndarray:
+    """Return the hours of the times of a column, 0 to 23, of missing ones 24,
+    int64[rows]."""
+    times = read_times(columns, name, missing, markers)
+    return np.array([24 if t is None else t[1] * 24 // DAY for t in times], np.int64)
+
+
+def weekday_numbers(
+    columns: Mapping[str, Any],
+    name: str,
+    missing: float | None = None,
+    markers: Sequence[str | float] = (),
+) -> np.ndarray:
+    """Return the days of the week of the times of a column, Monday 0 to Sunday 6, of
+    missing ones 7, int64[rows]."""
+    times = read_times(columns, name, missing, markers)
+    # Day 0 was a Thursday.
+    return np.array([7 if t is None else (t[0] + 3) % 7 for t in times], np.int64)
+
+
+def read_times(
+    columns: Mapping[str, Any],
+    name: str,
+    missing: float | None,
+    markers: Sequence[str | float],
+) -> list[tuple[int, int] | None]:
+    """Return the times of a column, each the day since 1970-01-01 and the nanoseconds of
+    the day in UTC; None for a missing one.
+
+    Args:
+        columns: the columns by name, here of texts, dates, datetimes or datetime64s.
+        name: the column.
+        missing: the days since 1970-01-01 of a missing one, if there is such a number.
+        markers: more texts that are missing.
+
+    Raises:
+        ValueError: the column is missing, or a value is no date and no time.
+    """
+    check_names(columns, [name])
+    filled = None if missing is None else time_of_number(missing)
+    times = []
+    for row, cell in enumerate(columns[name]):
+        try:
+            value = as_cell(cell)
+            times.append(filled if is_missing(value, markers) else time_of(value))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"column '{name}', row {row}: {error}") from None
+    return times

@@ -12,7 +12,12 @@ from placer.config.data import RowSource
 from placer.config.feature_columns import source_columns
 from placer.config.features import Features
 from placer.emit.code import Call, Expression, literal
-from placer.exporting.feature_calls import FEATURES, feature_calls, needed_features
+from placer.exporting.feature_calls import (
+    FEATURES,
+    feature_calls,
+    listed_markers,
+    needed_features,
+)
 from placer.exporting.imports import import_lines
 from placer.exporting.op_functions import copy_helpers
 
@@ -21,6 +26,8 @@ _IMPORTS = (
     "from typing import Any",
     "import numpy as np",
 )
+_MAY_HAVE_TEXT = ("parquet", "python")
+"""The kinds of sources whose columns of numbers may hold texts or decimals."""
 _MODULE = "placer.exporting.prepare_functions"
 
 
@@ -64,10 +71,17 @@ def write_prepare(
             cells = [name for name in names if name not in needed]
             has_cells = cells and (data.parsed.kind == "csv" or _tables(cells, data))
             function = "parse_columns" if has_cells else "stack_columns"
-            values = "columns"
+            values = Expression("columns")
             if any(name in needed and needed[name].is_key for name in names):
                 with_keys = copies.add(FEATURES, "with_keys")
-                values = f"{with_keys}(columns, keys, {literal(column.dtype)})"
+                inner = map(Expression, ("columns", "keys", literal(column.dtype)))
+                values = Expression(with_keys, "", tuple(inner))
+            if cells and not has_cells and data.parsed.kind in _MAY_HAVE_TEXT:
+                with_numbers = copies.add(_MODULE, "with_numbers")
+                listed = tuple(Expression(literal(cell)) for cell in cells)
+                selected = Expression("", "", listed, ("[", "]"))
+                items = (values, selected, Expression(literal(column.dtype)))
+                values = Expression(with_numbers, "", items)
             call = _call(
                 copies.add(_MODULE, function), values, column, names, cells, data
             )
@@ -109,7 +123,7 @@ def write_prepare(
 
 def _call(
     function: str,
-    columns: str,
+    columns: Expression,
     column: Column,
     feeds: Sequence[str],
     cells: Sequence[str],
@@ -121,7 +135,7 @@ def _call(
     features.
     """
     arguments: list[str | Expression] = [
-        Expression(columns),
+        columns,
         f"[{', '.join(map(literal, feeds))}]",
         literal(column.dtype),
         literal(column.shape),
@@ -163,6 +177,9 @@ def _tables(
             used = {cell: value for cell, value in matched if value is not None}
         if used:
             tables.append(_table(name, used))
+    markers = {cell: listed_markers(form, cell) for cell in cells}
+    if marked := {cell: listed for cell, listed in markers.items() if listed}:
+        tables.append(_table("markers", marked))
     return tables
 
 

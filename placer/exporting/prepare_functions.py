@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
-from math import isfinite, isnan
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
+from placer.config.missing import MISSING_WORDS
 from placer.readers.whole_numbers import to_array
-
-MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "NULL", "null")
-"""The texts that mean a missing number, as None and NaN do."""
+from placer.readers.words import word_of
 
 BOOLS = {
     "0": 0, "1": 1,
@@ -68,6 +67,7 @@ def parse_columns(
     words: Mapping[str, Mapping[str, int]] | None = None,
     unknown: Mapping[str, int] | None = None,
     missing: Mapping[str, float] | None = None,
+    markers: Mapping[str, Sequence[str | float]] | None = None,
 ) -> np.ndarray:
     """Return an input from columns of cells, texts or numbers, as of a CSV file.
 
@@ -83,6 +83,7 @@ def parse_columns(
             name of a column, or by a glob, of which the first that matches applies.
         unknown: the number of any other word.
         missing: the number of a cell that is None, NaN or empty.
+        markers: more texts and numbers of cells that mean a missing one.
 
     Raises:
         ValueError: a column is missing, or a cell does not fit; it names the row.
@@ -93,25 +94,51 @@ def parse_columns(
         vocabulary = first_match(words or {}, name)
         other = first_match(unknown or {}, name)
         filled = first_match(missing or {}, name)
+        marked = first_match(markers or {}, name) or ()
         numbers: list[float] = []
         for row, cell in enumerate(columns[name]):
             try:
                 if vocabulary is not None:
-                    numbers.append(word_number(cell, vocabulary, other))
+                    numbers.append(word_number(cell, vocabulary, other, marked))
                 else:
-                    numbers.append(cell_number(cell, filled, dtype))
+                    numbers.append(cell_number(cell, filled, dtype, marked))
             except (TypeError, ValueError, OverflowError) as error:
                 raise ValueError(f"column '{name}', row {row}: {error}") from None
-        is_whole = all(isinstance(number, int) for number in numbers)
-        is_large = is_whole and max(numbers, default=0) >= 2**63
-        whole = np.uint64 if is_large else np.int64
-        try:
-            array = np.array(numbers, whole if is_whole else np.float64)
-        except OverflowError:
-            raise ValueError(f"column '{name}': a number is too large") from None
-        parsed.append(to_dtype(name, array, dtype))
+        parsed.append(to_dtype(name, number_list(name, numbers), dtype))
     array = reshape_rows(names, join(names, parsed), shape)
     return check_limits(names, array, limits)
+
+
+def with_numbers(
+    columns: Mapping[str, Any], names: Sequence[str], dtype: str
+) -> dict[str, Any]:
+    """Return the columns; those of these names that have texts or decimals become the
+    numbers in them."""
+    parsed = {**columns}
+    for name in names:
+        cells = columns.get(name, ())
+        array = to_array(cells)
+        if array.ndim == 1 and array.dtype.kind in "OSU" and not isinstance(cells, str):
+            numbers = []
+            for row, cell in enumerate(cells):
+                try:
+                    numbers.append(cell_number(cell, None, dtype))
+                except (TypeError, ValueError, OverflowError) as error:
+                    message = f"column '{name}', row {row}: {error}"
+                    raise ValueError(message) from None
+            parsed[name] = number_list(name, numbers)
+    return parsed
+
+
+def number_list(name: str, numbers: Sequence[float]) -> np.ndarray:
+    """Return numbers as an array, whole ones exactly."""
+    is_whole = all(isinstance(number, int) for number in numbers)
+    is_large = is_whole and max(numbers, default=0) >= 2**63
+    whole = np.uint64 if is_large else np.int64
+    try:
+        return np.array(numbers, whole if is_whole else np.float64)
+    except OverflowError:
+        raise ValueError(f"column '{name}': a number is too large") from None
 
 
 def check_rows(arguments: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -158,26 +185,29 @@ def reshape_rows(
     return array.reshape(len(array), *shape)
 
 
-def word_number(cell: Any, words: Mapping[str, int], unknown: int | None) -> int:
+def word_number(
+    cell: Any,
+    words: Mapping[str, int],
+    unknown: int | None,
+    markers: Sequence[str | float] = (),
+) -> int:
     """Return the number of a word."""
-    is_nan = isinstance(cell, float | np.floating) and isnan(cell)
-    text = "" if cell is None or is_nan else str(cell).strip()
-    if text not in words and isinstance(cell, bool | np.bool_):
-        text = text.lower()
-    if text not in words and isinstance(cell, float | np.floating):
-        text = text.removesuffix(".0")
+    text = word_of(cell, words)
+    if text in markers and text not in words:
+        text = ""
     number = words.get(text, unknown)
     if number is None:
         raise ValueError(f"{text!r} is not in the vocabulary")
     return number
 
 
-def cell_number(cell: Any, missing: float | None, dtype: str) -> float:
+def cell_number(
+    cell: Any, missing: float | None, dtype: str, markers: Sequence[str | float] = ()
+) -> float:
     """Return the number in a cell, a text or a number; for an integer dtype, a whole one
     is an int."""
-    text = cell.strip() if isinstance(cell, str) else cell
-    is_nan = isinstance(text, float | np.floating) and isnan(text)
-    if text is None or is_nan or text in MISSING:
+    text = as_cell(cell)
+    if is_missing(text, markers):
         if missing is None:
             raise ValueError("the value is missing")
         text = missing
@@ -185,11 +215,36 @@ def cell_number(cell: Any, missing: float | None, dtype: str) -> float:
         return BOOLS[text]
     if isinstance(text, str):
         return whole(text) if "int" in dtype else finite(text)
-    number = text.item() if isinstance(text, np.generic) else text
+    if isinstance(text, np.generic):
+        raise ValueError(f"{text!r} is not a number")
     if "int" not in dtype:
-        return float(number)
-    is_whole = isinstance(number, int) or float(number).is_integer()
-    return int(number) if is_whole else float(number)
+        return float(text)
+    is_whole = isinstance(text, int) or float(text).is_integer()
+    return int(text) if is_whole else float(text)
+
+
+def as_cell(value: Any) -> Any:
+    """Return a text without the blanks at its ends, also of bytes, a number of numpy as
+    one of Python, and others as they are."""
+    if isinstance(value, str | bytes):
+        return (value.decode() if isinstance(value, bytes) else value).strip()
+    # The item of a datetime64 may be a whole number.
+    is_number = isinstance(value, np.generic) and value.dtype.kind in "biuf"
+    return value.item() if is_number else value
+
+
+def is_missing(cell: Any, markers: Sequence[str | float] = ()) -> bool:
+    """Return whether a cell without blanks at its ends means a missing value: None, NaN,
+    NaT, one of the usual texts, or of the markers, of which numbers mean any text of them.
+    """
+    if not isinstance(cell, str):
+        return cell is None or cell != cell or (bool(markers) and cell in markers)
+    if cell.lower() in MISSING_WORDS or cell in markers:
+        return True
+    try:
+        return bool(markers) and finite(cell) in markers
+    except ValueError:
+        return False
 
 
 def whole(text: str) -> int:

@@ -52,6 +52,8 @@ def write_readme(model: Described) -> str:
         " safetensors |",
         "| `prepare.py` | from columns of rows to the arrays that the model takes; it"
         " needs numpy |",
+        "| `postprocess.py` | from outputs to the columns of predictions: classes by their"
+        " names; it needs numpy |",
         "| `params.safetensors` | the parameters, by their names in the spec |",
     ]
     lines += [
@@ -74,6 +76,7 @@ def write_readme(model: Described) -> str:
         "",
         "    import jax",
         "    from model import load_params, model",
+        "    from postprocess import postprocess",
         "    from prepare import prepare",
         *(["    from tables import load_tables, look_up"] if model.tables else []),
         "",
@@ -81,6 +84,7 @@ def write_readme(model: Described) -> str:
         *(["    tables = load_tables()"] if model.tables else []),
         f"    columns = {{{rows}}}",
         f"    outputs = jax.jit(model)(params, **{given})",
+        "    predictions = postprocess(outputs)",
         "",
     ]
     if model.wide:

@@ -12,7 +12,7 @@ import numpy as np
 from placer.build.plan import SparseTable
 from placer.config.sparse import Always
 from placer.emit.code import Call, bracketed, literal
-from placer.exporting.imports import import_lines
+from placer.exporting.imports import bound_names, import_lines
 from placer.exporting.lookups import Lookup
 from placer.exporting.op_functions import copy_helpers
 from placer.graph.fresh_names import unique_name
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _FUNCTIONS = "placer.exporting.table_functions"
 _DRAWS = "placer.tables.initial.draws"
 _IMPORTS = ("from pathlib import Path", "from typing import Any", "import numpy as np")
+TABLES_WORDS = frozenset({"tables", *bound_names(_IMPORTS)})
+"""The names that tables.py uses besides the arguments of the model."""
 _GROUP = 1 << 16
 """The least rows of a row group, but for the last one."""
 

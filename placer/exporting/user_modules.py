@@ -8,34 +8,38 @@ guards that have no effect.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from placer.errors import PlacerError
 from placer.exporting.definitions import Copies, Module
 from placer.exporting.forward_only import Edit, Positions, apply
 from placer.exporting.imports import import_lines
+from placer.graph.fresh_names import unique_name
 
 _GUARD = '''\
 def {name}(*_: object) -> AbstractContextManager[None]:
     """Outside of placer, places have no effect."""
     return nullcontext()'''
+OWN_MODULES = ("model", "prepare", "tables", "postprocess")
+"""The modules that an exported model has, or may have, itself."""
 _GUARDS = ("place_guard", "device_guard")
 
 
 def copy_modules(
-    functions: Iterable[str], known: Iterable[str], read: Callable[[str], str]
+    functions: Iterable[str], exported: Mapping[str, str], read: Callable[[str], str]
 ) -> dict[str, str]:
     """Return the text of the modules that functions need, by name.
 
     Args:
         functions: what is used of the modules, as MODULE:NAME.
-        known: the modules of the spec; those that no function needs are left out.
+        exported: the modules of the spec, each with its name beside the model; those
+            that no function needs are left out.
         read: returns the text of one of them.
 
     Raises:
         PlacerError: a function needs more of placer than its guards.
     """
-    modules = {*known}
+    modules = {*exported}
     pending: dict[str, dict[str, None]] = {}
     for function in functions:
         module, _, name = function.partition(":")
@@ -53,18 +57,26 @@ def copy_modules(
             texts[module] = _without_placer(module, source, [*names])
         for needed, used in _uses(texts[module], modules).items():
             pending.setdefault(needed, {}).update(dict.fromkeys(used))
-    return {exported_name(name): _renamed(text, texts) for name, text in texts.items()}
+    return {
+        exported[name]: _renamed(text, {each: exported[each] for each in texts})
+        for name, text in texts.items()
+    }
 
 
-def exported_name(module: str) -> str:
-    """Return the name of a module beside an exported model, which has files itself."""
-    return f"user_{module}" if module in ("model", "prepare") else module
+def exported_names(modules: Collection[str]) -> dict[str, str]:
+    """Return the name of each module beside an exported model, which has files itself."""
+    used = {*OWN_MODULES, *modules}
+    return {
+        name: unique_name(f"user_{name}", used, "_", first=2)
+        if name in OWN_MODULES
+        else name
+        for name in modules
+    }
 
 
-def _renamed(text: str, modules: Iterable[str]) -> str:
-    """Return a module that imports others of `modules` by their exported names."""
-    new = {name: exported_name(name) for name in modules}
-    new = {name: other for name, other in new.items() if name != other}
+def _renamed(text: str, exported: Mapping[str, str]) -> str:
+    """Return a module that imports others by their exported names."""
+    new = {name: other for name, other in exported.items() if name != other}
     at = Positions(text)
     edits: list[Edit] = []
     for node in ast.walk(ast.parse(text)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,8 @@ from placer.files.regular import open_regular
 def atomic_file(path: Path, mode: int) -> Iterator[BinaryIO]:
     """Return a context with a file to write to, which replaces `path` at its end.
 
-    If the block raises, `path` is unchanged. While it is written, the file has no name
+    If the block raises, `path` is unchanged. At the end the file and its name are on the
+    disk. While it is written, the file has no name
     (O_TMPFILE), so that the system removes it if the writer is killed. On a file system
     without such files it is a hidden file beside `path`, which the next writer of
     `path` removes. `mode` are the permissions of the file. Raises OSError.
@@ -41,6 +43,7 @@ def atomic_file(path: Path, mode: int) -> Iterator[BinaryIO]:
             if unnamed is not None:
                 _give_name(descriptor, temporary)
             temporary.replace(path)
+            sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -49,9 +52,22 @@ def mode_of(path: Path) -> int:
     """Return the mode of an existing file, or that of a new file."""
     if path.exists():
         return path.stat().st_mode & 0o777
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return 0o666 & ~mask
+    # `os.umask` tells the mask only by changing it, for all threads of the process.
+    with tempfile.TemporaryDirectory(prefix="placer-") as folder:
+        descriptor = os.open(Path(folder) / "new", os.O_WRONLY | os.O_CREAT, 0o666)
+        try:
+            return os.fstat(descriptor).st_mode & 0o777
+        finally:
+            os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _open_unnamed(folder: Path) -> int | None:

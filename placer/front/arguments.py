@@ -44,16 +44,41 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """A part of an argument that libraries keep as state: its `path`, and what an error
+    says of it."""
+
+    path: tuple[str, ...]
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
 class Arguments:
     """The terms of the arguments, and the values in them in order."""
 
     terms: list[Any]
-    """One term for each argument, with a `Leaf` for each value."""
+    """One term for each argument, with a `Leaf` for each value. `state` has the parts that
+    training must not change, if they have parameters."""
     leaves: list[Leaf]
+    state: list[State]
 
     def text(self, wide: bool) -> str:
         """Return the terms as a node reads them: with the types of values."""
         return json.dumps(self.terms, default=lambda leaf: str(leaf.type(wide)))
+
+    def keys_in(self, path: tuple[str, ...]) -> list[str]:
+        """Return the keys of the parameters at and below a path."""
+        return [leaf.key for leaf in self._leaves_in(path) if leaf.key is not None]
+
+    def pattern_of(self, path: tuple[str, ...]) -> str:
+        """Return a glob of the keys of the parameters at and below a path."""
+        leaf = self._leaves_in(path)[0]
+        assert leaf.key is not None, path
+        below = leaf.path[len(path) :]
+        return f"{leaf.key.removesuffix(_joined(below))}*" if below else leaf.key
+
+    def _leaves_in(self, path: tuple[str, ...]) -> list[Leaf]:
+        return [x for x in self.leaves if x.key and x.path[: len(path)] == path]
 
     def named_terms(self) -> list[dict[str, Any]]:
         """Return the terms as in a spec: with the names of values and parameters."""
@@ -71,12 +96,19 @@ def collect_arguments(
     written to a spec.
     """
     from placer.regions import arguments as regions
+    from placer.regions.kept_state import find_state
 
     writer = _TermBuilder(fn, regions, wide)
     named = list(zip(_argument_names(fn, args), args, strict=True))
     terms = [writer.term(arg, (name,)) for name, arg in named]
+    writer.pytrees += [((name,), arg) for name, arg in named]
     _set_keys([x for x in writer.leaves if not isinstance(x.value, Variable)])
-    return Arguments(terms, writer.leaves)
+    state = [
+        State(path, said)
+        for name, pytree in writer.pytrees
+        for path, said in find_state(pytree, name)
+    ]
+    return Arguments(terms, writer.leaves, state)
 
 
 class _TermBuilder:
@@ -84,6 +116,8 @@ class _TermBuilder:
 
     def __init__(self, fn: Callable[..., Any], regions: Any, wide: bool) -> None:
         self.leaves: list[Leaf] = []
+        self.pytrees: list[tuple[tuple[str, ...], Any]] = []
+        """The arguments, and what functions among them return, with their paths."""
         self._regions = regions
         self._wide = wide
         self._globals = regions.globals_of(fn)
@@ -137,6 +171,7 @@ class _TermBuilder:
                 hint = "pass a function without arguments that returns the pytree"
                 raise SpecError(message, hint=hint) from error
             pytree = self._regions.call_with_precision(arg, self._wide)
+        self.pytrees.append((path, pytree))
         is_parameter = self._regions.parameter_mask(pytree)
         for inner, leaf in self._regions.leaves_with_paths(pytree):
             if isinstance(leaf, Variable):
@@ -172,6 +207,11 @@ def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str
             yield name
 
 
+def _joined(path: Sequence[str]) -> str:
+    """Return the names on a path as one name."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", "_".join(path))
+
+
 _RESERVED = re.compile(r"(out|mid)[0-9]+|new")
 """Names of other values of the op."""
 
@@ -186,7 +226,7 @@ def _set_keys(parameters: Sequence[Leaf]) -> None:
     leaf_of: dict[str, Leaf] = {}
     for leaf in parameters:
         path = leaf.path[1:] if only_one and len(leaf.path) > 1 else leaf.path
-        key = re.sub(r"[^A-Za-z0-9_]", "_", "_".join(path))
+        key = _joined(path)
         key = f"p{key}" if key[0].isdigit() else key
         if key in VALUE_SUFFIXES or _RESERVED.fullmatch(key) or not is_name(key):
             key = f"{key}_"

@@ -28,7 +28,12 @@ from placer.spec.parse import load_tree, name_from_file
 from placer.spec.problems import Problems
 from placer.spec.sections.graph import build_ops
 from placer.spec.sections.optimizers import read_group
-from placer.spec.sections.parameters import Group, Pattern
+from placer.spec.sections.parameters import (
+    Group,
+    Pattern,
+    first_match,
+    read_rules,
+)
 from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
 from placer.types import TensorType
 
@@ -250,6 +255,12 @@ class Program:
         type_ = values.inputs.get(name) or values.types.get(name)
         assert type_ is not None, name
         return type_
+
+    def trains(self, parameter: str) -> bool:
+        """Return whether a parameter is trained, by the section `parameters`."""
+        rules = read_rules(self._sections.get("parameters"), Problems())
+        rule = first_match(parameter, rules)
+        return rule is None or rule.trainable
 
     def parameters_of(self, op: str) -> dict[str, Variable]:
         """Return the parameters of an op, its own and shared ones, by their keys."""

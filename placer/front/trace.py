@@ -88,6 +88,7 @@ def trace(
             leaf.value.name if leaf.key is None else f"{name}.{leaf.key}"
             for leaf in arguments.leaves
         ]
+        _check_state(arguments, name, program)
         rows = None if batch is None else batch == "rows"
         function = describe(fn, arguments.text(wide), names, name, rows=rows, wide=wide)
     except PlacerError as error:
@@ -117,6 +118,21 @@ def trace(
         for value in function.results
     ]
     return function.unflatten(values)
+
+
+def _check_state(arguments: Arguments, name: str, program: Program) -> None:
+    """Raise SpecError for state that would be trained as if it were a parameter."""
+    for state in arguments.state:
+        keys = arguments.keys_in(state.path)
+        if not any(program.trains(f"{name}.{key}") for key in keys):
+            continue
+        pattern = f"{name}.{arguments.pattern_of(state.path)}"
+        raise SpecError(
+            f"{'.'.join(state.path)} {state.said}, and would be trained",
+            hint="to keep its values, write Program(parameters=["
+            f'{{"match": "{pattern}", "trainable": False}}]), or read it from a global'
+            " name of the function's file instead of an argument",
+        )
 
 
 def _parameter_entries(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from placer.callsite import call_error
 from placer.config.optimizers import RULES
 from placer.front.program import current_program
 from placer.front.variable import Variable
@@ -37,6 +38,9 @@ def append_backward(loss: Variable | None = None) -> None:
 SETTINGS = ("match", "clip", "update", "shard_state", "all_reduce", "sum")
 """The settings of every optimizer besides its rate and its hyperparameters."""
 
+Update = Literal["sync", "async", "half_async"] | Mapping[str, Any]
+"""A mode, or one with settings such as `{"geo": {"every": 10}}`."""
+
 Rate = float | Mapping[str, Any]
 """A number, or a schedule such as `{"cosine": {"init": 0.01, "steps": 1000}}`."""
 
@@ -45,14 +49,17 @@ Rate = float | Mapping[str, Any]
 class Optimizer:
     """An update rule with its settings: a class of `placer.optimizer`.
 
-    The fields of a class are the hyperparameters of its rule.
+    The fields of a class are the hyperparameters of its rule, whose name in specs is `rule`.
+    A subclass of a class has its rule.
     """
+
+    rule: ClassVar[str]
 
     learning_rate: Rate
     _: KW_ONLY
     match: str | None = None
     clip: Mapping[str, float] | None = None
-    update: Literal["sync"] = "sync"
+    update: Update = "sync"
     shard_state: bool = False
     all_reduce: Literal["direct", "ring"] = "direct"
     sum: str | None = None
@@ -74,12 +81,19 @@ class Optimizer:
             with place_guard("/node:ps/cpu"):
                 optimizer.Adam(0.01).minimize(loss)
         """
-        rule = type(self).__name__.lower()
-        keys = ("learning_rate", *RULES[rule].hyper, *SETTINGS)
-        settings = {
+        rule = getattr(self, "rule", None)
+        if rule not in RULES:
+            raise call_error(
+                f"{type(self).__name__} has no rule of placer.optimizer",
+                "derive it from a class of placer.optimizer, such as Adam",
+            )
+        hyper = RULES[rule].hyper
+        defaults = {key: each.default for key, each in hyper.items()}
+        defaults |= {key: getattr(Optimizer, key) for key in SETTINGS}
+        settings: dict[str, Any] = {"learning_rate": self.learning_rate}
+        settings |= {
             key: value
-            for key in keys
-            if (value := getattr(self, key)) is not None
-            and value != getattr(type(self), key, None)  # the default
+            for key, default in defaults.items()
+            if (value := getattr(self, key)) is not None and value != default
         }
         current_program().minimize(loss, rule, settings)

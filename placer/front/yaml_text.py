@@ -14,13 +14,16 @@ from typing import Any
 
 from placer.errors import SpecError
 from placer.front.program import Program
-from placer.spec.decode import YAML_1_1_WORDS
 from placer.spec.yaml_events import parse_yaml
 from placer.spec.yaml_scalars import resolve
 
 WIDTH = 88
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*|(/[a-z0-9_]+(:[a-z0-9_*-]+)*)+")
+_YAML_1_1_WORDS = frozenset(
+    {"on", "off", "yes", "no", "y", "n", "true", "false", "null"}
+)
+"""Words that YAML 1.1 reads as booleans or null."""
 _TYPE = re.compile(r"[a-z][a-z0-9]*\[[a-z0-9, ]*\]")
 _UNPRINTABLE = re.compile(
     "[^\x20-\x7e\xa0-\u061b\u061d-\u200d\u2010-\u2027\u202f-\u2065\u206a-\ud7ff"
@@ -111,7 +114,7 @@ def one_line(value: Any, *, flow: bool = False) -> str:
 
 def _quote(text: str, *, flow: bool) -> str:
     plain = _WORD.fullmatch(text) or (not flow and _TYPE.fullmatch(text))
-    if plain and resolve(text) == text and text.lower() not in YAML_1_1_WORDS:
+    if plain and resolve(text) == text and text.lower() not in _YAML_1_1_WORDS:
         return text
     quoted = json.dumps(text, ensure_ascii=False)
     return _UNPRINTABLE.sub(_escape, quoted)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from placer.config.checkpoint import EPOCH, Checkpointing, EarlyStop, Interval
+from placer.config.classes import Classes
 from placer.config.data import RowSource
 from placer.errors import Span
 from placer.graph.graph import Graph
@@ -57,6 +58,8 @@ class Model:
     """Whether CPU devices take the place of all accelerators."""
     modules: tuple[str, ...] = ()
     """The names of the Python modules that the spec imports."""
+    classes: Mapping[str, Classes] = field(default_factory=dict)
+    """The classes of the outputs of predictions that score classes."""
     narrowed_inputs: tuple[str, ...] = ()
     """Inputs that the spec declares with 64-bit integers and the graph has in 32
     bits."""
@@ -64,4 +67,7 @@ class Model:
     """Files of initial values that are not in a folder, by name."""
     overrides: tuple[str, ...] = ()
     """The keys of the spec that were set from outside, as `KEY=VALUE`."""
+    data_spans: Mapping[str, Span] = field(default_factory=dict)
+    """The positions of the keys of `data`, such as `train.columns.image`, and of
+    `inputs.image`."""
     memory: Mapping[tuple[str, str], Memory] = field(default_factory=dict)

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 
 from placer.build.plan import Plan, read_plan, read_sources
-from placer.checkpoint.folder import check_continues
+from placer.checkpoint.folder import check_continues, has_none, is_continued
 from placer.errors import PlacerError
+from placer.files.writable import check_can_create, why_not_writable
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.remote import Hosts, remote_endpoints
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.program.order import check_has_none
 from placer.runtime.run.checkpoint_settings import (
+    check_folder,
     checkpoint_folder,
     checkpoint_settings,
+    needs_folder,
+)
+from placer.runtime.run.option_checks import (
+    check_base_port,
+    check_effects,
+    check_encryption,
 )
 from placer.runtime.run.options import OPTIONS, Options
 
 
 def check_launch(
     build: Path, options: Options, *, machines: Hosts | OnEngine | None = None
-) -> Plan:
-    """Return the plan of a build; PlacerError if it must not be launched like this.
+) -> tuple[Plan, Options]:
+    """Return the plan of a build, and the options with a folder for its checkpoints;
+    PlacerError if it must not be launched like this.
 
-    The files of the options are on the other `machines`, if there are any, which check
-    them.
+    If the spec has checkpoints without a folder, it is `checkpoints` beside the build, or
+    `checkpoints-2` and so on if that has those of another run. The files of the options
+    are on the other `machines`, if there are any, which check them.
     """
     refuse_in_node("placer.launch")
     plan = read_plan(build)
@@ -34,22 +46,44 @@ def check_launch(
     refuse_at_import("placer.launch", spec.parent, plan.modules)
     if machines is not None:
         if isinstance(machines, Hosts):
-            remote_endpoints(plan, options, machines)
+            _check_hosts(plan, options, machines)
         elif options.base_port is not None:
             raise PlacerError(
                 "'base_port' (--base-port) cannot be used with an engine",
                 hint=f"options of {machines.name} say which ports nodes have:"
                 " `--option help` lists them",
             )
-        _check_combined(options)
+        check_effects(plan, options)
         _check_absolute(plan, options)
-        return plan
+        check_folder(plan, options)
+        return plan, options
+    if needs_folder(plan, options):
+        options = replace(options, checkpoint=_default_folder(build, options))
     check_output_files(build, options)
-    check_resumed(plan, spec, options)
-    _check_checkpoints(plan, build, options)
-    if options.record_order is not None:
-        check_has_none(options.record_order, [node.name for node in plan.nodes])
-    return plan
+    check_here(plan, spec, options)
+    _check_outside(plan, build, options)
+    return plan, options
+
+
+def _default_folder(build: Path, options: Options) -> Path:
+    """Return the first folder beside the build without checkpoints of another run."""
+    first = build.resolve().parent / "checkpoints"
+    later = (first.with_name(f"{first.name}-{number}") for number in count(2))
+    return next(
+        folder
+        for folder in chain([first], later)
+        if has_none(folder) or is_continued(folder, options.resume)
+    )
+
+
+def _check_hosts(plan: Plan, options: Options, hosts: Hosts) -> None:
+    """Raise PlacerError for hosts that cannot be used, and options without effect there."""
+    endpoints = remote_endpoints(plan, options, hosts)
+    check_encryption(options, endpoints)
+    check_base_port(
+        options.base_port,
+        lambda port: remote_endpoints(plan, replace(options, base_port=port), hosts),
+    )
 
 
 def check_output_files(build: Path, options: Options) -> None:
@@ -73,6 +107,8 @@ def check_output_files(build: Path, options: Options) -> None:
             why = "it is inside the build folder"
         elif is_special and option.name in ("save_params", "trace"):
             why = "it is not a regular file"
+        elif not is_special and (why := why_not_writable(path)):
+            pass
         elif path.resolve() in targets and not is_special:
             why = "the run writes another file to the same path"
         if why is not None:
@@ -80,8 +116,9 @@ def check_output_files(build: Path, options: Options) -> None:
         targets.add(path.resolve())
 
 
-def check_resumed(plan: Plan, spec: Path, options: Options) -> None:
-    """Raise PlacerError if a run of a spec cannot continue as its options say."""
+def check_here(plan: Plan, spec: Path, options: Options) -> None:
+    """Raise PlacerError for options that a run of a spec on this machine cannot have."""
+    check_encryption(options, {plan.control: "127.0.0.1:1"})
     resumed, own = options.resume, checkpoint_folder(plan, spec, options)
     if resumed is not None and not resumed.is_dir() and resumed.resolve() != own:
         raise PlacerError(
@@ -89,26 +126,16 @@ def check_resumed(plan: Plan, spec: Path, options: Options) -> None:
             hint="only the run's own folder, as --checkpoint names it, need not exist at"
             " the first start",
         )
-    _check_combined(options)
+    check_effects(plan, options)
+    if own is not None:
+        check_continues(own, resumed)
+    if options.record_order is not None:
+        check_can_create(options.record_order)
+        check_has_none(options.record_order, [node.name for node in plan.nodes])
 
 
-def _check_combined(options: Options) -> None:
-    """Raise PlacerError for options that contradict each other, or need another one."""
-    if options.resume is not None and options.init_params is not None:
-        raise PlacerError(
-            "'resume' (--resume) and 'init_params' (--init-params) cannot be combined",
-            hint="a run that continues has its parameters from the checkpoint",
-        )
-    if options.trace_steps is not None and options.trace is None:
-        raise PlacerError("'trace_steps' (--trace-steps) needs 'trace' (--trace FILE)")
-    if options.partial and options.resume is None:
-        raise PlacerError("'partial' (--partial) needs 'resume' (--resume DIR)")
-    if options.shrink and options.resume is None:
-        raise PlacerError("'shrink' (--shrink) needs 'resume' (--resume DIR)")
-
-
-def _check_checkpoints(plan: Plan, build: Path, options: Options) -> None:
-    """Raise PlacerError if a folder of checkpoints cannot be used."""
+def _check_outside(plan: Plan, build: Path, options: Options) -> None:
+    """Raise PlacerError if checkpoints would be written to the build."""
     settings = checkpoint_settings(plan, build, options)
     if settings is not None and settings.folder.is_relative_to(build.resolve()):
         raise PlacerError(
@@ -116,7 +143,7 @@ def _check_checkpoints(plan: Plan, build: Path, options: Options) -> None:
             " folder"
         )
     if settings is not None:
-        check_continues(settings.folder, options.resume)
+        check_can_create(settings.folder)
 
 
 def _check_absolute(plan: Plan, options: Options) -> None:
@@ -130,16 +157,3 @@ def _check_absolute(plan: Plan, options: Options) -> None:
                 hint="with --hosts and --on, write an absolute path on the machine of"
                 f" {plan.control}, or on all that read it",
             )
-
-
-def check_thread_options(options: Options) -> None:
-    """Raise PlacerError for an option that nodes in threads cannot use."""
-    for option in OPTIONS:
-        if not option.for_threads and getattr(options, option.name) != option.default:
-            raise threads_error(option.name)
-
-
-def threads_error(option: str) -> PlacerError:
-    return PlacerError(
-        f"'{option}' cannot be used with in-process nodes, which are threads"
-    )

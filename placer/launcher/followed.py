@@ -63,6 +63,9 @@ class FollowedNode(WatchedNode):
     def order_stop(self) -> None:
         self.on_stop()
 
+    def order_step(self) -> bool:
+        return False  # engines have no way back to a node but to stop it
+
     def abandon(self) -> None:
         if self.running:
             self.on_abandon()

@@ -132,8 +132,12 @@ def _difference(
     }
     if changed:
         return f"was started with another {', '.join(sorted(changed))}"
-    expected = interpreter()
-    if list(command[: len(expected)]) != expected:
+    python, *words = interpreter()
+    # The path of the interpreter may be written in another way. Another environment is
+    # another folder, also if its interpreter is the same file.
+    folders = os.path.dirname(command[0]), os.path.dirname(python)
+    is_same = folders[0] == folders[1] or os.path.samefile(*folders)
+    if not is_same or list(command[1 : 1 + len(words)]) != words:
         return f"does not run `{' '.join(command)}`"
     return ""
 

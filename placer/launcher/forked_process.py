@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from typing import IO, Any, Final, Self
 
 from placer.files.last_line import last_line_of
 from placer.launcher.fork_messages import receive, send
+from placer.launcher.process_state import is_frozen
 from placer.memory.blas import VARIABLE as BLAS_THREADS
 from placer.runtime.run.interpreter import interpreter
 from placer.runtime.run.signals import signal_name, signals_blocked
@@ -24,8 +26,21 @@ ANSWER_TIMEOUT: Final = 10.0
 """Seconds in which the server answers, once it has made its imports."""
 
 
+FREEZE_CHECK: Final = 1.0
+FREEZE_CHECKS: Final = 5
+"""Seconds between two looks at a server that makes its imports, and how many of these find
+it frozen before it is given up."""
+
+
 class ForkError(Exception):
-    """No process can be forked; the text says what the server is or does."""
+    """No process can be forked; the text says what the server is or does.
+
+    `has_ended` says that the server has ended, and all of its forks with it.
+    """
+
+    def __init__(self, text: str, *, has_ended: bool = False) -> None:
+        super().__init__(text)
+        self.has_ended = has_ended
 
 
 class ForkServer:
@@ -89,8 +104,13 @@ class ForkServer:
         self._output.close()
 
     def wait_until_ready(self) -> None:
-        """Wait until the server has made its imports. Raises ForkError if it has ended, or
-        must not be forked."""
+        """Wait until the server has made its imports. Raises ForkError if it has ended, is
+        frozen, or must not be forked."""
+        frozen = 0
+        while not select.select([self._connection], [], [], FREEZE_CHECK)[0]:
+            frozen = frozen + 1 if is_frozen(self.pid) else 0
+            if frozen >= FREEZE_CHECKS:
+                raise self._killed()
         answer = self._receive()
         self._connection.settimeout(ANSWER_TIMEOUT)
         if answer["refused"]:
@@ -142,17 +162,25 @@ class ForkServer:
         try:
             send(self._connection, message, descriptors)
         except OSError:
-            raise ForkError(self._end()) from None
+            raise ForkError(self._end(), has_ended=True) from None
         return self._receive()
 
     def _receive(self) -> dict[str, Any]:
         try:
             return receive(self._connection)[0]
         except TimeoutError:
-            self._process.kill()
-            raise ForkError(f"has not answered within {ANSWER_TIMEOUT:g} s") from None
+            raise self._killed() from None
         except (EOFError, OSError):
-            raise ForkError(self._end()) from None
+            raise ForkError(self._end(), has_ended=True) from None
+
+    def _killed(self) -> ForkError:
+        """Kill a server that does not answer; return why."""
+        why = f"has not answered within {ANSWER_TIMEOUT:g} s"
+        if is_frozen(self.pid):
+            why = "is frozen: a signal has stopped it"
+        self._process.kill()
+        self._process.wait()
+        return ForkError(why, has_ended=True)
 
     def _end(self) -> str:
         """Return how the server has ended."""

@@ -2,15 +2,18 @@
 
     worker: [10.0.0.1, "[fd00::2]"]
     ps: [host-c, host-d:5000]
+    heter: gpu[01-04,07]
     port: 4711
 
 A kind of node has a host for each of its nodes, in their order, or one for all of them.
+Hosts with numbers may be written as Slurm writes them.
 Process k of the plan listens on `port` + k, unless its host has a port of its own. By
 default `port` is `BASE_PORT`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +22,7 @@ import yaml
 
 from placer.build.plan import BASE_PORT
 from placer.channel.endpoint import parse_endpoint
+from placer.engines.host_lists import expand_hosts
 from placer.errors import PlacerError, did_you_mean
 from placer.files.regular import read_regular
 from placer.report.numbers import plural
@@ -26,6 +30,8 @@ from placer.report.numbers import plural
 MAX_BYTES: Final = 1 << 20
 """Bytes of a file of hosts at most."""
 PORT: Final = "port"
+_RANGE: Final = re.compile(r"[^\s\[\]]\[")
+"""The beginning of a range of numbers after a name."""
 
 
 def read_hosts(
@@ -46,7 +52,10 @@ def read_hosts(
     except OSError as error:
         raise PlacerError(f"cannot read '{path}': {error.strerror}") from None
     except yaml.YAMLError as error:
-        raise PlacerError(f"'{path}' is not YAML: {error}") from None
+        raise PlacerError(
+            f"'{path}' is not YAML: {error}",
+            hint='quote a range in a list: ["gpu[01-04]", gpu07]',
+        ) from None
     if not isinstance(hosts, dict):
         raise PlacerError(
             f"'{path}' must have the hosts of each kind of node",
@@ -80,20 +89,34 @@ def read_hosts(
 def _hosts_of(path: Path, kind: str, listed: Any, members: Sequence[str]) -> list[str]:
     """Return the host of each node of a kind."""
     if isinstance(listed, str):
-        listed = [listed] * len(members)
+        found = _expand(path, listed)
+        listed = found if len(found) > 1 else found * len(members)
     if not isinstance(listed, list) or not all(isinstance(h, str) for h in listed):
         what = "no host" if listed is None else "something else"
         raise PlacerError(
             f"'{path}' has {what} for the nodes of kind '{kind}'",
             hint=f"write {kind}: [HOST, …], a host for each of {', '.join(members)}",
         )
-    if len(listed) != len(members):
+    hosts = [host for text in listed for host in _expand(path, text)]
+    if len(hosts) != len(members):
         raise PlacerError(
-            f"'{path}' has {plural(len(listed), 'host')} for"
+            f"'{path}' has {plural(len(hosts), 'host')} for"
             f" {plural(len(members), 'node')} of kind '{kind}': {', '.join(members)}",
             hint=f"write {kind}: HOST for one host of all",
         )
-    return listed
+    return hosts
+
+
+def _expand(path: Path, text: str) -> list[str]:
+    """Return the hosts that a text with ranges names; an address of IPv6 has none."""
+    if not _RANGE.search(text):
+        return [text]
+    try:
+        return expand_hosts(text)
+    except PlacerError as error:
+        raise PlacerError(
+            f"'{path}': {error.message}", hint="write a range as gpu[01-04,07]"
+        ) from None
 
 
 def _address(path: Path, node: str, host: str, port: int) -> str:

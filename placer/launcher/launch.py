@@ -11,7 +11,8 @@ from typing import Any
 
 from placer.build.plan import Plan
 from placer.errors import PlacerError, RunWarning
-from placer.launcher.checks import check_launch, check_thread_options, threads_error
+from placer.launcher.checks import check_launch
+from placer.launcher.data_check import check_build_data
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.kept import StepHistory, params_keeper
 from placer.launcher.logs import LogFolder, log_folder
@@ -22,6 +23,7 @@ from placer.runtime.run.callbacks import CallbackQueue, check_callbacks
 from placer.runtime.run.checkpoint_settings import checkpoint_settings
 from placer.runtime.run.events import Event, show_output
 from placer.runtime.run.interruption import Interruption, interruption_of
+from placer.runtime.run.option_checks import check_thread_options
 from placer.runtime.run.options import Options, read_options, takes_options
 from placer.runtime.run.result import Result
 from placer.runtime.run.signals import catch_signals, end_shown
@@ -90,6 +92,7 @@ def launch(
         PlacerError: the options are wrong or cannot be combined; `tensorboard` needs
             `pip install 'placer[tensorboard]'`.
         BuildError: the build was edited.
+        DataError: a file of rows is missing, or does not fit the model.
         RunError: a node failed. The text says the root cause; all processes have ended.
         KeyboardInterrupt: SIGINT was received, by this process or that of a node.
         SystemExit: SIGTERM or SIGHUP was received.
@@ -106,10 +109,12 @@ def launch(
     if hosts is not None and not isinstance(hosts, Hosts):
         hosts = Hosts(Path(hosts))
     machines = OnEngine(on) if isinstance(on, str) else hosts or on
-    plan = check_launch(folder, chosen, machines=machines)
+    plan, chosen = check_launch(folder, chosen, machines=machines)
     if machines is not None and (return_params or in_process):
         name = "return_params" if return_params else "in_process"
         raise PlacerError(f"'{name}' cannot be used with nodes on other machines")
+    if machines is None:
+        check_build_data(plan, folder)
     history = StepHistory()
     interruption = interruption_of(plan, folder, chosen)
     with (
@@ -120,10 +125,9 @@ def launch(
         ) as params,
     ):
         if in_process:
-            given = {"logs": logs, "watch": watch, "progress": progress or None}
-            for name, value in given.items():
-                if value is not None:
-                    raise threads_error(name)
+            check_thread_options(
+                chosen, logs=logs, watch=watch, progress=progress or None
+            )
             result = _launch_threads(
                 folder, params.options, interruption, history, calls
             )
@@ -233,7 +237,6 @@ def _launch_threads(
 
     If the run saves anything, a signal stops them after a step, and they save.
     """
-    check_thread_options(options)
     from placer.runtime.run.threads import run_in_threads
 
     def watch(event: Event) -> None:

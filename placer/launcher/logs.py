@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from placer.files.regular import open_regular
+from placer.files.writable import check_can_create
 from placer.memory.caches import usable_folder, user_cache
 from placer.node_kinds import NodeId
 
@@ -60,6 +61,7 @@ def log_folder(named: str | Path | None, name: str) -> Iterator[LogFolder]:
     `failed` is not set, and also if no node was started.
     """
     if named is not None:
+        check_can_create(Path(named))
         yield LogFolder(Path(named), is_new=False)
         return
     base = _logs_root()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from placer.runtime.run.interpreter import interpreter
 from placer.runtime.run.options import OPTIONS, Options
 from placer.runtime.run.prediction_request import PredictionRequest, write_request
+
+PACED: Final = "--paced"
 
 
 def node_command(
@@ -16,15 +19,17 @@ def node_command(
     *,
     endpoints: Mapping[str, str],
     options: Options,
+    paced: bool = False,
     prediction: PredictionRequest | None = None,
 ) -> list[str]:
     """Return the command line `placer run BUILD --node NODE …` for this interpreter.
 
-    With `prediction`, the node predicts these rows instead of training.
+    With `paced`, its steps wait for the callbacks of the launcher. With `prediction`, the node predicts these rows instead of training.
     """
     command = [*interpreter(), "run", str(build), "--node", node]
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
     command += ["--endpoints", listed, *node_arguments(options)]
+    command += [PACED] if paced else []
     if prediction is not None:
         command += ["--prediction", write_request(prediction)]
     return command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +15,13 @@ from typing import Any
 
 from placer.errors import RunError
 from placer.launcher.forked_process import ForkedProcess, ForkServer
+from placer.launcher.process_state import is_frozen
 from placer.launcher.watched_node import WatchedNode
+from placer.runtime.run.orders import STEP_CALLED, STOP_ORDER
 from placer.runtime.run.signals import signals_blocked, status_of_shell
 
+END_LIMIT = 10.0
+"""Seconds in which the system ends a process that is killed before it is watched."""
 SSH_FAILED = 255
 """The status of an ssh that could not connect, or has lost its connection."""
 
@@ -41,22 +46,23 @@ class NodeProcess(WatchedNode):
 
     def order_stop(self) -> None:
         """Ask the control node to stop the run after a step."""
+        self._order(STOP_ORDER)
+
+    def order_step(self) -> bool:
+        self._order(STEP_CALLED)
+        return True
+
+    def _order(self, order: bytes) -> None:
         assert self.order_fd is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended; pidfd reports that
-            os.write(self.order_fd, b"\n")
+            os.write(self.order_fd, order)
 
     def abandon(self) -> None:
         """Do nothing: a process of this machine that was killed ends at once."""
 
     def is_stopped(self) -> bool:
         """Whether the process is frozen, as by SIGSTOP."""
-        if not self.running:
-            return False
-        try:
-            status = Path(f"/proc/{self.process.pid}/stat").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            return False
-        return status.rpartition(")")[2].split()[0] == "T"
+        return self.running and is_frozen(self.process.pid)
 
     def reap(self) -> None:
         """Kill the process and all that it started, and store its exit status."""
@@ -72,7 +78,9 @@ class NodeProcess(WatchedNode):
     def close(self) -> None:
         """Close the descriptors, and end the process if it runs."""
         if self.running:
-            self.reap()
+            _kill_group(self.process)
+            if select.select([self.pidfd], [], [], END_LIMIT)[0]:
+                self.reap()
         for fd in (self.report_fd, self.order_fd, self.pidfd):
             if fd is not None:
                 os.close(fd)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.config.sources import KINDS
-from placer.errors import PlacerError, RunWarning
-from placer.launcher.checks import check_thread_options, threads_error
+from placer.errors import DataError, PlacerError, RunWarning
+from placer.files.writable import why_not_writable
 from placer.launcher.launch import AnyPath
 from placer.launcher.logs import log_folder
 from placer.launcher.one_process import one_process_build
@@ -23,6 +24,7 @@ from placer.launcher.supervise import Watch
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.run.events import show_output
 from placer.runtime.run.interruption import NOTHING_PREDICTED, Interruption
+from placer.runtime.run.option_checks import check_one_process, check_thread_options
 from placer.runtime.run.options import Options
 from placer.runtime.run.prediction_request import (
     PredictionRequest,
@@ -41,16 +43,20 @@ _KIND_OF_SUFFIX = {
     ".parquet": "parquet",
     ".npz": "npz",
 }
+_TEMPORARY = "placer-"
+_ARRAY_FILE = re.compile(rf"(?:npz:)?\S*/{_TEMPORARY}\w+/(rows|params)(?:\.npz)?")
+"""The files of arguments that are arrays."""
 
 
 def predict(
     build: AnyPath,
     rows: AnyPath | Mapping[str, Any] | None = None,
     *,
-    params: AnyPath,
+    params: AnyPath | Mapping[str, np.ndarray],
     outputs: Sequence[str] = (),
     keys: Sequence[str] = (),
     columns: Mapping[str, str | Sequence[str]] | None = None,
+    raw: bool = False,
     single_process: bool = False,
     in_process: bool = False,
     logs: AnyPath | None = None,
@@ -70,12 +76,14 @@ def predict(
         rows: a file (`.csv`, `.csv.gz`, `.parquet`, `.npz`), a source such as
             `sklearn:digits`, or an array for each input by name. By default the rows of
             `data.eval`, or else of `data.train`. Columns are read as the spec says.
-        params: the parameters: a file, as `save_params` of `launch` writes it, a
-            checkpoint, or a folder of checkpoints, of which the last good one is taken.
+        params: the parameters: a dict of arrays, as `Result.params` is; a file, as
+            `save_params` of `launch` writes it; a checkpoint, or a folder of checkpoints,
+            of which the last good one is taken. Only a checkpoint has sparse tables.
         outputs: which outputs of the build to return; by default all.
         keys: columns of the rows to return, too.
         columns: the column that an input reads, or several, where it is not as in the
             spec.
+        raw: return outputs that score classes as the model computes them.
         single_process: predict in one process, whatever the nodes of the build are.
         in_process: run the nodes as threads of this process instead of as processes.
         logs: as in `launch`.
@@ -84,7 +92,9 @@ def predict(
             `placer.Options`.
 
     Returns:
-        An array [rows, ...] for each key and output, in the order of the rows.
+        An array [rows, ...] for each key and output, in the order of the rows. An output
+        that scores classes is returned as `class`, the name of each row's class, and
+        `probability.NAME` for each class (docs/spec.md#predict).
 
     Raises:
         PlacerError: the build has no such output, or arguments do not fit together.
@@ -92,17 +102,18 @@ def predict(
         RunError: a node failed; all processes have ended.
 
     Example:
-        probability = placer.predict("build", "rows.csv", params="m.safetensors")[
-            "probability"
-        ]
+        predicted = placer.predict("build", "rows.csv", params="m.safetensors")
+        print(predicted["class"], predicted["probability.yes"])
     """
     import numpy as np
 
     from placer.readers.whole_numbers import to_array
+    from placer.runtime.run.parameter_files import file_of_parameters
 
     with ExitStack() as exits:
         exits.enter_context(end_shown())
-        temporary = tempfile.TemporaryDirectory(prefix="placer-")
+        exits.enter_context(_errors_of_arrays())
+        temporary = tempfile.TemporaryDirectory(prefix=_TEMPORARY)
         folder = Path(exits.enter_context(temporary))
         if isinstance(rows, Mapping):
             arrays = {key: to_array(value) for key, value in rows.items()}
@@ -119,11 +130,18 @@ def predict(
                 " an array for each input",
             )
         request = make_request(
-            folder / "outputs.npz", rows, outputs=outputs, keys=keys, columns=columns
+            folder / "outputs.npz",
+            rows,
+            outputs=outputs,
+            keys=keys,
+            columns=columns,
+            raw=raw,
         )
-        chosen = Options(init_params=Path(params), **options)
+        file = exits.enter_context(file_of_parameters(params))
+        chosen = Options(init_params=file, **options)
         used_build = Path(build)
         if single_process:
+            check_one_process(chosen)
             check_predict(used_build, request)
             used_build = exits.enter_context(one_process_build(used_build))
         result = predict_to_file(
@@ -138,6 +156,18 @@ def predict(
             warnings.warn(text, RunWarning, stacklevel=2)
         with np.load(folder / "outputs.npz", allow_pickle=False) as file:
             return dict(file)
+
+
+@contextmanager
+def _errors_of_arrays() -> Iterator[None]:
+    """Let errors about temporary files name the arguments with their arrays."""
+    try:
+        yield
+    except DataError as error:
+        message = _ARRAY_FILE.sub(r"'\1'", error.message)
+        if message == error.message:
+            raise
+        raise type(error)(message, span=error.span, hint=error.hint) from error
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -163,6 +193,7 @@ def make_request(
     outputs: Sequence[str] = (),
     keys: Sequence[str] = (),
     columns: Mapping[str, str | Sequence[str]] | None = None,
+    raw: bool = False,
 ) -> PredictionRequest:
     """Return what the nodes are asked for. Paths are relative to the working folder.
 
@@ -174,7 +205,7 @@ def make_request(
     }
     source = None if rows is None else _source_of(str(rows))
     target = str(Path(out).absolute())
-    return PredictionRequest(target, source, read, tuple(keys), tuple(outputs))
+    return PredictionRequest(target, source, read, tuple(keys), tuple(outputs), raw)
 
 
 def _source_of(rows: str) -> str:
@@ -211,6 +242,8 @@ def check_predict(
         raise PlacerError(
             f"cannot write '{out}': the folder '{out.parent}' does not exist"
         )
+    if why := why_not_writable(out):
+        raise PlacerError(f"cannot write '{out}': {why}")
     if out.exists() and not out.is_file():
         raise PlacerError(f"cannot write '{out}': it is not a regular file")
     if out.resolve().is_relative_to(build.resolve()):
@@ -236,10 +269,7 @@ def predict_to_file(
     interruption = Interruption(nothing_kept=NOTHING_PREDICTED)
     result: Outcome
     if in_process:
-        for name, value in (("logs", logs), ("watch", watch)):
-            if value is not None:
-                raise threads_error(name)
-        check_thread_options(options)
+        check_thread_options(options, logs=logs, watch=watch)
         from placer.runtime.run.threads import run_in_threads
 
         result = run_in_threads(

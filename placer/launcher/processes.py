@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -52,6 +53,7 @@ def run_processes(
 
     They run on `machines`, by default on this one.
     """
+    paced = calls is not None and calls.has_callbacks
     with ExitStack() as exits:
         if isinstance(machines, OnEngine):
             result = _run_job(
@@ -60,12 +62,12 @@ def run_processes(
         else:
             start: StartNode
             if machines is not None:
-                start = remote_starter(build, plan, options, machines)
+                start = remote_starter(build, plan, options, machines, paced=paced)
             else:
                 options = choose_start(options, watch)
                 start = exits.enter_context(
                     _local_starter(
-                        build, plan, options, prediction, watch, interruption
+                        build, plan, options, paced, prediction, watch, interruption
                     )
                 )
             result = launch_nodes(
@@ -101,11 +103,20 @@ def _run_job(
                 watch(NodeWarning(followed.remains))
 
 
+FORKS_END = 10.0
+"""Seconds in which the system ends forks whose server has ended."""
+
+
+class ForksEnded(Exception):  # noqa: N818 - what has happened
+    """A node cannot be started, and those that were forked before it have ended."""
+
+
 @contextmanager
 def _local_starter(
     build: Path,
     plan: Plan,
     options: Options,
+    paced: bool,
     prediction: PredictionRequest | None,
     watch: Watch,
     interruption: Interruption,
@@ -122,6 +133,7 @@ def _local_starter(
         build,
         endpoints=endpoints,
         options=options,
+        paced=paced,
         prediction=prediction,
     )
     key_fd = pass_key(find_key(options.key) or new_key())
@@ -130,13 +142,14 @@ def _local_starter(
     with ExitStack() as exits:
         exits.callback(os.close, key_fd)
         server: ForkServer | None = None
+        has_forks = False
         if can_fork(plan, options):
             commands = [command(node) for node in plan.processes]
             opened = open_fork_server(plan, commands, environment, watch, interruption)
             server = exits.enter_context(opened)
 
         def start(node: str, log: Path, is_control: bool) -> NodeProcess:
-            nonlocal server
+            nonlocal server, has_forks
             start_it = partial(
                 start_node,
                 node,
@@ -147,11 +160,15 @@ def _local_starter(
                 inherited=(key_fd,),
             )
             try:
-                return start_it(server=server)
+                started = start_it(server=server)
             except ForkError as error:
                 watch(cannot_fork(error))
                 server = None
+                if error.has_ended and has_forks:
+                    raise ForksEnded from error
                 return start_it()
+            has_forks = server is not None
+            return started
 
         yield start
 
@@ -175,12 +192,7 @@ def launch_nodes(
             "nodes can run as processes on Linux only", hint="use --in-process"
         )
     _make_folder(logs)
-    with catch_signals() as signals, ExitStack() as exits:
-        children: list[WatchedNode] = []
-        for node in nodes:
-            child = start(node, log_path(logs, node), not children)
-            children.append(child)
-            exits.callback(child.close)
+    with catch_signals() as signals, _started(nodes, start, logs) as children:
         return supervise(
             children,
             watch,
@@ -188,6 +200,40 @@ def launch_nodes(
             interruption,
             calls if calls is not None else CallbackQueue(()),
         )
+
+
+@contextmanager
+def _started(
+    nodes: Sequence[str], start: StartNode, logs: Path
+) -> Iterator[list[WatchedNode]]:
+    """Start the nodes, and close them at the end of the context. If the forks among them
+    have ended meanwhile, all are started again, each by itself."""
+    with ExitStack() as exits:
+        children = _start_all(nodes, start, logs, exits)
+        if children is None:
+            children = _start_all(nodes, start, logs, exits)
+        assert children is not None, "forks without a server"
+        yield children
+
+
+def _start_all(
+    nodes: Sequence[str], start: StartNode, logs: Path, exits: ExitStack
+) -> list[WatchedNode] | None:
+    """Start the nodes, which are closed with `exits`; return None if the forks among them
+    have ended."""
+    children: list[WatchedNode] = []
+    with ExitStack() as closing:
+        try:
+            for node in nodes:
+                child = start(node, log_path(logs, node), not children)
+                closing.callback(child.close)
+                children.append(child)
+        except ForksEnded:
+            for child in children:  # others will have its addresses
+                select.select([child.pidfd], [], [], FORKS_END)
+            return None
+        exits.push(closing.pop_all())
+    return children
 
 
 def _make_folder(logs: Path) -> None:

@@ -25,7 +25,7 @@ from placer.channel.keys import find_key, new_key
 from placer.errors import PlacerError
 from placer.launcher.delivery import write_delivery
 from placer.launcher.hosts import read_hosts
-from placer.launcher.node_command import node_arguments
+from placer.launcher.node_command import PACED, node_arguments
 from placer.launcher.node_process import NodeProcess, start_ssh
 from placer.runtime.run.event_queue import write_all
 from placer.runtime.run.interpreter import NODE_VARIABLES, interpreter
@@ -55,9 +55,10 @@ class Hosts:
 
 
 def remote_starter(
-    build: Path, plan: Plan, options: Options, hosts: Hosts
+    build: Path, plan: Plan, options: Options, hosts: Hosts, *, paced: bool = False
 ) -> Callable[[str, Path, bool], NodeProcess]:
-    """Return what starts the nodes of a build on their machines.
+    """Return what starts the nodes of a build on their machines; `paced` as in
+    `node_command`.
 
     Raises PlacerError for hosts and keys that cannot be used.
     """
@@ -67,7 +68,7 @@ def remote_starter(
 
     def start(node: str, log: Path, is_control: bool) -> NodeProcess:
         host, _ = parse_endpoint(node, endpoints[node])
-        remote = remote_command(node, endpoints, options, hosts)
+        remote = remote_command(node, endpoints, options, hosts, paced=paced)
         child = start_ssh(node, [*ssh, "--", host, remote], log, host)
         assert child.order_fd is not None
         _deliver(delivery, os.dup(child.order_fd))
@@ -88,7 +89,12 @@ def remote_endpoints(plan: Plan, options: Options, hosts: Hosts) -> dict[str, st
 
 
 def remote_command(
-    node: str, endpoints: Mapping[str, str], options: Options, hosts: Hosts
+    node: str,
+    endpoints: Mapping[str, str],
+    options: Options,
+    hosts: Hosts,
+    *,
+    paced: bool = False,
 ) -> str:
     """Return the command line, for the shell of another machine, that runs a node."""
     variables = [f"{name}={value}" for name, value in NODE_VARIABLES.items()]
@@ -97,6 +103,7 @@ def remote_command(
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
     words += ["--endpoints", listed]
     words += node_arguments(replace(options, key=None, base_port=None))
+    words += [PACED] if paced else []
     if hosts.data is not None:
         words += ["--data", str(hosts.data)]
     return f"exec {shlex.join(words)}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
@@ -16,10 +16,11 @@ import msgspec
 from placer.errors import RunError
 from placer.launcher import cause
 from placer.launcher.cause import Failure
+from placer.launcher.frozen import FrozenNodes, describe
 from placer.launcher.watched_node import WatchedNode
 from placer.memory.collection import begin_collection
 from placer.node_kinds import NodeId
-from placer.runtime.run.callbacks import CallbackQueue
+from placer.runtime.run.callbacks import MAX_PENDING, CallbackQueue
 from placer.runtime.run.events import (
     AFTER_LAST_BARRIER,
     IMPORTING,
@@ -48,6 +49,9 @@ FROZEN_GRACE = 8.0
 """Seconds in which a stopped process must continue if the result depends on it."""
 LATE_END = 3.0
 """Seconds in which a job that was cancelled ends before the user hears of it."""
+KILL_LIMIT = 30.0
+"""Seconds in which the system ends a process that was killed; one that waits for a disk or
+a network drive may take for ever."""
 POLL_INTERVAL = 0.25
 """Seconds between two checks for passed limits and for stopped processes, which make no
 event."""
@@ -132,10 +136,12 @@ class _Supervisor:
     result: Outcome | None = None
     states: dict[str, State] = field(default_factory=dict)
     reporters: set[str] = field(default_factory=set)
-    frozen_nodes: set[str] = field(default_factory=set)
+    frozen: FrozenNodes = field(default_factory=FrozenNodes)
+    is_behind: bool = False
 
     def __post_init__(self) -> None:
         self.calls.on_stop = self.children[0].order_stop
+        self.calls.on_called = self._order_step
         least = 2 if self.interruption.saves else 1
         self.calls.guard = partial(self.signals.raised_from, least)
         # By descriptor, what to call when it is readable.
@@ -147,6 +153,20 @@ class _Supervisor:
             calls[child.pidfd] = partial(self._handle_exit, child)
         for fd, call in calls.items():
             self.selector.register(fd, selectors.EVENT_READ, call)
+
+    def _order_step(self) -> None:
+        """Tell the control node that callbacks have had a step, or the user that the
+        nodes do not wait for them."""
+        if self.children[0].order_step() or not self.calls.is_full or self.is_behind:
+            return
+        self.is_behind = True
+        self.watch(
+            NodeWarning(
+                f"the callbacks are more than {MAX_PENDING} steps behind, and"
+                f" {self.children[0].job} does not wait for them: what they return takes"
+                " effect late"
+            )
+        )
 
     @property
     def running(self) -> list[WatchedNode]:
@@ -220,6 +240,9 @@ class _Supervisor:
                 self._enter(Phase.FINISHING)
             case Phase.RUNNING if self.failures:
                 self._enter(Phase.FAILED)
+            case Phase.RUNNING if not self.interruption.has_steps:
+                for text in self.frozen.newly_named(self.running):
+                    self.watch(NodeWarning(text))
             case Phase.FAILED | Phase.FAILURE_KNOWN if self._are_all_frozen:
                 self._enter(Phase.ENDING)
             case Phase.FAILED if self._is_root_known or elapsed > ROOT_REPORT_GRACE:
@@ -252,7 +275,7 @@ class _Supervisor:
         """End all processes, with SIGKILL: a node takes other signals for a request to
         stop and save."""
         self._enter(Phase.ENDING)
-        self.frozen_nodes = {child.node for child in self.running if child.is_stopped()}
+        self.frozen.look(self.running)
         for child in self.running:
             child.kill()
         self._read_control(pause=False)  # what waits to write its events ends, too
@@ -260,11 +283,15 @@ class _Supervisor:
         is_said, raised = False, None
         while self.running:
             self._handle_events(POLL_INTERVAL)
-            is_late = time.monotonic() - self.since > LATE_END
-            if is_late and not is_said and any(child.job for child in self.running):
+            elapsed = time.monotonic() - self.since
+            texts = [*self._leave()] if elapsed > KILL_LIMIT else []
+            has_jobs = any(child.job for child in self.running)
+            if elapsed > LATE_END and has_jobs and not is_said:
                 is_said = True
+                texts.append(self._waiting())
+            for text in texts:
                 try:
-                    self.watch(NodeWarning(self._waiting()))
+                    self.watch(NodeWarning(text))
                 except BaseException as error:
                     raised = error
             if self.signals.counts[""] > before:
@@ -272,6 +299,16 @@ class _Supervisor:
                     child.abandon()
         if raised is not None:
             raise raised
+
+    def _leave(self) -> Iterator[str]:
+        """Wait no more for processes of this machine; yield what the user is told."""
+        for child in self.running:
+            if not child.job:  # an engine has a limit of its own
+                child.running = False
+                yield (
+                    f"{child.node} was killed, and its process has not ended: it waits in"
+                    " the system, as for a network drive that does not answer"
+                )
 
     def _waiting(self) -> str:
         """Return what the user is told while jobs end slowly."""
@@ -287,19 +324,22 @@ class _Supervisor:
             if failure is None:
                 raise RunError("all nodes have ended, and none reported a result")
             text = failure.text + self._details(failure)
-            if last := self.interruption.last_checkpoint:
-                text += f"\n  last checkpoint: {last}"
+            for node in sorted(self.frozen.names - {NodeId(failure.node).process}):
+                text += f"\n  {describe(node)}"
+            if how := self.interruption.how_to_continue:
+                text += f"\n  {how}"
             raise RunError(text)
         shown = [each for each in self.failures if each.first_hand] or self.failures[:1]
         warnings = [f"{each.text}, {AFTER}{self._details(each)}" for each in shown]
-        warnings = [*self.result.warnings, *warnings]
+        # All nodes may have ended for one reason.
+        warnings = [*self.result.warnings, *dict.fromkeys(warnings)]
         return msgspec.structs.replace(self.result, warnings=tuple(warnings))
 
     def _details(self, failure: Failure) -> str:
         """Return the lines about the process of a failed node, and its log."""
         text = ""
         process = NodeId(failure.node).process
-        if process in self.frozen_nodes:
+        if process in self.frozen.names:
             text += "\n  its process is frozen: a signal has stopped it"
         for child in self.children:
             if child.node == process:

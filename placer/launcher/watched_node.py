@@ -65,6 +65,11 @@ class WatchedNode(ABC):
         """Ask the control node to stop the run after a step."""
 
     @abstractmethod
+    def order_step(self) -> bool:
+        """Tell the control node that the callbacks have had a step; return False if nodes
+        do not wait for callbacks."""
+
+    @abstractmethod
     def abandon(self) -> None:
         """Wait no more for the end of a node that was killed, if an engine ends it."""
 

@@ -7,6 +7,7 @@ declaration, so passes do not need to know about composites.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -34,7 +35,8 @@ class CompositeUse:
     """One use of a composite in a spec.
 
     `operands` are the names of its operands, followed by those of its parameters;
-    `types` are their types, and `seed` is the seed of the spec.
+    `types` are their types, and `seed` is the seed of the spec. `kept_states` has the names of
+    state that keeps its initial values, by `trainable: false`.
     """
 
     name: str
@@ -42,6 +44,7 @@ class CompositeUse:
     types: Types
     attrs: Attrs
     seed: int
+    kept_states: AbstractSet[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from placer.config.update_modes import read_backup
 from placer.errors import GraphError
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import is_update
+from placer.graph.kinds import is_optimizer_part, is_update
 from placer.node_kinds import HETER, SERVER, WORKER
 from placer.passes.updates import owning_parameters
 from placer.passes.without_lockstep import pulled
@@ -43,17 +43,18 @@ def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
     used_names = set(graph.values)
     blocks = {op.operands[0]: op for op in updates}
     users: dict[str, list[Op]] = {name: [] for name in blocks}
+    others: dict[str, Op] = {}  # the first op on servers that uses each block
     for op in resolve_if_training(graph, 0, is_training_effect):
         for name in filter(users.__contains__, dict.fromkeys(op.operands)):
             if op.known_place.node == WORKER:
                 users[name].append(op)
             elif op.known_place.node == HETER:
-                raise GraphError(
-                    f"'{name}' is used at {op.place}, and a step with backup workers"
-                    " takes the gradients of the workers that are first",
-                    span=op.source,
-                    hint="place it on workers, or use 'update: sync'",
-                )
+                raise _used_elsewhere(graph, name, op)
+            elif not is_optimizer_part(op.kind):
+                others.setdefault(name, op)
+    for name, op in others.items():
+        if not users[name]:
+            raise _used_elsewhere(graph, name, op)
     offers = {
         name: pulled(graph, op, "offer", users[name], used_names)
         for name, op in blocks.items()
@@ -125,6 +126,16 @@ def _comes_from_workers(graph: Graph, op: Op, name: str) -> bool:
     """Whether an op of another node uses a value of workers."""
     made = graph.producers[name].known_place
     return made.node == WORKER and op.known_place.node != WORKER
+
+
+def _used_elsewhere(graph: Graph, name: str, op: Op) -> GraphError:
+    whole = graph.producers[name].attrs.get("whole", name)
+    return GraphError(
+        f"'{whole}' is used at {op.place}, and a step with backup workers takes the"
+        " gradients of the workers that are first",
+        span=op.source,
+        hint="place it on workers, or use 'update: sync'",
+    )
 
 
 def _waits_for_workers(op: Op, name: str) -> GraphError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from placer.errors import PlaceError, Span, did_you_mean
+from placer.errors import PlaceError, Span, did_you_mean, nearest
 from placer.place.ids import Ids, format_ids, ids_suffix
 from placer.place.nodes import NodeKind
 from placer.place.place import Place
@@ -25,8 +25,16 @@ def find_kind(kinds: tuple[NodeKind, ...], name: str, span: Span | None) -> Node
     raise PlaceError(
         f"no node '{name}' in this cluster, which declares {declared}",
         span=_narrow(span, "/node:|/job:", name),
-        hint=did_you_mean(name, [kind.name for kind in kinds]),
+        hint=_nearest_kind([kind.name for kind in kinds], name),
     )
+
+
+def _nearest_kind(declared: list[str], name: str) -> str:
+    """Return the hint for a node kind that is not declared."""
+    if close := nearest(name, declared):
+        return f"did you mean '{close}'?"
+    others = f", or use {' or '.join(declared)}" if declared else ""
+    return f"declare it under 'nodes': {name}: {{count: 1}}{others}"
 
 
 def check_place(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) -> None:

@@ -28,6 +28,8 @@ class ReadOptions:
         report: called with the number of rows read so far.
         nbytes: the most memory that the rows of a function that yields them may use, in
             bytes; None for no limit.
+        first_rows: how many rows are needed to check a source; a reader may return more.
+            None for all.
         to_predict: whether the rows are to be predicted. Then there may be none, and
             the options of a `csv:` source may be about columns that are not there,
             such as labels.
@@ -38,6 +40,7 @@ class ReadOptions:
     seed: int = 0
     report: Callable[[int], None] = ignore_progress
     nbytes: int | None = None
+    first_rows: int | None = None
     to_predict: bool = False
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from placer.config.sources import missing_column_error
+from placer.config.columns import Column
+from placer.config.sources import errors_of_input, missing_column_error
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
 from placer.readers.column import check_limits, check_shape, convert, row_positions
@@ -29,33 +30,47 @@ def make_rows(
     source, names = request.source.text, request.single_feeds
     typed: dict[str, np.ndarray] = {}
     for column in request.columns:
-        name = names[column.name]
-        if name not in arrays:
-            raise missing_column_error(source, name, column.name, tuple(sorted(arrays)))
-        array = arrays[name]
-        if array.ndim == 0:
-            raise DataError(
-                f"{source}: column '{name}' is one value, not rows",
-                hint="give it a leading dimension, one entry per row",
-            )
-        if len(array) == 0 and not request.options.to_predict:
-            raise DataError(
-                f"{source}: column '{name}' has no rows",
-                hint="a source needs at least one row",
-            )
-        check_shape(array.shape[1:], column, source, name, None)
-        typed[column.name] = np.asarray(convert(array, column, source, name), order="C")
+        with errors_of_input(column.name):
+            typed[column.name] = _typed_column(request, arrays, column)
     counts = {names[key]: len(array) for key, array in typed.items()}
+    check_row_counts(source, counts)
+    count = next(iter(counts.values()), 0)
+    of = f" of split '{request.data.split}'" if request.data.split is not None else ""
+    for column in request.columns:
+        where = row_positions(source, names[column.name], range(count), of)
+        with errors_of_input(column.name):
+            check_limits(typed[column.name], column, where)
+    whole = {key: digests[name] for key, name in names.items() if name in digests}
+    return make_loaded_rows(typed, request.options, whole)
+
+
+def _typed_column(
+    request: ReadRequest, arrays: Mapping[str, np.ndarray], column: Column
+) -> np.ndarray:
+    """Return the column that feeds an input, in the dtype of the input."""
+    source, name = request.source.text, request.single_feeds[column.name]
+    if name not in arrays:
+        raise missing_column_error(source, name, column.name, tuple(sorted(arrays)))
+    array = arrays[name]
+    if array.ndim == 0:
+        raise DataError(
+            f"{source}: column '{name}' is one value, not rows",
+            hint="give it a leading dimension, one entry per row",
+        )
+    if len(array) == 0 and not request.options.to_predict:
+        raise DataError(
+            f"{source}: column '{name}' has no rows",
+            hint="a source needs at least one row",
+        )
+    check_shape(array.shape[1:], column, source, name, None)
+    return np.asarray(convert(array, column, source, name), order="C")
+
+
+def check_row_counts(source: str, counts: Mapping[str, int]) -> None:
+    """Raise DataError unless all columns, given by name, have as many rows."""
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"'{name}' {n}" for name, n in counts.items())
         raise DataError(
             f"{source}: its columns have different numbers of rows: {listed}",
             hint="row i of every column belongs to the same example",
         )
-    count = next(iter(counts.values()), 0)
-    of = f" of split '{request.data.split}'" if request.data.split is not None else ""
-    for column in request.columns:
-        where = row_positions(source, names[column.name], range(count), of)
-        check_limits(typed[column.name], column, where)
-    whole = {key: digests[name] for key, name in names.items() if name in digests}
-    return make_loaded_rows(typed, request.options, whole)

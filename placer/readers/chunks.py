@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from placer.config.columns import Column
+from placer.config.sources import errors_of_input
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
 from placer.readers.column import dtype_of
@@ -114,26 +115,42 @@ def convert_batch(
     """
     computed = Computation(feeds.features, partial(_cells, form, batch, first))
     for column in request.columns:
-        names = feeds.inputs[column.name]
-        chunk = out[column.name]
-        parts = np.empty((len(names), chunk.size // len(names)), chunk.dtype)
-        for part, name in zip(parts, names, strict=True):
-            if name in feeds.features:
-                values = input_values(
-                    computed.values(name),
-                    column,
-                    name,
-                    request.source.text,
-                    first,
-                    partial(form.where, name, first),
-                )
-            else:
-                values = form.parse(column, name, batch[name], first)
-            part[...] = values.reshape(-1)
-        # To write each column into the rows would take twice the time, which is spent on
-        # waiting for memory.
-        by_column = parts.reshape(len(names), len(chunk), -1)
-        chunk.reshape(len(chunk), len(names), -1)[...] = by_column.transpose(1, 0, 2)
+        with errors_of_input(column.name):
+            _convert_column(
+                request, feeds, batch, form, first, column, computed, out[column.name]
+            )
+
+
+def _convert_column(
+    request: ReadRequest,
+    feeds: Feeds,
+    batch: Mapping[str, pa.Array],
+    form: FileFormat,
+    first: int,
+    column: Column,
+    computed: Computation,
+    chunk: Values,
+) -> None:
+    """Convert some rows of a file to the values of one input, as `convert_batch`."""
+    names = feeds.inputs[column.name]
+    parts = np.empty((len(names), chunk.size // len(names)), chunk.dtype)
+    for part, name in zip(parts, names, strict=True):
+        if name in feeds.features:
+            values = input_values(
+                computed.values(name),
+                column,
+                name,
+                request.source.text,
+                first,
+                partial(form.where, name, first),
+            )
+        else:
+            values = form.parse(column, name, batch[name], first)
+        part[...] = values.reshape(-1)
+    # To write each column into the rows would take twice the time, which is spent on
+    # waiting for memory.
+    by_column = parts.reshape(len(names), len(chunk), -1)
+    chunk.reshape(len(chunk), len(names), -1)[...] = by_column.transpose(1, 0, 2)
 
 
 def _cells(

@@ -6,7 +6,6 @@ reads any other file, and reports what is wrong with a file that is not a table.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -25,13 +24,13 @@ from pyarrow.csv import (
 )
 
 from placer.config.csv import Csv
-from placer.readers.csv_text import Table, open_body
+from placer.readers.csv_text import MAX_CHARACTERS, Table, open_body
 
 Batch = Mapping[str, pa.StringArray]
 """The cells of some rows, by the name of their column."""
 
 _ROWS_PER_BATCH = 4096
-_BLOCK_NBYTES = 1 << 20
+BLOCK_NBYTES = 1 << 20
 SCANNED_NBYTES = 256 << 10
 """The least bytes that are scanned at a time, besides the rest of a line."""
 _LONE_RETURN = re.compile(rb"\r[^\n]")
@@ -39,7 +38,11 @@ _LONE_RETURN = re.compile(rb"\r[^\n]")
 
 
 def read_batches(
-    table: Table, path: Path, form: Csv, wanted: Sequence[str]
+    table: Table,
+    path: Path,
+    form: Csv,
+    wanted: Sequence[str],
+    most: int | None = None,
 ) -> Iterator[Batch]:
     """Yield the cells of all rows, in batches of at least one row.
 
@@ -48,13 +51,16 @@ def read_batches(
         path: the file.
         form: how the text is read.
         wanted: the names of the columns to return.
+        most: the number of rows after which reading ends; None for all.
 
     Raises:
         DataError: for a row that is malformed.
         UnicodeDecodeError, OSError, EOFError, zlib.error: for a damaged file.
     """
     rows, indices = table.rows, [table.names.index(name) for name in wanted]
-    if scan_plain(path, table.header_lines, form):
+    if most is not None:
+        rows = islice(rows, most)
+    elif scan_plain(path, table.header_lines, form):
         count = 0
         try:
             with open_body(path, table.header_lines) as file:
@@ -77,11 +83,16 @@ def read_batches(
 
 
 def parse_cells(
-    file: BinaryIO, width: int, form: Csv, indices: Sequence[int]
+    file: BinaryIO,
+    width: int,
+    form: Csv,
+    indices: Sequence[int],
+    block_nbytes: int = BLOCK_NBYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the cells of some of the `width` columns of plain text, in batches of rows.
 
-    Raises pa.ArrowInvalid for a row without one cell per column.
+    Raises pa.ArrowInvalid for a row without one cell per column, or with more bytes than
+    a block of the text that is read at a time.
     """
 
     def skip_blank(row: InvalidRow) -> str:
@@ -91,7 +102,7 @@ def parse_cells(
     # Names of columns may be repeated, so they are numbered instead.
     names = [str(index) for index in range(width)]
     reading = ReadOptions(
-        column_names=names, use_threads=False, block_size=_BLOCK_NBYTES
+        column_names=names, use_threads=False, block_size=block_nbytes
     )
     parsing = ParseOptions(
         delimiter=form.delimiter,
@@ -140,7 +151,7 @@ def scan_plain(
                 quotes is None
                 or _LONE_RETURN.search(text)
                 or (comment is not None and comment in text)
-                or max(map(len, lines)) > csv.field_size_limit()
+                or max(map(len, lines)) > MAX_CHARACTERS
             ):
                 return False
             visit(text[1:-1], inside)

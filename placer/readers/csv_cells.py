@@ -16,15 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from placer.config.columns import Column
-from placer.config.csv import MISSING
+from placer.config.missing import MISSING, NO_MARKERS, Markers
 from placer.errors import DataError, nearest
+from placer.readers.arrow_text import trim
 from placer.readers.column import check_limits, dtype_kind
+from placer.readers.times import ISO_TIME
+from placer.readers.words import word_of
 
 _BOOLS = {"0": 0, "1": 1} | {
     word: int(word[0] in "tT")
     for word in ("false", "False", "FALSE", "true", "True", "TRUE")
 }
-MISSING_CELLS = pa.array(sorted(MISSING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class CellParser:
         words: the numbers of the words of the column's vocabulary, if it has one.
         unknown: the number of any other word, if there is one.
         missing: the number of a cell without a value, if there is one.
+        markers: what the spec lists as missing values of the column.
     """
 
     kind: str
@@ -48,6 +51,7 @@ class CellParser:
     words: Mapping[str, int] | None
     unknown: int | None
     missing: float | None
+    markers: Markers = NO_MARKERS
 
     def parse(self, cells: pa.StringArray, where: Callable[[int], str]) -> np.ndarray:
         """Parse the cells of some rows.
@@ -74,28 +78,49 @@ class CellParser:
         """Parse cells of which one may be wrong, so that its message names it."""
         numbers = np.empty(len(cells), self.dtype)
         for i, cell in enumerate(cells.to_pylist()):
-            try:
-                numbers[i] = self._parse_cell(cell.strip())
-            except DataError as misfit:
-                raise DataError(
-                    f"{where(i)}: {misfit.message}",
-                    hint=misfit.hint or f"input '{self.column.name}' is {self.column}",
-                ) from None
+            numbers[i] = self._parse_at(cell.strip(), i, where)
         return numbers
+
+    def _parse_at(
+        self, text: str, i: int, where: Callable[[int], str]
+    ) -> float | Decimal:
+        try:
+            return self._parse_cell(text)
+        except DataError as misfit:
+            raise DataError(
+                f"{where(i)}: {misfit.message}",
+                hint=misfit.hint or f"input '{self.column.name}' is {self.column}",
+            ) from None
+
+    def parse_value(self, value: Any, where: Callable[[int], str]) -> np.generic:
+        """Parse a value of Python: the word that it stands for, or a number as text.
+
+        The limits of the input are not checked. Raises DataError as `parse` does;
+        `where(0)` is the position of the value.
+        """
+        try:
+            text = word_of(value, self.words or ())
+        except UnicodeDecodeError as error:
+            raise DataError(f"{where(0)}: {error}") from None
+        number = self._parse_at(text, 0, where)
+        parsed: np.generic = np.array([number]).astype(self.dtype)[0]
+        return parsed
 
     def _parse_at_once(self, cells: pa.StringArray) -> np.ndarray | None:
         """Parse all cells at once; None if one may be wrong."""
         if self.words is not None:
-            array = _look_up(cells, self.words, self.unknown)
+            array = _look_up(cells, self._word_or_none)
         else:
-            cells = pc.ascii_trim_whitespace(cells)
+            cells = trim(cells)
             if self.missing is not None:
                 whole = int(self.missing)
                 filled = str(whole if whole == self.missing else self.missing)
-                cells = pc.if_else(pc.is_in(cells, MISSING_CELLS), filled, cells)
+                cells = pc.if_else(are_missing(cells, self.markers), filled, cells)
+            elif self.markers and pc.any(are_missing(cells, self.markers)).as_py():
+                return None
             kind = dtype_kind(self.dtype)
             if kind == "b":
-                array = _look_up(cells, _BOOLS, None)
+                array = _look_up(cells, _BOOLS.get)
             else:
                 array = cast_floats(cells) if kind == "f" else cast_whole(cells)
         if array is None:
@@ -109,16 +134,16 @@ class CellParser:
         kind = dtype_kind(self.dtype)
         if self.words is not None:
             number: float | Decimal = self._word_number(text, self.words)
-        elif text in MISSING:
+        elif self._is_missing(text):
             number = self._missing_number(text)
         elif kind == "b":
             if text not in _BOOLS:
                 raise DataError(f"{quote(text)} is not 0, 1, true or false")
             number = _BOOLS[text]
         else:
-            number = parse_number(text, kind == "f")
+            number = parse_number(text, kind == "f", self.kind)
         shown = quote(text)
-        if self.words is None and text in MISSING:
+        if self.words is None and self._is_missing(text):
             shown = f"{number}, which 'missing' specifies,"
         low, high = _bounds(self.dtype)
         if kind != "f" and number != int(number):
@@ -128,7 +153,7 @@ class CellParser:
         return number if kind == "f" else int(number)
 
     def _word_number(self, text: str, words: Mapping[str, int]) -> int:
-        number = words.get(text, self.unknown)
+        number = self._word_or_none(text)
         if number is None:
             near = nearest(text, words)
             hint = f"add it, or write {self.kind}: {{unknown: {{{self.name}: N}}}}"
@@ -136,9 +161,25 @@ class CellParser:
             raise DataError(f"{quote(text)} is not in the vocabulary", hint=hint)
         return number
 
+    def _word_or_none(self, text: str) -> int | None:
+        """Return the number of a word. A missing value that is no word is the empty one."""
+        words = self.words
+        assert words is not None
+        if text in self.markers.texts and text not in words:
+            text = ""
+        return words.get(text, self.unknown)
+
+    def _is_missing(self, text: str) -> bool:
+        return text in MISSING or self.markers.mean(text)
+
     def _missing_number(self, text: str) -> float:
         if self.missing is None:
-            message = f"{quote(text)} is not a number" if text else "the cell is empty"
+            empty = (
+                "the cell is empty" if self.kind == "csv" else "the value is missing"
+            )
+            message = f"{quote(text)} is not a number" if text else empty
+            if text and text not in MISSING:
+                message = f"{quote(text)} means a missing value"
             hint = f"write its value: {self.kind}: {{missing: {{{self.name}: 0}}}}"
             raise DataError(message, hint=hint)
         return self.missing
@@ -147,18 +188,45 @@ class CellParser:
 def add_cells(cells: pa.StringArray, checksum: int) -> int:
     """Return the digest of some more cells, without the blanks around them, after those
     of `checksum`. It does not depend on the division of the cells into batches."""
-    trimmed = pc.ascii_trim_whitespace(cells)
+    trimmed = trim(cells)
     one_list = pa.ListArray.from_arrays([0, len(cells)], trimmed)
     joined = pc.binary_join(one_list, "\0")[0].as_buffer()
     return zlib.crc32(b"\0", zlib.crc32(joined, checksum))
 
 
+def are_missing(cells: pa.StringArray, markers: Markers) -> pa.BooleanArray:
+    """Return which cells mean a missing number or date. They have no blanks at their
+    ends."""
+    mask = pc.is_in(cells, _missing_cells(markers.texts))
+    if not markers.numbers:
+        return mask
+    numbers = cast_floats(pc.if_else(mask, "nan", cells))
+    if numbers is None:  # one is not a number, such as a word or a date
+        encoded = cells.dictionary_encode()
+        means = np.array([*map(markers.mean, encoded.dictionary.to_pylist())], np.bool_)
+        marked = means[encoded.indices.to_numpy()]
+    else:
+        marked = np.isin(numbers, [*markers.numbers])
+    return pc.or_(mask, pa.array(marked))
+
+
+def have_numbers(array: pa.Array, markers: Markers) -> pa.BooleanArray:
+    """Return which numbers of a column mean a missing value; a null does not."""
+    floats = array.cast(pa.float64(), safe=False).fill_null(float("nan"))
+    return pa.array(np.isin(floats.to_numpy(), [*markers.numbers]))
+
+
+@cache
+def _missing_cells(texts: frozenset[str]) -> pa.StringArray:
+    return pa.array(sorted(MISSING | texts))
+
+
 def _look_up(
-    cells: pa.StringArray, words: Mapping[str, int], unknown: int | None
+    cells: pa.StringArray, number_of: Callable[[str], int | None]
 ) -> np.ndarray | None:
     """Return the numbers of words, int64[len(cells)]; None if a word has none."""
     encoded = cells.dictionary_encode()
-    numbers = [words.get(w.strip(), unknown) for w in encoded.dictionary.to_pylist()]
+    numbers = [number_of(w.strip()) for w in encoded.dictionary.to_pylist()]
     try:
         # A word without a number is None, for which numpy raises TypeError.
         result: np.ndarray = np.array(numbers, np.int64)[encoded.indices.to_numpy()]
@@ -193,9 +261,9 @@ def _cast(cells: pa.StringArray, type_: pa.DataType) -> np.ndarray | None:
     return numbers
 
 
-def parse_number(text: str, is_float: bool) -> float | Decimal:
+def parse_number(text: str, is_float: bool, kind: str = "csv") -> float | Decimal:
     """Return the finite number in a cell, a float or the exact number; raises DataError
-    for anything else."""
+    for anything else. `kind` is that of the source, for the hint."""
     # `float` accepts 1_000 and digits of other scripts, which are not numbers in a file.
     if "_" not in text and text.isascii():
         with suppress(ValueError, InvalidOperation):
@@ -204,9 +272,11 @@ def parse_number(text: str, is_float: bool) -> float | Decimal:
                 raise DataError(f"{quote(text)} is not a finite number")
             return number if is_float else Decimal(text)
     hint = (
-        "a column of words needs csv: {vocabulary: {COLUMN: [WORD, …]}}; if the words are"
-        " too many to list, write features: {NAME: {hash: COLUMN}}"
+        f"a column of words needs {kind}: {{vocabulary: {{COLUMN: [WORD, …]}}}}; if the"
+        " words are too many to list, write features: {NAME: {hash: COLUMN}}"
     )
+    if ISO_TIME.fullmatch(text):
+        hint = "compute numbers of a date: features: {NAME: {days: COLUMN}}"
     raise DataError(f"{quote(text)} is not a number", hint=hint)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from placer.config.csv import Csv
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
-from placer.readers.csv_batches import parse_cells, scan_plain
+from placer.readers.csv_batches import BLOCK_NBYTES, parse_cells, scan_plain
 from placer.readers.csv_rows import csv_form, find_columns
 from placer.readers.csv_text import open_body, open_table
 from placer.readers.pieces import Batch, Columns, OpenFile, PieceRows
@@ -167,7 +167,8 @@ class _Ranges:
         self.file.check_unchanged()
         width, first = len(self.names), self.starts[piece]
         try:
-            batches = [*parse_cells(BytesIO(text), width, self.form, indices)]
+            block = max(BLOCK_NBYTES, len(text))
+            batches = [*parse_cells(BytesIO(text), width, self.form, indices, block)]
         except pa.ArrowInvalid:
             batches = []
         count = sum(batch.num_rows for batch in batches)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from placer.config.columns import Column
-from placer.config.csv import Csv, check, check_effects, first_match
+from placer.config.csv import Csv, check, check_effects, check_patterns, first_match
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import FileFormat, collect_batches
@@ -35,7 +35,8 @@ def read(request: ReadRequest) -> LoadedRows:
     path, form = request.folder / request.source.path, csv_form(request)
     with open_table(request.source.text, path, form) as table:
         feeds, shape = find_columns(request, table.names)
-        batches = read_batches(table, path, form, feeds.read)
+        most = request.options.first_rows
+        batches = read_batches(table, path, form, feeds.read, most)
         return collect_batches(request, feeds, batches, shape)
 
 
@@ -55,6 +56,7 @@ def find_columns(
     if they do not fit the inputs. `names` are the columns of the file."""
     form = csv_form(request)
     if not request.options.to_predict:
+        check_patterns(request.source, form, names)
         check_effects(form, request.source.text, names, request.data.features)
     return find_feeds(request, names), _CsvFormat(request, form)
 
@@ -80,13 +82,15 @@ class _CsvFormat:
                 self.form.words(name),
                 first_match(self.form.unknown, name),
                 first_match(self.form.missing, name),
+                self.form.markers(name),
             )
         return self.parsers[key].parse(array, partial(self.where, name, first))
 
     def cells(self, name: str, array: pa.StringArray, first: int) -> Cells:
         missing = first_match(self.form.missing, name)
         where = partial(self.where, name, first)
-        return Cells(name, array, True, missing, "csv", where)
+        markers = self.form.markers(name)
+        return Cells(name, array, True, missing, "csv", where, markers)
 
     def where(self, name: str, first: int, i: int) -> str:
         source, path = self.request.source, self.request.folder

@@ -13,12 +13,18 @@ from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import chain, islice
 from pathlib import Path
+from threading import Lock
 from typing import BinaryIO, TextIO, cast
 
 from placer.config.csv import Csv
 from placer.errors import DataError
 from placer.files.regular import check_regular, open_regular
 from placer.readers.file_errors import file_errors
+
+MAX_CHARACTERS = 1 << 26
+"""The most characters of a cell."""
+_LIMIT = Lock()  # held while the limit of the csv module is another one
+_QUOTES = 'a cell that contains a delimiter or a quote is quoted: "a ""b"", c"'
 
 Row = tuple[int, list[str]]
 """The line of the file where a row ends, from 1, and the row's cells."""
@@ -129,15 +135,31 @@ def _nonempty_rows(source: str, file: TextIO, form: Csv) -> Iterator[Row]:
         strict=True,
     )
     try:
-        for row in table:
+        while (row := _next_row(table)) is not None:
             if row:
                 yield number, row
             between_rows = True
     except csv.Error as error:
-        raise DataError(
-            f"{source}: line {number}: {error}",
-            hint='a cell that contains a delimiter or a quote is quoted: "a ""b"", c"',
-        ) from error
+        message, hint = str(error), _QUOTES
+        if message.startswith("field larger than field limit"):
+            message = f"a cell has more than {MAX_CHARACTERS:,} characters"
+            hint = "a quote that is not closed makes one cell of all that follows"
+        raise DataError(f"{source}: line {number}: {message}", hint=hint) from error
+
+
+def _next_row(table: Iterator[list[str]]) -> list[str] | None:
+    """Return the next row; None at the end.
+
+    The csv module has one limit of the length of cells for the whole process. It is
+    raised for this row only, so that code of the user keeps its own.
+    """
+    with _LIMIT:
+        limit = csv.field_size_limit(MAX_CHARACTERS)
+        try:
+            return next(table, None)
+        finally:
+            if csv.field_size_limit() == MAX_CHARACTERS:
+                csv.field_size_limit(limit)
 
 
 def _split_header(source: str, table: Iterator[Row], form: Csv) -> Table:

@@ -12,9 +12,9 @@ from placer.config.columns import (
     in_natural_order,
     select_columns,
 )
-from placer.config.feature_columns import expand_features, source_columns
+from placer.config.feature_columns import FeatureError, expand_features, source_columns
 from placer.config.features import Features
-from placer.config.sources import missing_column_error
+from placer.config.sources import SourceError, errors_of_input, missing_column_error
 from placer.readers.arguments import ReadRequest
 
 
@@ -56,13 +56,19 @@ def find_feeds(request: ReadRequest, names: Sequence[str]) -> Feeds:
     source, to_predict = request.source, request.options.to_predict
     declared = request.data.features or {}
     ordered = in_natural_order(names)
-    features = expand_features(source.text, declared, ordered, keeps_missing=to_predict)
-    inputs = {
-        each.name: select_columns(
-            source, each, request.feeds[each.name], [*ordered, *features]
+    try:
+        features = expand_features(
+            source.text, declared, ordered, keeps_missing=to_predict
         )
-        for each in request.used
-    }
+    except FeatureError as error:
+        keys = "features", error.feature
+        raise SourceError(keys, error.message, error.hint) from None
+    inputs: dict[str, tuple[str, ...]] = {}
+    for each in request.used:
+        with errors_of_input(each.name):
+            inputs[each.name] = select_columns(
+                source, each, request.feeds[each.name], [*ordered, *features]
+            )
     feeds, in_file = Feeds(inputs, features), Counter(names)
     for name, columns in feeds.sources.items():
         for column in columns:

@@ -25,6 +25,6 @@ def file_errors(source: str, hint: str, *kinds: type[Exception]) -> Iterator[Non
             hint="the path is relative to the spec's folder",
         ) from None
     except kinds as error:
-        raise DataError(
-            f"{source} cannot be read: {str(error) or type(error).__name__}", hint=hint
-        ) from error
+        reason = isinstance(error, OSError) and error.strerror
+        why = reason or str(error) or type(error).__name__
+        raise DataError(f"{source} cannot be read: {why}", hint=hint) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -58,7 +59,7 @@ def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
                 digests[name].extend(map(digest, of_rows))
         operands.clear()
 
-    for item in _rows(request, yielded):
+    for item in islice(_rows(request, yielded), options.first_rows):
         if count >= max_rows:
             limit = "" if max_rows == MAX_ROWS else ", which is what the memory allows"
             raise DataError(

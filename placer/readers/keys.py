@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile
 
+from placer.config.columns import duplicate_column_error
 from placer.config.csv import Csv
 from placer.config.data import Data
 from placer.errors import DataError, did_you_mean
 from placer.files.regular import open_regular
+from placer.readers.arrow_text import decode_bytes, is_bytes, is_utf8
 from placer.readers.csv_batches import read_batches
 from placer.readers.csv_text import open_table
-from placer.readers.features.cells import is_text
 from placer.readers.file_errors import file_errors
 from placer.readers.split import split_rows
 
@@ -24,7 +25,7 @@ def read_keys(data: Data, names: Sequence[str], folder: Path) -> dict[str, np.nd
     """Return columns of a `csv:`, `parquet:` or `npz:` source, [rows, ...].
 
     Cells of a `csv:` file are text, without the blanks around them; columns of the
-    others keep their types, as far as numpy has them.
+    others keep their types, as far as numpy has them. Texts are in arrays of objects.
 
     Args:
         data: the source, whose rows are those of its split.
@@ -51,6 +52,8 @@ def _check_names(data: Data, names: Sequence[str], existing: Sequence[str]) -> N
         if name not in existing:
             hint = did_you_mean(name, existing)
             raise DataError(f"{data.source} has no column '{name}' for keys", hint=hint)
+        if existing.count(name) > 1:
+            raise duplicate_column_error(data.source, name)
 
 
 def _csv(data: Data, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:
@@ -61,7 +64,15 @@ def _csv(data: Data, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:
         for batch in read_batches(table, path, form, names):
             for name in names:
                 cells[name] += (cell.strip() for cell in batch[name].to_pylist())
-    return {name: np.array(column, np.str_) for name, column in cells.items()}
+    return {name: _texts(column) for name, column in cells.items()}
+
+
+def _texts(texts: Sequence[str]) -> np.ndarray:
+    """Return texts as objects: in an array of text, each would have the size of the
+    longest."""
+    array = np.empty(len(texts), object)
+    array[:] = texts
+    return array
 
 
 def _parquet(data: Data, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:
@@ -81,9 +92,17 @@ def _key(source: str, name: str, column: pa.ChunkedArray) -> np.ndarray:
     """Return a column of a file as an array: text, numbers, booleans or times."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if is_bytes(column.type):
+        column = pa.chunked_array(
+            [
+                decode_bytes(chunk, lambda i: f"{source}: column '{name}', row {i}")
+                for chunk in column.chunks
+            ],
+            pa.large_string(),
+        )
     kind = column.type
-    if is_text(kind):
-        return np.array([text or "" for text in column.to_pylist()], np.str_)
+    if is_utf8(kind):
+        return _texts([text or "" for text in column.to_pylist()])
     is_float = pa.types.is_floating(kind)
     if column.null_count and not is_float:
         raise DataError(

@@ -3,13 +3,16 @@ arrays."""
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from placer.ast_lock import AST_LOCK
 from placer.errors import DataError
 from placer.files.regular import open_regular
 from placer.readers.arguments import ReadRequest
-from placer.readers.arrays import make_rows
+from placer.readers.arrays import check_row_counts, make_rows
 from placer.readers.file_errors import file_errors
 from placer.readers.rows import LoadedRows
 
@@ -38,12 +41,40 @@ def read(request: ReadRequest) -> LoadedRows:
                 hint="write it with numpy.savez, one name per column",
             )
         with file:
-            unread = np.empty(0)
-            arrays = {n: file[n] if n in wanted else unread for n in file}
+            arrays, most = dict.fromkeys(file, np.empty(0)), request.options.first_rows
+            rows: dict[str, int] = {}
+            for each in sorted(wanted & arrays.keys()):
+                if most is None:
+                    arrays[each] = file[each]
+                else:
+                    arrays[each], rows[each] = _first_rows(file, each, most)
             # Names of members end in `.npy`, which numpy's own names leave out.
             members = file.zip.infolist()
             digests = {m.filename.removesuffix(".npy"): m.CRC for m in members}
         for name, array in arrays.items():
             if not isinstance(array, np.ndarray):
                 raise ValueError(f"'{name}' is not an array")
+    check_row_counts(source.text, rows)
     return make_rows(request, arrays, digests)
+
+
+def _first_rows(file: NpzFile, name: str, most: int) -> tuple[np.ndarray, int]:
+    """Return the first rows of an array, others are not decompressed; and the number of
+    all of them, 0 of an array without rows."""
+    assert file.zip is not None
+    with file.zip.open(f"{name}.npy") as member:
+        read_header = _READ_HEADER.get(np.lib.format.read_magic(member))
+        if read_header is not None:
+            shape, is_fortran, dtype = read_header(member)
+            if shape and not is_fortran and not dtype.hasobject:
+                first = min(most, shape[0]), *shape[1:]
+                data = member.read(prod(first) * dtype.itemsize)
+                return np.frombuffer(data, dtype, prod(first)).reshape(first), shape[0]
+    array: np.ndarray = file[name]
+    return array, len(array) if array.ndim else 0
+
+
+_READ_HEADER = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from math import prod
 
 import numpy as np
@@ -15,10 +16,20 @@ import pyarrow.compute as pc
 from pyarrow.parquet import ParquetFile
 
 from placer.config.columns import Column
-from placer.config.csv import Cells, check_effects, first_match, missing_in_list
+from placer.config.csv import (
+    Cells,
+    check_effects,
+    check_patterns,
+    first_match,
+    missing_in_list,
+)
+from placer.config.missing import Markers
+from placer.config.sources import errors_of_input
 from placer.errors import DataError
 from placer.files.regular import open_regular
 from placer.readers.arguments import ReadRequest
+from placer.readers.arrow_lists import list_shape, rows_of_lists
+from placer.readers.arrow_text import is_text, read_text
 from placer.readers.chunks import FileFormat, collect_batches
 from placer.readers.column import (
     check_limits,
@@ -26,12 +37,13 @@ from placer.readers.column import (
     convert,
     dtype_of,
 )
-from placer.readers.csv_cells import CellParser, add_cells
+from placer.readers.csv_cells import CellParser, add_cells, have_numbers
 from placer.readers.features.cells import Cells as FeatureCells
-from placer.readers.features.cells import can_compute_from, is_text, missing_number
+from placer.readers.features.cells import can_compute_from, missing_number
 from placer.readers.feeds import Feeds, find_feeds
 from placer.readers.file_errors import file_errors
 from placer.readers.rows import LoadedRows
+from placer.readers.words import word_of
 
 _ROWS_PER_BATCH = 16384
 
@@ -39,9 +51,9 @@ _ROWS_PER_BATCH = 16384
 def read(request: ReadRequest) -> LoadedRows:
     """Read the columns that the inputs need, all rows of them or those of a split.
 
-    An input is fed by one column of fixed-size lists of its shape, or by as many
-    columns of numbers as one row of it has values, in C order. A column with a
-    vocabulary is read as text.
+    An input is fed by one column of lists of its shape, or by as many
+    columns of numbers as one row of it has values, in C order. Words,
+    and numbers that are written as text or decimals, are parsed as those of a CSV file.
 
     Raises:
         DataError: with the file and, if known, the column and the row, from 0.
@@ -52,8 +64,11 @@ def read(request: ReadRequest) -> LoadedRows:
         ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as table,
     ):
         feeds, shape = find_columns(request, table.schema_arrow)
+        rows, most = table.metadata.num_rows, request.options.first_rows
         batches = _read_batches(table, feeds.read)
-        rows = table.metadata.num_rows
+        if most is not None:
+            rows = min(rows, most)
+            batches = islice(batches, -(-most // _ROWS_PER_BATCH))
         return collect_batches(request, feeds, batches, shape, rows)
 
 
@@ -69,12 +84,14 @@ def find_columns(request: ReadRequest, schema: pa.Schema) -> tuple[Feeds, FileFo
     if they do not fit the inputs."""
     form = request.data.parquet or Cells()
     if not request.options.to_predict:
+        check_patterns(request.source, form, schema.names)
         features = request.data.features
         check_effects(form, request.source.text, schema.names, features)
     feeds = find_feeds(request, schema.names)
     shape = _ParquetFormat(request, form)
     for column in request.used:
-        shape.check(column, feeds, schema)
+        with errors_of_input(column.name):
+            shape.check(column, feeds, schema)
     return feeds, shape
 
 
@@ -97,13 +114,24 @@ class _ParquetFormat:
     ) -> np.ndarray:
         source, words = self.request.source.text, self.form.words(name)
         where = partial(self.where, name, first)
-        if words is not None:
+        missing, markers = (
+            first_match(self.form.missing, name),
+            self.form.markers(name),
+        )
+        if pa.types.is_dictionary(array.type) and not is_text(array.type):
+            array = array.cast(array.type.value_type)
+        if words is not None or _is_read_as_text(array.type):
             dtype = dtype_of(column, source)
             unknown = first_match(self.form.unknown, name)
-            parser = CellParser("parquet", name, column, dtype, words, unknown, None)
-            return parser.parse(read_text(array), where)
-        array = _fill(array, first_match(self.form.missing, name), where, name)
-        numbers = _to_numpy(source, name, array, first)
+            parser = CellParser(
+                "parquet", name, column, dtype, words, unknown, missing, markers
+            )
+            return parser.parse(_read_words(array, words, where), where)
+        if pa.types.is_nested(array.type):
+            numbers = rows_of_lists(array, column, source, name, first)
+        else:
+            array = _fill(array, missing, markers, where, name)
+            numbers = _to_numpy(source, name, array, first)
         values = convert(numbers, column, source, name, first)
         check_limits(values, column, where)
         return values
@@ -111,7 +139,8 @@ class _ParquetFormat:
     def cells(self, name: str, array: pa.Array, first: int) -> FeatureCells:
         missing = first_match(self.form.missing, name)
         where = partial(self.where, name, first)
-        return FeatureCells(name, array, False, missing, "parquet", where)
+        markers = self.form.markers(name)
+        return FeatureCells(name, array, False, missing, "parquet", where, markers)
 
     def where(self, name: str, first: int, i: int) -> str:
         return f"{self.request.source.text}: column '{name}', row {first + i}"
@@ -123,12 +152,16 @@ class _ParquetFormat:
         if array.null_count:
             nulls = array.is_null().to_numpy(zero_copy_only=False)
             digest = zlib.crc32(nulls.tobytes(), digest)
-        if pa.types.is_fixed_size_list(array.type):
+        if pa.types.is_nested(array.type):
+            lengths = pc.list_value_length(array).fill_null(0)
+            digest = zlib.crc32(lengths.to_numpy().tobytes(), digest)
             return self.add_digest(array.flatten(), digest)
         if pa.types.is_null(array.type):
             return digest
         if is_text(array.type) or pa.types.is_decimal(array.type):
             return add_cells(read_text(array), digest)
+        if pa.types.is_temporal(array.type):
+            array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
         if array.null_count:
             array = array.fill_null(pa.scalar(0).cast(array.type))
         return zlib.crc32(array.to_numpy(zero_copy_only=False).tobytes(), digest)
@@ -141,7 +174,11 @@ class _ParquetFormat:
             name: ()
             if name in feeds.features
             else _shape_of(
-                source, name, schema.field(name).type, form.words(name) is not None
+                source,
+                name,
+                schema.field(name).type,
+                form.words(name) is not None,
+                column,
             )
             for name in names
         }
@@ -166,16 +203,37 @@ class _ParquetFormat:
                 )
 
 
-def read_text(array: pa.Array) -> pa.StringArray:
-    """Return the values of a column as text; a null is an empty text."""
-    return array.cast(pa.string()).fill_null("")
+def _read_words(
+    array: pa.Array, words: Mapping[str, int] | None, where: Callable[[int], str]
+) -> pa.StringArray:
+    """Return the values of a column as text, floats as the words that they stand for."""
+    if words is None or not pa.types.is_floating(array.type):
+        return read_text(array, where)
+    encoded = array.dictionary_encode()
+    values = encoded.dictionary.to_numpy(zero_copy_only=False)
+    texts = pa.array([word_of(value, words) for value in values], pa.string())
+    return texts.take(encoded.indices).fill_null("")
 
 
 def _fill(
-    array: pa.Array, missing: float | None, where: Callable[[int], str], name: str
+    array: pa.Array,
+    missing: float | None,
+    markers: Markers,
+    where: Callable[[int], str],
+    name: str,
 ) -> pa.Array:
-    """Return a column of numbers in which nulls and NaNs are `missing`, if given."""
-    if missing is None or pa.types.is_fixed_size_list(array.type):
+    """Return a column of numbers in which nulls, NaNs and markers are `missing`, if
+    given."""
+    if markers.numbers:
+        marked = have_numbers(array, markers)
+        if missing is None and pc.any(marked).as_py():
+            at = pc.index(marked, True).as_py()
+            raise DataError(
+                f"{where(at)}: {array[at].as_py()} means a missing value",
+                hint=f"write its value: parquet: {{missing: {{{name}: 0}}}}",
+            )
+        array = pc.if_else(marked, None, array)
+    if missing is None:
         return array
     if pa.types.is_floating(array.type):
         array = pc.if_else(pc.is_nan(array), None, array)
@@ -187,42 +245,40 @@ def _fill(
     return array.fill_null(missing_number(fill, array.type, where(0), "parquet", name))
 
 
-def _shape_of(
-    source: str, name: str, type_: pa.DataType, has_words: bool
-) -> tuple[int, ...]:
-    """Return the shape of a row of a column.
+def _is_read_as_text(type_: pa.DataType) -> bool:
+    """Return whether numbers are read from the text of values, as of a CSV file."""
+    return bool(is_text(type_) or pa.types.is_decimal(type_) or pa.types.is_null(type_))
 
-    Raises DataError if it does not hold numbers or, with a vocabulary, text.
+
+def _shape_of(
+    source: str, name: str, type_: pa.DataType, has_words: bool, column: Column
+) -> tuple[int, ...]:
+    """Return the shape of a row of a column that feeds an input.
+
+    Raises DataError if it does not hold numbers or, with a vocabulary, words.
     """
     if has_words:
         if not can_be_words(type_):
             raise DataError(
                 f"{source}: column '{name}' holds {type_}, not words",
-                hint="a vocabulary is for text, whole numbers and booleans",
+                hint="a vocabulary is for text, numbers and booleans",
             )
         return ()
-    shape = []
-    inner = type_
-    while pa.types.is_fixed_size_list(inner):
-        shape.append(inner.list_size)
+    shape, inner = list_shape(type_, column, source, name)
+    if pa.types.is_dictionary(inner):
         inner = inner.value_type
-    if pa.types.is_list(inner) or pa.types.is_large_list(inner):
-        raise DataError(
-            f"{source}: column '{name}' holds {type_}, whose rows may have different"
-            " lengths",
-            hint="write lists of a fixed size: pyarrow.list_(TYPE, SIZE)",
-        )
-    if not (
+    is_number = (
         pa.types.is_boolean(inner)
         or pa.types.is_integer(inner)
         or pa.types.is_floating(inner)
-    ):
-        raise DataError(
-            f"{source}: column '{name}' holds {type_}, not numbers",
-            hint="list the words of a column of text: parquet: {vocabulary:"
-            f" {{{name}: [WORD, WORD]}}}}",
-        )
-    return tuple(shape)
+    )
+    if not is_number and (shape or not _is_read_as_text(inner)):
+        hint = "write numbers to the file"
+        if pa.types.is_date(inner) or pa.types.is_timestamp(inner):
+            hint = f"compute numbers of dates: features: {{NAME: {{days: {name}}}}}"
+        message = f"{source}: column '{name}' holds {type_}, not numbers"
+        raise DataError(message, hint=hint)
+    return shape
 
 
 def can_be_words(type_: pa.DataType) -> bool:
@@ -230,30 +286,25 @@ def can_be_words(type_: pa.DataType) -> bool:
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
     return bool(
-        is_text(type_) or pa.types.is_boolean(type_) or pa.types.is_integer(type_)
+        is_text(type_)
+        or pa.types.is_boolean(type_)
+        or pa.types.is_integer(type_)
+        or pa.types.is_floating(type_)
+        or pa.types.is_decimal(type_)
+        or pa.types.is_null(type_)
     )
 
 
 def _to_numpy(source: str, name: str, array: pa.Array, first: int) -> np.ndarray:
-    """Return the values of some rows, [rows, *shape]; DataError for a null.
+    """Return the numbers of some rows, [rows]; DataError for a null.
 
     `first` is the number of the first row.
     """
-    shape = [len(array)]
-    size = 1
-    while True:
-        if array.null_count:
-            index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
-            raise DataError(
-                f"{source}: column '{name}', row {first + index // size} is null",
-                hint="replace nulls by numbers before you write the file"
-                if len(shape) > 1 or pa.types.is_fixed_size_list(array.type)
-                else f"write its value: parquet: {{missing: {{{name}: 0}}}}",
-            )
-        if not pa.types.is_fixed_size_list(array.type):
-            break
-        shape.append(array.type.list_size)
-        size *= array.type.list_size
-        array = array.flatten()
+    if array.null_count:
+        index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
+        raise DataError(
+            f"{source}: column '{name}', row {first + index} is null",
+            hint=f"write its value: parquet: {{missing: {{{name}: 0}}}}",
+        )
     values: np.ndarray = array.to_numpy(zero_copy_only=False)
-    return values.reshape(shape)
+    return values

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -12,13 +13,20 @@ import numpy as np
 from placer.config.columns import Column, is_glob
 from placer.config.csv import Cells, first_match, missing_in_list
 from placer.config.sources import missing_column_error
-from placer.errors import DataError, nearest
+from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
-from placer.readers.column import check_limits, check_shape, convert, row_positions
+from placer.readers.column import (
+    check_limits,
+    check_shape,
+    convert,
+    dtype_of,
+    row_positions,
+)
+from placer.readers.csv_cells import CellParser
 from placer.readers.features.cells import Cells as FeatureCells
-from placer.readers.features.cells import from_python, is_missing
 from placer.readers.features.computation import Computation
 from placer.readers.features.input_values import input_values
+from placer.readers.features.python_cells import from_python, is_missing
 from placer.readers.feeds import Feeds, find_feeds, wanted_columns
 from placer.readers.whole_numbers import to_array
 
@@ -106,8 +114,10 @@ class PythonValues:
         for column in filter(self.is_computed, columns):
             for name in self.feeds.sources[column.name]:
                 value = self._value(row, column, name)
-                if isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
-                    value = value.item()  # the source may reuse the array
+                if isinstance(value, np.ndarray) and value.ndim == 0:
+                    value = value[()]  # the source may reuse the array
+                if isinstance(value, np.generic) and value.dtype.kind not in "mM":
+                    value = value.item()  # that of a datetime64 may be a number
                 if isinstance(value, np.ndarray | list | tuple | Mapping):
                     raise DataError(
                         f"{self._where(name, [number], 0)}: {type(value).__name__} is not"
@@ -140,9 +150,8 @@ class PythonValues:
         def cells(name: str) -> FeatureCells:
             values = [row[name] for row in rows]
             missing = first_match(self.form.missing, name)
-            return from_python(
-                name, values, missing, partial(self._where, name, numbers)
-            )
+            where = partial(self._where, name, numbers)
+            return from_python(name, values, missing, where, self.form.markers(name))
 
         computed = Computation(self.feeds.features, cells)
         arrays: Arrays = {}
@@ -194,10 +203,11 @@ class PythonValues:
 
     def _array(self, row: Row, column: Column, name: str, number: int) -> np.ndarray:
         value, words = self._value(row, column, name), self.form.words(name)
-        if words is not None:
-            value = self._word(value, name, words, number)
-        elif (missing := first_match(self.form.missing, name)) is not None:
-            value = missing if is_missing(value) else value
+        where = partial(self._where, name, [number])
+        if words is None and not isinstance(value, str | bytes | Decimal):
+            value = self._present(value, name, where)
+        else:
+            value = self._parse(value, column, name, words, where)
         try:
             array = to_array(value)
         except (TypeError, ValueError) as error:
@@ -219,23 +229,45 @@ class PythonValues:
             )
         return row[name]
 
-    def _word(
-        self, value: Any, name: str, words: Mapping[str, int], number: int
-    ) -> int:
-        """Return the number of a word; that of a whole number or a boolean is its text, as
-        of a column of a file."""
-        text = "" if is_missing(value) else str(value).strip()
-        if isinstance(value, bool | np.bool_):
-            text = text.lower()
-        found = words.get(text, first_match(self.form.unknown, name))
-        if found is None:
-            near = nearest(text, words)
-            hint = f"add it, or write python: {{unknown: {{{name}: N}}}}"
+    def _present(self, value: Any, name: str, where: Callable[[int], str]) -> Any:
+        """Return a value, or the number to use for a missing one."""
+        missing, markers = (
+            first_match(self.form.missing, name),
+            self.form.markers(name),
+        )
+        is_marked = (
+            bool(markers.numbers) and not np.ndim(value) and (value in markers.numbers)
+        )
+        if missing is not None and (is_marked or is_missing(value)):
+            return missing
+        if is_marked:
             raise DataError(
-                f"{self._where(name, [number], 0)}: {text!r} is not in the vocabulary",
-                hint=hint + (f"; did you mean '{near}'?" if near else ""),
+                f"{where(0)}: {value} means a missing value",
+                hint=f"write its value: python: {{missing: {{{name}: 0}}}}",
             )
-        return found
+        return value
+
+    def _parse(
+        self,
+        value: Any,
+        column: Column,
+        name: str,
+        words: Mapping[str, int] | None,
+        where: Callable[[int], str],
+    ) -> np.generic:
+        """Return the number of a word or in a text, as of a cell of a file."""
+        parser = CellParser(
+            "python",
+            name,
+            column,
+            dtype_of(column, self.request.source.text),
+            words,
+            first_match(self.form.unknown, name),
+            first_match(self.form.missing, name),
+            self.form.markers(name),
+        )
+        number: np.generic = parser.parse_value(value, where)
+        return number
 
 
 def _check_no_batch(

@@ -9,7 +9,7 @@ The text is a JSON list with one term for each argument:
 - `{"make": "model"}` is a global name of the function's file: a pytree, or a function
   without arguments that returns one. Its float arrays are parameters. Its other leaves
   are as the file creates them. So are variables of Flax other than `nnx.Param`, such as
-  running statistics, and the `State` of Equinox.
+  running statistics, and the `State` and `StateIndex` of Equinox.
 """
 
 from __future__ import annotations
@@ -151,21 +151,24 @@ def parameter_mask(pytree: Any) -> Iterator[bool]:
     """Yield for each leaf whether it is a parameter.
 
     Parameters are float arrays, except in variables of Flax other than `nnx.Param` and
-    in the `State` of Equinox.
+    in a `State` and a `StateIndex` of Equinox.
     """
-    for leaf in jax.tree.leaves(pytree, is_leaf=_is_state):
-        if _is_state(leaf):
+    for leaf in jax.tree.leaves(pytree, is_leaf=is_untrained):
+        if is_untrained(leaf):
             yield from (False for _ in jax.tree.leaves(leaf))
         else:
             yield _is_array(leaf) and str(leaf.dtype) in FLOATS
 
 
-def _is_state(node: Any) -> bool:
+def is_untrained(node: Any) -> bool:
+    """Return whether the library of a part of a pytree does not train it."""
     # A library that is not imported has no objects in the pytree.
     flax, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
     if flax is not None and isinstance(node, flax.Variable):
         return not isinstance(node, flax.Param)
-    return equinox is not None and isinstance(node, equinox.nn.State)
+    if equinox is None:
+        return False
+    return isinstance(node, equinox.nn.State | equinox.nn.StateIndex)
 
 
 def _is_array(leaf: Any) -> bool:

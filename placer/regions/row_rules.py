@@ -9,8 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from typing import Any
 
-from placer.regions.row_states import EquationPair, NotProvenError, Rows, State, require
+from jax.extend import core
+from jax.sharding import Mesh
+
+from placer.regions.row_states import (
+    EquationPair,
+    NotProvenError,
+    Rows,
+    State,
+    is_same,
+    require,
+)
 
 Condition = Callable[[EquationPair, Rows], None]
 """Raises NotProvenError if an equation mixes rows, or if it cannot tell. Some operands
@@ -23,7 +34,9 @@ def primitive_states(eqns: EquationPair) -> list[State]:
     Raises NotProvenError if the equation mixes rows, or if it cannot tell.
     """
     name, results = eqns.name, eqns.states_of_results()
-    require(name in _BY_SHAPE or name in _CONDITIONS)
+    if name not in _BY_SHAPE and name not in _CONDITIONS:
+        _check_without_rule(eqns)
+        return results
     sizes = _SIZE_PARAMS.get(name, ())
     if not any(eqns.states):
         eqns.require_same_params(but=sizes if name in _REPEATS else ())
@@ -37,6 +50,45 @@ def primitive_states(eqns: EquationPair) -> list[State]:
         if name in _CONDITIONS:
             _CONDITIONS[name](eqns, result)
     return results
+
+
+def _check_without_rule(eqns: EquationPair) -> None:
+    """Require that an equation does not depend on the batch, so that it needs no rule."""
+    require(not any(eqns.states) and not any(eqns.states_of_results()))
+    require(eqns.small.params.keys() == eqns.large.params.keys())
+    _check_parts([eqns.small], [eqns.large])
+
+
+def _check_parts(small: Sequence[Any], large: Sequence[Any]) -> None:
+    """Require that equations, and those of functions inside them, are the same, have no
+    effects, and no backward pass of the user's own: one may compute something else from a
+    part of a gradient than from the whole."""
+    require(len(small) == len(large))
+    for one, other in zip(small, large, strict=True):
+        require(not one.effects and not one.primitive.name.startswith("custom_vjp"))
+        require(one.primitive is other.primitive)
+        require(one.params.keys() == other.params.keys())
+        for key, parameter in one.params.items():
+            _check_same(parameter, other.params[key])
+
+
+def _check_same(one: Any, other: Any) -> None:
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        require(len(one) == len(other))
+        for pair in zip(one, other, strict=True):
+            _check_same(*pair)
+    elif isinstance(one, core.ClosedJaxpr) and isinstance(other, core.ClosedJaxpr):
+        require(is_same(tuple(one.consts), tuple(other.consts)))
+        _check_same(one.jaxpr, other.jaxpr)
+    elif isinstance(one, core.Jaxpr) and isinstance(other, core.Jaxpr):
+        require(
+            str(one) == str(other)
+        )  # with the names of variables, which are in order
+        _check_parts(one.eqns, other.eqns)
+    else:
+        # A mesh is a decorator, too.
+        require(not callable(one) or isinstance(one, type | Mesh))
+        require(is_same(one, other))
 
 
 def _not_along(key: str) -> Condition:

@@ -15,6 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from placer.checkpoint.choice import without_digest
 from placer.checkpoint.folder import (
     BEST,
     broken_checkpoints,
@@ -111,6 +112,8 @@ def list_view(listed: Sequence[Listed], screen: Console) -> Iterator[RenderableT
     for each in listed:
         if each.problem is not None:
             yield Text(f"{each.path.name}: {each.problem.message}", "red")
+        elif each.manifest is not None and not each.manifest.digest:
+            yield Text(without_digest(each.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +173,8 @@ def _table(columns: Sequence[_Column]) -> Table:
 def state_of(listed: Listed) -> str:
     """Return whether a checkpoint is whole, and the best one, in words."""
     state = "verified" if listed.verified else "not verified"
+    if listed.manifest is not None and not listed.manifest.digest:
+        state += ", but for its manifest"
     if listed.problem is not None:
         state = "damaged"
     return f"{state}, best" if listed.is_best else state

@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 
 from placer.build.plan import Plan
+from placer.checkpoint.folder import BEST
+from placer.checkpoint.manifest import read_manifest
 from placer.node_kinds import CPU, SERVER, NodeId
 from placer.place.ids import format_nodes
 from placer.report.numbers import format_count, format_metrics, format_size, plural
@@ -39,6 +41,19 @@ def result_lines(result: Result) -> Iterator[str]:
         yield f"  {node:{max(width, 10)}}  {_shares(shares)}"
 
 
+def best_lines(folder: Path) -> Iterator[str]:
+    """Yield a line about the checkpoint with the best evaluation of a folder, if it has
+    one: its metrics and its path."""
+    best = folder / BEST
+    if best.is_symlink():
+        progress = read_manifest(best).progress
+        metrics = {name: float(value) for name, value in progress.eval.items()}
+        yield f"  best        {format_metrics(metrics)}  (step {progress.step})"
+        here = Path.cwd()
+        shown = best.relative_to(here) if best.is_relative_to(here) else best
+        yield f"              is in {shown}"
+
+
 def _shares(shares: Mapping[str, float]) -> str:
     """Return what a node has done in the traced steps, what took longest first."""
     shown = sorted(shares.items(), key=lambda item: -item[1])
@@ -50,10 +65,13 @@ def _shares(shares: Mapping[str, float]) -> str:
 
 
 def _staleness(result: Result) -> str:
-    """Return the mean, the median and the maximum of the staleness of all updates."""
+    """Return the mean, the median and the maximum of the staleness of all updates, and
+    its bound."""
     values = [int(key) for key, n in result.staleness.items() for _ in range(n)]
     mean = sum(values) / len(values)
-    return f"mean {mean:.2f}  median {values[len(values) // 2]}  maximum {values[-1]}"
+    median, bound = values[len(values) // 2], result.staleness_bound
+    most = f"{values[-1]}" if bound is None else f"{values[-1]} of at most {bound}"
+    return f"mean {mean:.2f}  median {median}  maximum {most}"
 
 
 def result_json(result: Result) -> str:

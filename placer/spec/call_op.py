@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from placer.config.checks import describe_value
 from placer.errors import DataError
 from placer.graph.kinds import VALUE_SUFFIXES
@@ -18,9 +16,6 @@ from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
 from placer.spec.types import read_type
 from placer.types import TensorType
 
-RESERVED_MODULES = sys.stdlib_module_names | {"jax", "jaxlib", "numpy", "placer"}
-"""Names of modules that a node program has imported before it imports the user's."""
-
 
 def read_function(node: SpecNode | None, context: Context) -> bool:
     """Add the modules that the build needs for `fn: MODULE:FUNCTION`.
@@ -34,10 +29,6 @@ def read_function(node: SpecNode | None, context: Context) -> bool:
         if not colon:
             message = f"'{node.text}' does not have the form MODULE:FUNCTION"
             raise DataError(message, hint="write fn: blocks:ffn")
-        if module in RESERVED_MODULES:
-            message = f"a module beside the spec cannot have the name '{module}'"
-            hint = f"node programs would import another {module}: rename {module}.py"
-            raise DataError(message, hint=hint)
         context.modules.update(dict.fromkeys(modules_of(module, name, context.folder)))
     except DataError as error:
         context.problems.add_error(error, span=node.inner_span)

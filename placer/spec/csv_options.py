@@ -34,7 +34,7 @@ def read_options(
         problems.add(message, node.entries[key].span, hint)
         return None
     valid = True
-    for section in map(node.get, ("vocabulary", "unknown", "missing")):
+    for section in map(node.get, csv.patterns):
         if not isinstance(section, MappingNode) or not csv.header:
             continue
         for pattern in section.keys.values():

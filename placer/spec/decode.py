@@ -119,19 +119,10 @@ def _unknown_key_hint(
             return hint
     if key == "<<":
         return "merge keys are not supported; write the keys out"
-    hint = did_you_mean(key, names)
     close = nearest(key, names)
     if close is not None:
         meant.add(close)
-    elif key.lower() in YAML_1_1_WORDS:
-        return f"quote it if text is meant; {hint}"
-    return hint
-
-
-YAML_1_1_WORDS = frozenset(
-    {"on", "off", "yes", "no", "y", "n", "true", "false", "null"}
-)
-"""Words that YAML 1.1 reads as booleans or null. As keys of a spec they are text."""
+    return did_you_mean(key, names)
 
 
 def report_missing(node: MappingNode, key: str, where: str, problems: Problems) -> None:
@@ -219,6 +210,7 @@ def report_wrong_type(key: str, node: SpecNode, type_: Any, problems: Problems) 
         elif isinstance(node, ScalarNode) and node.value is not None:
             lists = (inspect.ListType, inspect.VarTupleType)
             takes_list = any(isinstance(option, lists) for option in options)
+            takes_list = takes_list and _is_of([node.value], type_)
             hint = f"write [{node.text}]" if takes_list else None
     problems.add(message, node.span, hint)
 

@@ -19,7 +19,7 @@ def declare_inputs(
 
     Returns the type of each input as written, or None for an input with an error.
     """
-    expected, hint = "'inputs' must be a mapping", "write image: float32[batch, 64]"
+    expected, hint = "'inputs' must be a mapping", 'write image: "float32[batch, 64]"'
     problems, wide = context.problems, context.is_float64
     section = problems.expect(section, MappingNode, expected, hint)
     if section is None:
@@ -48,7 +48,7 @@ def _input_type(name: str, node: SpecNode, problems: Problems) -> TensorType | N
     Reports errors and returns None.
     """
     expected = f"input '{name}' must be a type"
-    hint = "write for example float32[batch, 64]"
+    hint = 'write for example "float32[batch, 64]"'
     type_ = read_type(node, problems, expected, hint)
     if type_ is None:
         return None
@@ -60,7 +60,7 @@ def _input_type(name: str, node: SpecNode, problems: Problems) -> TensorType | N
             f"the first dimension of an input, and no other, must be 'batch': {type_}"
         )
         shape = ", ".join([BATCH, *(str(d) for d in type_.shape if d != BATCH)])
-        advice = f"write {type_.dtype}[{shape}]"
+        advice = None if 0 in type_.shape else f"write {type_.dtype}[{shape}]"
     elif 0 in type_.shape:
         message = f"a dimension of {type_} is 0"
     if message:

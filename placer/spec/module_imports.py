@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import os
 from pathlib import Path
+from types import ModuleType
 
 from placer.ast_lock import AST_LOCK
 from placer.build.modules import MAX_MODULE_BYTES
 from placer.errors import DataError, nearest
 from placer.files.regular import read_regular
+from placer.spec.module_names import reserved_modules
 from placer.spec.names import explain_invalid_name, is_name
 
 
@@ -17,13 +19,26 @@ def modules_of(module: str, function: str, folder: Path) -> tuple[str, ...]:
     """Return a module in the folder of a spec, and those that it imports.
 
     `function` is the name that the spec uses of it. Raises DataError if a name is not
-    valid, if there is no such module, or if one of the modules is not valid Python.
+    valid, if there is no such module, if one of the modules is not valid Python, or if
+    it has the name of another module that nodes import.
     """
     for name in (module, function):
         if not is_name(name):
             message, hint = explain_invalid_name(name)
             raise DataError(message, hint=hint)
-    if not (folder / f"{module}.py").is_file():
+    is_there = (folder / f"{module}.py").is_file()
+    if module in reserved_modules() and (is_there or module != "__main__"):
+        raise DataError(
+            f"a module beside the spec cannot have the name '{module}'",
+            hint=f"node programs would import another {module}: rename {module}.py",
+        )
+    if function in _MODULE_ATTRIBUTES:
+        raise DataError(
+            f"a function cannot have the name '{function}', which Python gives a meaning"
+            " in every module",
+            hint=f"rename it in {module}.py",
+        )
+    if not is_there:
         beside = [path.stem for path in folder.glob("*.py")]
         close = nearest(module, beside)
         name = "functions" if module == "__main__" else module
@@ -41,14 +56,22 @@ def local_imports(folder: Path, module: str) -> tuple[str, ...]:
     """Return the modules in `folder` that `module` imports, directly or indirectly.
 
     Import statements count anywhere in a file; other ways to import do not. Raises
-    DataError if one of the modules is not valid Python.
+    DataError if one of the modules is not valid Python, or if nodes would import another
+    module of its name.
     """
     visited = {module}
     pending = [module]
     while pending:
-        names = _imported_names(folder / f"{pending.pop()}.py") - visited
+        importing = pending.pop()
+        names = _imported_names(folder / f"{importing}.py") - visited
         # Path.is_file would raise for a name that is too long.
         local = [name for name in names if os.path.isfile(folder / f"{name}.py")]
+        for name in sorted(reserved_modules().intersection(local)):
+            raise DataError(
+                f"{importing}.py imports '{name}', and nodes would import another module"
+                f" of this name than {name}.py beside the spec",
+                hint=f"rename {name}.py",
+            )
         visited.update(local)
         pending.extend(local)
     return tuple(sorted(visited - {module}))
@@ -78,6 +101,7 @@ def defined_names(folder: Path, module: str) -> frozenset[str] | None:
     return frozenset(name for name in names if name)
 
 
+_MODULE_ATTRIBUTES = frozenset({*dir(ModuleType), "__debug__"})
 _DYNAMIC = {"*", "__getattr__", "globals", "locals", "vars", "setattr", "exec", "sys"}
 """Names whose use in a module may define names that its text does not show."""
 

@@ -37,7 +37,7 @@ class Parameters:
     The first rule of the section `parameters` and the first optimizer group that match
     a parameter apply to it. `spans` has the position of each parameter by name;
     `unassigned` names the parameters that no group matches, `states` those that are the
-    state of an op. `tables` are the sparse ones as the ops that created them wanted them.
+    state of an op, `kept_states` those of them that are not updated. `tables` are the sparse ones as the ops that created them wanted them.
     """
 
     values: Values
@@ -49,6 +49,7 @@ class Parameters:
     spans: dict[str, Span] = field(default_factory=dict)
     unassigned: list[str] = field(default_factory=list)
     states: set[str] = field(default_factory=set)
+    kept_states: set[str] = field(default_factory=set)
     tables: dict[str, LayerParameter] = field(default_factory=dict)
 
     def add_layer(
@@ -217,8 +218,12 @@ class Parameters:
             reason, advice = mismatch
             self.problems.add(f"{what}: {reason}", error_span, advice)
         attrs: dict[str, Any] = {"init": init}
-        if state:
+        if state and rule is not None and not rule.trainable:
+            attrs["trainable"] = False
+            self.kept_states.add(name)
+        elif state:
             attrs["state"] = True
+        if state:
             self.states.add(name)
             self.spans[name] = span
         else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from placer.errors import SpecError, did_you_mean
+from placer.errors import Span, SpecError, did_you_mean
 from placer.files.regular import TooLargeError, read_at_most, read_regular
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
@@ -19,7 +19,7 @@ from placer.spec.inputs import declare_inputs
 from placer.spec.names import is_name, quote
 from placer.spec.op_parameters import Parameters
 from placer.spec.overrides import Override, apply_overrides
-from placer.spec.problems import Problems
+from placer.spec.problems import Problems, inner_span
 from placer.spec.schema import Spec
 from placer.spec.sections.data import RowSources, read_data
 from placer.spec.sections.graph import build_ops
@@ -177,6 +177,7 @@ def load_tree(
         ),
         files=files,
         memory=context.memories,
+        data_spans={**rows.spans, **_input_spans(good.get("inputs"))},
         overrides=tuple(override.text for override in overrides),
     )
 
@@ -185,6 +186,12 @@ def name_from_file(file: str) -> str:
     """Return a valid name from that of a file, with `_` for other characters."""
     stem = re.sub(r"[^A-Za-z0-9_]", "_", Path(file).stem)[:64]
     return stem if is_name(stem) else f"spec_{stem}"[:64]
+
+
+def _input_spans(section: SpecNode | None) -> dict[str, Span]:
+    """Return the positions of the types of inputs, as `inputs.NAME`."""
+    entries = section.entries if isinstance(section, MappingNode) else {}
+    return {f"inputs.{name}": inner_span(node) for name, node in entries.items()}
 
 
 def _declare_keys(

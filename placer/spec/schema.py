@@ -20,7 +20,8 @@ from placer.types import MAX_DIM
 
 Shape = list[Annotated[int, Meta(ge=1, le=MAX_DIM)]]
 # At most as many as a place string can name.
-NodeCount = Annotated[int, Meta(ge=1, le=100_000)]
+MAX_NODES = 100_000
+NodeCount = Annotated[int, Meta(ge=1, le=MAX_NODES)]
 # Its own reader checks it, so it is not checked here.
 TypeText = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
 Positive = Annotated[float, Meta(gt=0)]
@@ -124,7 +125,13 @@ class BestKeys(Struct, forbid_unknown_fields=True):
 class CheckpointKeys(Struct, forbid_unknown_fields=True):
     """Where and how often checkpoints are saved."""
 
-    to: Annotated[str, doc("a folder, relative to that of the spec")]
+    to: Annotated[
+        str | None,
+        doc(
+            "a folder, relative to that of the spec; by default `checkpoints` beside the"
+            " build"
+        ),
+    ] = None
     every: Annotated[
         str | Count, doc(f"{INTERVAL_FORM}; a number is a number of steps")
     ] = "epoch"

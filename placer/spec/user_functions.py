@@ -50,8 +50,10 @@ def add_call(entry: OpEntry, operands: Operands | None, context: Context) -> boo
     outs = [*(result for result, _ in results), *new_state]
     _define(entry, inputs, outs, attrs, context)
     for (key, _), new_value in zip(state, new_state, strict=True):
-        store = Op("store", (f"{name}.{key}", new_value), (), {}, None, entry.span)
-        context.values.add(store)
+        old = f"{name}.{key}"
+        if old not in context.parameters.kept_states:
+            store = Op("store", (old, new_value), (), {}, None, entry.span)
+            context.values.add(store)
     return True
 
 

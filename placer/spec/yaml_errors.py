@@ -15,6 +15,9 @@ _NO_BLANK = re.compile(r"\s*(?:- *)?(['\"]?[A-Za-z_]\w*['\"]?):([^\s/:][^:]*)\Z"
 # A type such as `float32[batch, 64]`, which flow style splits at its bracket.
 _TYPE = re.compile(r"\w+(\[)[^\[\]]*\]")
 
+# A key and its value on one line, maybe the first key of an item of a list.
+_KEY_ABOVE = re.compile(r"\s*(?:- +)*(['\"]?\w+['\"]?): +[^\s#]")
+
 # The rest of a place, after a comma.
 _PLACE_REST = re.compile(r"[0-9]+(-[0-9]+)?(/[a-z0-9_:*-]*)?")
 
@@ -37,6 +40,8 @@ def explain_syntax_error(error: Any, source: Text) -> SpecError:
     elif "mapping values are not allowed" in problem:
         if blank := _missing_blank_error(source, line, line - 1):
             return blank
+        if indented := _indentation_error(source, line, column):
+            return indented
         problem = "a second ':' where no key is allowed"
         hint = "quote a value that contains ': '"
     elif "could not find expected ':'" in problem:
@@ -44,6 +49,9 @@ def explain_syntax_error(error: Any, source: Text) -> SpecError:
         if blank := _missing_blank_error(source, line):
             return blank
         problem, hint = "this is not a key and a value", "write 'key: value'"
+    elif "<document start>" in problem:
+        problem = "this is not aligned with the keys above it"
+        hint = "keys of one mapping start in the same column"
     elif "end of stream" in problem:
         line, column = error.context_mark.line, error.context_mark.column
         problem, hint = "this quote is never closed", "close it on the same line"
@@ -84,6 +92,26 @@ def _missing_blank_error(source: Text, *lines: int) -> SpecError | None:
                 hint=f"write a blank after the colon: '{key}: {rest}'",
             )
     return None
+
+
+def _indentation_error(source: Text, line: int, column: int) -> SpecError | None:
+    """Return the error of a key that is indented more than the key above it, which has a
+    value: YAML then takes the key for the rest of this value."""
+    text = source.lines[line]
+    start = len(text) - len(text.lstrip())
+    if not re.fullmatch(r"['\"]?\w+['\"]?", text[start:column].strip()):
+        return None
+    above = (each for each in reversed(source.lines[:line]) if each.strip())
+    match = _KEY_ABOVE.match(next(above, ""))
+    if match is None or match.start(1) >= start:
+        return None
+    more = start - match.start(1)
+    return SpecError(
+        f"this key is indented by {more} {'blank' if more == 1 else 'blanks'} more than"
+        f" '{match[1]}' above it, which has a value",
+        span=source.span(line, start),
+        hint=f"begin it in column {match.start(1) + 1}, below '{match[1]}'",
+    )
 
 
 def _open_quote_error(source: Text, line: int, column: int) -> SpecError | None:

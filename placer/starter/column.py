@@ -1,41 +1,58 @@
-"""What a column of a table holds: numbers, words, or nothing that a model can use."""
+"""What a column of a table holds: numbers, words, ids, dates, or nothing that a model can
+use."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from placer.config.csv import MISSING
-from placer.readers.parquet import can_be_words, read_text
 from placer.report.numbers import format_count
+from placer.starter.cells import Cells, count_texts, count_words, misfits, read_cells
 from placer.starter.table import Table
+from placer.starter.times import Dates, read_dates
 
 MAX_WORDS: Final = 100
 """The most words of a vocabulary."""
 MAX_CODES: Final = 10
 """The most different whole numbers that are read as words."""
+SPARSE_IDS: Final = 4_000
+"""From so many different ids on, they have a sparse table."""
 _LEAST_ROWS_PER_CODE: Final = 10
+_LEAST_ROWS_PER_ID: Final = 2
+_LEAST_NUMBERED: Final = 200
 _MOSTLY: Final = 0.95
-_ID = re.compile(r"(?i)(.*[^a-z])?(id|uuid|guid|index|key)|.*[a-z]I[dD]")
-_WITH_COMMA = re.compile(r"[-+]?\d[\d.,]*")
-_DATE = re.compile(
+_ALMOST_NUMBERS: Final = 0.8
+_MAX_MARKERS: Final = 3
+_ROW_ID = re.compile(r"(?i)(.*[^a-z])?(id|uuid|guid|index|key)|.*[a-z]I[dD]")
+_ID = re.compile(
+    r"(?i)(.*[^a-z])?(id|uuid|guid|key|code|zip|zipcode|postcode|sku)|.*[a-z]I[dD]"
+)
+_OTHER_DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
     r"([T ]\d{1,2}:\d{2}.*)?|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"
 )
+_WITH_COMMA = re.compile(r"[-+]?\d[\d.,]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """A column of numbers; `values` has the float64 of each row, NaN if missing."""
+    """A column of numbers.
+
+    Attributes:
+        name: the name of the column.
+        values: the float64 of each row, NaN if missing.
+        markers: the words that mean a missing value here, besides the usual ones.
+        first_marker: how many cells have one of them, and the first.
+    """
 
     name: str
     values: np.ndarray
+    markers: tuple[str, ...] = ()
+    first_marker: str = ""
 
     @property
     def present(self) -> np.ndarray:
@@ -47,6 +64,17 @@ class Numbers:
     def missing(self) -> int:
         """The number of rows without a value."""
         return len(self.values) - len(self.present)
+
+    @property
+    def may_be_ids(self) -> bool:
+        """Whether these are large whole numbers that many rows have in common."""
+        present = self.present
+        distinct = np.unique(present)
+        return bool(
+            (present % 1 == 0).all()
+            and present.min() >= 1000
+            and MAX_CODES < len(distinct) <= len(present) / 4
+        )
 
     @property
     def median(self) -> float:
@@ -76,6 +104,34 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
+class Ids:
+    """A column that names things, each of which has a vector: users, items, words.
+
+    Attributes:
+        name: the name of the column.
+        distinct: how many different ids were found.
+        are_numbers: whether they are whole numbers, which are compared by value.
+    """
+
+    name: str
+    distinct: int
+    are_numbers: bool
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the table of vectors has a row for each id that training meets."""
+        return self.distinct >= SPARSE_IDS
+
+    @property
+    def bins(self) -> int:
+        """The rows of the table: eight times the ids, so that few of them share one."""
+        bins = 64
+        while bins < 8 * self.distinct:
+            bins *= 2
+        return bins
+
+
+@dataclass(frozen=True, slots=True)
 class LeftOut:
     """A column that the model does not use; `why` is a phrase after its name."""
 
@@ -83,35 +139,30 @@ class LeftOut:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """The values of a column: as text, "" if missing, and as numbers if all are.
-
-    `kind` is what the values are, if they are neither numbers nor words.
-    """
-
-    text: pa.StringArray | None
-    numbers: np.ndarray | None
-    kind: str | None = None
+Column = Numbers | Words | Ids | Dates | LeftOut
 
 
-def describe_column(table: Table, name: str) -> Numbers | Words | LeftOut:
-    """Return what a column holds, as an input of a model."""
+def describe_column(table: Table, name: str, *, is_id: bool = False) -> Column:
+    """Return what a column holds, as an input of a model. `is_id` says that it has ids."""
     if not name:
         return LeftOut("", "the column has no name")
     if name in table.repeated:
         return LeftOut(name, "several columns have this name")
-    cells = _read_cells(table, name)
+    cells = read_cells(table, name)
+    if is_id:
+        return _describe_ids(name, cells, is_asked=True)
+    if (dates := read_dates(table, name, cells)) is not None:
+        return _describe_dates(dates)
     if cells.kind is not None:
         return LeftOut(name, cells.kind)
     if cells.numbers is not None:
         return _describe_numbers(name, cells)
-    return _describe_words(name, cells)
+    return _describe_words(table, name, cells)
 
 
 def count_values(table: Table, name: str) -> Words | LeftOut:
     """Return all different values of a column as words, for the classes of a label."""
-    cells = _read_cells(table, name)
+    cells = read_cells(table, name)
     if cells.text is None:
         return LeftOut(name, cells.kind or "it holds no words and no whole numbers")
     return _all_words(name, cells)
@@ -119,63 +170,28 @@ def count_values(table: Table, name: str) -> Words | LeftOut:
 
 def read_numbers(table: Table, name: str) -> Numbers | None:
     """Return a column as numbers; None if it holds something else."""
-    numbers = _read_cells(table, name).numbers
+    numbers = read_cells(table, name).numbers
     return None if numbers is None else Numbers(name, numbers)
 
 
-def _read_cells(table: Table, name: str) -> _Cells:
-    array = table.columns[name]
-    if table.kind == "csv":
-        is_missing = pc.is_in(array, pa.array(sorted(MISSING)))
-        text = pc.if_else(is_missing, "", array)
-        return _Cells(text, _parse_numbers(text))
-    type_ = array.type
-    if pa.types.is_boolean(type_) or pa.types.is_integer(type_):
-        return _Cells(read_text(array), _to_float(array))
-    if pa.types.is_floating(type_):
-        numbers = _to_float(array)
-        return _Cells(None, numbers, _infinite(numbers))
-    if can_be_words(type_):
-        return _Cells(read_text(array), None)
-    if pa.types.is_temporal(type_):
-        return _Cells(None, None, f"it holds times ({type_}): {_TIMES}")
-    if pa.types.is_null(type_):
-        return _Cells(None, None, "all its values are missing")
-    return _Cells(None, None, f"it holds {type_}: only numbers and words are read here")
+def numbers_rows(values: np.ndarray) -> bool:
+    """Return whether different whole numbers are those of rows, in any order."""
+    steps = np.unique(np.diff(np.unique(values)))
+    is_even = len(steps) == 1 and bool((values % 1 == 0).all())
+    is_unique = is_even and len(np.unique(values)) == len(values)
+    return is_unique and (steps[0] == 1 or len(values) >= _LEAST_NUMBERED)
 
 
-_TIMES: Final = "write numbers to the file, such as the month or the days since a date"
+def _describe_dates(dates: Dates) -> Dates | LeftOut:
+    rows, missing = len(dates.days), dates.missing
+    if missing >= _MOSTLY * rows:
+        return LeftOut(dates.name, f"{_percent(missing, rows)} of its cells are empty")
+    if dates.first == dates.last and not dates.has_times:
+        return LeftOut(dates.name, "all its dates are the same")
+    return dates
 
 
-def _to_float(array: pa.Array) -> np.ndarray:
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.int8())
-    numbers: np.ndarray = array.cast(pa.float64(), safe=False).to_numpy(
-        zero_copy_only=False
-    )
-    return numbers
-
-
-def _infinite(numbers: np.ndarray) -> str | None:
-    limit = np.finfo(np.float32).max
-    if (np.abs(numbers[~np.isnan(numbers)]) > limit).any():
-        return "some of its numbers are infinite or too large for float32"
-    return None
-
-
-def _parse_numbers(text: pa.StringArray) -> np.ndarray | None:
-    """Return texts as float64, NaN for ""; None if one is not a number for float32."""
-    try:
-        numbers = _to_float(pc.if_else(pc.equal(text, ""), None, text))
-    except pa.ArrowInvalid:
-        return None
-    is_nan = np.isnan(numbers)
-    if is_nan.sum() != pc.sum(pc.equal(text, "")).as_py() or _infinite(numbers):
-        return None
-    return None if is_nan.all() else numbers
-
-
-def _describe_numbers(name: str, cells: _Cells) -> Numbers | Words | LeftOut:
+def _describe_numbers(name: str, cells: Cells) -> Column:
     assert cells.numbers is not None
     column = Numbers(name, cells.numbers)
     present, rows = column.present, len(column.values)
@@ -188,9 +204,9 @@ def _describe_numbers(name: str, cells: _Cells) -> Numbers | Words | LeftOut:
         return LeftOut(name, f"{_percent(column.missing, rows)} of its cells are empty")
     is_whole = bool((distinct == np.floor(distinct)).all())
     if is_whole and len(distinct) == rows:
-        if distinct[-1] - distinct[0] == rows - 1:
+        if numbers_rows(present):
             return LeftOut(name, "it numbers the rows")
-        if _ID.fullmatch(name):
+        if _ROW_ID.fullmatch(name):
             return LeftOut(
                 name, "it is different in each row, and its name is of an id"
             )
@@ -200,54 +216,127 @@ def _describe_numbers(name: str, cells: _Cells) -> Numbers | Words | LeftOut:
         codes = _all_words(name, cells)
         if len(codes.words) == len(distinct):  # no number is written in two ways
             return codes
+    if is_whole and len(distinct) > MAX_CODES and _ID.fullmatch(name):
+        return _describe_ids(name, cells)
     return column
 
 
-def _describe_words(name: str, cells: _Cells) -> Words | LeftOut:
-    found = _all_words(name, cells)
-    present, rows = sum(found.counts), sum(found.counts) + found.missing
+def _describe_ids(
+    name: str, cells: Cells, *, is_asked: bool = False
+) -> Ids | Words | LeftOut:
+    """Describe a column of ids; `is_asked` says that the user has named it so."""
+    if cells.text is None:
+        return LeftOut(name, "ids are whole numbers or texts")
+    counts, missing = count_words(cells)
+    rows = sum(counts.values()) + missing
+    if not counts:
+        return LeftOut(name, "all its cells are empty")
+    if len(counts) == 1 and not missing:
+        return LeftOut(name, f"all its values are {_shorten(next(iter(counts)))}")
+    if sum(counts.values()) < _LEAST_ROWS_PER_ID * len(counts):
+        what = f"it has {format_count(len(counts))} ids in {format_count(rows)} rows"
+        if len(counts) == rows:
+            what = "it is different in each row"
+        return LeftOut(name, f"{what}, and so in new rows")
+    if len(counts) <= MAX_CODES and not is_asked:
+        return _all_words(name, cells)
+    numbers = cells.numbers
+    are_numbers = numbers is not None and bool(
+        (np.abs(numbers[~np.isnan(numbers)]) < 2**53).all()
+    )
+    return Ids(name, len(counts), are_numbers)
+
+
+def _describe_words(table: Table, name: str, cells: Cells) -> Column:
+    counts, missing = count_words(cells)
+    present, rows = sum(counts.values()), sum(counts.values()) + missing
     if not present:
         return LeftOut(name, "all its cells are empty")
-    if len(found.words) == 1 and not found.missing:
-        return LeftOut(name, f"all its values are {_shorten(found.words[0])}")
-    if found.missing >= _MOSTLY * rows:
-        return LeftOut(name, f"{_percent(found.missing, rows)} of its cells are empty")
-    example = _shorten(found.words[0])
-    if all(_DATE.fullmatch(word) for word in found.words):
-        return LeftOut(name, f"it holds times, such as {example}: {_TIMES}")
+    found = sorted(counts)
+    if len(found) == 1 and not missing:
+        return LeftOut(name, f"all its values are {_shorten(found[0])}")
+    if missing >= _MOSTLY * rows:
+        return LeftOut(name, f"{_percent(missing, rows)} of its cells are empty")
+    if all(map(_OTHER_DATE.fullmatch, found)):
+        why = f"it holds dates such as {_shorten(found[0])}: write them as 2024-05-31"
+        return LeftOut(name, f"{why} or 2024-05-31T18:30")
+    if almost := _almost_numbers(table, name, cells):
+        return almost
+    example = _shorten(found[0])
     # A word of a single row is known of no other row.
-    frequent = {w: n for w, n in zip(found.words, found.counts, strict=True) if n > 1}
+    frequent = {word: counts[word] for word in found if counts[word] > 1}
     covered = sum(frequent.values())
     is_rare, are_many = covered < present / 2, len(frequent) > MAX_WORDS
-    if (is_rare or are_many) and all(map(_WITH_COMMA.fullmatch, found.words)):
+    if (is_rare or are_many) and all(map(_WITH_COMMA.fullmatch, found)):
         return LeftOut(
             name, f"its numbers have commas, such as {example}: write them as 1234.5"
         )
     if is_rare:
-        return LeftOut(
-            name, f"{format_count(len(found.words))} different texts, such as {example}"
-        )
-    if are_many:
-        return LeftOut(
-            name,
-            f"{format_count(len(frequent))} different words are too many to list here,"
-            f" such as {example}: a feature can hash them",
-        )
+        what = f"{format_count(len(found))} different texts"
+        if len(found) == rows:
+            what = "a text that is different in each row"
+        return LeftOut(name, f"{what}, such as {example}")
+    if are_many or (_ID.fullmatch(name) and len(found) > MAX_CODES):
+        return _describe_ids(name, cells)
     return Words(
         name,
         tuple(frequent),
         tuple(frequent.values()),
-        found.missing,
+        missing,
         others=present - covered,
     )
 
 
-def _all_words(name: str, cells: _Cells) -> Words:
-    assert cells.text is not None
-    counts: Counter[str] = Counter()
-    for pair in pc.value_counts(cells.text).to_pylist():
-        counts[pair["values"].strip()] += pair["counts"]
-    missing = counts.pop("", 0)
+def _almost_numbers(table: Table, name: str, cells: Cells) -> Numbers | LeftOut | None:
+    """Describe a column of which few values are no numbers; None for other columns.
+
+    Few different words, such as `unknown`, are missing values.
+    """
+    if not (wrong := _find_misfits(cells)):
+        return None
+    first = _first_misfit(table, name, wrong)
+    cells = read_cells(table, name, tuple(wrong))
+    if len(wrong) <= _MAX_MARKERS and cells.numbers is not None:
+        return Numbers(name, cells.numbers, tuple(sorted(wrong)), first)
+    return LeftOut(
+        name,
+        f"its values are numbers but for {first}: correct them, or list them in"
+        " missing_values",
+    )
+
+
+def find_misfit(table: Table, name: str) -> str | None:
+    """Return how many values of a column are no numbers, and the first; None if all are
+    numbers, or few are."""
+    wrong = _find_misfits(read_cells(table, name))
+    return _first_misfit(table, name, wrong) if wrong else None
+
+
+def _find_misfits(cells: Cells) -> dict[str, int]:
+    """Return the values that are no numbers, with their counts, if they are few, and so
+    are those of a column of numbers."""
+    if cells.text is None:
+        return {}
+    counts, _ = count_texts(cells.text)
+    if len(counts) <= MAX_CODES:
+        return {}
+    wrong = misfits(counts)
+    is_few = sum(wrong.values()) <= sum(counts.values()) * (1 - _ALMOST_NUMBERS)
+    return wrong if is_few else {}
+
+
+def _first_misfit(table: Table, name: str, wrong: Mapping[str, int]) -> str:
+    """Return how many values are no numbers, and the first of them."""
+    text = read_cells(table, name).text
+    assert text is not None
+    words = text.to_pylist()
+    first = next(i for i, word in enumerate(words) if word.strip() in wrong)
+    count = format_count(sum(wrong.values()))
+    return f"{count}, the first is {_shorten(words[first])} in {table.position(first)}"
+
+
+def _all_words(name: str, cells: Cells) -> Words:
+    counts, missing = count_words(cells)
     is_codes = cells.numbers is not None and "true" not in counts
     words = sorted(counts, key=(lambda w: (float(w), w)) if is_codes else None)
     return Words(

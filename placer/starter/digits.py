@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shlex import quote
 
-from placer.starter.spec_text import comment_text
+from placer.starter.text import comment_text
 
 _TEXT = """\
 # Classify images of handwritten digits, 8 x 8 pixels each. The data ships with

@@ -2,67 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from placer.errors import DataError, did_you_mean
-from placer.front.yaml_text import one_line
 from placer.report.numbers import format_count
-from placer.spec.names import is_name
 from placer.starter.column import (
-    MAX_CODES,
+    Ids,
     LeftOut,
     Numbers,
     Words,
-    count_values,
     describe_column,
-    read_numbers,
 )
+from placer.starter.label import Label, describe_label, find_label
 from placer.starter.table import Table
+from placer.starter.times import Dates
 
-TASKS: Final = ("classification", "regression")
 LEAST_ROWS: Final = 10
 _FEW_ROWS: Final = 2000
-_LABELS: Final = ("label", "target", "class", "y")
-_MAX_CLASSES: Final = 100
 _LEAST_BATCH, _MOST_BATCH = 8, 256
 _STEPS: Final = 1200
 _LEAST_EPOCHS, _MOST_EPOCHS = 5, 40
-
-
-@dataclass(frozen=True, slots=True)
-class Classes:
-    """A label with classes.
-
-    Attributes:
-        name: the column.
-        words: the classes.
-        counts: how many rows have each class.
-        is_numbered: whether the file has the numbers of the classes, from 0.
-        may_be_quantity: whether the classes are numbers.
-    """
-
-    name: str
-    words: tuple[str, ...]
-    counts: tuple[int, ...]
-    is_numbered: bool
-    may_be_quantity: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """A label that is a number, with the mean and the standard deviation of it."""
-
-    name: str
-    mean: float
-    deviation: float
-
-
-Label = Classes | Quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +36,8 @@ class Draft:
         is_guess: whether the user has not named the label.
         numbers: the columns of numbers.
         words: the columns of words.
+        ids: the columns of ids.
+        dates: the columns of dates.
         left_out: the columns that the model does not use.
         batch: the rows of a batch.
         epochs: the number of epochs.
@@ -85,24 +48,46 @@ class Draft:
     is_guess: bool
     numbers: tuple[Numbers, ...]
     words: tuple[Words, ...]
+    ids: tuple[Ids, ...]
+    dates: tuple[Dates, ...]
     left_out: tuple[LeftOut, ...]
     batch: int
     epochs: int
-
-    @property
-    def momentum(self) -> float:
-        """The weight of the old value in the averages of `batch_norm`: at most 1e-4 of
-        the initial values is left after an epoch, if that takes 14 steps or more."""
-        rows = self.table.rows - self.table.rows // 5
-        return min(0.95, max(0.5, round(10 ** (-4 / (rows // self.batch)), 2)))
 
     @property
     def has_few_rows(self) -> bool:
         """Whether a large model would learn the rows by heart."""
         return self.table.rows < _FEW_ROWS
 
+    @property
+    def width(self) -> int:
+        """The size of the second hidden layer; the first has twice as many."""
+        return 16 if self.has_few_rows else 64
 
-def draft_model(table: Table, label: str | None, task: str | None) -> Draft:
+    @property
+    def dropout(self) -> float:
+        """How many of the numbers of a layer are left out in training."""
+        return 0.2 if self.has_few_rows else 0.3
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the optimizer."""
+        return 0.003 if self.has_few_rows else 0.002
+
+    @property
+    def weight_decay(self) -> float:
+        """How strongly the optimizer keeps weights small."""
+        return 0.5 if self.has_few_rows else 0.1
+
+    @property
+    def patience(self) -> int:
+        """After how many evaluations that are not the best one the run ends."""
+        return 8
+
+
+def draft_model(
+    table: Table, label: str | None, task: str | None, ids: Sequence[str] = ()
+) -> Draft:
     """Choose the label, the inputs and the size of a model.
 
     Args:
@@ -110,6 +95,7 @@ def draft_model(table: Table, label: str | None, task: str | None) -> Draft:
         label: the column to predict. By default the one named `label`, `target`,
             `class` or `y`, else the last.
         task: one of `TASKS`, by default what the label's values suggest.
+        ids: the columns that hold ids. Others are recognised by their names.
 
     Raises:
         DataError: if the table has no such column, or no column to learn from, or if
@@ -122,28 +108,28 @@ def draft_model(table: Table, label: str | None, task: str | None) -> Draft:
             f"{table.path} has {format_count(table.read)} rows",
             hint=f"a model to train and to evaluate needs at least {LEAST_ROWS}",
         )
-    name = _find_label(table, label)
-    chosen = _describe_label(table, name, task)
-    numbers: list[Numbers] = []
-    words: list[Words] = []
-    left_out: list[LeftOut] = []
-    for each in table.columns:
-        if each == name:
-            continue
-        column = describe_column(table, each)
-        if isinstance(column, Numbers):
-            numbers.append(column)
-        elif isinstance(column, Words):
-            words.append(column)
-        else:
-            left_out.append(column)
-    if not numbers and not words:
+    name = find_label(table, label)
+    if len(table.columns) == 1:
+        raise DataError(
+            f"{table.path} has no column to predict '{name}' from",
+            hint="it has no other column",
+        )
+    chosen = describe_label(table, name, task, is_guess=label is None)
+    for each in ids:
+        _check_ids(table, each, name)
+    found = [
+        describe_column(table, each, is_id=each in ids)
+        for each in table.columns
+        if each != name
+    ]
+    left_out = tuple(each for each in found if isinstance(each, LeftOut))
+    if len(left_out) == len(found):
         reasons = "; ".join(
             f"{each.name or '(no name)'}: {each.why}" for each in left_out
         )
         raise DataError(
             f"{table.path} has no column to predict '{name}' from",
-            hint=reasons or "it has no other column",
+            hint=reasons,
         )
     rows = table.rows - table.rows // 5
     batch = _LEAST_BATCH
@@ -154,114 +140,23 @@ def draft_model(table: Table, label: str | None, task: str | None) -> Draft:
         table,
         chosen,
         label is None,
-        tuple(numbers),
-        tuple(words),
-        tuple(left_out),
+        tuple(each for each in found if isinstance(each, Numbers)),
+        tuple(each for each in found if isinstance(each, Words)),
+        tuple(each for each in found if isinstance(each, Ids)),
+        tuple(each for each in found if isinstance(each, Dates)),
+        left_out,
         batch,
         min(max(epochs, _LEAST_EPOCHS), _MOST_EPOCHS),
     )
 
 
-def _find_label(table: Table, label: str | None) -> str:
-    names = [name for name in table.columns if name and name not in table.repeated]
-    if label is not None:
-        if label in table.repeated:
-            raise DataError(
-                f"{table.path} has more than one column '{label}'",
-                hint="give each column a name of its own",
-            )
-        if label not in names:
-            raise DataError(
-                f"{table.path} has no column '{label}'", hint=did_you_mean(label, names)
-            )
-        return label
-    if not names:
-        raise DataError(f"{table.path} has no column with a name of its own")
-    usual = [name for name in names if name.lower() in _LABELS]
-    return usual[0] if len(usual) == 1 else names[-1]
-
-
-def _describe_label(table: Table, name: str, task: str | None) -> Label:
-    numbers = read_numbers(table, name)
-    values = count_values(table, name)
-    missing = numbers.missing if numbers else 0
-    if isinstance(values, Words):
-        missing = values.missing
-    if missing:
+def _check_ids(table: Table, column: str, label: str) -> None:
+    """Raise DataError for a name of `--ids` that is no column to learn from."""
+    if column not in table.columns:
+        hint = did_you_mean(column, table.columns)
+        raise DataError(f"{table.path} has no column '{column}'", hint=hint)
+    if column == label:
         raise DataError(
-            f"{table.path}: {format_count(missing)} rows have no value in the column"
-            f" '{name}', which is to be predicted",
-            hint="remove these rows, or name another column: --label COLUMN",
+            f"the column '{column}' is to be predicted, and cannot be an id too",
+            hint="leave it out of --ids, or name another label with --label",
         )
-    if numbers is not None and task != "classification":
-        distinct = np.unique(numbers.present)
-        few = len(distinct) <= MAX_CODES and bool((distinct % 1 == 0).all())
-        if task == "regression" or not few or isinstance(values, LeftOut):
-            return _describe_quantity(table, name, numbers)
-    if task == "regression":
-        raise DataError(
-            f"{table.path}: the column '{name}' holds no numbers",
-            hint="a regression predicts a number: name another column with --label",
-        )
-    if isinstance(values, LeftOut):
-        raise DataError(
-            f"{table.path}: the column '{name}' cannot be predicted: {values.why}",
-            hint="name another column: --label COLUMN",
-        )
-    return _describe_classes(table, values)
-
-
-def _describe_quantity(table: Table, name: str, numbers: Numbers) -> Quantity:
-    deviation = float(numbers.present.std())
-    if deviation == 0 or not np.isfinite(deviation):
-        raise _constant_error(table, name, f"{numbers.present[0]:g}")
-    mean = float(numbers.present.mean())
-    return Quantity(name, float(f"{mean:.4g}"), float(f"{deviation:.4g}"))
-
-
-def _describe_classes(table: Table, values: Words) -> Classes:
-    if len(values.words) < 2:
-        raise _constant_error(table, values.name, *values.words)
-    if len(values.words) > _MAX_CLASSES:
-        raise DataError(
-            f"{table.path}: the column '{values.name}' has"
-            f" {format_count(len(values.words))} different values, which are too many"
-            " classes",
-            hint=f"a classification has at most {_MAX_CLASSES} here: name another"
-            " column with --label",
-        )
-    numbered = tuple(map(str, range(len(values.words))))
-    return Classes(
-        values.name,
-        values.words,
-        values.counts,
-        is_numbered=values.words == numbered,
-        may_be_quantity=values.is_codes,
-    )
-
-
-def _constant_error(table: Table, name: str, value: str) -> DataError:
-    return DataError(
-        f"{table.path}: all values of the column '{name}' are {value}",
-        hint="name another column: --label COLUMN",
-    )
-
-
-def name_inputs(draft: Draft, taken: set[str]) -> Mapping[str, str]:
-    """Return the input for each column of words, and for the label, by column.
-
-    An input has the name of its column, with `_` for characters that names do not
-    have. `taken` are names that an input must not have.
-    """
-    used, names = {name.lower() for name in taken}, {}
-    for column in (draft.label.name, *(each.name for each in draft.words)):
-        # A path would lose what follows a dot.
-        plain = re.sub(r"[^A-Za-z0-9]+", "_", column).strip("_")[:40]
-        is_plain = is_name(plain) and one_line(plain) == plain  # `true` is not
-        first = name = plain if is_plain else f"column_{plain}".strip("_")
-        number = 2
-        while name.lower() in used or f"{name}_vector".lower() in used:
-            name, number = f"{first}_{number}", number + 1
-        used |= {name.lower(), f"{name}_vector".lower()}
-        names[column] = name
-    return names

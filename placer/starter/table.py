@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class Table:
         repeated: the names that several columns have.
         read: the number of rows that were read.
         rows: the number of rows of the file, estimated if not all were read.
+        lines: the line where each row of a `csv` file ends.
     """
 
     path: Path
@@ -55,6 +57,22 @@ class Table:
     repeated: frozenset[str]
     read: int
     rows: int
+    lines: array[int] | None = None
+
+    def position(self, row: int) -> str:
+        """Return where a row is in the file."""
+        return f"row {row}" if self.lines is None else f"line {self.lines[row]}"
+
+    @property
+    def doubtful_header(self) -> str | None:
+        """A name of a column that is also a word in this column, if the names are those of
+        the first row."""
+        if self.form.header is not None or self.kind != "csv":
+            return None
+        for name, column in self.columns.items():
+            if name and pc.any(pc.equal(column, name)).as_py():
+                return name
+        return None
 
     @property
     def is_whole(self) -> bool:
@@ -93,9 +111,10 @@ def _read_csv(path: Path) -> Table:
     with open_table(str(path), path, form) as table:
         names = table.names
         most = min(MAX_ROWS, MAX_CELLS // max(1, len(names)))
-        rows = []
-        for _, row in islice(table.rows, most):
+        rows, lines = [], array("Q")
+        for line, row in islice(table.rows, most):
             rows.append(row)
+            lines.append(line)
             size += sum(map(len, row)) + len(row)
         is_whole = next(table.rows, None) is None
     cells: Iterator[tuple[str, ...]] = zip(*rows, strict=True) if rows else iter(())
@@ -110,7 +129,7 @@ def _read_csv(path: Path) -> Table:
         # The size of a compressed file says little: it has at least one row more.
         nbytes = 0 if path.suffix == ".gz" else path.stat().st_size
         count = max(count + 1, round(nbytes / size * count))
-    return Table(path, "csv", form, columns, _repeated(names), len(rows), count)
+    return Table(path, "csv", form, columns, _repeated(names), len(rows), count, lines)
 
 
 def _detect_form(path: Path) -> Csv:

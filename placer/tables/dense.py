@@ -98,25 +98,33 @@ class DenseTable(BlockTable):
         self._check_usable()
         arrays = self.check_fits(values, "value")
         flat = self._buffers.write_target()
-        for view, array in zip(self._views(flat), arrays, strict=True):
-            view[...] = array
+        with self._overwriting(flat):
+            for view, array in zip(self._views(flat), arrays, strict=True):
+                view[...] = array
         self._publish(flat)
 
     @contextmanager
     def editing(self) -> Iterator[tuple[Array, ...]]:
-        """Change the values in the body of a `with` statement, as `BlockTable.editing`."""
+        """Change the values in the body of a `with` statement, as `BlockTable.editing`.
+
+        If it raises, a table whose values are updated in place cannot be used any more;
+        another one has the values from before.
+        """
         self._check_usable()
         flat = self._buffers.write_target()
         if flat is not self._buffers.current:
             np.copyto(flat, self._buffers.current)
-        yield self._views(flat)
+        with self._overwriting(flat):
+            yield self._views(flat)
         self._publish(flat)
 
     def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:
         self._check_usable()
         for slot, arrays in self.check_slots(slots).items():
-            for view, array in zip(self._views(self._slots[slot]), arrays, strict=True):
-                view[...] = array
+            flat = self._slots[slot]
+            with self._overwriting(flat):
+                for view, array in zip(self._views(flat), arrays, strict=True):
+                    view[...] = array
 
     def snapshot(
         self, blocks: Sequence[int], reuse: Snapshot | None = None
@@ -230,6 +238,17 @@ class DenseTable(BlockTable):
             raise
         finally:
             update_pass.release()
+
+    @contextmanager
+    def _overwriting(self, flat: Array) -> Iterator[None]:
+        """Make the table unusable if the body raises while it writes to values or slots that
+        the table uses."""
+        try:
+            yield
+        except BaseException:
+            used = (self._buffers.current, *self._slots.values())
+            self._broken |= any(flat is each for each in used)
+            raise
 
     def _coefficients(self, rate: float, scale: Any) -> list[tuple[Any, Array]]:
         """Return the scale of the gradients and the record of numbers of each block."""

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from placer.types import is_half_float
+
+Array = npt.NDArray[Any]
+
+
+def dtype_of_sums(dtype: Any) -> np.dtype[Any]:
+    """Return the dtype in which values of a dtype are added: float32 for half floats,
+    else the same one."""
+    return np.dtype(np.float32) if is_half_float(dtype) else np.dtype(dtype)
 
 
 def add_in_float32(total: Any, value: Any) -> Any:
@@ -17,8 +27,27 @@ def add_in_float32(total: Any, value: Any) -> Any:
     return total + value
 
 
+def add_up(parts: Sequence[Array], out: Array) -> None:
+    """Write the sum of numpy arrays of one shape, from the first to the last. Half floats
+    are added in float32, and the sum is rounded once, to the dtype of `out`. An overflow
+    gives no warning: the loss shows it."""
+    kind = dtype_of_sums(out.dtype)
+    total = out if out.dtype == kind else np.empty(out.shape, kind)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if len(parts) == 1:
+            total[...] = parts[0]
+        else:
+            np.add(parts[0], parts[1], out=total, dtype=kind)
+            for part in parts[2:]:
+                np.add(total, part, out=total, dtype=kind)
+        if total is not out:
+            out[...] = total
+
+
 def round_to(total: Any, dtype: np.dtype[Any]) -> Any:
-    """Round a float32 sum to half floats; one that is too large becomes inf, without a
-    warning."""
+    """Round a sum to the dtype of its parts; one that is too large becomes inf, without a
+    warning. A sum of that dtype is returned as it is."""
+    if total.dtype == dtype:
+        return total
     with np.errstate(over="ignore", invalid="ignore"):
         return total.astype(dtype)

@@ -115,6 +115,25 @@ def test_node_that_was_restarted_ends_the_run(alone, monkeypatch):
     channel.close()
 
 
+def test_a_restart_of_a_silent_node_ends_the_run(alone, monkeypatch):
+    """Its machine may have ended, so that its connection has not."""
+    monkeypatch.setattr("placer.channel.session.LATE_JOIN_WAIT", 0.01)
+    channel, connect = alone
+    with connect() as first:
+        first.join()
+        channel.join()
+        with connect() as second:
+            second.send(second.hello(second.welcome(), incarnation=8))
+            assert "b:0 runs already, at 127.0.0.1:" in second.refusal()
+        assert channel.aborted is None
+        monkeypatch.setattr("placer.channel.peers.Peers.is_alive", lambda *_: False)
+        with connect() as second:
+            second.send(second.hello(second.welcome(), incarnation=8))
+            assert second.refusal() == "it was restarted"
+        with pytest.raises(Aborted, match=r"b:0: seen from a:0: was restarted"):
+            channel.receive("b:0", Key(1, 1))
+
+
 def test_goodbye_is_said_again_over_a_new_connection(alone, spawn):
     channel, connect = alone
     with connect() as node:

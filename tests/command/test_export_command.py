@@ -32,9 +32,9 @@ def test_a_spec_is_compiled_and_exported(params, tmp_path, capsys):
     assert text.out == (
         "model(params, image) -> h1, logits\n"
         f"  written to {out}: README.md, model.py, model.stablehlo, params.safetensors,"
-        " prepare.py\n"
+        " postprocess.py, prepare.py\n"
     )
-    assert len([*out.iterdir()]) == 5
+    assert len([*out.iterdir()]) == 6
 
 
 @pytest.mark.parametrize("batch", ["0", "1,", "-1", "many"])

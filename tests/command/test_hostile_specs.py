@@ -98,21 +98,24 @@ def test_without_code_a_python_file_is_refused(
     assert not (evil / "it ran").exists()
 
 
-def test_a_python_source_is_not_run_before_the_run(
+def test_a_python_source_is_run_by_check_only_before_the_run(
     evil: Path, run_command: RunCommand
 ) -> None:
     plain = evil / "plain.yaml"
-    for options in ((), ("--no-code",)):
+    for options in (("--no-data",), ("--no-code",)):
         assert run_command("check", plain, *options)[0] == 0
+    for options in ((), ("--no-code",)):
         assert run_command("show", plain, *options)[0] == 0
         assert run_command("compile", plain, "--out", evil / "build", *options)[0] == 0
     assert run_command("show", evil / "build", "--node", "worker:0")[0] == 0
     assert run_command("explain", evil / "build", "h.w", "--no-code")[0] == 0
     assert not (evil / "it ran").exists()
+    run_command("check", plain)
+    assert (evil / "it ran").exists()
 
 
 def test_checking_a_call_runs_its_module(evil: Path, run_command: RunCommand) -> None:
-    assert run_command("check", evil / "calls.yaml")[0] == 0
+    assert run_command("check", evil / "calls.yaml", "--no-data")[0] == 0
     assert (evil / "it ran").exists()
 
 

@@ -38,6 +38,24 @@ def test_one_host_for_all_nodes_of_a_kind(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        (
+            "worker: gpu[01-02]\nps: host-[9-10]",
+            ["gpu01", "gpu02", "host-9", "host-10"],
+        ),
+        ("worker: gpu[01,07]:500\nps: c", ["gpu01", "gpu07", "c", "c"]),
+        ('worker: ["gpu[3]", a]\nps: "r[1-2]n[8]"', ["gpu3", "a", "r1n8", "r2n8"]),
+        ("worker: gpu[4]\nps: [fe80::1, c]", ["gpu4", "gpu4", "[fe80::1]", "c"]),
+    ],
+)
+def test_ranges_of_hosts_are_as_slurm_writes_them(tmp_path, text, hosts):
+    got = read(tmp_path, text)
+    assert [address.rpartition(":")[0] for address in got.values()] == hosts
+    assert [*got] == NODES
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("worker: [a, b]\n", "has no host for the nodes of kind 'ps'"),
@@ -54,6 +72,11 @@ def test_one_host_for_all_nodes_of_a_kind(tmp_path):
         ("worker: [a, 'b:0']\nps: c\n", "has no port from 1 to 65535"),
         ("worker: a\nps: c\nport: 65534\n", "port 65534 is not one"),
         ("worker: a\nps: c\nport: x\n", "port 'x' is not one"),
+        ("worker: gpu[01-03]\nps: c\n", "has 3 hosts for 2 nodes of kind 'worker'"),
+        ("worker: gpu[2-1]\nps: c\n", "'2-1' is no range"),
+        ("worker: gpu[1-2\nps: c\n", "'gpu[1-2' is no list of hosts"),
+        ("worker: 'n[0-9999][0-9999]'\nps: c\n", "more than 1,048,576 hosts"),
+        ("worker: [gpu[01-02]]\nps: c\n", 'quote a range in a list: ["gpu[01-04]"'),
         ("- a\n", "must have the hosts of each kind of node"),
         ("worker: [a\n", "is not YAML"),
         ("!!python/object/apply:os.system [ls]\n", "is not YAML"),

@@ -85,7 +85,13 @@ def test_only_the_fields_of_a_result_are_json(build: Path) -> None:
     assert result.history
     assert result.params
     keys = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
-    keys += ["checkpoint_seconds", "streams", "staleness", "divergence"]
+    keys += [
+        "checkpoint_seconds",
+        "streams",
+        "staleness",
+        "staleness_bound",
+        "divergence",
+    ]
     keys += ["untrained_rows", "shares", "tables"]
     assert list(json.loads(result_json(result))) == keys
     assert set(msgspec.to_builtins(result)) == {"event", "warnings", *keys}

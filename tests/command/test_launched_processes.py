@@ -16,14 +16,15 @@ from msgspec.structs import replace
 
 from placer.channel.cause import Cause
 from placer.errors import RunError
-from placer.launcher import supervise
+from placer.launcher import frozen, supervise
 from placer.launcher.cause import failure_from_report, last_line
 from placer.launcher.logs import log_path
 from placer.launcher.node_process import NodeProcess, start_node
-from placer.launcher.processes import StartNode, launch_nodes
+from placer.launcher.processes import ForksEnded, StartNode, launch_nodes
 from placer.runtime.run.events import (
     Event,
     NodeFailure,
+    NodeWarning,
     State,
     Step,
     show_output,
@@ -321,6 +322,77 @@ def test_a_frozen_node_that_its_peers_lost_is_named_and_ended(tmp_path: Path) ->
     assert not runs(logged(tmp_path, "ps:0", "pid"))
 
 
+def test_a_node_that_freezes_before_it_joins_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once as a warning, while the others wait for it, and in their error."""
+    monkeypatch.setattr(frozen, "CHECK", 0.0)
+    monkeypatch.setattr(supervise, "ROOT_REPORT_GRACE", 0.3)
+    fifo, named = tmp_path / "fifo", []
+    os.mkfifo(fifo)
+
+    def watch(event: Event) -> None:
+        if isinstance(event, NodeWarning):
+            named.append(event.message)
+            fifo.write_bytes(b"")  # the other one goes on
+
+    scripts = {
+        "worker:0": f"fifo={fifo} fail=ps:0_did_not_join exit=1",
+        "ps:0": "pid kill=SIGSTOP",
+    }
+    with pytest.raises(RunError) as caught:
+        outcome(scripts, tmp_path, watch)
+    assert named == ["ps:0 is frozen: a signal has stopped its process"]
+    assert "ps:0_did_not_join" in str(caught.value)
+    assert f"\n  {named[0]}" in str(caught.value)
+
+
+def test_a_process_that_the_system_cannot_end_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that waits for a network drive: SIGKILL has no effect on it."""
+    monkeypatch.setattr(supervise, "KILL_LIMIT", 0.2)
+    kill, seen = NodeProcess.kill, []
+    children: dict[str, NodeProcess] = {}
+
+    def kill_others(child: NodeProcess) -> None:
+        children[child.node] = child
+        if child.node != "ps:0":
+            kill(child)
+
+    monkeypatch.setattr(NodeProcess, "kill", kill_others)
+    scripts = {"worker:0": "fail=boom exit=1", "ps:0": "pid wait"}
+    with pytest.raises(RunError, match="worker:0 failed: step 1: boom"):
+        outcome(scripts, tmp_path, seen.append)
+    (warning,) = [each for each in seen if isinstance(each, NodeWarning)]
+    assert "ps:0 was killed, and its process has not ended" in warning.message
+    process = children["ps:0"].process
+    assert isinstance(process, subprocess.Popen)
+    process.kill()
+    process.wait()
+
+
+def test_nodes_are_started_again_if_forks_have_ended(tmp_path: Path) -> None:
+    """Those that were started before, too; the others wait for all."""
+    scripts = {"worker:0": "pid state=done result", "ps:0": "state=done"}
+    started: list[str] = []
+
+    def start(node: str, log: Path, takes_orders: bool) -> NodeProcess:
+        started.append(node)
+        if started == ["worker:0", "ps:0"]:
+            raise ForksEnded
+        words = "pid kill=SIGSTOP" if started == ["worker:0"] else scripts[node]
+        command = [sys.executable, str(SCRIPTED), node, *words.split()]
+        child = start_node(node, command, log, os.environ, takes_orders=takes_orders)
+        if started == ["worker:0"]:  # as the system does when the server has ended
+            child.kill()
+        return child
+
+    watch = show_output
+    assert launch_nodes([*scripts], start, tmp_path, watch, Interruption()) == RESULT
+    assert started == ["worker:0", "ps:0"] * 2
+
+
 def test_a_node_that_runs_on_after_a_failure_is_killed(tmp_path: Path) -> None:
     scripts = {"worker:0": "pid wait", "ps:0": "fail=boom exit=1"}
     assert failure(scripts, tmp_path).startswith("ps:0 failed: step 1: boom\n")
@@ -464,5 +536,5 @@ def test_a_failed_run_names_its_last_checkpoint(tmp_path: Path) -> None:
     assert failure(scripts, tmp_path) == (
         "worker:0 ended with exit status 1\n"
         f"  log: {log_path(tmp_path, 'worker:0')}\n"
-        "  last checkpoint: b"
+        "  continue with --resume b"
     )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import placer
 from placer.build.plan import read_plan
 from placer.command.cli import main
+from placer.errors import PlacerError
 from placer.resources import find_file
 
 DIGITS = find_file("specs/digits.yaml")
@@ -60,6 +63,17 @@ def test_a_named_folder_may_hold_other_files_of_the_run(
     assert "the folder 'mine' contains files" in capsys.readouterr().err
 
 
+def test_folders_that_cannot_be_written_are_found_before_the_run(
+    run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    train = [each for each in TRAIN if each != "--in-process"]
+    for option in ("--checkpoint", "--logs", "--tensorboard", "--record-order"):
+        assert run_command(*train, option, "file/folder") == 2
+        assert "file" in capsys.readouterr().err
+        assert not [*(tmp_path / "runs").iterdir()], option
+
+
 @pytest.mark.parametrize(
     "words",
     [["--history", "nowhere/file"], ["--set", "train.epohcs=3"]],
@@ -70,6 +84,31 @@ def test_a_run_that_cannot_start_leaves_no_folder(
 ) -> None:
     assert run_command(*TRAIN, *words) == 2
     assert not list(tmp_path.glob("runs/*"))
+
+
+def test_python_trains_as_the_command_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Options of both are checked before anything is compiled or written."""
+    monkeypatch.chdir(tmp_path)
+    small: dict[str, Any] = {"single_process": True, "in_process": True, "steps": 1}
+    result = placer.train(DIGITS, overrides={"data.train.batch": 64}, **small)
+    assert result.steps == 1
+    assert result.params["h1.w"].shape == (64, 128)
+    plan = read_plan(tmp_path / "runs" / "digits-1" / "build")
+    assert (plan.train.batch, len(plan.nodes)) == (64, 1)
+    for wrong in (
+        {"history": "nowhere/file"},
+        {"resume": "nowhere"},
+        {"stepps": 3},
+        {"callbacks": [placer.Callback]},
+        {"overrides": {"train.epohcs": 3}},
+        {"resume": ".", "init_params": "x"},
+        {"out": "runs/digits-1"},
+    ):
+        with pytest.raises(PlacerError):
+            placer.train(str(DIGITS), **{**small, **wrong})
+    assert [each.name for each in (tmp_path / "runs").iterdir()] == ["digits-1"]
 
 
 @pytest.mark.parametrize("command", ["check", "show", "explain"])
@@ -110,3 +149,29 @@ def test_checkpoints_of_a_spec_are_in_the_folder_that_it_names(
     assert run_command(*command, "--steps", "4", "--resume", str(kept)) == 0
     assert "after step 3" in capsys.readouterr().err
     assert (kept / "step-000004").is_dir()
+
+
+BEST = "train.checkpoint={every: 1h, best: {metric: accuracy, mode: max}}"
+
+
+def test_checkpoints_without_a_folder_are_beside_the_build(
+    run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(*TRAIN, "--set", BEST) == 0
+    found = capsys.readouterr().out.splitlines()[-2:]
+    assert found[0].startswith("  best        loss ")
+    assert found[0].endswith("(step 1)")
+    assert found[1] == "              is in runs/digits-1/checkpoints/best"
+    again = ["launch", "runs/digits-1/build", "--in-process", "--quiet", "--steps"]
+    assert run_command(*again, "1") == 0  # the checkpoints of the first run are kept
+    assert run_command(*again, "2", "--resume", "runs/digits-1/checkpoints-2") == 0
+    run = tmp_path / "runs" / "digits-1"
+    assert {path.name for path in run.iterdir()} == {
+        "build",
+        "checkpoints",
+        "checkpoints-2",
+    }
+    assert {path.name for path in (run / "checkpoints-2").glob("step-*")} == {
+        "step-000001",
+        "step-000002",
+    }

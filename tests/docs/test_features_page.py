@@ -2,6 +2,7 @@
 
 import re
 import struct
+import textwrap
 from pathlib import Path
 
 import xxhash
@@ -26,10 +27,15 @@ train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
 
 
 def test_the_example_loads(tmp_path):
-    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
+    example, of_times = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
     features = yaml.safe_load(example)["data"]["train"]["features"]
     model = load_text(example + REST, "model.yaml", tmp_path)
     assert [*model.train.features] == [*features]
+    more = textwrap.indent(of_times, "    ")  # two levels deeper
+    model = load_text(
+        example.replace("    features:\n", more) + REST, "model.yaml", tmp_path
+    )
+    assert {*model.train.features} > {*yaml.safe_load(of_times)["features"]}
 
 
 def test_every_key_is_in_a_table():

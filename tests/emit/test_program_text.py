@@ -12,7 +12,7 @@ from support.small_models import load_model, two_layers
 
 from placer.build.plan import read_plan
 from placer.compiler import compile as compile_model
-from placer.emit.names import RESERVED, Names
+from placer.emit.names import PYTHON_WORDS, RESERVED, Names
 from placer.resources import find_file
 from placer.spec import load
 from placer.spec.single_process import to_single_process
@@ -143,7 +143,7 @@ def test_programs_compile_without_warnings(builds):
         compile(file.read_text(encoding="utf-8"), str(file), "exec")
 
 
-def test_a_program_assigns_no_reserved_name(builds):
+def test_a_program_assigns_no_word_of_python(builds):
     for file in programs(builds):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         for function in (n for n in tree.body if isinstance(n, ast.FunctionDef)):
@@ -155,10 +155,38 @@ def test_a_program_assigns_no_reserved_name(builds):
             arguments = {
                 a.arg for a in (*function.args.args, *function.args.kwonlyargs)
             }
-            arguments -= {"node", "count"}
-            assert not (stored - {"_"}) & RESERVED, file
-            assert not arguments & RESERVED, file
+            assert not (stored - {"_"}) & PYTHON_WORDS, file
+            assert not arguments & PYTHON_WORDS, file
             assert len(function.args.args) == len({a.arg for a in function.args.args})
+
+
+def test_no_value_has_a_name_that_programs_use_for_something_else(builds):
+    """What a program imports, its hooks, and the variables of hooks and of loops."""
+    for file in programs(builds):
+        modules = {path.stem for path in file.parents[1].glob("*.py")}
+        used = set()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Import() | ast.ImportFrom():
+                    used |= {alias.name for alias in node.names} - modules
+                case ast.For(target=ast.Name(id=word)):
+                    used.add(word)
+                case ast.FunctionDef(returns=ast.Constant(value=None)):
+                    used |= {node.name, *(a.arg for a in node.args.args)}
+                case ast.FunctionDef():
+                    used |= {a.arg for a in node.args.kwonlyargs}
+        assert used <= RESERVED, file
+
+
+def test_a_server_with_parameters_does_not_say_that_it_stores_none(builds):
+    for file in programs(builds):
+        text = file.read_text(encoding="utf-8")
+        assert "stores no block" not in text or "(NamedTuple)" not in text, file
+    (server,) = {
+        f.read_text().count("`serve` handles")
+        for f in builds.glob("digits_geo/ps-*/*.py")
+    }
+    assert server == 1
 
 
 def test_colliding_names_get_numbers():

@@ -26,9 +26,9 @@ def test_the_parameters_of_an_exported_model_are_those_that_outputs_need(
 ):
     build = tmp_path / "build"
     placer.compile(SPECS / "digits.yaml", build, outputs=["h1"])
-    model = placer.export(build, tmp_path / "model", params=digits / "params")
+    wanted = load_file(digits / "params")  # a dict, as the `params` of a result
+    model = placer.export(build, tmp_path / "model", params=wanted)
     parameters = load_file(model.folder / "params.safetensors")
-    wanted = load_file(digits / "params")
     assert parameters.keys() == {"h1.w", "h1.b"}
     for name, array in parameters.items():
         np.testing.assert_array_equal(array, wanted[name])
@@ -44,6 +44,33 @@ def test_outputs_of_a_build_can_be_chosen(digits, tmp_path):
     assert model.outputs == ("h1",)
     with pytest.raises(PlacerError, match="'probability' is not an output"):
         placer.export(build, tmp_path / "no", params=params, outputs=["probability"])
+
+
+def test_an_input_that_the_graph_does_not_use_is_not_exported(tmp_path):
+    """Its column is read by no command, and not by the exported model."""
+    np.savez(tmp_path / "rows.npz", x=np.ones((8, 2), np.float32))
+    (tmp_path / "unused.yaml").write_text(UNUSED)
+    build = tmp_path / "build"
+    plan = placer.compile(tmp_path / "unused.yaml", build)
+    save_file(initial_parameters(plan), tmp_path / "params")
+    model = placer.export(build, tmp_path / "model", params=tmp_path / "params")
+    assert model.arguments == ("x",)
+    assert "elsewhere" not in (model.folder / "prepare.py").read_text()
+    assert "elsewhere" not in (model.folder / "README.md").read_text()
+
+
+UNUSED = """
+nodes: {worker: {count: 1}}
+inputs: {x: "float32[batch, 2]", unused: "float32[batch]"}
+data:
+  train:
+    {source: "npz:rows.npz", batch: 8, columns: {x: x, unused: elsewhere}}
+graph:
+  - {name: y, op: fc, in: x, size: 1}
+  - {name: loss, op: reduce_mean, in: y}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+predict: {outputs: [y]}
+"""
 
 
 def test_stablehlo_files_for_fixed_batches(digits, tmp_path):
@@ -235,9 +262,9 @@ def test_a_name_that_a_module_changes_is_refused(before, line, tmp_path):
 
 def test_modules_with_the_names_of_exported_files_are_renamed(tmp_path):
     (tmp_path / "halves.yaml").write_text(
-        WHOLE.replace("halves:halves", "model:halves")
+        WHOLE.replace("halves:halves", "postprocess:halves")
     )
-    (tmp_path / "model.py").write_text(
+    (tmp_path / "postprocess.py").write_text(
         "import prepare\nfrom prepare import twice\n\n"
         "def halves(params, state, x, rng, training):\n"
         "    return prepare.twice(x) @ params['w'] + twice(0), state\n"

@@ -11,7 +11,7 @@ import placer
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "export"
 UPDATE = "PLACER_UPDATE_GOLDEN"
-FILES = ("model.py", "prepare.py")
+FILES = ("model.py", "prepare.py", "postprocess.py")
 
 
 @pytest.mark.parametrize("spec", ["digits"])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from support.builds import error_parts, program
 
 from placer import Program, Variable, append_backward, layers, optimizer, place_guard
+from placer.config.optimizers import RULES
 from placer.errors import SpecError
+from placer.front.training import Optimizer, Update
 
 
 def loss_of(new_program: Program, name: str = "loss") -> Variable:
@@ -37,6 +40,50 @@ def test_minimize_sets_the_loss_the_rule_and_the_place() -> None:
             "place": "/node:ps/cpu",
         },
     }
+
+
+def test_every_rule_has_a_class() -> None:
+    classes = [getattr(optimizer, name) for name in optimizer.__all__]
+    assert sorted(each.rule for each in classes) == sorted(RULES)
+    for each in classes:
+        with program() as new_program:
+            each(0.1).minimize(loss_of(new_program))
+        assert train(new_program)["optimizer"] == {
+            "op": each.rule,
+            "learning_rate": 0.1,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slower(optimizer.Adam):
+    """Adam with another default, and modes of its own."""
+
+    b1: float = 0.95
+    update: Update = "async"
+
+
+class Unnamed(Optimizer):
+    """No class of placer.optimizer."""
+
+
+@pytest.mark.parametrize(
+    ("made", "settings"),
+    [
+        (Slower(0.1), {"b1": 0.95, "update": "async"}),
+        (
+            Slower(0.1, b1=0.9, update={"geo": {"every": 2}}),
+            {"update": {"geo": {"every": 2}}},
+        ),
+        (type("Own", (optimizer.SGD,), {})(0.1, match="*"), {"match": "*"}),
+    ],
+)
+def test_a_subclass_has_the_rule_of_its_class(
+    made: Optimizer, settings: dict[str, Any]
+) -> None:
+    with program() as new_program:
+        made.minimize(loss_of(new_program))
+    entry = {"op": made.rule, "learning_rate": 0.1, **settings}
+    assert train(new_program)["optimizer"] == entry
 
 
 def test_several_optimizers_divide_the_parameters() -> None:
@@ -127,6 +174,10 @@ def bad_rate(new_program: Program, loss: Variable) -> None:
     optimizer.SGD({"cosine": {"init": 1.0}}).minimize(loss)
 
 
+def no_rule(new_program: Program, loss: Variable) -> None:
+    Unnamed(0.1).minimize(loss)
+
+
 def bad_hyper(new_program: Program, loss: Variable) -> None:
     optimizer.Momentum(0.1, momentum=1.5).minimize(loss)
 
@@ -185,6 +236,12 @@ def bad_backward(new_program: Program, loss: Variable) -> None:
             "schedule 'cosine': 'steps' is missing",
             'optimizer.SGD({"cosine": {"init": 1.0}}).minimize(loss)',
             None,
+        ),
+        (
+            no_rule,
+            "Unnamed has no rule of placer.optimizer",
+            "Unnamed(0.1).minimize(loss)",
+            "derive it from a class of placer.optimizer, such as Adam",
         ),
         (
             bad_hyper,

@@ -594,3 +594,171 @@ def test_a_file_that_builds_while_it_is_imported_is_reported(tmp_path: Path) -> 
     file.write_text(file.read_text() + "\n\nbuild()\n")
     with pytest.raises(PlacerError, match=r"model\.py builds its model while it is"):
         placer.compile(program, tmp_path / "build")
+
+
+STATE = """\
+import equinox
+import flax.linen
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+
+class Normed(flax.linen.Module):
+    @flax.linen.compact
+    def __call__(self, x):
+        return flax.linen.BatchNorm(use_running_average=True)(x)
+
+
+def linen():
+    return Normed().init(jax.random.key(0), jnp.ones((2, 4)))
+
+
+def normed(variables, x):
+    return Normed().apply(variables, x)
+
+
+COLLECTION = linen()["batch_stats"]
+
+
+def two(params, batch_stats, x):
+    return Normed().apply({"params": params, "batch_stats": batch_stats}, x)
+
+
+def alone(params, x):
+    return Normed().apply({"params": params, "batch_stats": COLLECTION}, x)
+
+
+def params():
+    return linen()["params"]
+
+
+def nested():
+    return {"model": linen(), "w": jnp.ones((4, 4))}
+
+
+def inner(net, x):
+    return Normed().apply(net["model"], x) @ net["w"]
+
+
+def tuned():
+    return params(), optax.adam(0.1).init(params())
+
+
+def first(both, x):
+    return x * both[0]["BatchNorm_0"]["scale"]
+
+
+def haiku():
+    average = {"average": jnp.zeros(4), "hidden": jnp.zeros(4), "counter": 0}
+    return {"w": jnp.zeros(4), "mean_ema": average}
+
+
+def by_mean(net, x):
+    return x - net["w"] - net["mean_ema"]["average"]
+
+
+norm = nnx.BatchNorm(4, rngs=nnx.Rngs(0))
+
+
+def bare_stats(net, x):
+    return x * net["scale"] - net["mean"]
+
+
+class Indexed(equinox.Module):
+    w: jax.Array
+    count: jax.Array
+    norm: equinox.nn.BatchNorm
+
+    def __init__(self):
+        self.w, self.count = jnp.ones(4), jnp.arange(4)
+        self.norm = equinox.nn.BatchNorm(4, axis_name="rows", mode="batch")
+
+
+def index_model():
+    return Indexed()
+
+
+def indexed(model, x):
+    return x * model.w * model.norm.weight + model.norm.bias
+"""
+
+
+def traced(folder: Path, call: str, parameters: str = "") -> Program:
+    (folder / "state.py").write_text(STATE)
+    program = f"Program(parameters=[{parameters}]," if parameters else "Program("
+    text = f"import state\n{HEAD}".replace("with Program(", f"with {program}")
+    np.savez(folder / "rows.npz", x=np.ones((16, 4), np.float32))
+    (folder / "model.py").write_text(text.replace("CALL", call))
+    return run_builder(f"{folder / 'model.py'}:build")
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "pattern"),
+    [
+        (
+            "state.normed, state.linen, x",
+            "variables.batch_stats is a collection of Flax other than 'params'",
+            "net.batch_stats_*",
+        ),
+        (
+            "state.normed, {'params': state.params(), 'stats': state.linen()}, x",
+            "variables.stats is a collection of Flax other than 'params'",
+            "net.stats_*",
+        ),
+        (
+            "state.two, state.params, state.COLLECTION, x",
+            "batch_stats has running statistics of Flax",
+            "net.batch_stats_*",
+        ),
+        (
+            "state.inner, state.nested, x",
+            "net.model.batch_stats is a collection of Flax other than 'params'",
+            "net.model_batch_stats_*",
+        ),
+        (
+            "state.first, state.tuned, x",
+            "both.1.0 is the state of an optimizer of optax",
+            "net.p1_0_*",
+        ),
+        (
+            "state.by_mean, state.haiku, x",
+            "net.mean_ema is a moving average of Haiku",
+            "net.mean_ema_*",
+        ),
+        (
+            "state.bare_stats, {'scale': W[0], 'mean': state.norm.mean}, x",
+            "net.mean is BatchStat, which its library does not train",
+            "net.mean",
+        ),
+    ],
+)
+def test_state_is_not_trained_unless_it_is_kept_as_it_is(
+    tmp_path: Path, call: str, message: str, pattern: str
+) -> None:
+    call = f"placer.trace({call}, name='net')"
+    with pytest.raises(PlacerError) as caught:
+        traced(tmp_path, call)
+    error = caught.value
+    assert error.message == f"trace 'net': {message}, and would be trained"
+    rule = f'{{"match": "{pattern}", "trainable": False}}'
+    assert rule in str(error.hint)
+    if "'stats'" in call:
+        return  # Flax does not know the collection: the call itself would fail.
+    graph = traced(tmp_path, call, rule).model().graph
+    kept = {op.name for op in graph.of_kind("parameter") if "group" not in op.attrs}
+    assert kept
+    assert all(Path(name).match(pattern) for name in kept)
+
+
+def test_state_that_is_not_in_an_argument_is_a_constant(tmp_path: Path) -> None:
+    program = traced(tmp_path, "placer.trace(state.alone, state.params, x, name='net')")
+    assert [*parameters(program)] == [
+        "net.BatchNorm_0_bias",
+        "net.BatchNorm_0_scale",
+    ]
+    # Equinox has initial statistics of a model that was created without its state.
+    call = "placer.trace(state.indexed, state.index_model, x, name='net')"
+    program = traced(tmp_path, call)
+    assert [*parameters(program)] == ["net.w", "net.norm_weight", "net.norm_bias"]

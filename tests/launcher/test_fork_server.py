@@ -184,9 +184,52 @@ def test_a_stopped_server_is_not_waited_for(
     monkeypatch.setattr(forked_process, "ANSWER_TIMEOUT", 0.1)
     server._connection.settimeout(0.1)
     os.kill(server.pid, signal.SIGSTOP)
-    with pytest.raises(ForkError, match=r"has not answered within 0\.1 s"):
+    with pytest.raises(ForkError, match="is frozen: a signal has stopped it") as error:
         start(server, tmp_path, SLEEP)
+    assert error.value.has_ended
     assert wait_for_exit(process) == -signal.SIGKILL
+
+
+def test_a_stopped_fork_is_not_waited_for(
+    server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server waits until its fork leads a group."""
+    server._connection.settimeout(0.1)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            forked_process, "send", lambda *_: None
+        )  # as if it did not answer
+        with pytest.raises(ForkError, match="has not answered within") as error:
+            start(server, tmp_path, SLEEP)
+    assert error.value.has_ended
+    assert server.has_ended
+
+
+def test_a_server_that_is_stopped_while_it_imports_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forked_process, "FREEZE_CHECK", 0.05)
+    monkeypatch.setattr(forked_process, "FREEZE_CHECKS", 2)
+    variables = imported("import signal\nsignal.pause()", tmp_path, monkeypatch)
+    with ForkServer(variables, ["imported"], 1000) as server:
+        os.kill(server.pid, signal.SIGSTOP)
+        with pytest.raises(ForkError, match="is frozen") as error:
+            server.wait_until_ready()
+    assert error.value.has_ended
+
+
+def test_an_interpreter_may_be_named_in_another_way(
+    server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, name = os.path.split(sys.executable)
+    other = os.path.join(folder, "..", os.path.basename(folder), name)
+    monkeypatch.setattr(sys, "executable", other)
+    process = start(server, tmp_path, "print('here')")
+    assert wait_for_exit(process) == 2
+    assert "here" in (tmp_path / "out").read_text()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / name))
+    with pytest.raises(ForkError, match="does not run"):
+        start(server, tmp_path, SLEEP)
 
 
 @pytest.mark.parametrize(

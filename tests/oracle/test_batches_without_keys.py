@@ -81,7 +81,9 @@ def trained(folder, name, **settings):
     made, saved = build(folder, name, **settings), folder / f"{name}.saved"
     options = Options(checkpoint=saved, save_params=folder / f"{name}.safetensors")
     result = run_in_threads(made, options)
-    predicted = placer.predict(made, folder / "rows.npz", params=saved, in_process=True)
+    predicted = placer.predict(
+        made, folder / "rows.npz", params=saved, in_process=True, raw=True
+    )
     parameters = load_file(folder / f"{name}.safetensors")
     return parameters | predicted | {"loss": np.array(result.eval["loss"])}
 

@@ -57,6 +57,7 @@ def check_predictions(drawn: DrawnModel) -> None:
                 params=folder / "params",
                 single_process=single_process,
                 in_process=True,
+                raw=True,
                 deadline=300.0,
             )
             assert list(got) == outputs
@@ -107,7 +108,7 @@ def test_a_spec_predicts_like_plain_jax_without_labels(model, tmp_path):
     wanted = plain.predict(spec, rows, initial, outputs, tmp_path)
     rows = {name: column for name, column in rows.items() if name in used}
     assert used < spec["inputs"].keys()
-    options = {"params": tmp_path / "params", "in_process": True}
+    options = {"params": tmp_path / "params", "in_process": True, "raw": True}
     for got in (
         placer.predict(tmp_path / "build", **options),
         placer.predict(tmp_path / "build", rows, single_process=True, **options),
@@ -120,11 +121,11 @@ def test_a_spec_predicts_like_plain_jax_without_labels(model, tmp_path):
 def test_the_outputs_of_digits_are_as_accurate_as_its_evaluation(tmp_path):
     build = tmp_path / "build"
     placer.compile(copy_spec("digits", tmp_path, "float32"), build)
-    saved = tmp_path / "saved"
-    result = placer.launch(build, steps=20, save_params=saved, in_process=True)
-    got = placer.predict(build, params=saved, in_process=True)["probability"]
+    result = placer.launch(build, steps=20, in_process=True)
+    got = placer.predict(build, params=result.params, in_process=True)
     spec = yaml.safe_load((tmp_path / "digits.yaml").read_text())
     labels = read_rows(spec, tmp_path)["eval"]["label"]
-    accuracy = (got.argmax(1) == labels).mean()
+    assert list(got) == ["class", *(f"probability.{i}" for i in range(10))]
+    accuracy = (got["class"] == labels).mean()
     assert accuracy == pytest.approx(result.eval["accuracy"])
     assert read_plan(build).outputs[0].inputs == ("image",)

@@ -112,6 +112,16 @@ REFUSED = {
         " the gradients of the workers that are first",
         "place it on workers, or use 'update: sync'",
     ),
+    "layers on servers with backup workers": (
+        model(
+            "{sync: {backup: 1}}",
+            first="/node:ps",
+            second="/node:ps",
+        ).replace("in: [out, y]", "in: [out, y], place: '/node:ps'"),
+        "10:12: 'h.w' is used at /node:ps:0/cpu, and a step with backup workers takes"
+        " the gradients of the workers that are first",
+        "place it on workers, or use 'update: sync'",
+    ),
     "a heter node with values of each worker": (
         model("{geo: {every: 2}}", nodes=HETER, second="/node:heter"),
         "11:12: 'out' at /node:heter/cpu uses 'out.w', whose optimizer has"

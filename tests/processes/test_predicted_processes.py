@@ -66,8 +66,9 @@ def test_a_spec_is_compiled_for_a_prediction(tmp_path):
     assert done.status == 0, done.err
     table = csv.read_csv(tmp_path / "out.csv")
     assert table.schema.names == [
-        *(f"logits.{i}" for i in range(3)),
-        *(f"probability.{i}" for i in range(3)),
+        f"{output}.{column}"
+        for output in ("logits", "probability")
+        for column in ("class", *(f"probability.{i}" for i in range(3)))
     ]
     assert f"{table.num_rows} rows, " in done.out
 
@@ -89,7 +90,7 @@ def test_a_build_predicts_in_one_process_without_its_spec(tmp_path):
     assert done.status == 0, done.err
     wanted = placer.predict(build, params=tmp_path / "params", in_process=True)
     with np.load(tmp_path / out) as got:
-        assert got["probability"].shape == (9, 3)
+        assert got["probability.2"].shape == got["class"].shape == (9,)
         for name in wanted:
             np.testing.assert_allclose(got[name], wanted[name], rtol=1e-5)
     done = run_command("predict", build, *words, build / out)
@@ -111,13 +112,13 @@ def test_a_spec_predicts_from_the_checkpoints_of_its_training(tmp_path):
     )  # fmt: skip
     assert done.status == 0, done.err
     done = run_command(
-        "predict", spec, *keys, "--params", kept, "--out", tmp_path / "out.npz"
+        "predict", spec, *keys, "--params", kept, "--out", tmp_path / "out.npz", "--raw"
     )
     assert done.status == 0, done.err
     with np.load(tmp_path / "out.npz") as got:
         assert list(got) == ["logits"]
         build, params = tmp_path / "run" / "build", tmp_path / "params"
-        wanted = placer.predict(build, params=params, in_process=True)
+        wanted = placer.predict(build, params=params, in_process=True, raw=True)
         np.testing.assert_array_equal(got["logits"], wanted["logits"])
     done = run_command(
         "predict", build, *keys, "--params", kept, "--out", tmp_path / "out.npz"

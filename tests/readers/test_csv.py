@@ -1,5 +1,6 @@
 """Text files of cells: their rows, and every mistake with its line and column."""
 
+import csv as csv_module
 import gzip
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.data_sets import FOLDER, find_data
+from support.tables import read_pieces
 
 from placer.config.csv import Csv
 from placer.config.data import Data
@@ -20,6 +22,7 @@ from placer.readers import (
     open_source,
 )
 from placer.readers.csv_cells import CellParser
+from placer.readers.keys import read_keys
 
 X, LABEL = Column("x", "float32", (2,)), Column("label", "int32", ())
 A = Column("a", "float32", ())
@@ -230,7 +233,7 @@ def read_by_pieces(folder, columns, form):
         ('a,b\n1,"2"3\n', False),
         ('a,b\n1,"2\n', False),
         ("a\r1\n2\n", False),
-        ("a\n" + "1" * 140_000 + "\n", False),
+        ("a\n" + "1" * 140_000 + "\n", True),
     ],
 )
 def test_pyarrow_reads_only_what_the_csv_module_reads_likewise(text, plain, tmp_path):
@@ -238,6 +241,41 @@ def test_pyarrow_reads_only_what_the_csv_module_reads_likewise(text, plain, tmp_
     path.write_bytes(text.encode())
     with csv_text.open_table("csv:t.csv", path, form) as table:
         assert csv_batches.scan_plain(path, table.header_lines, form) is plain
+
+
+@pytest.mark.parametrize("quoted", ['"x"', '"a ""b"", c"', 'an inch: 1"'])
+def test_a_long_cell_is_read_and_the_limit_of_the_process_stays(quoted, tmp_path):
+    """Longer than the limit of the csv module, and than what pyarrow reads at a time;
+    the last text is left to the csv module."""
+    limit = csv_module.field_size_limit()
+    long = "y" * 1_200_000
+    text = f"a,b,k\n1,z,k0\n2,{long},{long}\n3,{quoted},k2\n"
+    assert column(tmp_path, text, "float32").tolist() == [1, 2, 3]
+    data, columns = Data("csv:t.csv"), [Column("a", "float32", ())]
+    if not quoted.endswith('1"'):
+        read = read_pieces(tmp_path, data, columns)
+        assert read["a"].tolist() == [1, 2, 3]
+    keys = read_keys(data, ["k"], tmp_path)
+    assert keys["k"].tolist() == ["k0", long, "k2"]
+    assert keys["k"].nbytes == 3 * 8
+    assert csv_module.field_size_limit() == limit
+    with pytest.raises(DataError, match="line 3, column 'b': 'yyyy"):
+        column(tmp_path, text.replace("z", "5"), "float32", mapping={"a": "b"})
+    assert csv_module.field_size_limit() == limit
+
+
+def test_a_cell_over_the_limit_is_an_error(tmp_path, monkeypatch):
+    for module in (csv_text, csv_batches):
+        monkeypatch.setattr(module, "MAX_CHARACTERS", 100)
+    text = 'a,b\n1,2\n3,"' + "4\n" * 100
+    with pytest.raises(
+        DataError, match="line 53: a cell has more than 100 charac"
+    ) as e:
+        column(tmp_path, text, "float32")
+    assert "a quote that is not closed" in e.value.hint
+    text = "a,b\n1,2\n3," + "4" * 101 + "\n"
+    with pytest.raises(DataError, match="line 3: a cell has more than 100 characters"):
+        column(tmp_path, text, "float32")
 
 
 def test_a_mistake_far_below_is_reported_with_its_line(tmp_path):
@@ -561,3 +599,9 @@ def test_the_adult_census_rows(file, rows, monkeypatch):
     unstated = [line[1] == "?" for line in split]
     assert (batch["words"][:, 1] == 0).tolist() == unstated
     assert batch["label"].tolist() == [int(line[14][0] == ">") for line in split]
+
+
+def test_keys_of_a_column_that_is_there_twice_are_an_error(tmp_path):
+    (tmp_path / "t.csv").write_text("a,k,k\n1,2,3\n")
+    with pytest.raises(DataError, match="more than one column 'k'"):
+        read_keys(Data("csv:t.csv"), ["k"], tmp_path)

@@ -3,6 +3,7 @@
 import csv as csv_module
 import math
 import textwrap
+from datetime import date, timedelta
 from decimal import Decimal
 
 import numpy as np
@@ -33,8 +34,8 @@ from placer.readers import (
     open_pieces,
     open_source,
 )
-from placer.readers.features.cells import from_python
 from placer.readers.features.computation import Computation
+from placer.readers.features.python_cells import from_python
 from placer.readers.windows import WindowReader
 
 KEY = Column("key", "int64", ())
@@ -318,8 +319,12 @@ def test_features_of_numbers_are_composed():
          "column 'c', row 1: 1e+300 is not a whole number"),
         ({"hash": "c", "type": "integer"}, [1, 2**64],
          "column 'c', row 1: 18446744073709551616 does not fit in 64 bits"),
-        ({"hash": "c", "type": "integer"}, ["7"],
-         "column 'c', row 0: the column holds string, not numbers"),
+        ({"hash": "c", "type": "integer"}, ["7", "u7"],
+         "column 'c', row 1: 'u7' is not a number"),
+        ({"hash": "c"}, [date(2024, 5, 1)],
+         "column 'c', row 0: the column holds timestamp[us], not text"),
+        ({"log1p": "c"}, [date(2024, 5, 1)],
+         "column 'c', row 0: the column holds timestamp[us], not numbers"),
         ({"log1p": "c"}, [0, None],
          "column 'c', row 1: the number is missing, and feature 'f' needs it"),
         ({"log1p": "c"}, [0.0, -1.0],
@@ -328,8 +333,8 @@ def test_features_of_numbers_are_composed():
          "column 'c', row 1: feature 'f' of 1e+300 is infinite"),
         ({"buckets": "c", "boundaries": [1]}, [0.0, math.inf],
          "column 'c', row 1: inf is not a finite number"),
-        ({"buckets": "c", "boundaries": [1]}, [True],
-         "column 'c', row 0: no feature is computed from bool"),
+        ({"buckets": "c", "boundaries": [1]}, [timedelta(1)],
+         "column 'c', row 0: no feature is computed from duration[us]"),
     ],
 )  # fmt: skip
 def test_a_value_without_a_result_is_an_error_with_its_row(feature, values, message):
@@ -537,7 +542,7 @@ def test_columns_of_features_that_are_not_predicted_may_be_missing(kind, tmp_pat
 
 
 def test_a_column_that_no_feature_is_computed_from_is_an_error(tmp_path):
-    columns = {"t": pa.array([0, 1], pa.timestamp("s"))}
+    columns = {"t": pa.array([0, 1], pa.time32("s"))}
     with pytest.raises(DataError, match="from which no feature is computed"):
         open_rows(tmp_path, "parquet", columns, {"key": {"hash": "t"}}, [KEY])
 

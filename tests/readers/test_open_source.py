@@ -464,7 +464,7 @@ def test_a_module_that_fails_to_load_is_reported_with_its_line(module, tmp_path)
         ("[{'label': 1}, {'label': [1]}]", "column 'label', row 1, has shape [n, 1]"),
         ("[{'label': 1}, {'label': 2**40}]", "row 1: 1099511627776 does not fit int32"),
         ("[{'label': 1}, {'label': 0.5}]", "row 1: 0.5 does not fit int32"),
-        ("[{'label': 'one'}]", "column 'label' holds <U3, not numbers"),
+        ("[{'label': 'one'}]", "column 'label', row 0: 'one' is not a number"),
         ("[{'label': [[1], [1, 2]]}]", "column 'label', row 0: "),
     ],
 )

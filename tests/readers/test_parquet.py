@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.tables import read_pieces
 
 import placer
 from placer.config.csv import Cells
@@ -144,6 +145,32 @@ def test_words_of_integers_and_booleans_are_their_text(tmp_path):
     assert rows["a"].tolist() == [1, 0]
 
 
+def test_lists_of_one_length_have_whole_rows(tmp_path):
+    deep = Column("deep", "int32", (2, 3))
+    values = np.arange(60).reshape(10, 2, 3)
+    columns = {
+        "x": pa.array(values[:, :, 0].tolist(), pa.large_list(pa.float64())),
+        "deep": pa.array(values.tolist()),
+    }
+    options = ReadOptions(with_digests=True)
+    rows = open_parquet(tmp_path, columns, [X, deep], options=options)
+    np.testing.assert_array_equal(take_all(rows)["deep"], values)
+    np.testing.assert_array_equal(take_all(rows)["x"], values[:, :, 0])
+    pieces = read_pieces(tmp_path, Data("parquet:t.parquet"), [X, deep])
+    np.testing.assert_array_equal(pieces["deep"], values)
+    columns["deep"] = lists(values, 6)
+    mixed = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(20, 3).tolist()), 2)  # fmt: skip
+    rows = open_parquet(tmp_path, {**columns, "deep": mixed}, [X, deep])
+    np.testing.assert_array_equal(take_all(rows)["deep"], values)
+
+
+def test_a_dictionary_may_have_numbers(tmp_path):
+    columns = {"a": pa.array([2.5, None, 2.5]).dictionary_encode()}
+    form = Cells(missing={"a": 7})
+    rows = take_all(open_parquet(tmp_path, columns, [A], form=form))
+    assert rows["a"].tolist() == [2.5, 7, 2.5]
+
+
 def test_missing_numbers_have_the_value_of_their_column(tmp_path):
     form = Cells(missing={"p": 0.5, "label": -1, "*": 3})
     columns = {
@@ -210,17 +237,52 @@ def test_an_option_for_a_column_that_the_file_lacks_is_refused(tmp_path):
             {"a": ["x", "y"]},
             [A],
             None,
-            "column 'a' holds string, not numbers",
-            "parquet: {vocabulary: {a: [WORD, WORD]}}",
+            "column 'a', row 0: 'x' is not a number",
+            "parquet: {vocabulary: {COLUMN: [WORD, …]}}",
         ),
         (
             {"a": pa.array(["x"]).dictionary_encode()},
             [A],
             None,
-            "column 'a' holds dictionary<",
-            "list the words of a column of text",
+            "column 'a', row 0: 'x' is not a number",
+            "write features: {NAME: {hash: COLUMN}}",
         ),
-        ({"a": [[1], [2]]}, [A], None, "may have different lengths", "a fixed size"),
+        (
+            {"a": pa.array([0, 1], pa.date32())},
+            [A],
+            None,
+            "column 'a' holds date32[day], not numbers",
+            "features: {NAME: {days: a}}",
+        ),
+        (
+            {"a": [[1], [2]]},
+            [A],
+            None,
+            "column 'a' holds lists, input 'a' is float32[batch]",
+            "a: float32[batch, LENGTH]",
+        ),
+        (
+            {"x": [[1, 2]] * 8 + [[1, 2, 3]]},
+            [X],
+            None,
+            "column 'x', row 8 has a list of 3 values, input 'x' is float32[batch, 2]",
+            "all lists have 2 values",
+        ),
+        (
+            {"x": [[1, 2], None, [3, 4]]},
+            [X],
+            None,
+            "column 'x', row 1 is null",
+            "replace nulls",
+        ),
+        (
+            {"x": [[1, 2], [1, None]]},
+            [X],
+            None,
+            "column 'x', row 1 is null",
+            "replace nulls",
+        ),
+        ({"x": [["1", "2"]]}, [X], None, "holds list<", "write numbers"),
         (
             {"a": [1] * 9 + [None]},
             [A],

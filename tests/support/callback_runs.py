@@ -15,17 +15,25 @@ STEPS_PER_EPOCH = 3
 """The last batch of an epoch has 4 rows."""
 
 
-def compile_for_callbacks(folder: Path, each: int = 2) -> Path:
+def compile_for_callbacks(
+    folder: Path,
+    each: int = 2,
+    *,
+    epoch: int = ROWS,
+    every: int = 2,
+    update: str = "sync",
+) -> Path:
     """Compile a model that is evaluated after every second step, for so many workers and
-    servers; return the build."""
+    servers, and so many rows; return the build."""
     draw = np.random.default_rng(1).normal
-    rows = {"x": draw(size=(ROWS, 16)), "y": draw(size=(ROWS, 4))}
+    rows = {"x": draw(size=(epoch, 16)), "y": draw(size=(epoch, 4))}
     np.savez(folder / "rows.npz", **{k: v.astype(np.float32) for k, v in rows.items()})
     spec = two_layers(
         nodes=f"{{worker: {{count: {each}}}, ps: {{count: {each}}}}}",
         batch=BATCH,
-        optimizer="{op: sgd, learning_rate: 0.1, place: /node:ps/cpu}",
-        train="  eval: {every: 2}",
+        optimizer="{op: sgd, learning_rate: 0.1, place: /node:ps/cpu"
+        f", update: {update}}}",
+        train=f"  eval: {{every: {every}}}",
     )
     spec = spec.replace("batch: 8}", "batch: 8, remainder: keep}")
     spec = spec.replace(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from placer.checkpoint.manifest import (
+    FILE,
     VERSION,
     Machine,
     Manifest,
@@ -16,6 +18,7 @@ from placer.checkpoint.manifest import (
     StoredBlock,
     StoredData,
     StoredParameter,
+    digest_of,
 )
 from placer.checkpoint.writing import commit, temporary_folder, write_tensors
 from placer.config.data import Data
@@ -24,6 +27,15 @@ ELEMENTS = 200
 NODES = ("worker:0", "ps:0", "ps:1")
 WRITTEN = 1_700_000_000
 """The time of step 0, in seconds since 1970."""
+
+
+def edit_manifest(checkpoint: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the manifest of a checkpoint as a program could that knows its digest."""
+    file = checkpoint / FILE
+    content = json.loads(file.read_text())
+    change(content)
+    content["digest"] = digest_of(content)
+    file.write_text(json.dumps(content))
 
 
 def value_of(array: str) -> np.ndarray:

@@ -26,6 +26,15 @@ def load_prepare(folder: Path) -> Callable[[Mapping[str, Any]], dict[str, np.nda
     return module["prepare"]
 
 
+def run_postprocess(
+    folder: Path, outputs: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return what `postprocess` of an exported model makes of outputs."""
+    module: dict[str, Any] = {"__name__": "postprocess"}
+    exec((folder / "postprocess.py").read_text(), module)
+    return module["postprocess"](outputs)
+
+
 def run_exported(
     folder: Path, columns: Mapping[str, np.ndarray], into: Path
 ) -> dict[str, np.ndarray]:

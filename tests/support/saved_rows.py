@@ -46,7 +46,7 @@ def _saved(checkpoint: Path) -> Found:
     found: Found = {}
     for table, stored in opened.manifest.sparse.items():
         for partition in range(stored.partitions):
-            (arrays,) = read_partitions(opened, [(table, partition)])
+            (arrays,) = read_partitions(opened, [(table, partition)], finite=True)
             whole = {name: arrays[name] for name in OF_PARTITION if name in arrays}
             found[table, "partition", partition] = whole
             for kind, key, row in _of_keys(arrays):

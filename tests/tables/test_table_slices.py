@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.small_tables import (
     ALL,
     ONE_PHASE,
@@ -317,6 +318,45 @@ def test_a_table_is_unusable_after_an_interrupted_update(use, in_place):
     with pytest.raises(RunError, match=message) as caught:
         USES[use](table)
     assert caught.value.hint == "start again from saved parameters"
+
+
+class NotAnArray:
+    """An array of a table's block that cannot be read."""
+
+    shape, dtype = (7,), np.dtype("float32")
+
+    def __array__(self, *args: object, **kwargs: object) -> None:
+        raise ValueError("its device is gone")
+
+
+def edit(table):
+    with table.editing() as values:
+        values[0][:3] = 5
+        raise ValueError("stopped")
+
+
+INTERRUPTED = {
+    "editing": edit,
+    "load": lambda t: t.load([np.full(7, 5, np.float32), NotAnArray()]),
+    "load_slots": lambda t: t.load_slots({"trace": [np.full(7, 5, np.float32), NotAnArray()]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", INTERRUPTED)
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_table_is_unusable_after_it_was_changed_in_part(use, in_place):
+    blocks = [whole_block("h1.b"), replace(whole_block("h1.b"), name="again")]
+    table = make_table(blocks, "momentum", in_place=in_place)
+    before = [value.copy() for value in table.values()]
+    with pytest.raises(ValueError, match=r"stopped|its device is gone"):
+        INTERRUPTED[use](table)
+    if in_place or use == "load_slots":
+        with pytest.raises(RunError, match="its values are no longer of one step"):
+            table.values()
+    else:  # what was changed is not what the table uses
+        for value, old in zip(table.values(), before, strict=True):
+            np.testing.assert_array_equal(value, old)
+        update_table(table, [np.ones(7, np.float32)] * 2, 0.1)
 
 
 def test_phases_must_run_in_order():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 from placer.errors import OpError
@@ -53,6 +54,9 @@ def _expand(use: CompositeUse) -> Iterator[Part]:
     name, attrs = use.name, use.attrs
     x, scale, bias, *running = use.operands
     epsilon = {"epsilon": attrs["epsilon"]}
+    if _keeps(name, running, use.kept_states):
+        yield Part("normalize", (x, *running, scale, bias), ("",), epsilon)
+        return
     if attrs["scope"] == "batch":
         axes = {"axis": tuple(range(use.types[0].rank - 1))}
         used = (f"{name}.used_mean", f"{name}.used_variance")
@@ -74,6 +78,20 @@ def _expand(use: CompositeUse) -> Iterator[Part]:
         yield Part("store", (old, name + new), ())
 
 
+def _keeps(name: str, running: Sequence[str], kept: AbstractSet[str]) -> bool:
+    """Return whether the moving averages keep their initial values. Raises OpError if only
+    one does."""
+    keeping = [each for each in running if each in kept]
+    if len(keeping) == 1:
+        (other,) = {*running} - {*keeping}
+        raise OpError(
+            f"keeps '{keeping[0]}' by trainable: false, but updates '{other}'",
+            attr="op",
+            hint=f'write {{match: "{name}.running_*", trainable: false}}',
+        ).of("batch_norm")
+    return bool(keeping)
+
+
 BATCH_NORM = Composite(
     "batch_norm",
     "Batch normalization: shifts and scales each channel to mean 0 and variance 1 over"
@@ -81,7 +99,8 @@ BATCH_NORM = Composite(
     " Places sum their statistics in the forward and in the backward, so the result"
     " does not depend on the placement. Training updates the moving averages"
     " `running_mean` and `running_variance`; an evaluation uses them instead of the"
-    " batch's statistics. Creates the parameters `scale`, `bias`, `running_mean` and"
+    " batch's statistics. With `trainable: false` for both in `parameters`, they keep their"
+    " initial values, and training uses them too. Creates the parameters `scale`, `bias`, `running_mean` and"
     " `running_variance`.",
     _OPERANDS,
     _infer,

@@ -82,10 +82,11 @@ def _empty_results(
 ) -> Any:
     """Return the function's results for a batch without rows, which few functions take.
 
-    Their types are those of its results for one row, by `jax.eval_shape`.
+    Their types are those of its results for one row, by `jax.eval_shape`, which would
+    sort a dict of parameters that it is given.
     """
 
-    def call_with_one_row(values: dict[str, jax.Array], *rows: jax.Array) -> Any:
+    def call_with_one_row(*rows: jax.Array) -> Any:
         keys = _row_keys(jnp.zeros((1, 2), jnp.uint32), 0)
         outs, _ = fn(values, {}, *rows, rng=keys, training=training)
         return outs if isinstance(outs, tuple | list) else (outs,)
@@ -96,7 +97,7 @@ def _empty_results(
     ]
     results = tuple(
         jnp.zeros((0, *out.shape[1:]), out.dtype)
-        for out in jax.eval_shape(call_with_one_row, values, *rows)
+        for out in jax.eval_shape(call_with_one_row, *rows)
     )
     return results if len(results) > 1 else results[0]
 

@@ -65,11 +65,11 @@ def _clipped_parts(
 
 
 def row_share(x: jax.Array, *, share: float) -> jax.Array:
-    return x * share
+    return (widen(x) * share).astype(x.dtype)
 
 
 def row_estimate(x: jax.Array, *, share: float) -> jax.Array:
-    return x / share if share else x
+    return (widen(x) / share).astype(x.dtype) if share else x
 
 
 def trust_ratio(

@@ -6,20 +6,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Never
+from typing import Never
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from placer.config.missing import NO_MARKERS, Markers
 from placer.errors import DataError
+from placer.readers.arrow_text import decode_bytes, is_text, is_utf8, read_cells, trim
 from placer.readers.csv_cells import (
-    MISSING_CELLS,
+    are_missing,
     cast_floats,
     cast_whole,
+    have_numbers,
     parse_number,
 )
+from placer.readers.features.times import Times, fill_times, parse_times, split_times
 
 Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.uint64]
@@ -34,11 +38,12 @@ class Cells:
     Attributes:
         name: the name of the column.
         array: its values. Those of a `csv:` file are texts.
-        is_csv: whether they are cells of a `csv:` file: an empty one is a missing value,
-            and texts may be numbers.
+        is_csv: whether they are cells of a `csv:` file, where an empty text is a missing
+            value.
         missing: the number to use for a missing one, if there is one.
         option: the key of the source's options that has such numbers, such as `csv`.
         where: returns the position of a row in the source, for messages.
+        markers: what the spec lists as missing values of the column.
     """
 
     name: str
@@ -47,6 +52,7 @@ class Cells:
     missing: float | None
     option: str
     where: Callable[[int], str]
+    markers: Markers = NO_MARKERS
 
     def texts(self) -> pa.Array:
         """Return the values as text: string, large_string, a dictionary of these, or
@@ -57,9 +63,18 @@ class Cells:
         array, type_ = self.array, self.array.type
         if pa.types.is_dictionary(type_):
             type_ = type_.value_type
-        if pa.types.is_string_view(type_):
-            return array.cast(pa.large_string())
-        if is_text(type_) or pa.types.is_null(type_):
+        if pa.types.is_null(type_):
+            return array
+        if pa.types.is_boolean(type_):
+            array = self._decoded().cast(pa.string())  # true, false
+        elif is_text(type_) and (self.markers or not is_utf8(type_)):
+            array = self._decoded()
+        if pa.types.is_string_view(array.type):
+            array = array.cast(pa.large_string())
+        if self.markers and is_utf8(array.type):
+            marked = pc.is_in(trim(array), pa.array([*self.markers.texts], array.type))
+            array = pc.if_else(marked, None, array)
+        if is_text(array.type):
             return array
         hint = "a hash of whole numbers needs type: integer"
         if not pa.types.is_integer(type_):
@@ -90,7 +105,7 @@ class Cells:
                 at = int(np.argmin(is_whole))
                 self._refuse(at, f"{floats[at]} is not a whole number")
             return floats.astype(np.int64).view(np.uint64), mask
-        numbers = cast_whole(array) if self.is_csv else None
+        numbers = cast_whole(array) if is_text(kind) else None
         if numbers is None:
             each = enumerate(array.to_pylist())
             numbers = np.array([self._whole(i, value) for i, value in each], np.uint64)
@@ -102,11 +117,14 @@ class Cells:
         Raises DataError for a value that is not a finite number.
         """
         array, mask = self._present()
-        floats = cast_floats(array) if self.is_csv else None
-        if floats is None and self.is_csv:
+        is_text_ = is_text(array.type)
+        floats = cast_floats(array) if is_text_ else None
+        if floats is None and is_text_:
             texts = enumerate(array.to_pylist())
             floats = np.array([self._number(i, text) for i, text in texts])
         elif floats is None:
+            if pa.types.is_decimal(array.type):
+                array = array.cast(pa.string())  # that to float64 would not be exact
             floats = array.cast(pa.float64(), safe=False).to_numpy()
         if not np.isfinite(floats).all():
             at = int(np.argmin(np.isfinite(floats)))
@@ -115,25 +133,49 @@ class Cells:
             floats = np.where(mask, np.nan, floats)
         return np.ascontiguousarray(floats)
 
+    def times(self) -> Times:
+        """Return the values as times.
+
+        Raises DataError for a value that is not a date or a time.
+        """
+        array = self._decoded()
+        if is_text(array.type):
+            array = read_cells(array, self.where)
+            mask = are_missing(array, self.markers)
+            times = parse_times(pc.if_else(mask, "1970-01-01", array), self.where)
+            return fill_times(*times, mask, self.missing)
+        if pa.types.is_null(array.type):
+            array = array.cast(pa.timestamp("us"))
+        if not (pa.types.is_date(array.type) or pa.types.is_timestamp(array.type)):
+            raise DataError(
+                f"{self.where(0)}: the column holds {array.type}, not dates",
+                hint="a date is a text such as 2024-05-01, a date or a timestamp",
+            )
+        return fill_times(*split_times(array), pc.is_null(array), self.missing)
+
+    def _decoded(self) -> pa.Array:
+        """Return the values, not as a dictionary, and bytes as text."""
+        array = self.array
+        if pa.types.is_dictionary(array.type):
+            array = array.cast(array.type.value_type)
+        return decode_bytes(array, self.where)
+
     def _present(self) -> tuple[pa.Array, Mask | None]:
         """Return the values with a number in place of missing ones, and which are missing
         for that reason; None if none is missing.
 
-        The values are integers, float64, decimals, or of a `csv:` file texts without
-        blanks. The number is 0 unless there is one for missing values.
+        The values are integers, float64, decimals, or texts without blanks. The number
+        is 0 unless there is one for missing values.
         """
-        array, kind = self.array, self.array.type
-        if pa.types.is_dictionary(kind):
-            array = array.cast(kind.value_type)
-            kind = array.type
-        if pa.types.is_null(kind):
+        array = self._decoded()
+        if pa.types.is_null(array.type) or pa.types.is_boolean(array.type):
             array = array.cast(pa.int64())
-            kind = array.type
+        kind = array.type
         fill: float | int = self.missing or 0
         fill = int(fill) if fill == int(fill) else fill
-        if self.is_csv:
-            array = pc.ascii_trim_whitespace(array)
-            is_missing = pc.is_in(array, MISSING_CELLS)
+        if is_text(kind):
+            array = read_cells(array, self.where)
+            is_missing = are_missing(array, self.markers)
         elif pa.types.is_floating(kind):
             array = array.cast(pa.float64())
             is_missing = pc.is_null(array, nan_is_null=True)
@@ -141,9 +183,11 @@ class Cells:
             is_missing = pc.is_null(array)
         else:
             raise DataError(f"{self.where(0)}: the column holds {kind}, not numbers")
+        if self.markers.numbers and not is_text(kind):
+            is_missing = pc.or_(is_missing, have_numbers(array, self.markers))
         if not pc.any(is_missing, min_count=0).as_py():
             return array, None
-        if self.is_csv:
+        if is_text(kind):
             number = pa.scalar(str(fill))
         else:
             if isinstance(fill, float):
@@ -172,7 +216,7 @@ class Cells:
         self, i: int, text: str, *, is_float: bool = True, hint: str | None = None
     ) -> float | Decimal:
         try:
-            return parse_number(text, is_float)
+            return parse_number(text, is_float, self.option)
         except DataError as misfit:
             self._refuse(i, misfit.message, hint)
 
@@ -215,52 +259,8 @@ def can_compute_from(type_: pa.DataType) -> bool:
         or pa.types.is_integer(type_)
         or pa.types.is_floating(type_)
         or pa.types.is_decimal(type_)
+        or pa.types.is_boolean(type_)
+        or pa.types.is_date(type_)
+        or pa.types.is_timestamp(type_)
         or pa.types.is_null(type_)
     )
-
-
-def is_text(type_: pa.DataType) -> bool:
-    """Return whether a column of some type has texts, also as a dictionary."""
-    if pa.types.is_dictionary(type_):
-        type_ = type_.value_type
-    return bool(
-        pa.types.is_string(type_)
-        or pa.types.is_large_string(type_)
-        or pa.types.is_string_view(type_)
-    )
-
-
-def from_python(
-    name: str, values: list[Any], missing: float | None, where: Callable[[int], str]
-) -> Cells:
-    """Return values of Python as a column; None and NaN are missing.
-
-    Raises DataError for values that are not all texts or all numbers.
-    """
-    try:
-        try:
-            array = pa.array(values, from_pandas=True)
-        except OverflowError:  # there is one from 2**63 on
-            whole = [value if is_missing(value) else Decimal(value) for value in values]
-            array = pa.array(whole, pa.decimal128(38, 0), from_pandas=True)
-    except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
-        kinds = dict.fromkeys(
-            type(value).__name__ for value in values if not is_missing(value)
-        )
-        raise DataError(
-            f"{where(0)} and following: no column of {', '.join(kinds)}: {error}",
-            hint="all values of a column are texts, or all are numbers",
-        ) from error
-    if not can_compute_from(array.type):
-        raise DataError(
-            f"{where(0)}: no feature is computed from {array.type}",
-            hint="features are computed from texts and numbers",
-        )
-    return Cells(name, array, False, missing, "python", where)
-
-
-def is_missing(value: Any) -> bool:
-    """Return whether a value of Python means a missing one: None or NaN."""
-    if value is None:
-        return True
-    return isinstance(value, float | np.floating) and value != value

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from placer.config.features import Feature, Features, boundaries_of
+from placer.config.features import Feature, Features, boundaries_of, first_day_of
 from placer.errors import DataError
+from placer.readers.times import DAY
 
 if TYPE_CHECKING:  # it imports pyarrow, which starts threads
     from placer.readers.features.cells import Bits, Cells, Floats
+    from placer.readers.features.times import Times
 
 Values = npt.NDArray[Any]
 
@@ -109,6 +111,32 @@ class Computation:
             raise DataError(f"{where}: feature '{name}' of {numbers[at]:g} is infinite")
         return values
 
+    def _days(self, name: str, feature: Feature) -> Values:
+        cells = self._origin(feature)
+        times = self._times(feature)
+        if times.missing.any():
+            at = int(np.argmax(times.missing))
+            raise DataError(
+                f"{cells.where(at)}: the date is missing, and feature '{name}' needs it",
+                hint=f"{cells.missing_hint()}, in days since 1970-01-01",
+            )
+        first = first_day_of(feature)
+        assert first is not None
+        return (times.days - first) + times.nanoseconds / DAY
+
+    def _hour(self, name: str, feature: Feature) -> Values:
+        times = self._times(feature)
+        return np.where(times.missing, 24, times.nanoseconds // (DAY // 24))
+
+    def _weekday(self, name: str, feature: Feature) -> Values:
+        times = self._times(feature)
+        # Day 0 was a Thursday.
+        return np.where(times.missing, 7, (times.days + 3) % 7)
+
+    def _times(self, feature: Feature) -> Times:
+        (column,) = feature.operands
+        return self._cells(column).times()
+
     def _numbers(self, feature: Feature) -> Floats:
         """Return the numbers that a feature is computed from, NaN for a missing one."""
         (operand,) = feature.operands
@@ -141,6 +169,9 @@ _KINDS: dict[str, Callable[[Computation, str, Feature], Values]] = {
     "buckets": Computation._buckets,
     "log1p": Computation._log1p,
     "standardize": Computation._standardize,
+    "days": Computation._days,
+    "hour": Computation._hour,
+    "weekday": Computation._weekday,
 }
 
 

@@ -21,6 +21,7 @@ from placer.runtime.run.events import (
     BEFORE_FIRST_STEP,
     SAVING,
     STILL_WRITING,
+    WAITING,
     Event,
     NodeWarning,
     Output,
@@ -211,6 +212,7 @@ _STYLES = {
     STARTING: "dim",
     **dict.fromkeys(BEFORE_FIRST_STEP, "yellow"),
     "running": "green",
+    WAITING: "yellow",
     **dict.fromkeys(("evaluating", SAVING, STILL_WRITING, "writing"), "cyan"),
     "done": "dim",
 }

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from placer.checkpoint.manifest import Progress
+from placer.checkpoint.manifest import Number, Progress
 from placer.errors import RunError
 from placer.runtime.metrics.combiner import StepMetrics
 from placer.runtime.metrics.learning_rates import rate_schedules
@@ -37,6 +37,8 @@ class _Line(msgspec.Struct):
     step: int
 
 
+MAX_LINE: Final = 1 << 24
+"""Bytes of a line of a history at most."""
 OTHER_METRICS: Final = (
     "train.metrics are not those of the checkpoint: the metrics of the epoch that it"
     " interrupted are those of its other steps only"
@@ -113,7 +115,7 @@ class HistoryWriter:
             rows=self._rows,
             seconds=self._seconds,
             statistics=encode_statistics(self._sums, self._finalizers),
-            eval={n: v if math.isfinite(v) else str(v) for n, v in self.eval.items()},
+            eval={name: _number(value) for name, value in self.eval.items()},
         )
 
     def sync(self) -> None:
@@ -128,7 +130,8 @@ class HistoryWriter:
     def _cut(self, file: FileIO, step: int) -> None:
         """Remove the lines of an existing file after that of a step."""
         end = last = 0
-        for line in file.readall().splitlines(keepends=True):
+        lines = open(file.fileno(), "rb", closefd=False)  # noqa: SIM115 - it is `file`
+        while line := lines.readline(MAX_LINE):
             try:
                 number = msgspec.json.decode(line, type=_Line).step
             except msgspec.DecodeError:
@@ -136,6 +139,7 @@ class HistoryWriter:
             if number > step or not line.endswith(b"\n"):
                 break
             end, last = end + len(line), number
+        lines.detach()  # the file stays open
         if last != step:
             raise RunError(
                 f"the history {self._execution.options.history} has no line of step"
@@ -183,6 +187,8 @@ class HistoryWriter:
             time.time(),
         )
         self._write(step)
+        if (pace := self._execution.pace) is not None:
+            pace.step_reported()
         self._execution.report(step)
 
     def add_part(self, statistics: Statistics, rows: int, batch: int) -> None:
@@ -233,3 +239,9 @@ class HistoryWriter:
                 f"the history cannot be written to {self._execution.options.history}: {error.strerror}",
                 hint="name a file in a folder that exists and has room",
             ) from error
+
+
+def _number(value: float) -> Number:
+    if math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"

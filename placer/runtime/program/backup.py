@@ -110,12 +110,10 @@ class FirstWorkers:
         if not self._taken:
             self._take()
         key = Key(edge, self._step)
-        sums = self._exchange.receive(key, self._total, sources=self._taken)
         rows = sum(self._rows[worker] for worker in self._taken)
-        if rows != self._total:
-            for array in sums:
-                array *= self._total / rows
-        return sums
+        return self._exchange.receive(
+            key, self._total, sources=self._taken, factor=self._total / rows
+        )
 
     def drain(self) -> None:
         """Wait until all workers have ended their step."""

@@ -9,12 +9,15 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from placer.build.plan import Edge
 from placer.channel.protocol import Array, Channel, Key
 from placer.config.update_modes import Async, HalfAsync
 from placer.runtime.program.order import SEND, Order
 from placer.runtime.program.range_exchange import RangeEdge
 from placer.runtime.program.worker_messages import MessageKind, header
+from placer.tables.half_sums import add_up, dtype_of_sums, round_to
 
 Versions = tuple[int, ...]
 """The version of each server of a table."""
@@ -233,17 +236,13 @@ class Communicator(ABC):
         """Return the gradients of one step, or the sum or mean of several."""
         if not merged[0].rows[0]:
             return []
-        arrays = [*merged[0].arrays]
         if len(merged) == 1:
-            return arrays
-        totals = [array.copy() for array in arrays]
-        for each in merged[1:]:
-            for total, array in zip(totals, each.arrays, strict=True):
-                total += array
-        if self._mode.merge == "mean":
-            for total in totals:
-                total /= len(merged)
-        return totals
+            return [*merged[0].arrays]
+        divisor = len(merged) if self._mode.merge == "mean" else 1
+        return [
+            _total(parts, divisor)
+            for parts in zip(*(each.arrays for each in merged), strict=True)
+        ]
 
     def _send(self, headers: Sequence[Array], arrays: Sequence[Array] = ()) -> None:
         """Send a message to each server: its header, and its part of arrays."""
@@ -267,3 +266,14 @@ class Communicator(ABC):
             if self._wanted is not None and self._wanted <= self._horizon:
                 self._wanted = None
             self._changed.notify_all()
+
+
+def _total(parts: Sequence[Array], divisor: int) -> Array:
+    """Return the sum of arrays, from the first to the last, divided; half floats are added
+    and divided in float32."""
+    total = np.empty(parts[0].shape, dtype_of_sums(parts[0].dtype))
+    add_up(parts, total)
+    if divisor != 1:
+        total /= divisor
+    rounded: Array = round_to(total, parts[0].dtype)
+    return rounded

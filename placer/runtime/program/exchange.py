@@ -21,7 +21,7 @@ from placer.runtime.program.range_exchange import (
     RangeExchange,
     mismatch,
 )
-from placer.types import is_half_float
+from placer.tables.half_sums import dtype_of_sums
 
 
 @dataclass(slots=True)
@@ -150,13 +150,18 @@ class Exchange:
         return message
 
     def receive(
-        self, key: Key, count: int, sources: Container[str] | None = None
+        self,
+        key: Key,
+        count: int,
+        sources: Container[str] | None = None,
+        factor: float = 1.0,
     ) -> tuple[Array, ...]:
         """Wait for an edge's values and join their pieces.
 
         Returns one array per value of the edge. Arguments are those of `send`;
-        `sources` are those to receive from, by default all of the edge. Raises RunError
-        if a message does not fit the plan, and what the channel raises.
+        `sources` are those to receive from, by default all of the edge; `factor` is that of
+        sums over them. Raises RunError if a message does not fit the plan, and what the
+        channel raises.
         """
         edge = self.edges[key.edge]
         if edge.is_flat:
@@ -196,6 +201,7 @@ class Exchange:
                 target,
                 edge_value,
                 [(p, parts[i, j]) for j, p in enumerate(pieces) if (i, j) in parts],
+                factor,
             )
             for i, (edge_value, pieces, target) in enumerate(
                 zip(edge.values, needed, targets, strict=True)
@@ -325,22 +331,30 @@ def _space(target: Array | None, edge_value: EdgeValue, piece: Piece) -> Array |
 
 
 def _join(
-    target: Array | None, edge_value: EdgeValue, parts: Sequence[tuple[Piece, Array]]
+    target: Array | None,
+    edge_value: EdgeValue,
+    parts: Sequence[tuple[Piece, Array]],
+    factor: float,
 ) -> Array:
-    """Join or add the pieces of a value.
+    """Join the pieces of a value, or add them and multiply the sum by a factor.
 
     Pieces are added in the order of the plan, so that a sum has the same bits in every
-    run. Half floats are added in float32, and the sum is rounded once.
+    run. Half floats are added and multiplied in float32, and the result is rounded once.
     """
     if target is None:
         return parts[0][1]
-    if _is_sum(edge_value) and len(parts) > 1 and is_half_float(target.dtype):
-        total = np.empty(target.shape, np.float32)
-        # No warning for an overflow, as in an update: the loss shows it.
-        with np.errstate(over="ignore", invalid="ignore"):
-            target[...] = _write_pieces(total, edge_value, parts)
-        return target
-    return _write_pieces(target, edge_value, parts)
+    if not _is_sum(edge_value):
+        return _write_pieces(target, edge_value, parts)
+    kind = dtype_of_sums(target.dtype)
+    total = target if target.dtype == kind else np.zeros(target.shape, kind)
+    # No warning for an overflow, as in an update: the loss shows it.
+    with np.errstate(over="ignore", invalid="ignore"):
+        _write_pieces(total, edge_value, parts)
+        if factor != 1:
+            total *= factor
+        if total is not target:
+            target[...] = total
+    return target
 
 
 def _write_pieces(

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from placer.build.folder import read_file
+from placer.build.hooks import HOOKS
 from placer.build.modules import modules_in
 from placer.build.plan import NodePlan, Plan
 from placer.errors import BuildError
@@ -43,5 +44,5 @@ def load_program(folder: Path, plan: Plan, node: NodePlan) -> Hooks:
     # Tracebacks, and the report of a failed op, refer to the file by this name.
     with modules_in(folder):  # the build has the modules that the spec calls
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
-    others = (getattr(module, n, None) for n in ("evaluate", "predict", "serve"))
-    return Hooks(module.step, *others)
+    step, *others = HOOKS
+    return Hooks(getattr(module, step), *(getattr(module, n, None) for n in others))

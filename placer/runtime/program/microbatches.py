@@ -170,6 +170,9 @@ class Microbatches:
         Example:
             node.sum_microbatches(w_grad=w_grad)
         """
+        # An array of JAX is added with all others on its devices: a call takes longer
+        # than most sums.
+        together: dict[frozenset[Any], dict[tuple[str, int], Any]] = {}
         for name, value in self._arrays(values):
             if name not in self._sums:
                 self._sums[name] = value
@@ -179,13 +182,25 @@ class Microbatches:
                 continue
             if is_half_float(value.dtype):
                 self._half_dtypes[name] = value.dtype
-            if isinstance(value, np.ndarray):
-                add = add_in_float32
+            if isinstance(value, np.ndarray | np.generic):
+                self._sums[name] = add_in_float32(self._sums[name], value)
             else:
-                # The first sum is the program's own array, which must not be donated.
-                add = _jitted_add(name in self._donatable)
-                self._donatable.add(name)
-            self._sums[name] = add(self._sums[name], value)
+                together.setdefault(frozenset(value.devices()), {})[name] = value
+        for terms in together.values():
+            self._add_together(terms)
+
+    def _add_together(self, terms: dict[tuple[str, int], Any]) -> None:
+        """Add arrays of JAX to their sums, in one call."""
+        # The first sum is the program's own array, which must not be donated.
+        first = terms.keys() - self._donatable
+        ours = {name: self._sums[name] for name in terms if name not in first}
+        others = {name: self._sums[name] for name in terms if name in first}
+        names = (*ours, *others)
+        sums = _jitted_sums()(
+            [*ours.values()], [*others.values()], [terms[name] for name in names]
+        )
+        self._sums.update(zip(names, sums, strict=True))
+        self._donatable |= first
 
     @property
     def sums(self) -> Sequence[Any]:
@@ -290,10 +305,16 @@ class Microbatches:
 
 
 @cache
-def _jitted_add(donates_total: bool) -> Any:
+def _jitted_sums() -> Any:
+    """Return a function of totals that are donated, of others, and of the term of each; it
+    returns all sums."""
     import jax
 
-    return jax.jit(add_in_float32, donate_argnums=(0,) if donates_total else ())
+    def add(donated: list[Any], kept: list[Any], terms: list[Any]) -> list[Any]:
+        totals = [*donated, *kept]
+        return [add_in_float32(*pair) for pair in zip(totals, terms, strict=True)]
+
+    return jax.jit(add, donate_argnums=0)
 
 
 def _numpy_of(array: Any) -> Any:

@@ -1,6 +1,7 @@
 """The order of what happens in a run without lockstep: recorded, or replayed.
 
-A file has a line of JSON for each event, a list that begins with its kind and its edge:
+A file begins with the digest of the build. Each event is a line of JSON, a list that begins
+with its kind and its edge:
 
     ["take", 0, push, worker]    a server handles the next message of a worker
     ["use", pull, step, version] a worker uses a version of the parameters in a step
@@ -9,6 +10,10 @@ A file has a line of JSON for each event, a list that begins with its kind and i
     ["drain", 0, step]           a node drains after a step
     ["taken", 0, step, worker …]  a step takes the gradients of these workers
     ["join", 0, step]            a worker computes a step that takes its gradients
+    ["end", 0, events]           the run has ended in good order, after so many events
+
+Each line is written when its event happens, so a process that is killed leaves all of them.
+An order without its end is replayed up to where it ends.
 
 Whatever else happens follows from these. So a replayed run has the bits of the recorded
 one: a node waits until what is next in the order can be done.
@@ -21,7 +26,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterable
-from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +39,7 @@ SEND: Final = "send"
 DRAIN: Final = "drain"
 TAKEN: Final = "taken"
 JOIN: Final = "join"
+_END: Final = "end"
 _KINDS: Final = (TAKE, USE, SEND, DRAIN, TAKEN, JOIN)
 ALL_EDGES: Final = 0
 """The edge of events that have one order on a node, whatever their edges."""
@@ -63,21 +69,23 @@ class Order:
         self._lock = threading.Lock()
         self._replay = replay
         self._expected: dict[tuple[str, int], deque[list[Any]]] = {}
+        self._is_whole = True
         if replay is not None:
-            for kind, edge, *rest in _read(replay, digest):
+            events, self._is_whole = _read(replay, digest)
+            for kind, edge, *rest in events:
                 self._expected.setdefault((kind, edge), deque()).append(rest)
-        self._file = None
+        self._record = record
+        self._file: FileIO | None = None
+        self._count = 0
         if record is not None:
             try:
                 record.parent.mkdir(parents=True, exist_ok=True)
-                self._file = record.open("x", encoding="utf-8")
+                self._file = record.open("xb", buffering=0)
             except FileExistsError:
                 raise _of_another_run(record.parent) from None
             except OSError as error:
-                raise PlacerError(
-                    f"cannot write '{record}': {error.strerror}"
-                ) from None
-            self._file.write(json.dumps({"digest": digest}) + "\n")
+                raise self._unwritable(error) from None
+            self._write({"digest": digest})
 
     @property
     def replays(self) -> bool:
@@ -91,12 +99,18 @@ class Order:
         """
         with self._lock:
             expected = self._expected.get((kind, edge))
-            if not expected:
-                raise RunError(
-                    f"'{self._replay}' has no more events '{kind}' of edge {edge}",
-                    hint="replay with the options of the run that was recorded",
-                )
-            return expected.popleft()
+            if expected:
+                return expected.popleft()
+        if self._is_whole:
+            raise RunError(
+                f"'{self._replay}' has no more events '{kind}' of edge {edge}",
+                hint="replay with the options of the run that was recorded",
+            )
+        raise RunError(
+            f"'{self._replay}' ends here: the run that was recorded failed or was killed",
+            hint="up to here, the replay was the recorded run; record one that ends to"
+            " replay a whole run",
+        )
 
     def peek(self, kind: str, edge: int) -> list[Any] | None:
         """Return what comes next, if an order is replayed and there is something."""
@@ -105,19 +119,36 @@ class Order:
             return expected[0] if expected else None
 
     def add(self, kind: str, edge: int, *rest: Any) -> None:
-        """Record an event."""
+        """Record an event. Raises PlacerError if it cannot be written."""
         if self._file is not None:
             with self._lock:
-                self._file.write(json.dumps([kind, edge, *rest]) + "\n")
+                self._write([kind, edge, *rest])
+                self._count += 1
 
-    def close(self) -> None:
-        """End the file. Raises PlacerError if it cannot be written."""
-        if self._file is not None:
-            try:
-                self._file.close()
-            except OSError as error:
-                name = self._file.name
-                raise PlacerError(f"cannot write '{name}': {error.strerror}") from None
+    def close(self, *, ended: bool) -> None:
+        """End the file; it is whole if the run has `ended` without a failure.
+
+        Raises PlacerError if it cannot be written.
+        """
+        if self._file is None:
+            return
+        try:
+            if ended:
+                self._write([_END, ALL_EDGES, self._count])
+        finally:
+            self._file.close()
+
+    def _write(self, value: Any) -> None:
+        assert self._file is not None
+        line = f"{json.dumps(value)}\n".encode()
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> PlacerError:
+        return PlacerError(f"cannot write '{self._record}': {error.strerror}")
 
 
 def order_file(folder: Path, node: str) -> Path:
@@ -139,27 +170,36 @@ def _of_another_run(folder: Path) -> PlacerError:
     )
 
 
-def _read(path: Path, digest: str) -> Iterable[list[Any]]:
+def _read(path: Path, digest: str) -> tuple[list[list[Any]], bool]:
+    """Return the events of a file, and whether it has its end."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PlacerError(
+            f"cannot read '{path}': {error.strerror}",
+            hint="replay with the nodes and threads of the run that was recorded",
+        ) from None
+    except ValueError:
+        raise _no_order(path) from None
+    # What follows the last newline is a line that was not completely written.
+    lines = text.split("\n")[:-1]
+    try:
         first, *events = [json.loads(line) for line in lines]
         if first != {"digest": digest}:
             raise PlacerError(
                 f"'{path}' was recorded with another build",
                 hint="compile the spec as it was then, or record the order again",
             )
-    except OSError as error:
-        raise PlacerError(
-            f"cannot read '{path}': {error.strerror}",
-            hint="replay with the nodes and threads of the run that was recorded",
-        ) from None
-    except (ValueError, TypeError):
-        raise PlacerError(
-            f"'{path}' is not an order as --record-order writes it"
-        ) from None
-    with suppress(ValueError, TypeError):
+        is_whole = bool(events) and events[-1][0] == _END
+        if is_whole and events.pop() != [_END, ALL_EDGES, len(events)]:
+            raise ValueError
         for kind, edge, *_ in events:
             if kind not in _KINDS or type(edge) is not int:
                 raise ValueError
-        return events
-    raise PlacerError(f"'{path}' is not an order as --record-order writes it")
+    except (ValueError, TypeError, LookupError):
+        raise _no_order(path) from None
+    return events, is_whole
+
+
+def _no_order(path: Path) -> PlacerError:
+    return PlacerError(f"'{path}' is not an order as --record-order writes it")

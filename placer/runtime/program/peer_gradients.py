@@ -34,7 +34,7 @@ from placer.runtime.program.worker_messages import (
     header,
     malformed_on,
 )
-from placer.types import is_half_float
+from placer.tables.half_sums import add_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +220,9 @@ class PeerGradients:
         first = parts[0]
         if len(parts) == 1:
             return first
-        kind = np.dtype(np.float32) if is_half_float(first.dtype) else first.dtype
-        total = self._arena.allocate(kind, first.shape)
-        with np.errstate(over="ignore", invalid="ignore"):
-            np.add(first, parts[1], out=total, dtype=kind)
-            for part in parts[2:]:
-                np.add(total, part, out=total)
-            return total.astype(first.dtype, copy=False)
+        total = self._arena.allocate(first.dtype, first.shape)
+        add_up(parts, total)
+        return total
 
     def _wait(self) -> None:
         """Wait for a change; called with the lock held. Raises what has ended a thread, be

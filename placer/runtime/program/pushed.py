@@ -11,7 +11,7 @@ from placer.build.plan import EdgeValue
 from placer.channel.protocol import Array
 from placer.memory import aligned
 from placer.runtime.program.worker_messages import WorkerMessage, malformed
-from placer.types import is_half_float
+from placer.tables.half_sums import add_up, dtype_of_sums, round_to
 
 
 def join_pieces(
@@ -51,8 +51,7 @@ def _mean(parts: Sequence[Array], dtype: np.dtype[Any]) -> Array:
     """Return the mean of arrays, which are added in their order."""
     if len(parts) == 1:
         return parts[0].reshape(-1)
-    wide = np.float32 if is_half_float(dtype) else dtype
-    total = parts[0].reshape(-1).astype(wide)
-    for part in parts[1:]:
-        total += part.reshape(-1)
-    return total / len(parts)
+    total = np.empty(parts[0].size, dtype_of_sums(dtype))
+    add_up([part.reshape(-1) for part in parts], total)
+    mean: Array = round_to(total / len(parts), dtype)
+    return mean

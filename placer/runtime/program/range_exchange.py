@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from placer.layouts.ranges import Ranges
 from placer.memory import aligned
 from placer.memory.arena import Arena
 from placer.runtime.program.staging import Staging
-from placer.types import is_half_float
+from placer.tables.half_sums import add_up, dtype_of_sums
 
 Chunk = tuple[int, int, list[Array]]
 """The index of a value, its first element in the chunk, and a flat view of the elements
@@ -159,7 +158,7 @@ class RangeExchange:
             self._reduce_in_ring(known, key, sums)
         else:
             for index, start, parts in self._chunks_of_sums(known, key):
-                _add(parts, sums[index][start : start + parts[0].size])
+                add_up(parts, sums[index][start : start + parts[0].size])
         return tuple(sums)
 
     def _chunks_of_sums(self, known: RangeEdge, key: Key) -> Iterator[Chunk]:
@@ -268,7 +267,8 @@ class RangeExchange:
 
     # Rings. Chunk j is what node j has in the end. In step i of a reduce-scatter, node
     # j sends the sum so far of chunk j - i, and adds its part to that of chunk
-    # j - i - 1, so that chunk j is summed from node j + 1 on. In step i of an
+    # j - i - 1, so that chunk j is summed from node j + 1 on; sums of half floats go on in
+    # float32, and are rounded at the last node. In step i of an
     # all-gather, node j sends chunk j - i + 1 and receives chunk j - i.
 
     def _send_first(self, known: RangeEdge, key: Key, flat: Sequence[Array]) -> None:
@@ -293,13 +293,16 @@ class RangeExchange:
             totals = (
                 [sums[index] for index, _, _ in ranges]
                 if is_last
-                else [self.arena.allocate(part.dtype, part.shape) for part in parts]
+                else [
+                    self.arena.allocate(dtype_of_sums(part.dtype), part.shape)
+                    for part in parts
+                ]
             )
             for at, start, view in self.channel.pieces(before, key):
                 if at >= len(parts):
                     raise mismatch(key, before)
                 stop = start + view.size
-                _add([view, parts[at][start:stop]], totals[at][start:stop])
+                add_up([view, parts[at][start:stop]], totals[at][start:stop])
             if not is_last:
                 self.channel.send(after, key, totals)
 
@@ -354,24 +357,6 @@ def _shaped(edge: Edge, joined: Sequence[Array | None]) -> tuple[Array, ...]:
         assert array is not None, value.result
         shaped.append(array.reshape([int(size) for size in value.shape]))
     return tuple(shaped)
-
-
-def _add(parts: Sequence[Array], out: Array) -> None:
-    """Write the sum of arrays, from left to right. Half floats are added in float32, and
-    the sum is rounded once. An overflow gives no warning: the loss shows it."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if is_half_float(out.dtype):
-            total: Any = parts[0].astype(np.float32)
-            for part in parts[1:]:
-                np.add(total, part, out=total)
-            out[...] = total
-            return
-        if len(parts) == 1:
-            out[...] = parts[0]
-            return
-        np.add(parts[0], parts[1], out=out)
-        for part in parts[2:]:
-            np.add(out, part, out=out)
 
 
 def mismatch(key: Key, source: str) -> RunError:

@@ -191,7 +191,8 @@ class Service:
 
     def wait_for_step(self, step: int) -> bool:
         """Wait until a step of every worker is applied to every table that workers push to
-        in each step, or all workers have drained; return whether it is applied."""
+        in each step, or all workers have drained; return whether it is applied. Tables of
+        differences (GEO) are not waited for."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended or self._slowest() >= step)
         self._raise_error()
@@ -221,12 +222,15 @@ class Service:
             total += served.staleness
         return dict(sorted(total.items()))
 
-    def _slowest(self) -> int:
-        return min(
+    def _slowest(self) -> float:
+        """Return the newest step that is applied to every table that workers push to in each
+        step; infinity if there is none."""
+        newest = (
             min(served.applied.values())
             for served in self._served.values()
             if served.push.exchange != "push_delta"
         )
+        return min(newest, default=math.inf)
 
     def _raise_error(self) -> None:
         if self._error is not None:

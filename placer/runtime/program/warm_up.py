@@ -165,7 +165,11 @@ class _DryExchange(Exchange):
         _settle(values)
 
     def receive(
-        self, key: Key, count: int, sources: Container[str] | None = None
+        self,
+        key: Key,
+        count: int,
+        sources: Container[str] | None = None,
+        factor: float = 1.0,
     ) -> tuple[Array, ...]:
         edge = self.edges[key.edge]
         if edge.is_flat and edge.values[0].layouts[1] == "F":

@@ -13,23 +13,37 @@ from placer.channel.protocol import Array
 from placer.memory.arena import Arena
 from placer.runtime.program.range_exchange import RangeEdge
 from placer.runtime.program.worker_messages import WorkerMessage, malformed
-from placer.types import is_half_float
+from placer.tables.half_sums import dtype_of_sums, round_to
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The sum for one worker: of so many `steps`, up to the step `newest`. Without steps
+    there are no arrays. Nobody may write to the arrays."""
+
+    steps: int
+    newest: int
+    arrays: Sequence[Array]
 
 
 @dataclass(slots=True)
-class Sum:
-    """The sum for one worker: of so many `steps`, up to the step `newest`. Without steps
-    there are no arrays."""
+class _Group:
+    """The workers that have asked last at the same point, and the sum since then. Arrays that
+    were taken are not written to any more."""
 
+    workers: set[str]
     steps: int = 0
     newest: int = 0
     arrays: list[Array] = field(default_factory=list)
+    is_taken: bool = False
 
 
 class WorkerSums:
     """The sums of one server for one table; used by one thread.
 
-    Gradients are added in the order in which they come, half floats in float32.
+    Gradients are added in the order in which they come, half floats in float32. There is one
+    sum for all workers that have asked last at the same point, so a push is added once for
+    each of these points.
 
     Args:
         push: the edge of the gradients, whose values the server has ranges of.
@@ -44,19 +58,22 @@ class WorkerSums:
             self._dtypes.append(np.dtype(push.values[index].dtype))
             self._sizes.append(high - low)
         self._arena = Arena()
-        self._sums = {worker: Sum() for worker in push.sources}
+        self._groups = [_Group({*push.sources})]  # the last one is of the newest point
+
+    @property
+    def kept(self) -> int:
+        """How many sums there are now."""
+        return sum(group.steps > 0 for group in self._groups)
 
     def add(self, message: WorkerMessage) -> None:
         """Add the gradients of a worker to the sum for each worker, as they arrive.
 
         Raises RunError for gradients that do not fit the plan.
         """
-        for each in self._sums.values():
-            if not each.arrays:
-                each.arrays = [
-                    self._arena.allocate(_dtype_of_sums(dtype), (size,))
-                    for dtype, size in zip(self._dtypes, self._sizes, strict=True)
-                ]
+        targets = [
+            self._allocate() if group.is_taken or not group.steps else group.arrays
+            for group in self._groups
+        ]
         ends = [0] * len(self._sizes)
         (pieces,) = message.parts
         for index, start, part in pieces:
@@ -69,33 +86,40 @@ class WorkerSums:
             ):
                 raise malformed(message)
             ends[at] = stop
-            for each in self._sums.values():
-                total = each.arrays[at][start:stop]
-                if each.steps:
+            for group, arrays in zip(self._groups, targets, strict=True):
+                total = arrays[at][start:stop]
+                if group.steps:
                     # No warning for an overflow: the loss shows it.
                     with np.errstate(over="ignore", invalid="ignore"):
-                        np.add(total, part, out=total)
+                        np.add(group.arrays[at][start:stop], part, out=total)
                 else:
                     total[...] = part
         if ends != self._sizes:
             raise malformed(message)
-        for each in self._sums.values():
-            each.steps += message.steps
-            each.newest = max(each.newest, message.step)
+        for group, arrays in zip(self._groups, targets, strict=True):
+            group.arrays, group.is_taken = arrays, False
+            group.steps += message.steps
+            group.newest = max(group.newest, message.step)
 
     def take(self, worker: str) -> Sum:
         """Return the sum for a worker, and begin the next one."""
-        taken, self._sums[worker] = self._sums[worker], Sum()
-        taken.arrays = _rounded(taken.arrays, self._dtypes)
+        (group,) = (each for each in self._groups if worker in each.workers)
+        group.is_taken = True
+        arrays = [
+            round_to(array, dtype)
+            for array, dtype in zip(group.arrays, self._dtypes, strict=False)
+        ]
+        taken = Sum(group.steps, group.newest, arrays)
+        if group.steps:
+            group.workers.remove(worker)
+            if self._groups[-1].steps:
+                self._groups.append(_Group(set()))
+            self._groups[-1].workers.add(worker)
+            self._groups = [each for each in self._groups if each.workers]
         return taken
 
-
-def _dtype_of_sums(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
-    return np.dtype(np.float32) if is_half_float(dtype) else dtype
-
-
-def _rounded(
-    arrays: Sequence[Array], dtypes: Sequence[np.dtype[np.generic]]
-) -> list[Array]:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return [a.astype(d, copy=False) for a, d in zip(arrays, dtypes, strict=False)]
+    def _allocate(self) -> list[Array]:
+        return [
+            self._arena.allocate(dtype_of_sums(dtype), (size,))
+            for dtype, size in zip(self._dtypes, self._sizes, strict=True)
+        ]

@@ -2,9 +2,9 @@
 
 They are called in the launching process, in the thread that called `placer.launch`, one
 call at a time: in the order of the steps, and for each step in the order of the list.
-Steps that have been reported wait in a queue. If `MAX_PENDING` of them wait because a
-callback is slow, no more are taken from the control node; once its own queues are full
-too, its steps wait for the callback. No step is left out.
+Steps that have been reported wait in a queue, and the nodes wait for callbacks that are
+slow: see `pace`. The nodes of a job of an engine cannot; if `MAX_PENDING` of their steps
+wait, no more are taken from the control node. No step is left out.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from placer.errors import PlacerError
 from placer.runtime.run.events import Event, Step
 from placer.runtime.run.result import Metrics
 
-MAX_PENDING: Final = 1024
-"""The most steps that wait for callbacks before the nodes have to wait."""
+MAX_PENDING: Final = 64
+"""The most steps of a job that are kept for callbacks."""
 HOOKS: Final = ("on_step", "on_evaluation", "on_epoch")
 """The methods of a callback, in the order in which they are called after a step."""
 
@@ -68,7 +68,8 @@ class Callback:
     Override any of the methods; an object of another class with one of them is a
     callback too. They are called in the thread that called `placer.launch`, in the order
     of the steps, and after each step in the order of the list: first all `on_step`,
-    then all `on_evaluation`, then all `on_epoch`. The run continues meanwhile.
+    then all `on_evaluation`, then all `on_epoch`. The run continues meanwhile, up to
+    8 steps ahead; then it waits for the callback.
 
     A method that returns `placer.STOP` ends the run: all nodes stop after the same step,
     usually the one that is running, save a checkpoint if the run saves any, and
@@ -173,6 +174,7 @@ class CallbackQueue:
             later, before the first step is taken.
 
     Attributes:
+        on_called: called when the callbacks have had a step.
         guard: returns a context in which callbacks are called.
     """
 
@@ -181,12 +183,18 @@ class CallbackQueue:
     ) -> None:
         self._callbacks = callbacks
         self.on_stop = on_stop
+        self.on_called: Callable[[], object] = lambda: None
         self.guard: Callable[[], AbstractContextManager[object]] = nullcontext
         self._pending: deque[Step] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._stopped = False
         self._woken = False
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether there are callbacks."""
+        return bool(self._callbacks)
 
     @property
     def is_full(self) -> bool:
@@ -198,17 +206,11 @@ class CallbackQueue:
         """Whether a step waits."""
         return bool(self._pending)
 
-    def add(self, event: Event, *, waits: bool = False) -> None:
-        """Add an event; only steps are kept.
-
-        With `waits`, this waits while the queue is full, for another thread to take
-        from it.
-        """
+    def add(self, event: Event) -> None:
+        """Add an event; only steps are kept."""
         if not self._callbacks or not isinstance(event, Step):
             return
         with self._changed:
-            if waits:
-                self._changed.wait_for(lambda: self._closed or not self.is_full)
             if not self._closed:
                 self._pending.append(event)
                 self._changed.notify_all()
@@ -246,6 +248,7 @@ class CallbackQueue:
             for hook, record in records_of(step):
                 for callback in self._callbacks:
                     self._call(callback, hook, record)
+        self.on_called()
         return True
 
     def _call(self, callback: Any, hook: str, record: Record) -> None:

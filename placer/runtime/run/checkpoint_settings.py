@@ -19,7 +19,8 @@ class CheckpointSettings:
         folder: the folder of checkpoints.
         every: how often one is saved; one is saved at the end of a run too.
         keep: how many are kept, besides the one with the best evaluation.
-        best: which evaluation is the best one, if that is of interest.
+        best: which evaluation is the best one: as `train.checkpoint.best` says, or else
+            `train.early_stopping`; None if neither does.
     """
 
     folder: Path
@@ -38,13 +39,14 @@ class CheckpointSettings:
 
 
 def checkpoint_folder(plan: Plan, spec: Path, options: Options) -> Path | None:
-    """Return the folder of a run's checkpoints, absolute; None if it saves none.
+    """Return the folder of a run's checkpoints, absolute; None if it saves none, or if
+    neither the spec nor the options name it.
 
     The folder in a spec is relative to that of the spec.
     """
     if options.checkpoint is not None:
         return options.checkpoint.resolve()
-    if plan.checkpoint is not None:
+    if plan.checkpoint is not None and plan.checkpoint.to is not None:
         return (spec.parent / plan.checkpoint.to).resolve()
     return None
 
@@ -52,26 +54,35 @@ def checkpoint_folder(plan: Plan, spec: Path, options: Options) -> Path | None:
 def checkpoint_settings(
     plan: Plan, build: Path, options: Options
 ) -> CheckpointSettings | None:
-    """Return the settings of a run's checkpoints; None if it saves none."""
+    """Return the settings of a run's checkpoints; None without a folder, as of a
+    prediction."""
     planned = plan.checkpoint
     spec = build if planned is None else build / read_sources(build).spec
     folder = checkpoint_folder(plan, spec, options)
     if folder is None:
-        for name in ("checkpoint_every", "checkpoint_keep"):
-            if getattr(options, name) is not None:
-                flag = name.replace("_", "-")
-                raise PlacerError(
-                    f"--{flag} needs a folder for checkpoints",
-                    hint="name it with --checkpoint DIR, or in train.checkpoint.to",
-                )
         return None
     every = EPOCH if planned is None else planned.every
     if options.checkpoint_every is not None:
         every = Interval.parse(options.checkpoint_every)
     keep = DEFAULT_KEEP if planned is None else planned.keep
-    return CheckpointSettings(
-        folder,
-        every,
-        options.checkpoint_keep or keep,
-        planned.best if planned is not None else None,
-    )
+    best = planned.best if planned is not None else None
+    if best is None and plan.early_stopping is not None:
+        best = plan.early_stopping.best
+    return CheckpointSettings(folder, every, options.checkpoint_keep or keep, best)
+
+
+def needs_folder(plan: Plan, options: Options) -> bool:
+    """Whether a run saves checkpoints, and neither its spec nor its options name their
+    folder."""
+    is_named = options.checkpoint is not None
+    return not is_named and plan.checkpoint is not None and plan.checkpoint.to is None
+
+
+def check_folder(plan: Plan, options: Options) -> None:
+    """Raise PlacerError for a run that saves checkpoints in a folder that is not
+    named."""
+    if needs_folder(plan, options):
+        raise PlacerError(
+            f"'{plan.name}' saves checkpoints, and its spec does not name their folder",
+            hint="name it with --checkpoint DIR, or in train.checkpoint.to",
+        )

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 import placer
 from placer.build.plan import Plan
 from placer.channel.protocol import Aborted, Key
+from placer.checkpoint.finite import find_not_finite
 from placer.checkpoint.folder import (
     check_continues,
     list_checkpoints,
@@ -91,8 +92,6 @@ if TYPE_CHECKING:
 
 FAILED_WAIT: Final = 5.0
 """Seconds that a run that has failed waits for the thread that writes checkpoints."""
-FINITE_CHUNK: Final = 1 << 16
-"""The number of elements that are compared at a time, so that they stay in the cache."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -199,7 +198,6 @@ class Checkpoints:
         self._is_failed = kind is not None
         self._queue.put(None)
         self._thread.join(None if kind is None else FAILED_WAIT)
-        self._exits.close()
 
     @property
     def is_writing(self) -> bool:
@@ -261,21 +259,29 @@ class Checkpoints:
     # Run by the thread.
 
     def _write_all(self) -> None:
-        while True:
-            job = self._queue.get()
-            if job is None:
-                return
-            try:
-                self._write(job)
-            except Aborted:
-                pass  # the compute thread gets it too, and ends the run
-            except Exception as error:
-                self._fail(job.step, _describe(error), _is_full(error))
-            finally:
-                job.contexts.close()
-                del job  # a snapshot may take memory of a device
-                self._last_time = time.monotonic()
-                self._idle.release()
+        # The thread unlocks the folder: after a failure it may still write to it when
+        # the run does not wait for it any more.
+        with self._exits:
+            while self._write_next():
+                pass
+
+    def _write_next(self) -> bool:
+        """Write the next checkpoint; return whether there was another one."""
+        job = self._queue.get()
+        if job is None:
+            return False
+        try:
+            self._write(job)
+        except Aborted:
+            pass  # the compute thread gets it too, and ends the run
+        except Exception as error:
+            self._fail(job.step, _describe(error), _is_full(error))
+        finally:
+            job.contexts.close()
+            del job  # a snapshot may take memory of a device
+            self._last_time = time.monotonic()
+            self._idle.release()
+        return True
 
     def _write(self, job: _Job) -> None:
         execution = self._execution
@@ -285,6 +291,8 @@ class Checkpoints:
         if not report.problem and self._sparse:
             report, row_pieces = self._write_rows(temporary, job, report)
         if not execution.is_control:
+            if execution.me.name not in _writing_nodes(execution.plan):
+                return  # the control node waits for no report
             key = Key(STORED, job.step)
             send_json(
                 execution.channel,
@@ -350,8 +358,8 @@ class Checkpoints:
                         tensors[name] = np.asarray(value)
             if not tensors:
                 return Report(), ()
-            if execution.plan.nan == "stop" and (name := _not_finite(tensors)):
-                return Report(problem=f"'{name}' is not finite"), ()
+            if execution.plan.nan == "stop" and (problem := find_not_finite(tensors)):
+                return Report(problem=problem), ()
             if self._sees_folder:
                 name = file_of(execution.me.name)
                 stored = write_tensors(temporary, name, tensors)
@@ -471,17 +479,6 @@ def _writing_nodes(plan: Plan) -> list[str]:
     dense = {*holders(plan)}
     names = (node.name for node in plan.nodes)
     return [name for name in names if name in dense or holds_rows(plan, name)]
-
-
-def _not_finite(tensors: Mapping[str, Any]) -> str:
-    """Return the first array with a value that is not finite, or nothing: a run that
-    continued from it would diverge at once."""
-    for name, array in tensors.items():
-        flat = array.reshape(-1)
-        for at in range(0, flat.size, FINITE_CHUNK):
-            if not np.isfinite(flat[at : at + FINITE_CHUNK]).all():
-                return name
-    return ""
 
 
 def _is_in_memory(snapshot: Snapshot) -> bool:

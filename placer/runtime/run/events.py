@@ -45,6 +45,8 @@ BEFORE_FIRST_STEP: Final = (
     PREPARED,
 )
 """The states of a node before its first step, in their order."""
+WAITING: Final = "waiting for callbacks"
+"""The state of a node whose next step waits for callbacks of the launcher."""
 SAVING: Final = "saving"
 """The state of a node that stops and saves."""
 STILL_WRITING: Final = "writing a checkpoint"

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from placer.build.plan import NodePlan, Plan, edges_ahead
+from placer.checkpoint.finite import HINT, find_not_finite
 from placer.checkpoint.manifest import Progress
 from placer.config.sources import POSITION
 from placer.errors import RunError
@@ -32,6 +33,7 @@ from placer.runtime.program.node import Node
 from placer.runtime.program.sent_back import find_sent_back
 from placer.runtime.program.warm_up import run_warm_up
 from placer.runtime.run.barrier import DONE, READY, barrier
+from placer.runtime.run.checkpoint_settings import check_folder
 from placer.runtime.run.checkpoints import Checkpoints
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.divergence import LossWatch
@@ -108,6 +110,7 @@ def _start(
     plan, channel, options = execution.plan, execution.channel, execution.options
     devices = contexts.enter_context(open_devices(execution.me, execution.emulates))
     contexts.enter_context(in_precision(plan, execution.me))
+    check_folder(plan, options)
     watches = make_watches(execution)
     history = HistoryWriter(execution)
     contexts.callback(history.close)
@@ -208,11 +211,17 @@ def _finish(training: Training) -> Result | None:
         execution.report_state("done")
         return None
     execution.report_state("writing")
-    if options.save_params is not None:
+    not_finite = find_not_finite(parameters) if plan.nan == "stop" else ""
+    if options.save_params is not None and not not_finite:
         save(options.save_params, parameters)
     history = training.history
     history.close()
     shares = recording.write() if recording is not None else {}
+    if not_finite:
+        raise RunError(
+            f"the parameters after step {execution.step} are not saved: {not_finite}",
+            hint=HINT,
+        )
     if checkpoints is not None and checkpoints.problem:
         file = options.save_params
         saved = f"; the parameters are in {file}" if file is not None else ""
@@ -237,6 +246,7 @@ def _finish(training: Training) -> Result | None:
             for node, report in zip(plan.nodes, reports, strict=True)
         },
         staleness=_add_staleness(report["staleness"] for report in reports),
+        staleness_bound=plan.staleness_bound,
         divergence=max(
             (each["divergence"] for each in reports if each["divergence"] is not None),
             default=None,

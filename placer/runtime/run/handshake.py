@@ -1,23 +1,29 @@
-"""The handshake: before the first step, nodes check that they run the same build and
-options and read the same number of rows."""
+"""The handshake: before the first step, nodes check that they run the same build with the
+same options and versions, and read the same number of rows."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from placer.build.plan import Plan
-from placer.channel.protocol import Channel
 from placer.errors import DataError, RunError
 from placer.files.regular import open_regular
 from placer.readers import Digests
 from placer.runtime.program.node import Node
 from placer.runtime.run.barrier import HANDSHAKE, barrier
+from placer.runtime.run.differing import list_values
+from placer.runtime.run.events import NodeWarning
 from placer.runtime.run.opened_sources import EVALUATION, TRAINING
+from placer.runtime.run.options import OPTIONS, Options
 from placer.runtime.run.same_rows import compare_rows
 from placer.runtime.run.state import Execution
+from placer.runtime.run.versions import check_versions, own_versions
+
+VERSIONS: Final = "versions"
+GIVEN, NOT_GIVEN = "given", "not given"
 
 
 def run_handshake(
@@ -33,24 +39,16 @@ def run_handshake(
         RunError: on the control node, if the nodes do not read the same rows, or have
             different builds or options. It aborts the run on the other nodes.
     """
-    plan, channel, options = execution.plan, execution.channel, execution.options
+    plan, channel = execution.plan, execution.channel
     training, evaluating = node.training, node.evaluating
-    facts: dict[str, Any] = {
-        "training rows": training.source_rows,
-        "evaluation rows": evaluating.source_rows if evaluating else None,
-        "build": plan.digest,
-        "--steps": options.steps or 0,
-        "--save-params": options.save_params is not None,
-        "--init-params": start_fingerprint(execution),
-        "--checkpoint": options.checkpoint is not None,
-        "--checkpoint-every": options.checkpoint_every or "",
-        "--resume": options.resume is not None,
-        "--partial": options.partial,
-        "--shrink": options.shrink,
-        "--trace": options.trace is not None,
-        "--trace-steps": options.trace_steps or "",
-    }
-    common = agree(plan, channel, facts)
+    common = agree(
+        execution,
+        {
+            "training rows": training.source_rows,
+            "evaluation rows": evaluating.source_rows if evaluating else None,
+            "--init-params": start_fingerprint(execution),
+        },
+    )
     node.training = training.with_rows(common["training rows"])
     keep = execution.keeps_digests
     trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
@@ -61,32 +59,67 @@ def run_handshake(
     return trained, evaluated
 
 
-def agree(plan: Plan, channel: Channel, facts: Mapping[str, Any]) -> dict[str, Any]:
+def agree(execution: Execution, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Exchange facts with all nodes, and return those that all have in common.
 
-    A fact is None on a node that does not know it. Raises RunError on the control node
-    if nodes differ.
+    Besides `facts`, nodes compare their builds, the options of the run and the versions of
+    packages. A fact is None on a node that does not know it. Raises RunError on the control
+    node if nodes differ, and reports a warning there for versions that nearly agree.
     """
+    plan, channel = execution.plan, execution.channel
+    options = option_facts(execution.options, is_control=channel.node == plan.control)
+    own = {VERSIONS: own_versions(), "build": plan.digest, **options, **facts}
 
     def check(reports: list[Any]) -> None:
+        _warnings(plan, reports)
         for node, node_report in zip(plan.nodes, reports, strict=True):
-            if node_report.keys() != facts.keys():
+            if node_report.keys() != own.keys():
                 raise RunError(
                     f"{node.name} runs another version of placer",
                     hint="run the same version on every node",
                 )
-        for fact in facts:
-            _common(plan, reports, fact)
+        for fact in own:
+            if fact != VERSIONS:
+                _common(plan, reports, fact)
 
-    reports = barrier(plan, channel, dict(facts), HANDSHAKE, check)
+    reports = barrier(plan, channel, own, HANDSHAKE, check)
+    if channel.node == plan.control:
+        for text in _warnings(plan, reports):
+            execution.report(NodeWarning(text))
     return {fact: _common(plan, reports, fact) for fact in facts}
 
 
+def option_facts(options: Options, *, is_control: bool) -> dict[str, Any]:
+    """Return what a node tells the others of its options, as `Option.agreement` says."""
+    facts: dict[str, Any] = {}
+    for option in OPTIONS:
+        value = getattr(options, option.name)
+        fact = NOT_GIVEN
+        if value != option.default:
+            shows_value = option.agreement != "given" and value is not True
+            fact = GIVEN if option.file or not shows_value else str(value)
+        if option.agreement == "control" and fact == NOT_GIVEN and not is_control:
+            facts[option.flag] = None
+        elif option.agreement != "own":
+            facts[option.flag] = fact
+    return facts
+
+
+def _warnings(plan: Plan, reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Compare the versions of all nodes; see `check_versions`."""
+    versions = {
+        node.name: report[VERSIONS]
+        for node, report in zip(plan.nodes, reports, strict=True)
+        if isinstance(report.get(VERSIONS), dict)  # one without has other facts too
+    }
+    return check_versions(versions)
+
+
 def start_fingerprint(execution: Execution) -> str | None:
-    """Return a digest of the parameters that `--init-params` names; "" without the
-    option, and None on a node that has not read them because it has no tables."""
+    """Return a digest of the parameters that `--init-params` names; `NOT_GIVEN` without
+    the option, and None on a node that has not read them because it has no tables."""
     if execution.options.init_params is None:
-        return ""
+        return NOT_GIVEN
     start = execution.start
     return None if start is None else fingerprint(start.file)
 
@@ -109,7 +142,7 @@ def _common(plan: Plan, reports: Sequence[Mapping[str, Any]], fact: str) -> Any:
         if entry[fact] is not None
     }
     if len(set(values.values())) > 1:
-        listed = ", ".join(f"{name}: {value}" for name, value in values.items())
+        listed = list_values(values)
         if fact.endswith("rows"):
             raise RunError(
                 f"the nodes do not read the same data: {fact} differ: {listed}",

@@ -8,6 +8,7 @@ to save. A second signal ends the run at once.
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -91,6 +92,16 @@ class Interruption:
         why = f": {self.why}" if self.saves else ""
         return f"{INTERRUPTED}{why}"
 
+    @property
+    def how_to_continue(self) -> str:
+        """What is said of a run that has failed: the option that continues it, or that it
+        has no checkpoint yet; nothing if it saves none."""
+        if self.last_checkpoint:
+            return f"continue with --resume {shlex.quote(self.last_checkpoint)}"
+        if self.checkpoints is not None:
+            return f"no checkpoint of this run was saved in {self.checkpoints}"
+        return ""
+
     def note(self, event: Event) -> None:
         """Note an event of the control node."""
         if isinstance(event, CheckpointSaved):
@@ -151,7 +162,7 @@ class Interruption:
         if self.params_file is not None:
             saved.append(f"the parameters are in {self.params_file}")
         if self.last_checkpoint:
-            saved.append(f"continue with --resume {self.last_checkpoint}")
+            saved.append(self.how_to_continue)
         return "; ".join([f"stopped after step {steps}", *saved])
 
 

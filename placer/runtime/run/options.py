@@ -30,6 +30,16 @@ _OTHER_FORMATS = (".npz", ".npy", ".pt", ".pth", ".h5", ".keras", ".onnx", ".pkl
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+Agreement = Literal["value", "given", "control", "own"]
+"""How far the nodes of a run must agree on an option:
+
+- `value`: all nodes have the same value;
+- `given`: all nodes have it, or none has; its path may differ between machines;
+- `control`: only the control node uses it, so it must have it if another node has;
+- `own`: each node may have its own, such as a limit of its waits.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """What is known of one option.
@@ -38,6 +48,8 @@ class Option:
         name: as a keyword argument, such as `save_params`.
         default: False for a flag, None if there is nothing to use instead.
         text: what the option does, for `--help`.
+        agreement: how far the nodes of a run must agree on it, which the handshake
+            checks.
         group: where `--help` lists it.
         metavar: what `--help` prints for the value, if its type does not say it.
         low: the lowest value of a whole number.
@@ -53,6 +65,7 @@ class Option:
     name: str
     default: Any
     text: str
+    agreement: Agreement
     group: str
     metavar: str | None = None
     low: int | None = None
@@ -106,8 +119,11 @@ class Option:
             )
 
 
-def _option(default: Any, group: str, text: str, **facts: Any) -> Any:
-    return field(default=default, metadata={"text": text, "group": group, **facts})
+def _option(
+    default: Any, group: str, agreement: Agreement, text: str, **facts: Any
+) -> Any:
+    metadata = {"text": text, "group": group, "agreement": agreement, **facts}
+    return field(default=default, metadata=metadata)
 
 
 _RUN, _CHECKPOINTS = "Run", "Checkpoints"
@@ -138,6 +154,7 @@ class Options:
     steps: int | None = _option(
         None,
         _RUN,
+        "value",
         "Run exactly N steps instead of the epochs of the spec.",
         metavar="N",
         low=1,
@@ -145,12 +162,14 @@ class Options:
     history: Path | None = _option(
         None,
         _RUN,
+        "control",
         "Write the metrics of each step to FILE, as JSON lines.",
         file="written",
     )
     save_params: Path | None = _option(
         None,
         _RUN,
+        "given",
         "Write all parameters to FILE at the end, as safetensors.",
         file="written",
         parse=_check_safetensors,
@@ -158,6 +177,7 @@ class Options:
     init_params: Path | None = _option(
         None,
         _RUN,
+        "given",
         "Start from the parameters of a safetensors file, of a checkpoint, or of the "
         "last good one in a folder of checkpoints.",
         metavar="PATH",
@@ -166,6 +186,7 @@ class Options:
     checkpoint: Path | None = _option(
         None,
         _CHECKPOINTS,
+        "given",
         "Save checkpoints in DIR: at the end, after Ctrl-C or SIGTERM, and as often as "
         "--checkpoint-every specifies.",
         metavar="DIR",
@@ -174,6 +195,7 @@ class Options:
     checkpoint_every: str | None = _option(
         None,
         _CHECKPOINTS,
+        "value",
         "Save a checkpoint every N steps, or at another interval: "
         f"{INTERVAL_FORM}. By default epoch.",
         metavar="INTERVAL",
@@ -182,6 +204,7 @@ class Options:
     checkpoint_keep: int | None = _option(
         None,
         _CHECKPOINTS,
+        "control",
         f"Keep the last N checkpoints, and the best one. By default {DEFAULT_KEEP}.",
         metavar="N",
         low=1,
@@ -189,6 +212,7 @@ class Options:
     resume: Path | None = _option(
         None,
         _CHECKPOINTS,
+        "given",
         "Continue from a checkpoint, or from the last good one in a folder of "
         "checkpoints. The folder of --checkpoint may be empty: the run then starts.",
         metavar="DIR",
@@ -197,18 +221,21 @@ class Options:
     partial: bool = _option(
         False,
         _CHECKPOINTS,
+        "value",
         "With --resume: let parameters and optimizer states that the checkpoint does "
         "not have start from their initial values.",
     )
     shrink: bool = _option(
         False,
         _CHECKPOINTS,
+        "value",
         "With --resume: before the first step, forget all keys of sparse tables that "
         "their `forget` says, in a sweep of all partitions at once.",
     )
     grace: float = _option(
         30.0,
         _LIMITS,
+        "own",
         "The time that all nodes have to reach the same step after Ctrl-C or SIGTERM, "
         "to save there.",
         seconds=True,
@@ -216,6 +243,7 @@ class Options:
     base_port: int | None = _option(
         None,
         _CONNECTIONS,
+        "own",
         "The port of the first node, instead of that in a file of hosts; the others use "
         "the ports after it.",
         metavar="PORT",
@@ -226,25 +254,31 @@ class Options:
     join_timeout: float = _option(
         600.0,
         _LIMITS,
+        "own",
         "The longest that a node waits for the others to start.",
         seconds=True,
+        for_threads=False,
     )
     deadline: float = _option(
         600.0,
         _LIMITS,
+        "own",
         "The longest that a node waits for a message from a live peer.",
         seconds=True,
     )
     lost_after: float = _option(
         60.0,
         _LIMITS,
+        "own",
         "The silence after which a node counts as lost, which ends the run. It is named "
         "after 8 s.",
         seconds=True,
+        for_threads=False,
     )
     transport: str = _option(
         "auto",
         _CONNECTIONS,
+        "own",
         "The transport between nodes: shared memory or TCP. `auto` is "
         "the value of PLACER_TRANSPORT, or else shared memory on one machine.",
         choices=CHOICES,
@@ -253,6 +287,7 @@ class Options:
     key: Path | None = _option(
         None,
         _CONNECTIONS,
+        "own",
         "The key of the run, as `placer key new` writes it: for connections between "
         "machines. By default PLACER_KEY_FILE names it.",
         file="read",
@@ -261,6 +296,7 @@ class Options:
     insecure_network: bool = _option(
         False,
         _CONNECTIONS,
+        "own",
         "Do not encrypt connections between machines, on a network that does so itself. "
         "Each connection is still authenticated with the key when it begins.",
         for_threads=False,
@@ -268,6 +304,7 @@ class Options:
     record_order: Path | None = _option(
         None,
         _RUN,
+        "given",
         "Record the order of messages without lockstep in DIR, a file for each node.",
         metavar="DIR",
         file="folder",
@@ -275,6 +312,7 @@ class Options:
     replay_order: Path | None = _option(
         None,
         _RUN,
+        "given",
         "Run in the order that --record-order has recorded in DIR: the same bits.",
         metavar="DIR",
         file="read",
@@ -282,6 +320,7 @@ class Options:
     trace: Path | None = _option(
         None,
         _RUN,
+        "given",
         "Write what each node does when to FILE, as a trace for Perfetto: see "
         "docs/tracing.md.",
         file="written",
@@ -289,16 +328,20 @@ class Options:
     trace_steps: str | None = _option(
         None,
         _RUN,
+        "value",
         "With --trace: the steps to trace, such as 10:30. By default the first "
         f"{DEFAULT_STEPS} of the run.",
         metavar=FORM,
         parse=parse_window,
     )
     emulate: bool = _option(
-        False, _RUN, "Use CPU devices in place of all accelerators."
+        False, _RUN, "value", "Use CPU devices in place of all accelerators."
     )
     debug_nans: bool = _option(
-        False, _RUN, "Find the first op that produces NaN, by running op by op (slow)."
+        False,
+        _RUN,
+        "value",
+        "Find the first op that produces NaN, by running op by op (slow).",
     )
 
     def __post_init__(self) -> None:

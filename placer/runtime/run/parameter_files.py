@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from placer.checkpoint.writing import pieces_of_file
 from placer.config.safetensors import open_tensors
-from placer.errors import DataError, did_you_mean
+from placer.errors import DataError, PlacerError, did_you_mean
 from placer.files.atomic import atomic_file, mode_of
-from placer.types import TensorType
+from placer.types import ITEM_BYTES, TensorType
 
 
 def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
@@ -41,6 +44,37 @@ def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
             f"parameters cannot be written to {path}: {error.strerror}",
             hint="name a file in a folder that exists and has room",
         ) from error
+
+
+@contextmanager
+def file_of_parameters(
+    params: str | os.PathLike[str] | Mapping[str, Any],
+) -> Iterator[Path]:
+    """Yield the path of parameters: the one that is given, or that of a file with the
+    arrays of a dict, which is removed at the end.
+
+    Raises PlacerError for anything else, and for a dict of anything else.
+    """
+    if isinstance(params, str | os.PathLike):
+        yield Path(params)
+        return
+    if not isinstance(params, Mapping):
+        raise PlacerError(
+            f"'params' is a {type(params).__name__}, not a path or a dict of arrays",
+            hint="give result.params, the file of save_params, or a checkpoint",
+        )
+    arrays = {name: np.asarray(value) for name, value in params.items()}
+    for name, array in arrays.items():
+        if not isinstance(name, str) or str(array.dtype) not in ITEM_BYTES:
+            raise PlacerError(
+                f"'params' has {name!r}: {array.dtype}, which is not a parameter",
+                hint="give arrays of numbers by the names of parameters, such as"
+                " result.params",
+            )
+    with tempfile.TemporaryDirectory(prefix="placer-") as folder:
+        file = Path(folder) / "params"
+        save(file, arrays)
+        yield file
 
 
 def load(path: Path) -> dict[str, np.ndarray]:

@@ -82,10 +82,9 @@ def predict(
         execution.report_state(COMPARING)
         facts = {
             "prediction rows": None if rows is None else rows.rows,
-            "build": plan.digest,
             "--params": start_fingerprint(execution),
         }
-        count = agree(plan, channel, facts)["prediction rows"]
+        count = agree(execution, facts)["prediction rows"]
         compare_rows(plan, channel, PREDICTION, rows, data)
         if count is None:
             raise DataError("no output depends on an input: there are no rows")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,8 @@ class PredictionRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         columns: the column or columns that inputs read, instead of those of the build.
         keys: columns of the source that are copied to the file.
         outputs: the outputs to write, in this order; none for all of the build.
+        raw: whether outputs that score classes are written as they are computed, instead
+            of as `class` and `probability.NAME`.
     """
 
     out: str
@@ -32,10 +35,11 @@ class PredictionRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     columns: dict[str, str | list[str]] = {}
     keys: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    raw: bool = False
 
 
 def chosen_outputs(plan: Plan, request: PredictionRequest) -> tuple[Output, ...]:
-    """Return the outputs to write.
+    """Return the outputs to write; those that are written as they are have no classes.
 
     Raises PlacerError for a build without outputs, and for an output that it does not
     have.
@@ -55,14 +59,48 @@ def chosen_outputs(plan: Plan, request: PredictionRequest) -> tuple[Output, ...]
                 hint=f"{did_you_mean(name, by_name)}; others have to be compiled, with"
                 f" --outputs {name}",
             )
-        if name in names[:i] or name in request.keys:
-            raise PlacerError(f"two columns of the predictions are named '{name}'")
-    return tuple(by_name[name] for name in names)
+        if name in names[:i]:
+            raise PlacerError(f"the output '{name}' is listed twice")
+    outputs = tuple(by_name[name] for name in names)
+    if request.raw and all(each.classes is None for each in outputs):
+        raise PlacerError(
+            "'raw' (--raw) has no effect: no output scores classes",
+            hint="leave it out: outputs are written as the model computes them",
+        )
+    if request.raw or Path(request.out).suffix == ".npy":
+        return tuple(structs.replace(each, classes=None) for each in outputs)
+    return outputs
+
+
+def class_prefixes(outputs: Sequence[Output]) -> dict[str, str]:
+    """Return what comes before `class` in the columns of each output that scores classes:
+    its name, if there are several."""
+    names = [output.name for output in outputs if output.classes is not None]
+    return {name: f"{name}." if len(names) > 1 else "" for name in names}
+
+
+def check_columns(outputs: Sequence[Output], keys: Sequence[str] = ()) -> None:
+    """Raise PlacerError if two columns of the predictions have one name."""
+    prefixes = class_prefixes(outputs)
+    used = {*keys}
+    for output in outputs:
+        columns: Iterable[str] = [output.name]
+        hint = "keys and outputs need different names"
+        if output.classes is not None:
+            columns = output.classes.columns(prefixes[output.name])
+            hint = "choose other outputs by --outputs, or predict with --raw (raw=True)"
+        for column in columns:
+            if column in used:
+                raise PlacerError(
+                    f"two columns of the predictions are named '{column}'", hint=hint
+                )
+            used.add(column)
 
 
 def check_request(plan: Plan, request: PredictionRequest) -> None:
     """Raise PlacerError for a request that does not fit the build."""
     outputs = chosen_outputs(plan, request)
+    check_columns(outputs, request.keys)
     suffix = Path(request.out).suffix
     if suffix not in SUFFIXES:
         raise PlacerError(

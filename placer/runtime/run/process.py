@@ -47,8 +47,11 @@ from placer.runtime.run.failure import failure_event
 from placer.runtime.run.gpus import take_gpus
 from placer.runtime.run.interruption import Interruption
 from placer.runtime.run.node_signals import NodeSignals
+from placer.runtime.run.option_checks import check_effects, check_encryption
 from placer.runtime.run.options import Options
+from placer.runtime.run.orders import STEP_CALLED, STOP_ORDER
 from placer.runtime.run.output import report_output
+from placer.runtime.run.pace import Pace
 from placer.runtime.run.peer_policy import watch_peers
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.process_nodes import run_nodes
@@ -83,6 +86,7 @@ def run(
     options: Options | None = None,
     report_fd: int | None = None,
     order_fd: int | None = None,
+    paced: bool = False,
     alone: bool = False,
     relay: bool = False,
     bind: str | None = None,
@@ -102,9 +106,11 @@ def run(
             Without it, warnings go to standard error.
         alone: whether no launcher reads the events: the node decides itself about
             signals, and goes on if the events cannot be written.
-        order_fd: a file descriptor; one byte that can be read from it asks the control
+        order_fd: a file descriptor; `STOP_ORDER` that can be read from it asks the control
             node to stop the run, after the same step on all nodes and without a last
-            evaluation. Its end says that the launcher has ended. The caller closes it.
+            evaluation; `STEP_CALLED` says that the callbacks have had a step. Its end says
+            that the launcher has ended. The caller closes it.
+        paced: whether the launcher has callbacks, for which the steps wait.
         relay: bring the events of all nodes to the `report_fd` of the control node
             (`placer.runtime.run.event_relay`).
         bind: the address `HOST:PORT` to listen at, if it is not the one of `endpoints`,
@@ -130,11 +136,13 @@ def run(
     fix_threads()
     keep_memory(sum(each.table_bytes + each.activation_bytes for each in nodes))
     options = options or Options()
+    check_effects(plan, options)
     key = find_key(options.key)
     addresses = default_endpoints(plan, options.base_port)
     for name, address in (endpoints or {}).items():
         plan.process(name)
         addresses[name] = address
+    check_encryption(options, addresses)
     launched = report_fd is not None and not alone
     if launched:  # else an engine may have divided the cores already
         take_core(plan, node, addresses)
@@ -224,6 +232,8 @@ def run(
         ]
         execution = executions[0]
         execution.on_settled = forced_exit.cancel
+        if paced and is_control:
+            execution.pace = Pace()
         relaying = None
         if relay and is_control:
             relaying = EventRelay(execution.channel, report)
@@ -295,12 +305,18 @@ def _warn_of_lost_events() -> None:
 def _start_order_thread(
     fd: int, execution: Execution, on_end: Callable[[], object]
 ) -> None:
-    """Start a thread that requests a stop for each byte that can be read from `fd`, and
-    calls `on_end` at the end of the file."""
+    """Start a thread that obeys the orders that can be read from `fd`, and calls `on_end`
+    at the end of the file."""
+    pace = execution.pace
 
     def read() -> None:
-        while os.read(fd, 1):
-            execution.common_step.request(Action.STOP)
+        while orders := os.read(fd, 4096):
+            if pace is not None:
+                pace.steps_called(orders.count(STEP_CALLED))
+            if STOP_ORDER in orders:
+                if pace is not None:
+                    pace.release()
+                execution.common_step.request(Action.STOP)
         on_end()
 
     threading.Thread(target=read, name="placer orders", daemon=True).start()

@@ -33,12 +33,14 @@ class ReadAhead(Generic[T]):
         last one."""
         self._read, self._following = read, following
         self._reading: _Reading[T] | None = None
+        self._last: threading.Thread | None = None
         self._current: tuple[Position, T] | None = None
 
     def begin(self, position: Position) -> None:
         """Begin to compute the values from a position on."""
         self.close()
-        self._reading = _Reading(self._read, self._following, position)
+        self._reading = _Reading(self._read, self._following, position, self._last)
+        self._last = self._reading.thread
 
     def take(self, position: Position) -> T:
         """Return the value of a position; wait until it is there. The value of the last
@@ -94,16 +96,18 @@ class _Reading(Generic[T]):
         read: Callable[[Position], T],
         following: Callable[[Position], Position | None],
         position: Position,
+        previous: threading.Thread | None,
     ) -> None:
+        """`previous` is the thread that has read before: it may hang in a read of the
+        disk, and two threads must not read at the same time."""
+        self._previous = previous
         self._read, self._following = read, following
         self._waiting: deque[_Computed[T]] = deque()
         self._changed = threading.Condition()
         self._stopped = False
         self._next: Position | None = position
-        self._thread = threading.Thread(
-            target=self._run, name="read ahead", daemon=True
-        )
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name="read ahead", daemon=True)
+        self.thread.start()
 
     def skip_to(self, position: Position) -> _Computed[T] | None:
         """Return what was computed for a position, without those before it; None if it is
@@ -128,9 +132,12 @@ class _Reading(Generic[T]):
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        self._thread.join(END_TIMEOUT)
+        self.thread.join(END_TIMEOUT)
 
     def _run(self) -> None:
+        if self._previous is not None:
+            self._previous.join()
+            self._previous = None
         while True:
             with self._changed:
                 self._changed.wait_for(

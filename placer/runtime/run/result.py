@@ -37,14 +37,16 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         staleness: how many times gradients were applied with each staleness: so many
             steps of other workers were applied to the table since the worker got the
             parameters. Empty if all nodes go in lockstep.
+        staleness_bound: the largest staleness that `max_staleness` allows, over all
+            workers; None without a bound.
         divergence: if workers update by themselves, the largest absolute difference that
             there was between a parameter of a worker and that of the first one when it
             took that, before an evaluation, a checkpoint or the end; else None.
         untrained_rows: how many rows of the steps of this run were not trained, because
             these did not wait for their workers: with `update: {sync: {backup: 1}}`.
         shares: with `--trace`, for each node which part of the time of the traced steps
-            it has taken to compute, send, receive, update, read and copy, and to wait;
-            `step` is the rest.
+            it has taken to compute, send, receive, update, read, copy, look up rows
+            (`rows`), and to wait; `step` is the rest.
         tables: for each sparse table what has happened in it in this run, on all nodes: the
             `rows` that it has and their `nbytes`; how often keys were `admitted` to a row
             or `refused` one; how many rows were `forgotten`, and `evicted` over the
@@ -72,6 +74,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     checkpoint_seconds: float = 0.0
     streams: dict[str, dict[str, str]] = {}
     staleness: dict[str, int] = {}
+    staleness_bound: int | None = None
     divergence: float | None = None
     untrained_rows: int = 0
     shares: dict[str, dict[str, float]] = {}

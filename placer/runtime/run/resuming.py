@@ -17,6 +17,7 @@ import numpy as np
 from placer.build.plan import NodePlan, Plan, Table
 from placer.channel.protocol import Array, Channel, Key
 from placer.checkpoint.choice import candidates, is_checkpoint, is_first_start
+from placer.checkpoint.finite import HINT, find_not_finite
 from placer.checkpoint.manifest import FILE, OLD, Manifest, Progress, StoredSparse
 from placer.checkpoint.reading import Checkpoint, Wanted
 from placer.config import optimizers
@@ -227,6 +228,8 @@ def _load(
                 serve_rows(plan, channel, node.name, checkpoint)
     if problem is not None:
         raise problem
+    if plan.nan == "stop":
+        loaded.check_finite(choice.path)
     loaded.store()
     return contents.progress
 
@@ -340,6 +343,14 @@ class _Loaded:
                 part = parts[0].data
                 view[at : at + len(part)] = part
                 at += len(part)
+
+    def check_finite(self, checkpoint: str) -> None:
+        """Raise CheckpointError if an array has a value that is not finite."""
+        for (table, name, index), array in self._arrays.items():
+            block = self._tables[table].blocks[index].name
+            stored = block if name == VALUES else f"{block}/{name}"
+            if problem := find_not_finite({stored: array}):
+                raise CheckpointError(f"'{checkpoint}': {problem}", hint=HINT)
 
     def store(self) -> None:
         """Load the tables. What the checkpoint does not have keeps its value."""

@@ -15,6 +15,7 @@ from msgspec import Struct, to_builtins
 
 from placer.build.plan import Plan, SparseTable
 from placer.channel.protocol import Array, Channel, Key
+from placer.checkpoint.finite import HINT, find_row_not_finite
 from placer.checkpoint.manifest import (
     CHUNK,
     SPARSE_ARRAYS,
@@ -98,8 +99,8 @@ def groups_of_file(
     yield [memoryview(header)]
     for name, partition, names in order:
         arrays = saves[name].partition(partition)
-        if finite and not np.isfinite(arrays["values"]).all():
-            raise CheckpointError(f"a row of '{name}' is not finite")
+        if finite and (problem := find_row_not_finite(name, arrays["values"])):
+            raise CheckpointError(problem)
         yield [_bytes_of(arrays[array]) for array in names]
 
 
@@ -221,13 +222,16 @@ def read_stored(
 ) -> Iterator[dict[str, Array]]:
     """Read the partitions that a node loads from a checkpoint, in order."""
     stored = stored_partitions(plan, node, checkpoint.manifest.sparse)
-    return read_partitions(checkpoint, ((t.name, number) for t, number in stored))
+    numbers = ((table.name, number) for table, number in stored)
+    return read_partitions(checkpoint, numbers, finite=plan.nan == "stop")
 
 
 def read_partitions(
     checkpoint: Checkpoint,
     partitions: Iterable[tuple[str, int]],
     names: Sequence[str] = SPARSE_ARRAYS,
+    *,
+    finite: bool,
 ) -> Iterator[dict[str, Array]]:
     """Read arrays of partitions of sparse tables, in their order.
 
@@ -238,11 +242,12 @@ def read_partitions(
         checkpoint: the checkpoint.
         partitions: the name of a table and the number of a partition of it, for each.
         names: which of their arrays to read.
+        finite: whether all values have to be finite.
 
     Raises:
-        CheckpointError: the checkpoint is damaged.
+        CheckpointError: the checkpoint is damaged, or a value is not finite.
     """
-    together: list[dict[str, Array]] = []
+    together: list[tuple[str, dict[str, Array]]] = []
     wanted: list[Wanted] = []
     nbytes = 0
     for table, partition in partitions:
@@ -253,15 +258,28 @@ def read_partitions(
             if name in names
         }
         views = {name: _bytes_of(array) for name, array in arrays.items()}
-        together.append(arrays)
+        together.append((table, arrays))
         wanted += checkpoint.wanted_rows(table, partition, views)
         nbytes += sum(map(len, views.values()))
         if nbytes >= _TOGETHER:
-            checkpoint.read(wanted)
-            yield from together
+            yield from _read_together(checkpoint, together, wanted, finite=finite)
             together, wanted, nbytes = [], [], 0
+    yield from _read_together(checkpoint, together, wanted, finite=finite)
+
+
+def _read_together(
+    checkpoint: Checkpoint,
+    together: Sequence[tuple[str, dict[str, Array]]],
+    wanted: Sequence[Wanted],
+    *,
+    finite: bool,
+) -> Iterator[dict[str, Array]]:
+    """Read what is wanted, and yield the arrays of partitions, by the name of the table."""
     checkpoint.read(wanted)
-    yield from together
+    for table, arrays in together:
+        if finite and (problem := find_row_not_finite(table, arrays["values"])):
+            raise CheckpointError(f"'{checkpoint.folder}': {problem}", hint=HINT)
+        yield arrays
 
 
 class _Arrays(Struct, frozen=True):

@@ -11,6 +11,7 @@ from placer.config.data import Data
 from placer.errors import RunError
 from placer.readers import Digests, PieceRows, Rows
 from placer.runtime.run.barrier import ROWS, receive_json, send_json
+from placer.runtime.run.differing import list_nodes, nodes_by_value
 from placer.runtime.run.opened_sources import (
     EVALUATION,
     PREDICTION,
@@ -118,11 +119,9 @@ def _check_same(
     data: Data, phase: str, what: str, values: Mapping[str, int], hint: str
 ) -> None:
     """Raise RunError if a digest, of `what`, differs between nodes."""
-    nodes: dict[int, list[str]] = {}
-    for node, value in values.items():
-        nodes.setdefault(value, []).append(node)
+    nodes = nodes_by_value(values)
     if len(nodes) > 1:
-        first_group, *other_groups = (_list_some(group) for group in nodes.values())
+        first_group, *other_groups = (list_nodes(group) for group in nodes.values())
         raise RunError(
             f"the nodes do not read the same {phase} data: {data.source}: {what} on"
             f" {' and on '.join(other_groups)} differs from that on {first_group}",
@@ -144,9 +143,3 @@ def _comparisons(
     for name in dict.fromkeys(n for d in digests.values() for n in d.whole):
         values = {n: d.whole[name] for n, d in nodes if name in d.whole}
         yield "some row of", name, values
-
-
-def _list_some(nodes: list[str]) -> str:
-    """Return the names of at most four nodes as text, and the number of the others."""
-    more = f" and {len(nodes) - 3} more" if len(nodes) > 4 else ""
-    return ", ".join(nodes[:3] if more else nodes) + more

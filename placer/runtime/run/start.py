@@ -22,7 +22,9 @@ def open_start(execution: Execution) -> None:
     if path is None or not (me.tables or holds_rows(plan, me.name)):
         return
     start = open_parameters(
-        path, lambda why: execution.report(NodeWarning(f"{me.name}: {why}"))
+        path,
+        lambda why: execution.report(NodeWarning(f"{me.name}: {why}")),
+        finite=plan.nan == "stop",
     )
     declared = {p.name: TensorType(p.dtype, p.shape) for p in plan.parameters}
     check_start(start, declared, {each.name: each for each in plan.sparse_tables})

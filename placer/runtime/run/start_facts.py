@@ -7,13 +7,10 @@ machine computes: the versions of its packages, the processor and the number of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import version
-from typing import Final
 
 import msgspec
 from msgspec import structs
 
-import placer
 from placer.build.plan import Plan, sha256
 from placer.checkpoint.manifest import Machine, StoredData
 from placer.config.data import Data, RowSource
@@ -24,9 +21,7 @@ from placer.runtime.program.devices import Devices
 from placer.runtime.run.barrier import MACHINES, barrier
 from placer.runtime.run.batches import Batches
 from placer.runtime.run.state import Execution
-
-_COMPUTING: Final = ("jax", "jaxlib", "numpy", "numba")
-"""The packages whose versions the bits of a result may depend on, besides placer."""
+from placer.runtime.run.versions import package_versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,5 +127,4 @@ def _this_machine(devices: Devices) -> Machine:
         name: ", ".join(sorted({device.device_kind for device in each}))
         for name, each in devices.sets.items()
     }
-    versions = {"placer": placer.__version__} | {n: version(n) for n in _COMPUTING}
-    return Machine(versions, processor(), xla_threads(), kinds)
+    return Machine(package_versions(), processor(), xla_threads(), kinds)

@@ -16,6 +16,7 @@ import numpy as np
 from placer.build.plan import SparseTable
 from placer.channel.protocol import Array
 from placer.checkpoint.choice import Warn, last_good
+from placer.checkpoint.finite import HINT, find_not_finite
 from placer.checkpoint.manifest import FILE, StoredParameter
 from placer.checkpoint.reading import Checkpoint, Wanted
 from placer.checkpoint.tensor_file import StoredTensor, read_header
@@ -39,7 +40,7 @@ class StartParameters:
             file of parameters.
         types: the types of the parameters, by name.
         read: returns the elements of blocks, flat; it raises DataError if they cannot
-            be read.
+            be read, or are not finite.
     """
 
     file: Path
@@ -48,19 +49,21 @@ class StartParameters:
     read: Callable[[Sequence[Block]], list[Array]]
 
 
-def open_parameters(path: Path, warn: Warn) -> StartParameters:
+def open_parameters(path: Path, warn: Warn, *, finite: bool) -> StartParameters:
     """Open the parameters that a path names.
 
     Args:
         path: a safetensors file, a checkpoint, or a folder of checkpoints, of which the
             last one that is not damaged is taken.
         warn: called with why a checkpoint of a folder is not taken.
+        finite: whether all values that are read have to be finite.
 
     Raises:
         DataError: if there is no such file, or if it cannot be read.
         CheckpointError: if a folder has no checkpoint, or a checkpoint is damaged.
     """
     stored: Mapping[str, StoredTensor | StoredParameter]
+    read: Callable[[Sequence[Block]], list[Array]]
     checkpoint = None
     if path.is_dir():
         checkpoint = last_good(path, warn)
@@ -73,7 +76,19 @@ def open_parameters(path: Path, warn: Warn) -> StartParameters:
             stored = tensors = read_header(file)
         read = partial(_read_file, file, tensors)
     types = {name: TensorType(each.dtype, each.shape) for name, each in stored.items()}
+    if finite:
+        read = partial(_read_finite, path, read)
     return StartParameters(file, checkpoint, types, read)
+
+
+def _read_finite(
+    path: Path, read: Callable[[Sequence[Block]], list[Array]], blocks: Sequence[Block]
+) -> list[Array]:
+    arrays = read(blocks)
+    for block, array in zip(blocks, arrays, strict=True):
+        if problem := find_not_finite({block.parameter: array}):
+            raise DataError(f"{path}: {problem}", hint=HINT)
+    return arrays
 
 
 def check_start(

@@ -20,6 +20,7 @@ from placer.runtime.run.checkpoint_settings import (
 from placer.runtime.run.common_step import CommonStep
 from placer.runtime.run.events import IMPORTING, READING, Report, State
 from placer.runtime.run.options import Options
+from placer.runtime.run.pace import Pace
 from placer.runtime.run.shared_rows import SharedRows
 from placer.runtime.run.start_parameters import StartParameters
 from placer.runtime.run.table_counts import TableCounts
@@ -66,6 +67,8 @@ class Execution:
         shared_rows: the rows of the node's process.
         node: the node as its program sees it, once it exists.
         timing: the duration of the steps.
+        pace: holds the steps back while callbacks are slow; None without callbacks, and
+            on a node that does not wait for them itself.
         recording: the node's part in the timeline of the run, if there is one.
         state_lock: held while a state is reported.
         start: the parameters that `--init-params` names, which the tables start from;
@@ -89,6 +92,7 @@ class Execution:
     shared_rows: SharedRows = field(default_factory=SharedRows)
     node: Node | None = None
     timing: Timing = field(default_factory=Timing)
+    pace: Pace | None = None
     recording: Recording | None = None
     state_lock: threading.Lock = field(default_factory=threading.Lock)
     start: StartParameters | None = None

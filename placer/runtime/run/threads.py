@@ -22,6 +22,7 @@ from placer.runtime.run.executor import execute
 from placer.runtime.run.failure import describe_error, root_cause_reported
 from placer.runtime.run.interruption import Decision, Interruption, interruption_of
 from placer.runtime.run.options import Options
+from placer.runtime.run.pace import Pace
 from placer.runtime.run.prediction import predict
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.result import Outcome
@@ -85,9 +86,9 @@ def run_in_threads(
     def report(event: Event) -> None:
         interruption.note(event)
         watch(event)
-        # A run that stops has few steps left, and saving waits for them.
-        calls.add(event, waits=interruption.stopping_since is None)
+        calls.add(event)
 
+    pace = Pace() if calls.has_callbacks else None
     rows = {process: SharedRows() for process in plan.processes}
     executions = [
         Execution(
@@ -98,6 +99,7 @@ def run_in_threads(
             options,
             report,
             shared_rows=rows[NodeId(node.name).process],
+            pace=pace,
         )
         for node in plan.nodes
     ]
@@ -130,7 +132,15 @@ def run_in_threads(
         for execution in executions
     ]
     control = executions[0]
-    calls.on_stop = partial(control.common_step.request, Action.STOP)
+
+    def stop() -> None:
+        if pace is not None:
+            pace.release()
+        control.common_step.request(Action.STOP)
+
+    calls.on_stop = stop
+    if pace is not None:
+        calls.on_called = pace.steps_called
     for run in runs:
         run.add_done_callback(lambda _: calls.wake())
     try:
@@ -141,7 +151,7 @@ def run_in_threads(
             calls.call_next()
             match interruption.decide(interrupts(), control.state):
                 case Decision.STOP:
-                    control.common_step.request(Action.STOP)
+                    stop()
                     control.report(NodeWarning(interruption.stopping))
                 case Decision.END:
                     raise KeyboardInterrupt(interruption.outcome(None))

@@ -30,7 +30,13 @@ from placer.runtime.run.barrier import (
 from placer.runtime.run.checkpoints import Checkpoints
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.divergence import LossWatch
-from placer.runtime.run.events import SAVING, STILL_WRITING, NodeWarning, Start
+from placer.runtime.run.events import (
+    SAVING,
+    STILL_WRITING,
+    WAITING,
+    NodeWarning,
+    Start,
+)
 from placer.runtime.run.state import Execution
 from placer.runtime.run.without_lockstep import Drained
 
@@ -132,6 +138,7 @@ class Training:
     loss: LossWatch
     step: Hook
     evaluate: Hook | None
+    _resumed_step: int = 0  # after which the run has begun
     _drained_step: int = -1
     _ended_step: int = 0
     _begun_step: int = 0  # whose metrics have begun
@@ -148,7 +155,7 @@ class Training:
 
     def _run(self, progress: Progress | None) -> None:
         first = 1 + (progress.step if progress is not None else 0)
-        self._ended_step = first - 1
+        self._ended_step = self._resumed_step = first - 1
         done = self._take_over(progress) if progress is not None else 0
         self._begun_step = done
         total = self.total_steps
@@ -173,7 +180,9 @@ class Training:
                 return
 
     def _agree(self, done: int) -> bool:
-        """Act after a step if that is requested; return whether the run stops."""
+        """Act after a step if that is requested; return whether the run stops. The next
+        step waits for callbacks that are slow."""
+        self._keep_pace(done)
         if self.execution.channel.aborted is not None:
             raise Aborted(self.execution.channel.aborted)
         self._request_in_time()
@@ -181,6 +190,17 @@ class Training:
             if self._drain_and_act(done, action):
                 return True
         return False
+
+    def _keep_pace(self, done: int) -> None:
+        """Wait for callbacks after a step."""
+        execution, pace = self.execution, self.execution.pace
+        if pace is None:
+            return
+        steps = done - self._resumed_step if execution.plan.in_lockstep else None
+        if pace.is_ahead(steps):
+            execution.state = WAITING  # it is reported from time to time
+            pace.wait(steps, lambda: execution.channel.aborted is not None)
+            execution.state = "running"
 
     def _meet(self, done: int) -> bool:
         """Wait until all nodes have done a step, and do what the spec fixes to do after

@@ -27,6 +27,7 @@ from placer.runtime.program.pulled_sums import PulledSums
 from placer.runtime.program.pulled_versions import PulledVersions
 from placer.runtime.program.service import Service
 from placer.runtime.run.barrier import AHEAD, DRAINED, barrier
+from placer.runtime.run.option_checks import has_order
 from placer.runtime.run.options import Options
 from placer.runtime.run.replicas import Replicas
 from placer.runtime.run.state import Execution
@@ -259,11 +260,7 @@ def open_order(
 
     Raises PlacerError for files that cannot be used.
     """
-    has_part = any(
-        edge.exchange is not None and me.name in (*edge.sources, *edge.targets)
-        for edge in plan.step_edges
-    )
-    if not has_part and plan.worker_of(me.name) is None:
+    if not has_order(plan, me.name):
         return Order()
     record, replay = options.record_order, options.replay_order
     order = Order(
@@ -271,7 +268,7 @@ def open_order(
         None if replay is None else order_file(replay, me.name),
         plan.digest,
     )
-    contexts.callback(order.close)
+    contexts.push(lambda kind, error, trace: order.close(ended=error is None))
     return order
 
 

@@ -24,13 +24,14 @@ direction, the number of the peer's name, the edge, step and microbatch of its m
 and the message's bytes."""
 SENT, RECEIVED = 1, 2
 """The directions of a message; a slice without a message has 0."""
-STEP, COMPUTE, WAIT, SEND, RECEIVE, UPDATE, COPY, READ, RECORD = (
+STEP, COMPUTE, WAIT, SEND, RECEIVE, UPDATE, ROWS, COPY, READ, RECORD = (
     "step",
     "compute",
     "wait",
     "send",
     "receive",
     "update",
+    "rows",
     "copy",
     "read",
     "record",

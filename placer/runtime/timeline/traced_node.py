@@ -19,12 +19,14 @@ import numpy as np
 from placer.runtime.program.load import Hook, Hooks
 from placer.runtime.program.node import Node
 from placer.runtime.program.tree import leaves
+from placer.runtime.program.worker_messages import WorkerMessage
 from placer.runtime.timeline.recorder import (
     COMPUTE,
     COPY,
     READ,
     RECEIVE,
     RECORD,
+    ROWS,
     SEND,
     STEP,
     UPDATE,
@@ -33,37 +35,56 @@ from placer.runtime.timeline.recorder import (
     now,
 )
 
-CALLS: Final[Mapping[str, str]] = {
-    "read": READ,
-    "memcpy_h2d": COPY,
-    "memcpy_d2d": COPY,
-    "memcpy_d2h": COPY,
-    "assemble_parameter": COPY,
-    "update": UPDATE,
-    "update_from_edges": UPDATE,
-    "update_from": UPDATE,
-    "pushed": RECEIVE,
-    "compute_directions": UPDATE,
-    "apply_directions": UPDATE,
-    "store": UPDATE,
-    "send": SEND,
-    "answer": SEND,
-    "receive": RECEIVE,
-    "send_and_recv": RECEIVE,
-    "offer": SEND,
-    "sum_of_first": RECEIVE,
-    "pull": WAIT,
-    "push": WAIT,
-    "merge": WAIT,
-    "push_delta": SEND,
-    "wait_for_workers": WAIT,
-    "sum_microbatches": COMPUTE,
-    "join_microbatches": COMPUTE,
-    "microbatch_totals": COMPUTE,
-    "record": RECORD,
+_BY_CATEGORY: Final[Mapping[str, str]] = {
+    READ: "read",
+    SEND: """send answer offer push_delta send_sum send_keys send_keys_ahead send_rows
+        send_row_gradients answer_rows""",
+    RECEIVE: """receive send_and_recv sum_of_first pushed receive_keys receive_keys_ahead
+        receive_rows receive_row_gradients asked_keys pushed_rows""",
+    WAIT: "pull push merge wait_for_workers",
+    UPDATE: """update update_from_edges update_from update_rows store compute_directions
+        apply_directions add_to_sums""",
+    ROWS: "distinct_keys distributed_lookup_table sum_by_key exact_squares_of_rows",
+    COPY: """memcpy_h2d memcpy_d2d memcpy_d2h parameters assemble_parameter
+        slice_gradient""",
+    COMPUTE: """exact_squares rounded_sum sum_microbatches join_microbatches
+        microbatch_totals one_microbatch split_microbatches first_microbatch keep_values
+        load_values pop_values""",
+    RECORD: "record output",
 }
-"""The methods that are recorded, and the category of each."""
+CALLS: Final[Mapping[str, str]] = {
+    name: category for category, names in _BY_CATEGORY.items() for name in names.split()
+}
+"""The methods of `Node` that a program calls, and the category of each."""
+ITERATORS: Final = frozenset({"microbatches", "batches", "messages"})
+"""The methods whose results a program iterates over."""
+OF_EXECUTOR: Final = frozenset(
+    {
+        "enter_step",
+        "end_step",
+        "joins",
+        "drain",
+        "drains_next",
+        "resume",
+        "resume_rows",
+        "enter_evaluation",
+        "enter_prediction",
+        "discard_sent_back",
+        "own_ranges",
+        "forget_up_to",
+    }
+)
+"""The methods that no program calls."""
 _OF_TABLES: Final = ("update", "compute_directions", "apply_directions", "store")
+
+
+def methods() -> set[str]:
+    """Return the names of the public methods of `Node`."""
+    return {
+        name
+        for name in dir(Node)
+        if not name.startswith("_") and isinstance(getattr(Node, name), FunctionType)
+    }
 
 
 @dataclass(slots=True)
@@ -87,6 +108,16 @@ class TracedNode(Node):
             yield task
             self.recorder.add(STEP, f"{task}{number}", start, now())
 
+    def messages(self) -> Iterator[WorkerMessage]:
+        """Return what workers send; the time until each has arrived is a slice."""
+        messages = Node.messages(self)
+        while True:
+            with self.recorder.slice(RECEIVE, "next message"):
+                message = next(messages, None)
+            if message is None:
+                return
+            yield message
+
     def batches(self) -> Iterator[int]:
         """Run the batches of an evaluation; each one is a slice."""
         for batch in Node.batches(self):
@@ -103,7 +134,7 @@ def _traced_method(name: str, category: str) -> Callable[..., Any]:
         recorder = self.recorder
         if not recorder.active:
             return call(self, *args, **kwargs)
-        of_table = category == UPDATE
+        of_table = category in (UPDATE, ROWS) and isinstance(args[0], str)
         with recorder.slice(category, f"{name} {args[0]}" if of_table else name):
             result = call(self, *args, **kwargs)
             if name in _OF_TABLES:
@@ -119,8 +150,8 @@ def _traced_method(name: str, category: str) -> Callable[..., Any]:
     return traced
 
 
-for _name, _category in CALLS.items():
-    setattr(TracedNode, _name, _traced_method(_name, _category))
+for _name in methods() - ITERATORS - OF_EXECUTOR:
+    setattr(TracedNode, _name, _traced_method(_name, CALLS[_name]))
 
 
 def traced_hooks(hooks: Hooks, recorder: Recorder) -> Hooks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from placer.config.columns import Column, select_columns
 from placer.config.csv import OPTIONS, Cells, Csv, find_idle, operands_of
 from placer.config.data import Data, RowSource
 from placer.config.feature_columns import expand_features
-from placer.errors import DataError, nearest
+from placer.errors import DataError, Span, nearest
 from placer.spec.context import Context
 from placer.spec.csv_options import read_options
 from placer.spec.decode import decode
@@ -32,12 +32,13 @@ class RowSources:
     """The content of the section `data`.
 
     `train` and `eval` are None if they are missing or have an error; `has_eval` is
-    whether the section has `eval`.
+    whether the section has `eval`. `spans` are the positions of its keys.
     """
 
     train: RowSource | None
     eval: RowSource | None
     has_eval: bool
+    spans: Mapping[str, Span]
 
 
 def read_data(section: SpecNode | None, inputs: Inputs, context: Context) -> RowSources:
@@ -49,7 +50,20 @@ def read_data(section: SpecNode | None, inputs: Inputs, context: Context) -> Row
     train = _read_rows(good.get("train"), "train", None, inputs, context)
     eval_node = good.get("eval")
     evaluation = _read_rows(eval_node, "eval", train, inputs, context)
-    return RowSources(train, evaluation, eval_node is not None)
+    spans = dict(_find_spans(section, "", _SPANNED_LEVELS)) if section else {}
+    return RowSources(train, evaluation, eval_node is not None, spans)
+
+
+_SPANNED_LEVELS = 4
+"""The levels of keys with positions: `train.csv.missing.age` is of the last one."""
+
+
+def _find_spans(node: SpecNode, path: str, levels: int) -> Iterator[tuple[str, Span]]:
+    """Yield the path and the span of each key of a mapping, and of keys in it."""
+    if isinstance(node, MappingNode) and levels:
+        for key, entry in node:
+            yield f"{path}{key}", inner_span(entry)
+            yield from _find_spans(entry, f"{path}{key}.", levels - 1)
 
 
 def _read_rows(

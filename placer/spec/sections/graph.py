@@ -130,7 +130,8 @@ def _add_op(
     if isinstance(kind, Composite):
         types = [context.values.type_of(name) for name in names]
         full = complete(kind, attrs)
-        use = CompositeUse(entry.name, names, types, full, context.seed)
+        kept = context.parameters.kept_states
+        use = CompositeUse(entry.name, names, types, full, context.seed, kept)
         return _add_composite(entry, kind, use, context)
     inferred = context.values.infer(kind, names, attrs)
     results, _ = inferred

@@ -15,7 +15,7 @@ from placer.place.nodes import ONE_CPU
 from placer.spec.decode import check_type, decode
 from placer.spec.names import quote
 from placer.spec.problems import Problems, all_or_none
-from placer.spec.schema import Device, NodeCount, Nodes
+from placer.spec.schema import MAX_NODES, Device, NodeCount, Nodes
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode
 
 _KIND = re.compile(r"[a-z][a-z0-9_]*")
@@ -67,8 +67,9 @@ def _read_kind(
         problems.add(f"{quote(name)} is not a valid node kind", key.span, _KIND_RULE)
         return None
     where = f"nodes.{name}"
-    if isinstance(node, ScalarNode) and isinstance(node.value, int):
-        hint = f"write {{count: {node.text}}}"
+    if isinstance(node, ScalarNode) and node.value is not None:
+        is_count = type(node.value) is int and 0 < node.value <= MAX_NODES
+        hint = f"write {{count: {node.value if is_count else 1}}}"
         problems.expect(node, MappingNode, f"{where} must be a mapping", hint)
         return None
     if isinstance(node, ScalarNode) and node.value is None:

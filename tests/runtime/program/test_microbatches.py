@@ -1,10 +1,17 @@
 """Values that are stored between the tasks of microbatches, and their totals."""
 
+from functools import reduce
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 
+from placer.runtime.program import microbatches
 from placer.runtime.program.microbatches import Microbatches
+from placer.tables.half_sums import add_in_float32
 
 ORDER = (
     "forward.0",
@@ -51,6 +58,56 @@ def test_sums_do_not_change_their_terms(as_array):
     assert np.asarray(total).tolist() == [6, 60]
     assert same == "first"
     assert [np.asarray(part).tolist() for part in parts] == [[1, 10], [2, 20], [3, 30]]
+
+
+class Gradients(NamedTuple):
+    w: jax.Array
+    half: jax.Array
+
+
+def test_all_sums_of_a_microbatch_are_made_in_one_call_with_the_same_bits(monkeypatch):
+    parts, calls = 5, []
+    jitted = microbatches._jitted_sums()
+
+    def counted(donated, kept, terms):
+        calls.append((len(donated), len(kept)))
+        return jitted(donated, kept, terms)
+
+    monkeypatch.setattr(microbatches, "_jitted_sums", lambda: counted)
+    random = np.random.default_rng(0)
+    kinds = (((), np.float32), ((40, 7), np.float32), ((9,), ml_dtypes.bfloat16))
+    drawn = [
+        [random.normal(size=shape).astype(dtype) for shape, dtype in kinds]
+        for _ in range(parts)
+    ]
+    terms = [[*map(jnp.asarray, arrays)] for arrays in drawn]
+    micro = Microbatches(parts=parts, turns=[f"all.{i}" for i in range(parts)])
+    for _ in micro.microbatches():
+        loss, *g = terms[micro.microbatch]
+        late = {"late": loss} if micro.microbatch else {}  # not in the first one
+        micro.sum_microbatches(loss=loss, g=Gradients(*g), **late)
+    loss, g, late = micro.microbatch_totals("loss", "g", "late")
+    assert calls == [(0, 3), (3, 1), (4, 0), (4, 0)]
+    for i, total in enumerate((loss, *g)):
+        alone = reduce(add_in_float32, [arrays[i] for arrays in drawn])
+        assert np.asarray(total).tobytes() == alone.astype(total.dtype).tobytes()
+    assert late == reduce(add_in_float32, [arrays[0] for arrays in drawn[1:]])
+    for arrays, before in zip(terms, drawn, strict=True):
+        for array, old in zip(arrays, before, strict=True):
+            np.testing.assert_array_equal(np.asarray(array), old)
+
+
+def test_sums_on_several_devices_stay_there():
+    devices = jax.local_devices(backend="cpu")[:2]
+    assert len(devices) == 2
+    micro = Microbatches(parts=3, turns=("all.0", "all.1", "all.2"))
+    for _ in micro.microbatches():
+        on_each = [jax.device_put(np.ones(2, np.float32), device) for device in devices]
+        micro.sum_microbatches(**{f"g{i}": array for i, array in enumerate(on_each)})
+    totals = micro.microbatch_totals(*(f"g{i}" for i, _ in enumerate(devices)))
+    for total, device in zip(totals, devices, strict=True):
+        assert total.devices() == {device}
+        assert np.asarray(total).tolist() == [3, 3]
 
 
 @pytest.mark.parametrize("as_array", [np.asarray, jnp.asarray])

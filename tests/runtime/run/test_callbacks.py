@@ -20,9 +20,9 @@ from support.real_runs import node_processes, process_environment, wait_for_exit
 
 import placer
 from placer.errors import PlacerError, RunError
-from placer.runtime.run import callbacks as module
 from placer.runtime.run.callbacks import STOP, CallbackQueue
 from placer.runtime.run.events import State, Step
+from placer.runtime.run.pace import MAX_LEAD, Pace
 
 WAYS = pytest.mark.parametrize(
     "in_process", [True, False], ids=["threads", "processes"]
@@ -37,6 +37,13 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_for_callbacks(tmp_path_factory.mktemp("two"), each=1)
+
+
+@pytest.fixture(scope="module")
+def free(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build of workers that meet every 1000 steps."""
+    folder = tmp_path_factory.mktemp("free")
+    return compile_for_callbacks(folder, epoch=8000, every=1000, update="async")
 
 
 @pytest.fixture
@@ -134,31 +141,53 @@ def test_an_exception_of_a_callback_ends_the_run(build: Path, in_process: bool) 
     assert not [t for t in threading.enumerate() if t.name.startswith("placer worker")]
 
 
-@pytest.mark.parametrize("in_process", slow_but([True], [True, False]))
-def test_a_slow_callback_delays_the_run_and_gets_every_step(
-    build: Path, in_process: bool, monkeypatch: pytest.MonkeyPatch
+@WAYS
+def test_a_run_waits_for_a_slow_callback_and_stops_soon_after_it_says_so(
+    build: Path, in_process: bool
 ) -> None:
-    monkeypatch.setattr(module, "MAX_PENDING", 4)
     steps: list[int] = []
-    waiting: list[int] = []
-    take = CallbackQueue.call_next
 
-    def note_and_take(queue: CallbackQueue) -> bool:
-        waiting.append(len(queue._pending))
-        return take(queue)
-
-    monkeypatch.setattr(CallbackQueue, "call_next", note_and_take)
-
-    def wait(record: placer.Record) -> None:
-        time.sleep(0.002)  # slower than a step
+    def stop(record: placer.Record) -> object:
+        time.sleep(0.005)  # slower than a step
         steps.append(record.step)
+        return STOP if record.step == 20 else None
 
-    placer.launch(
-        build, steps=150, in_process=in_process, callbacks=[Calls("on_step", wait)]
+    result = placer.launch(
+        build,
+        steps=1_000_000,
+        in_process=in_process,
+        callbacks=[Calls("on_step", stop)],
     )
-    assert steps == list(range(1, 151))
-    if in_process:
-        assert max(waiting) <= 4
+    # Some steps may begin until all nodes have agreed on the last one.
+    assert 20 <= result.steps <= 20 + MAX_LEAD + 2
+    assert steps == list(range(1, result.steps + 1))
+
+
+def test_threads_without_lockstep_wait_for_a_slow_callback(free: Path) -> None:
+    def stop(record: placer.Record) -> object:
+        time.sleep(0.005)
+        return STOP if record.step == 5 else None
+
+    result = placer.launch(
+        free, steps=1_000_000, in_process=True, callbacks=[Calls("on_step", stop)]
+    )
+    assert 5 <= result.steps <= 5 + 3 * MAX_LEAD
+
+
+def test_a_step_waits_until_the_callbacks_have_had_enough() -> None:
+    pace, failed = Pace(), threading.Event()
+    assert not pace.is_ahead(MAX_LEAD - 1)
+    assert pace.is_ahead(MAX_LEAD)
+    pace.steps_called()
+    pace.wait(MAX_LEAD, failed.is_set)
+    for _ in range(MAX_LEAD + 1):
+        assert not pace.is_ahead(None)
+        pace.step_reported()
+    assert pace.is_ahead(None)
+    failed.set()
+    pace.wait(None, failed.is_set)
+    pace.release()
+    assert not pace.is_ahead(None)
 
 
 def test_a_callback_that_is_slower_than_the_end_of_the_run_gets_all_steps(
@@ -170,8 +199,8 @@ def test_a_callback_that_is_slower_than_the_end_of_the_run_gets_all_steps(
         wait_for_exit(node_processes(build).values())
         steps.append(record.step)
 
-    placer.launch(build, steps=30, callbacks=[Calls("on_step", wait_for_the_end)])
-    assert steps == list(range(1, 31))
+    placer.launch(build, steps=MAX_LEAD, callbacks=[Calls("on_step", wait_for_the_end)])
+    assert steps == list(range(1, MAX_LEAD + 1))
 
 
 HANGING = """

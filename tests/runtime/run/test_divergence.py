@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 
 import numpy as np
 import pytest
 
 import placer
 from placer.build.plan import read_plan
+from placer.errors import PlacerError, RunError
 from placer.runtime.run.divergence import DivergedError
 
 SPEC = """\
@@ -128,6 +131,61 @@ def test_a_metric_that_is_nan_does_not_stop_the_run(build, tmp_path):
     result = placer.launch(folder, in_process=True)
     assert result.steps == STEPS
     assert np.isnan(result.metrics["nothing"])
+
+
+KEPT = {
+    "a file": lambda folder: {"save_params": folder / "kept"},
+    "a checkpoint": lambda folder: {"checkpoint": folder / "kept"},
+    "the result": lambda folder: {"return_params": True},
+    "the result, unasked": lambda folder: {},
+}
+"""The options of the ways in which a run keeps its parameters."""
+
+
+@pytest.mark.parametrize("way", KEPT)
+def test_parameters_that_are_not_finite_are_not_kept(way, build, tmp_path):
+    """The loss of the last step is finite: its update is not."""
+    folder = build(rate="1e38", bad=0, value=1e3)
+    with pytest.raises(RunError, match=r"after step 1.*|of step 1.*") as error:
+        placer.launch(folder, in_process=True, steps=1, **KEPT[way](tmp_path))
+    assert re.search(r"'h\.[bw]' is not finite", error.value.message)
+    assert not (tmp_path / "kept").is_file()
+    assert not [*tmp_path.glob("kept/step-*")]
+
+
+@pytest.mark.parametrize("way", ["a file", "a checkpoint"])
+def test_parameters_that_are_not_finite_are_not_read(way, build, tmp_path):
+    """A model that `nan: warn` has kept is read with `nan: warn` only."""
+    folder = build(rate="1e38", bad=0, value=1e3, nan="warn")
+    placer.launch(folder, in_process=True, steps=1, **KEPT[way](tmp_path))
+    kept = tmp_path / "kept"
+    spec = tmp_path / "model.yaml"
+    spec.write_text(spec.read_text() + "predict: {outputs: [flat]}\n")
+    for nan in ("warn", "stop"):
+        spec.write_text(spec.read_text().replace("nan: warn", f"nan: {nan}"))
+        placer.compile(spec, folder)
+        ways = {
+            "init": lambda: placer.launch(
+                folder, in_process=True, steps=1, init_params=kept
+            ),
+            "resume": lambda: placer.launch(
+                folder, in_process=True, steps=2, resume=kept / "step-000001"
+            ),
+            "predict": lambda: placer.predict(folder, params=kept, in_process=True),
+            "single": lambda: placer.predict(
+                folder, params=kept, in_process=True, single_process=True
+            ),
+            "export": lambda: placer.export(folder, tmp_path / "out", params=kept),
+        }
+        if way == "a file":
+            del ways["resume"]
+        for read in ways.values():
+            if nan == "warn":
+                read()
+                continue
+            with pytest.raises(PlacerError, match=r"'h\.[wb]' is not finite"):
+                read()
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
 
 
 def test_the_watched_loss_is_not_evaluated(build):

@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import shutil
+import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,9 +18,11 @@ import pytest
 from support.checkpointed import build, check_equal, lines, run, spec
 from support.file_operations import before_operations
 
+import placer
 from placer.checkpoint.folder import list_checkpoints, locked
 from placer.checkpoint.reading import Checkpoint
-from placer.errors import RunError
+from placer.errors import CheckpointError, RunError
+from placer.runtime.run import checkpoints
 
 OPTIONS = {"checkpoint_every": 2, "checkpoint_keep": 1, "steps": 8}
 SHORT = {**OPTIONS, "steps": 6}  # an epoch
@@ -50,6 +53,58 @@ class Copy:
             for path in files
         )
         return self.last_step, tuple(sizes)
+
+
+def test_a_folder_stays_locked_while_a_failed_run_writes_to_it(tmp_path, monkeypatch):
+    begun, goes_on = threading.Event(), threading.Event()
+    commit = checkpoints.commit
+
+    def late_commit(*arguments):
+        begun.set()
+        goes_on.wait(60)
+        return commit(*arguments)
+
+    class Fails(placer.Callback):
+        def on_step(self, record):
+            if begun.wait(60):
+                raise ValueError("failed")
+
+    monkeypatch.setattr(checkpoints, "commit", late_commit)
+    monkeypatch.setattr(checkpoints, "FAILED_WAIT", 0.01)
+    folder = tmp_path / "saved"
+    with pytest.raises(ValueError, match="failed"):
+        placer.launch(
+            build(tmp_path),
+            in_process=True,
+            checkpoint=folder,
+            checkpoint_every=1,
+            callbacks=[Fails()],
+        )
+    (writer,) = (
+        each
+        for each in threading.enumerate()
+        if each.name == "placer checkpoints of worker:0"
+    )
+    with pytest.raises(CheckpointError, match="another run writes"), locked(folder):
+        pass
+    goes_on.set()
+    writer.join(60)
+    with locked(folder):
+        assert [each.name for each in folder.iterdir()] == ["step-000001"]
+
+
+def test_nodes_that_write_no_file_report_none(tmp_path, monkeypatch):
+    """The control node would never receive their reports."""
+    senders = []
+    send = checkpoints.send_json
+
+    def note(channel, *arguments):
+        senders.append(channel.node)
+        send(channel, *arguments)
+
+    monkeypatch.setattr(checkpoints, "send_json", note)
+    run(build(tmp_path), checkpoint=tmp_path / "saved", steps=1)
+    assert sorted(senders) == ["ps:0", "ps:1"]
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import placer
 from placer.build.plan import read_plan
 from placer.errors import DataError, PlacerError, RunError, SpecError
 from placer.launcher.predict import make_request, predict_to_file
+from placer.runtime.run import prediction_file
 from placer.spec import load_text
 from placer.spec.single_process import to_single_process
 from placer.tables.dense import DenseTable
@@ -141,10 +142,11 @@ def test_keys_of_a_parquet_file(built):
     table = table.append_column("coded", words.dictionary_encode())
     table = table.append_column("large", large)
     table = table.append_column("view", words.cast(pa.string_view()))
+    table = table.append_column("bytes", words.cast(pa.binary()))
     parquet.write_table(table, built / "rows.parquet")
-    keys = ["word", "coded", "large", "view"]
+    keys = ["word", "coded", "large", "view", "bytes"]
     got = predict(built, "rows.parquet", keys=keys)
-    for name in ("word", "coded", "view"):
+    for name in ("word", "coded", "view", "bytes"):
         assert got[name].tolist() == ["a,b", "", 'c"', "", "é"]
     assert got["large"].tolist() == large.to_pylist()
     for out in ("out.csv", "out.parquet"):
@@ -159,6 +161,22 @@ def test_keys_of_a_parquet_file(built):
         DataError, match="'hole' has missing values, which a key of int"
     ):
         predict(built, "rows.parquet", keys=["hole"])
+
+
+def test_a_long_key_takes_no_memory_in_other_rows(built, monkeypatch):
+    """In an array of numpy each text would have the size of the longest."""
+    long = "y" * 300_000
+    write_rows(built / "rows.csv", [(long, *ROWS[0][1:]), *ROWS[1:]])
+    run_to_file(built, "out.parquet", keys=["id"])
+    table = parquet.read_table(built / "out.parquet")
+    assert table["id"].to_pylist() == [long, *(row[0] for row in ROWS[1:])]
+    assert predict(built, keys=["id"])["id"].tolist() == table["id"].to_pylist()
+    monkeypatch.setattr(prediction_file, "MAX_PADDED_NBYTES", 1 << 20)
+    predict(built, keys=["id"])  # less than 16 times the text
+    monkeypatch.setattr(prediction_file, "MAX_PADDING", 4)
+    with pytest.raises(DataError, match="the longest text of 'id' has 300,000 char"):
+        run_to_file(built, "out.npz", keys=["id"])
+    assert not (built / "out.npz").exists()
 
 
 def test_some_of_the_outputs(built):
@@ -179,6 +197,10 @@ def test_rows_as_arrays(built):
     assert got["sort"].tolist() == [0, 1, 1, 0, 1]
     got = predict(built, {"x": x, "kind": got["sort"], "file": [7] * 5}, keys=["file"])
     assert got["file"].tolist() == [7] * 5
+    with pytest.raises(
+        DataError, match=r"^'rows' has no column 'kind' for input 'kind'"
+    ):
+        predict(built, {"x": x})
     with pytest.raises(PlacerError, match="the rows of 'x' are Python objects"):
         predict(built, {"x": [[1, 2, None]], "kind": [0]})
     with pytest.raises(PlacerError, match="'rows' is a Table, not a file or arrays"):
@@ -391,3 +413,79 @@ def test_what_a_prediction_reads_is_not_overwritten(built, out):
     ):
         run_to_file(built, out)
     assert (built / "rows.csv").read_text() == before
+
+
+def with_classes(built):
+    """Compile a model of two heads: a class of two, and one of three, by words."""
+    text = SPEC.replace(
+        "      - {name: error,",
+        "      - {name: chance, op: sigmoid, in: score}\n"
+        "      - {name: log_loss, op: sigmoid_cross_entropy, in: [score, y]}\n"
+        "      - {name: kinds, op: softmax_cross_entropy, in: [both, kind]}\n"
+        "      - {name: error,",
+    ).replace("y: [no, yes]", 'y: [no, "1,5"]')
+    text = text.replace("kind: [low, high]", "kind: [low, high, 'a\"b']")
+    build(built, text.replace("[score, both]", "[chance, both, x]"))
+
+
+def test_classes_have_their_names_in_every_format(built):
+    with_classes(built)
+    parameters = load_file(built / "params")
+    parameters["out.b"] -= np.median(expected(built)["score"])
+    save_file(parameters, built / "params")
+    got = predict(built, outputs=["chance"], keys=["id"])
+    raw = predict(built, outputs=["chance"], raw=True)
+    assert list(got) == ["id", "class", "probability.no", "probability.1,5"]
+    assert list(raw) == ["chance"]
+    chance = 1 / (1 + np.exp(-expected(built)["score"]))
+    np.testing.assert_allclose(raw["chance"], chance, rtol=1e-5)
+    np.testing.assert_array_equal(got["probability.1,5"], raw["chance"])
+    words = ["1,5" if each > 0.5 else "no" for each in chance]
+    assert got["class"].tolist() == words
+    assert len({*words}) == 2
+    for out in ("out.csv", "out.parquet"):
+        run_to_file(built, out, outputs=["chance"], keys=["id"])
+    with (built / "out.csv").open(newline="") as file:
+        assert [row["class"] for row in csv.DictReader(file)] == words
+    table = parquet.read_table(built / "out.parquet")
+    assert table.schema.names == list(got)
+    assert table["class"].to_pylist() == words
+    run_to_file(built, "out.npy", outputs=["chance"])
+    np.testing.assert_array_equal(np.load(built / "out.npy"), raw["chance"])
+
+
+def test_columns_of_several_heads_begin_with_the_output(built):
+    with_classes(built)
+    wanted = ["chance.class", "chance.probability.no", "chance.probability.1,5"]
+    wanted += ["both.class"]
+    wanted += [f"both.probability.{name}" for name in ("low", "high", 'a"b')]
+    for single_process in (False, True):
+        got = predict(built, single_process=single_process)
+        assert list(got) == [*wanted, "x"]
+    run_to_file(built, "out.csv", outputs=["both", "chance"])
+    with (built / "out.csv").open(newline="") as file:
+        (head, *_) = csv.reader(file)
+    assert head == [*wanted[3:], *wanted[:3]]
+
+
+def test_a_key_has_another_name_than_the_class(built):
+    with_classes(built)
+    (built / "rows.csv").write_text(
+        (built / "rows.csv").read_text().replace("id,", "class,", 1)
+    )
+    with pytest.raises(PlacerError, match="are named 'class'") as caught:
+        predict(built, outputs=["chance"], keys=["class"])
+    assert "--raw" in caught.value.hint
+    got = predict(built, outputs=["chance"], keys=["class"], raw=True)
+    assert list(got) == ["class", "chance"]
+
+
+def test_parameters_as_a_dict(built):
+    arrays = load_file(built / "params")
+    check(built, predict(built, params=arrays))
+    with pytest.raises(DataError, match=r"parameter out\.w is missing"):
+        predict(built, params={n: a for n, a in arrays.items() if n != "out.w"})
+    with pytest.raises(PlacerError, match="'params' is a list, not a path or a dict"):
+        predict(built, params=[1])
+    with pytest.raises(PlacerError, match="has 'a': <U1, which is not a parameter"):
+        predict(built, params={"a": "b"})

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from placer.runtime.run import read_ahead
 from placer.runtime.run.read_ahead import AHEAD, ReadAhead
 
 LAST = 20
@@ -49,6 +50,32 @@ def opened():
     yield open_source
     for values in open_values:
         values.close()
+
+
+def test_a_second_thread_waits_for_one_that_hangs(opened, monkeypatch):
+    """They would read with one reader at the same time."""
+    monkeypatch.setattr(read_ahead, "END_TIMEOUT", 0.01)
+    hangs, second, goes_on = (threading.Event() for _ in range(3))
+    active = []
+
+    def read(position):
+        active.append(position)
+        if position == (1, 5):
+            hangs.set()
+            if second.wait(0.2):  # nothing else may come
+                active.append("two threads")
+            goes_on.wait(60)
+        else:
+            second.set()
+        return position[1]
+
+    values = opened(read)
+    values.begin((1, 5))
+    assert hangs.wait(60)
+    values.begin((1, 7))
+    goes_on.set()
+    assert values.take((1, 7)) == 7
+    assert "two threads" not in active
 
 
 def test_values_are_computed_in_order_in_another_thread(opened):

@@ -294,6 +294,17 @@ def test_early_stopping_and_the_best_checkpoint_are_decided_at_their_step(tmp_pa
     assert read_manifest(last).progress.best.value == losses[best]
 
 
+def test_the_best_evaluation_of_early_stopping_is_kept(tmp_path):
+    """No `best` says so: the last evaluation is not the best."""
+    stop = {"metric": "loss", "mode": "max", "patience": 30}
+    model = spec(train={"early_stopping": stop})
+    checkpoints = tmp_path / "checkpoints"
+    run(build(tmp_path, model), checkpoint=checkpoints, checkpoint_keep=1)
+    best = read_manifest(checkpoints / "best").progress
+    assert best.best.step == best.step < 24
+    assert len([*checkpoints.glob("step-*")]) == 2
+
+
 def test_breaks_do_not_bring_early_stopping_forward(tmp_path, capsys):
     """The evaluations at the ends of parts of the run do not count."""
     optimizer = {"op": "sgd", "learning_rate": 30.0, "place": "/node:ps"}

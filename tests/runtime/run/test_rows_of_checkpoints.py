@@ -33,7 +33,9 @@ def test_one_process_predicts_what_all_nodes_do(
 ) -> None:
     build, checkpoint, _ = trained
     nodes, alone = (
-        placer.predict(build, params=checkpoint, in_process=True, single_process=single)
+        placer.predict(
+            build, params=checkpoint, in_process=True, single_process=single, raw=True
+        )
         for single in (False, True)
     )
     np.testing.assert_array_equal(nodes["z"], alone["z"])

@@ -63,7 +63,7 @@ def test_nodes_with_different_options_raise_at_once(build, tmp_path):
         thread.join()
     assert errors["worker:0"].args[0] == (
         "the nodes were not started with the same build and options: --save-params: "
-        "worker:0: True, worker:1: False"
+        "given on worker:0; not given on worker:1"
     )
     assert "not started with the same build and options" in str(errors["worker:1"])
 

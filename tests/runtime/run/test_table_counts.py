@@ -93,3 +93,11 @@ def test_a_run_whose_rows_do_not_fit_the_memory_ends_and_says_what_to_do(
     assert found is not None
     assert int(found[1].replace(",", "")) > 1000
     assert "set a capacity" in str(caught.value)
+
+
+def test_the_staleness_has_its_bound_beside_the_largest_one() -> None:
+    counts = {"0": 2, "7": 1}
+    for bound, most in ((None, "maximum 7"), (9, "maximum 7 of at most 9")):
+        result = Result(1, {}, {}, 0.0, {}, staleness=counts, staleness_bound=bound)
+        (line,) = [each for each in result_lines(result) if "staleness" in each]
+        assert line == f"  staleness   mean 2.33  median 0  {most}"

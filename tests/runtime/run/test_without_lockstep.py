@@ -137,8 +137,9 @@ def test_a_run_is_what_a_simulation_of_its_order_gives(
         np.testing.assert_allclose(params[name], array, rtol=0, atol=1e-9 * largest)
     counted = {int(key): count for key, count in result.staleness.items()}
     assert counted == {each: staleness.count(each) for each in {*staleness}}
-    if mode.bound is not None:
-        assert max(staleness) <= (2 * mode.bound + 1) * (workers - 1)
+    most = None if mode.bound is None else (2 * mode.bound + 1) * (workers - 1)
+    assert result.staleness_bound == most
+    assert most is None or max(staleness) <= most
     again, replayed = run(folder, build, start, replay_order=order)
     assert all(np.array_equal(replayed[name], params[name]) for name in params)
     assert again.staleness == result.staleness

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import count
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from support.real_runs import INDEXED_READER, compile_small
+from support.sparse_specs import write_sparse_spec
 from support.trace_file import read_trace
 
 import placer
 from placer.errors import PlacerError, RunError
 from placer.resources import find_file
+from placer.runtime.program.node import Node
 from placer.runtime.timeline import recording
 from placer.runtime.timeline.recorder import Recorder
+from placer.runtime.timeline.traced_node import (
+    CALLS,
+    ITERATORS,
+    OF_EXECUTOR,
+    TracedNode,
+    methods,
+)
 
 
 def compile_spec(name, folder):
@@ -189,3 +200,31 @@ def test_without_a_trace_nothing_is_recorded(digits, monkeypatch):
 def test_steps_to_trace_need_a_trace(digits):
     with pytest.raises(PlacerError, match=r"'trace_steps'.*needs 'trace'"):
         placer.launch(digits, in_process=True, trace_steps="1:2")
+
+
+def test_every_method_that_a_program_may_call_is_recorded():
+    """By construction: a method of `Node` is one of the executor, or has a category."""
+    assert CALLS.keys().isdisjoint(ITERATORS | OF_EXECUTOR)
+    assert methods() == CALLS.keys() | ITERATORS | OF_EXECUTOR
+    for name in CALLS.keys() | ITERATORS:
+        assert getattr(TracedNode, name) is not getattr(Node, name), name
+    # What the emitter writes, but for names that it puts together.
+    folder = Path(placer.__file__).parent / "emit"
+    texts = [path.read_text() for path in folder.glob("*.py")]
+    emitted = set(re.findall(r"[\"'` ]node\.([a-z_0-9]+)", "".join(texts)))
+    assert {"read", "send_keys", "update_from"} & emitted
+    assert emitted & methods() <= CALLS.keys() | ITERATORS
+
+
+def test_the_calls_on_rows_of_sparse_tables_have_names(tmp_path):
+    spec = write_sparse_spec(tmp_path, servers=1)
+    placer.compile(spec, tmp_path / "build")
+    trace, result = trace_of(tmp_path / "build", tmp_path, steps=2)
+    worker, server = trace.names("worker:0"), trace.names("ps:0")
+    for name in ("distinct_keys u.table", "receive_rows", "send_row_gradients"):
+        assert worker[name], name
+    for name in ("distributed_lookup_table u.table", "update_rows i.table"):
+        assert server[name], name
+    for name in ("receive_keys", "send_rows", "receive_row_gradients"):
+        assert server[name], name
+    assert result.shares["ps:0"]["rows"] > 0

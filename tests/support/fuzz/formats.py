@@ -269,7 +269,7 @@ def read_weights(content: bytes, work: Path) -> None:
 
 
 def _start_from(file: Path) -> None:
-    start = open_parameters(file, print)
+    start = open_parameters(file, print, finite=True)
     declared = {"w": TensorType("float32", (2, 3)), "b": TensorType("bfloat16", (3,))}
     parameter_files.check(start.types, declared)
     start.read([Block("w", "w.block0", 1, 5, (4,))])

@@ -7,6 +7,7 @@ written here again; metrics are computed by `support.plain.metrics`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Any
 
@@ -82,16 +83,19 @@ def forward(
             parameters_of_op = {
                 o: values[names] for o, names in parameter_names(entry, values).items()
             }
+            kept = _keeps_state(spec, f"{name}.running_mean")
             y, new = _batch_norm(
-                *operands, parameters_of_op, training=training, **attrs
+                *operands, parameters_of_op, training=training and not kept, **attrs
             )
             values |= dict(zip(result_names(entry, y), [y], strict=True))
-            state |= {f"{name}.{key}": value for key, value in new.items()}
+            if not kept:
+                state |= {f"{name}.{key}": value for key, value in new.items()}
         elif kind == "call":
             rng = _keys(_random_stream(spec, name), position)
             outs, new = _run_call(entry, operands, values, functions, rng, training)
             values |= outs
-            state |= {f"{name}.{key}": value for key, value in new.items()}
+            new = {f"{name}.{key}": value for key, value in new.items()}
+            state |= {k: v for k, v in new.items() if not _keeps_state(spec, k)}
         else:
             names = parameter_names(entry, values)
             if kind in _STATE_COUNTS:
@@ -220,6 +224,12 @@ FORMULAS: dict[str, Callable[..., Any]] = {
         ids, classes, dtype=_dtype(dtype)
     ),
 }
+
+
+def _keeps_state(spec: Mapping[str, Any], name: str) -> bool:
+    rules = spec.get("parameters", [])
+    rule = next((r for r in rules if fnmatchcase(name, r["match"])), {})
+    return not rule.get("trainable", True)
 
 
 def _batch_norm(

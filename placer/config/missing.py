@@ -1,0 +1,71 @@
+"""The cells that mean a missing value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import isfinite
+
+Marker = str | int | float
+"""A text or a number that a spec lists in `missing_values`."""
+
+MISSING_WORDS = (
+    *("", "?", "-", "na", "n/a", "nan", "-nan", "nat", "null", "none", "<na>", "\\n"),
+    *("#na", "#n/a", "#n/a n/a", "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"),
+)
+"""The cells that mean a missing number or date, in lower case: those of pandas, `?`, `-`,
+and `\\N` of databases."""
+
+MISSING = frozenset(
+    "".join(letters)
+    for word in MISSING_WORDS
+    for letters in product(*({letter, letter.upper()} for letter in word))
+)
+"""These cells in upper, lower and mixed case."""
+
+_LARGEST = 2**53
+"""All whole numbers below this one differ from all others as floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """What a spec lists in `missing_values` for a column.
+
+    Attributes:
+        texts: the texts, which are compared exactly.
+        numbers: the numbers, also those that are written as text.
+    """
+
+    texts: frozenset[str] = frozenset()
+    numbers: frozenset[int | float] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.texts)
+
+    def mean(self, text: str) -> bool:
+        """Return whether a cell without blanks at its ends is one of these."""
+        return text in self.texts or (
+            bool(self.numbers) and _number_in(text) in self.numbers
+        )
+
+
+NO_MARKERS = Markers()
+
+
+def make_markers(listed: Sequence[Marker]) -> Markers:
+    """Return the markers that a spec lists: a number means every text of that number."""
+    texts = frozenset(str(each).strip() for each in listed)
+    numbers = map(_number_in, texts)
+    return Markers(texts, frozenset(each for each in numbers if each is not None))
+
+
+def _number_in(text: str) -> float | None:
+    """Return the number in a text, if it is finite and less than 2**53."""
+    if "_" in text or not text.isascii():
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if isfinite(number) and abs(number) < _LARGEST else None

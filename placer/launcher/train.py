@@ -1,0 +1,102 @@
+"""Compiles a spec and runs it, in a new folder for the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placer.compiler import compile_in_memory
+from placer.launcher.launch import AnyPath, launch
+from placer.launcher.run_folder import create_run, kept_if_started
+from placer.launcher.supervise import Watch
+from placer.reentry import refuse_in_node
+from placer.runtime.run.callbacks import check_callbacks
+from placer.runtime.run.option_checks import check_one_process, check_thread_options
+from placer.runtime.run.options import read_options, takes_options
+from placer.runtime.run.result import Result
+
+if TYPE_CHECKING:
+    from placer.front.overrides import Overrides
+    from placer.front.program import Program
+
+
+@takes_options
+def train(
+    spec: AnyPath | Program,
+    *,
+    out: AnyPath | None = None,
+    nodes: Mapping[str, int] | None = None,
+    overrides: Overrides | None = None,
+    single_process: bool = False,
+    outputs: Sequence[str] | None = None,
+    code: bool = True,
+    in_process: bool = False,
+    logs: AnyPath | None = None,
+    watch: Watch | None = None,
+    progress: bool | None = None,
+    return_params: bool | None = None,
+    callbacks: Iterable[object] = (),
+    tensorboard: AnyPath | None = None,
+    **options: Any,
+) -> Result:
+    """Compile a spec, and run all of its nodes on this machine until the run ends.
+
+    This is `compile` and `launch` in one call, as `placer train` is on the command line.
+    The build is the folder `build` of the run's folder. A run that cannot start leaves no
+    folder. For other machines, call `compile` and `launch` with `hosts` or `on`.
+
+    Args:
+        spec: a YAML file, a Program, or `FILE.py:FUNCTION`, as in `compile`.
+        out: the folder of the run: a new or an empty one. By default `runs/NAME-N` in
+            the working folder, with the name of the model and the next number.
+        nodes, overrides, single_process, outputs, code: as in `compile`.
+        in_process, logs, watch, progress, return_params, callbacks, tensorboard: as in
+            `launch`.
+        options: the fields of `placer.Options`, such as `steps=100`.
+
+    Returns:
+        The `Result` of the run, as `launch` returns it.
+
+    Raises:
+        SpecError, PlaceError, GraphError: a mistake in the spec.
+        PlacerError: the options are wrong, or the folder cannot be used.
+        RunError: a node failed. The text says the root cause; all processes have ended.
+        KeyboardInterrupt, SystemExit, Exception: as in `launch`.
+
+    Example:
+        result = placer.train("digits.yaml", overrides={"train.epochs": 5})
+        print(result.eval["accuracy"])
+    """
+    refuse_in_node("placer.train")
+    chosen = read_options(options)  # mistakes in options are reported before compiling
+    callbacks = check_callbacks(callbacks)
+    if single_process:
+        check_one_process(chosen)
+    if in_process:
+        check_thread_options(chosen, logs=logs, watch=watch, progress=progress or None)
+    if tensorboard is not None:
+        from placer.report.tensorboard import check_installed
+
+        check_installed()
+    compiled = compile_in_memory(
+        Path(spec) if isinstance(spec, str) else spec,
+        nodes=nodes,
+        overrides=overrides,
+        single_process=single_process,
+        outputs=outputs,
+        code=code,
+    )
+    build = create_run(compiled, chosen, None if out is None else Path(out))
+    with kept_if_started(build):
+        return launch(
+            build,
+            in_process=in_process,
+            logs=logs,
+            watch=watch,
+            progress=progress,
+            return_params=return_params,
+            callbacks=callbacks,
+            tensorboard=tensorboard,
+            **options,
+        )

@@ -1,0 +1,83 @@
+"""Columns of features from values of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from placer.config.missing import MISSING, NO_MARKERS, Markers
+from placer.errors import DataError
+from placer.readers.features.cells import Cells, can_compute_from
+from placer.readers.features.times import ISO_HINT
+from placer.readers.times import DAY, time_of
+
+
+def from_python(
+    name: str,
+    values: list[Any],
+    missing: float | None,
+    where: Callable[[int], str],
+    markers: Markers = NO_MARKERS,
+) -> Cells:
+    """Return values of Python as a column; None, NaN and NaT are missing.
+
+    Raises DataError for values that are not all texts, all numbers or all times.
+    """
+    try:
+        if any(isinstance(value, date | np.datetime64) for value in values):
+            array = _times_of_python(values, markers, where)
+            return Cells(name, array, False, missing, "python", where, markers)
+        try:
+            array = pa.array(values, from_pandas=True)
+        except OverflowError:  # there is one from 2**63 on
+            whole = [value if is_missing(value) else Decimal(value) for value in values]
+            array = pa.array(whole, pa.decimal128(38, 0), from_pandas=True)
+    except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
+        kinds = dict.fromkeys(
+            type(value).__name__ for value in values if not is_missing(value)
+        )
+        raise DataError(
+            f"{where(0)} and following: no column of {', '.join(kinds)}: {error}",
+            hint="all values of a column are texts, or all numbers, or all times",
+        ) from error
+    if not can_compute_from(array.type):
+        raise DataError(
+            f"{where(0)}: no feature is computed from {array.type}",
+            hint="features are computed from texts and numbers",
+        )
+    return Cells(name, array, False, missing, "python", where, markers)
+
+
+def _times_of_python(
+    values: list[Any], markers: Markers, where: Callable[[int], str]
+) -> pa.Array:
+    """Return dates, datetimes, datetime64s and texts as timestamps, of nanoseconds if
+    some have them."""
+    ticks: list[int | None] = []
+    for i, value in enumerate(values):
+        try:
+            text = value.strip() if isinstance(value, str) else None
+            if is_missing(value) or text in MISSING or (text and markers.mean(text)):
+                ticks.append(None)
+            else:
+                days, nanoseconds = time_of(value)
+                ticks.append(days * DAY + nanoseconds)
+        except ValueError as error:
+            raise DataError(f"{where(i)}: {error}", hint=ISO_HINT) from None
+    if any(each is not None and each % 1000 for each in ticks):
+        return pa.array(ticks, pa.int64()).cast(pa.timestamp("ns"))
+    whole = [None if each is None else each // 1000 for each in ticks]
+    return pa.array(whole, pa.int64()).cast(pa.timestamp("us"))
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value of Python means a missing one: None, NaN or NaT."""
+    if value is None:
+        return True
+    has_missing = isinstance(value, float | np.floating | date | np.datetime64)
+    return has_missing and bool(value != value)

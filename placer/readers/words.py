@@ -1,0 +1,31 @@
+"""The words of a vocabulary that values stand for.
+
+`prepare.py` of an exported model has a copy of this function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+
+def word_of(value: Any, words: Collection[str]) -> str:
+    """Return the word that a value stands for: its text, without blanks at its ends.
+
+    None, NaN and NaT are the empty word. A boolean is `true` or `false`, and a whole
+    float the word of the whole number, unless `words` has `True` or `1.0`. Bytes are
+    UTF-8.
+
+    Raises UnicodeDecodeError for other bytes.
+    """
+    if value is None or (not isinstance(value, str | bytes) and value != value):
+        return ""
+    text = value.decode() if isinstance(value, bytes) else str(value)
+    text = text.strip()
+    if text not in words and isinstance(value, bool | np.bool_):
+        text = text.lower()
+    if text not in words and isinstance(value, float | np.floating):
+        text = text.removesuffix(".0")
+    return text

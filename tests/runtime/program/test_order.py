@@ -1,0 +1,82 @@
+"""The file of an order: what a run that fails or is killed leaves of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from placer.errors import PlacerError, RunError
+from placer.runtime.program.order import ALL_EDGES, DRAIN, USE, Order
+
+LINES = ('{"digest": "d"}', '["use", 3, 1, 0]', '["use", 3, 2, 1]', '["drain", 0, 2]')
+
+
+def written(path: Path, *lines: str, end: str = "\n") -> Path:
+    path.write_text("\n".join(lines) + end)
+    return path
+
+
+def test_each_event_is_in_the_file_when_it_has_happened(tmp_path: Path) -> None:
+    """So it is there if the process is killed next."""
+    file = tmp_path / "order" / "worker-0.jsonl"
+    order = Order(record=file, digest="d")
+    order.add(USE, 3, 1, 0)
+    assert file.read_text().splitlines() == [*LINES[:2]]
+    order.add(DRAIN, ALL_EDGES, 1)
+    assert json.loads(file.read_text().splitlines()[-1]) == [DRAIN, ALL_EDGES, 1]
+    order.close(ended=False)
+    assert len(file.read_text().splitlines()) == 3
+
+
+def test_only_the_file_of_a_run_that_has_ended_has_an_end(tmp_path: Path) -> None:
+    order = Order(record=tmp_path / "whole", digest="d")
+    order.add(USE, 3, 1, 0)
+    order.close(ended=True)
+    assert (tmp_path / "whole").read_text().splitlines()[-1] == '["end", 0, 1]'
+    replayed = Order(replay=tmp_path / "whole", digest="d")
+    assert replayed.next(USE, 3) == [1, 0]
+    with pytest.raises(RunError, match="no more events 'use' of edge 3") as error:
+        replayed.next(USE, 3)
+    assert "the options of the run that was recorded" in str(error.value)
+
+
+@pytest.mark.parametrize(("end", "kept"), [("\n", 2), ("", 1), ("\n[", 2)])
+def test_the_order_of_a_run_that_was_killed_says_where_it_ends(
+    end: str, kept: int, tmp_path: Path
+) -> None:
+    file = written(tmp_path / "killed", *LINES[:3], end=end)
+    order = Order(replay=file, digest="d")
+    for step in range(1, kept + 1):
+        assert order.next(USE, 3) == [step, step - 1]
+    with pytest.raises(RunError, match="ends here: the run that was recorded") as error:
+        order.next(USE, 3)
+    assert "up to here, the replay was the recorded run" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (*LINES, '["end", 0, 2]'),  # one is missing
+        (*LINES, '["end", 0, 3]', LINES[1]),
+        (LINES[0], "[", *LINES[1:], '["end", 0, 3]'),
+        (LINES[0], '["jump", 0]', '["end", 0, 1]'),
+        ('{"digest": "d"',),
+        (),
+    ],
+)
+def test_a_damaged_file_is_refused(lines: tuple[str, ...], tmp_path: Path) -> None:
+    file = written(tmp_path / "damaged", *lines, end="\n" if len(lines) > 1 else "")
+    with pytest.raises(PlacerError, match="is not an order as --record-order"):
+        Order(replay=file, digest="d")
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "full").symlink_to("/dev/full")
+    order = Order(digest="d")
+    order._record = tmp_path / "full"
+    order._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
+    with pytest.raises(PlacerError, match=r"cannot write '.*full': No space left"):
+        order.add(USE, 3, 1, 0)
+    order.close(ended=False)
