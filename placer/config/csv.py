@@ -4,12 +4,14 @@ numbers."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct
 
+from placer.config.columns import is_glob
+from placer.config.features import Features
 from placer.config.fields import doc
 from placer.config.missing import NO_MARKERS, Marker, Markers, make_markers
 from placer.config.sources import Source, SourceError
@@ -145,6 +147,83 @@ def check_pattern(source: str, pattern: str, names: Sequence[str]) -> None:
     if not any(_matches(name, pattern) for name in names):
         hint = did_you_mean(pattern, names)
         raise DataError(f"{source} has no column '{pattern}'", hint=hint)
+
+
+def find_idle(
+    form: Cells, names: Sequence[str] | None, operands: Collection[str] = ()
+) -> tuple[str, str, str, str] | None:
+    """Find an entry of an option by column that has no effect.
+
+    Args:
+        form: the options of a source.
+        names: the columns of the source; None if they are not known, and then entries
+            with a glob are not checked.
+        operands: the columns, or globs over them, that features are computed from.
+            `missing` applies to these even if they have a vocabulary.
+
+    Returns:
+        None, or the key, the entry, the message and a hint.
+    """
+    for key, patterns in form.patterns.items():
+        entries = dict.fromkeys(patterns)
+        for entry in entries:
+            if (
+                names is None
+                and is_glob(entry)
+                and (form.vocabulary or key != "unknown")
+            ):
+                continue
+            matching = [n for n in names or (entry,) if _matches(n, entry)]
+            own = [n for n in matching if _first(entries, n) == entry]
+            if matching and not own:
+                first = _first(entries, matching[0])
+                message = f"'{entry}' of '{key}' has no effect: '{first}' comes first"
+                return key, entry, message, f"write '{entry}' before '{first}'"
+            if key == "unknown" and own and not any(map(form.words, own)):
+                message = f"'unknown' of '{entry}' has no effect without a vocabulary"
+                hint = "add its words to 'vocabulary', or write 'missing' for numbers"
+                return key, entry, message, hint
+            if key == "missing" and own and all(map(form.words, own)):
+                if any(_matches(n, each) for n in own for each in operands):
+                    continue
+                message = (
+                    f"'missing' of '{entry}' has no effect: it is for numbers, and the"
+                    " column has a vocabulary"
+                )
+                hint = f"an empty cell is a word: write unknown: {{{entry}: N}}"
+                return key, entry, message, hint
+    return None
+
+
+def missing_in_list(source: str, column: str) -> DataError:
+    """Return the error for `missing` of a column whose cells are lists."""
+    return DataError(
+        f"{source}: 'missing' of column '{column}' has no effect: its cells are lists",
+        hint="'missing' is for columns with one number in each row: leave it out, and"
+        " write the numbers into the lists",
+    )
+
+
+def check_effects(
+    source: Source, form: Cells, names: Sequence[str], features: Features | None
+) -> None:
+    """Raise SourceError for an entry of the options `form` that matches no column of a
+    source, or has no effect."""
+    check_patterns(source, form, names)
+    if idle := find_idle(form, names, operands_of(features)):
+        key, entry, message, hint = idle
+        keys = source.kind, key, entry
+        raise SourceError(keys, f"{source.text}: {message}", hint)
+
+
+def operands_of(features: Features | None) -> list[str]:
+    """Return the columns, or globs over them, that features are computed from."""
+    return [each for one in (features or {}).values() for each in one.operands]
+
+
+def _first(patterns: Mapping[str, Any], column: str) -> str | None:
+    """Return the first name or glob that matches `column`."""
+    return next((each for each in patterns if _matches(column, each)), None)
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -90,6 +90,13 @@ class Async(
         if self.compensate is not None and self.max_merge > 1:
             return "compensate corrects the gradient of one step: max_merge must be 1"
         bound = self.bound
+        if bound == 0:
+            for each in msgspec.structs.fields(self):
+                value = getattr(self, each.name)
+                if each.name != "max_staleness" and value != each.default:
+                    return f"max_staleness 0 is the mode sync, which has no {each.name}"
+        if self.merge != "sum" and self.max_merge == 1:
+            return f"'merge: {self.merge}' has no effect: max_merge is 1"
         if bound is not None and self.max_merge > bound + 1:
             return (
                 f"max_merge is {self.max_merge}, and max_staleness {bound} allows"

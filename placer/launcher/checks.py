@@ -111,7 +111,7 @@ def check_output_files(build: Path, options: Options) -> None:
             pass
         elif path.resolve() in targets and not is_special:
             why = "the run writes another file to the same path"
-        if why is not None:
+        if why:
             raise PlacerError(f"cannot write '{path}': {why}")
         targets.add(path.resolve())
 
@@ -129,6 +129,7 @@ def check_here(plan: Plan, spec: Path, options: Options) -> None:
     check_effects(plan, options)
     if own is not None:
         check_continues(own, resumed)
+        check_can_create(own)
     if options.record_order is not None:
         check_can_create(options.record_order)
         check_has_none(options.record_order, [node.name for node in plan.nodes])
@@ -142,8 +143,6 @@ def _check_outside(plan: Plan, build: Path, options: Options) -> None:
             f"cannot write checkpoints to '{settings.folder}': it is inside the build"
             " folder"
         )
-    if settings is not None:
-        check_can_create(settings.folder)
 
 
 def _check_absolute(plan: Plan, options: Options) -> None:

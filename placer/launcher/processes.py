@@ -6,6 +6,7 @@ import os
 import select
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from placer.launcher.logs import LogFolder, log_path
 from placer.launcher.node_command import node_command
 from placer.launcher.node_process import NodeProcess, start_node
 from placer.launcher.remote import Hosts, remote_starter
-from placer.launcher.supervise import Watch, supervise
+from placer.launcher.supervise import AFTER, Watch, supervise
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.callbacks import CallbackQueue
 from placer.runtime.run.events import NodeWarning
@@ -73,7 +74,7 @@ def run_processes(
             result = launch_nodes(
                 [*plan.processes], start, logs.folder, watch, interruption, calls
             )
-    logs.failed = bool(result.warnings)
+    logs.failed = any(AFTER in text for text in result.warnings)
     return result
 
 
@@ -132,7 +133,7 @@ def _local_starter(
         node_command,
         build,
         endpoints=endpoints,
-        options=options,
+        options=replace(options, base_port=None),  # every node has its address
         paced=paced,
         prediction=prediction,
     )

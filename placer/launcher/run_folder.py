@@ -37,6 +37,7 @@ def create_run(
             cannot be used. Then there is no folder.
     """
     check_data(compiled.plan, compiled.folder, compiled.data_spans, code=False)
+    is_first = out is None and not RUNS.exists()
     folder = create_run_folder(compiled.plan.name, out)
     build = folder / BUILD
     try:
@@ -46,6 +47,8 @@ def create_run(
         shutil.rmtree(build, ignore_errors=True)
         with suppress(OSError):  # it has other files
             folder.rmdir()
+            if is_first:
+                RUNS.rmdir()
         raise
     return build
 

@@ -56,6 +56,9 @@ POLL_INTERVAL = 0.25
 """Seconds between two checks for passed limits and for stopped processes, which make no
 event."""
 
+AFTER = "after the run had its result, which is complete"
+"""What the warning about a process that failed then says."""
+
 
 class Phase(Enum):
     """What the launcher waits for."""
@@ -327,9 +330,9 @@ class _Supervisor:
                 text += f"\n  {how}"
             raise RunError(text)
         shown = [each for each in self.failures if each.first_hand] or self.failures[:1]
-        after = "after the run had its result, which is complete"
-        warnings = [f"{each.text}, {after}{self._details(each)}" for each in shown]
-        warnings = [*dict.fromkeys(warnings)]  # all nodes may have ended for one reason
+        warnings = [f"{each.text}, {AFTER}{self._details(each)}" for each in shown]
+        # All nodes may have ended for one reason.
+        warnings = [*self.result.warnings, *dict.fromkeys(warnings)]
         return msgspec.structs.replace(self.result, warnings=tuple(warnings))
 
     def _details(self, failure: Failure) -> str:

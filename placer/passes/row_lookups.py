@@ -105,10 +105,10 @@ def find_free_tables(graph: Graph, lookups: Iterable[Lookup]) -> set[str]:
         optimizer = graph.optimizers[updated[name].attrs["group"]]
         setting = optimizer.attrs.get("update")
         mode = read_mode(setting)
-        if read_backup(setting) or isinstance(mode, Geo):
-            chosen = next(iter(setting or ()))
+        _refuse_backup(graph, name)
+        if isinstance(mode, Geo):
             raise GraphError(
-                f"the sparse table '{name}' cannot have 'update: {chosen}'",
+                f"the sparse table '{name}' cannot have 'update: geo'",
                 span=optimizer.source,
                 hint="match it by an optimizer of its own, with 'update: sync' or async",
             )
@@ -144,6 +144,19 @@ def find_free_tables(graph: Graph, lookups: Iterable[Lookup]) -> set[str]:
                 hint="place the ops together, or use 'update: sync'",
             )
     return {*free}
+
+
+def _refuse_backup(graph: Graph, table: str) -> None:
+    """Raise GraphError if an optimizer has backup workers, in a model that trains a sparse
+    table."""
+    for optimizer in graph.optimizers.values():
+        if read_backup(optimizer.attrs.get("update")):
+            raise GraphError(
+                f"a model with the sparse table '{table}' cannot have backup workers: the"
+                " update of a table needs the keys of all workers",
+                span=optimizer.source,
+                hint="leave 'backup' out for all optimizers, or use 'update: async'",
+            )
 
 
 def _not_a_lookup(table: Op, op: Op) -> GraphError:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from placer.config.columns import Column
-from placer.config.csv import Csv, check, check_patterns, first_match
+from placer.config.csv import Csv, check, check_effects, first_match
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import FileFormat, collect_batches
@@ -56,7 +56,7 @@ def find_columns(
     if they do not fit the inputs. `names` are the columns of the file."""
     form = csv_form(request)
     if not request.options.to_predict:
-        check_patterns(request.source, form, names)
+        check_effects(request.source, form, names, request.data.features)
     return find_feeds(request, names), _CsvFormat(request, form)
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyarrow.parquet import ParquetFile
 
 from placer.config.columns import Column
-from placer.config.csv import Cells, check_patterns, first_match
+from placer.config.csv import Cells, check_effects, first_match, missing_in_list
 from placer.config.missing import Markers
 from placer.config.sources import errors_of_input
 from placer.errors import DataError
@@ -78,7 +78,7 @@ def find_columns(request: ReadRequest, schema: pa.Schema) -> tuple[Feeds, FileFo
     if they do not fit the inputs."""
     form = request.data.parquet or Cells()
     if not request.options.to_predict:
-        check_patterns(request.source, form, schema.names)
+        check_effects(request.source, form, schema.names, request.data.features)
     feeds = find_feeds(request, schema.names)
     shape = _ParquetFormat(request, form)
     for column in request.used:
@@ -185,6 +185,8 @@ class _ParquetFormat:
                     hint="features are computed from texts and numbers",
                 )
         for name, shape in shapes.items():
+            if shape and name in form.missing:
+                raise missing_in_list(source, name)
             if len(names) > 1 and shape:
                 raise DataError(
                     f"{source}: input '{column.name}' reads {len(names)} columns, and"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from placer.config.columns import Column, is_glob
-from placer.config.csv import Cells, first_match
+from placer.config.csv import Cells, first_match, missing_in_list
 from placer.config.sources import missing_column_error
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
@@ -209,12 +209,15 @@ class PythonValues:
         else:
             value = self._parse(value, column, name, words, where)
         try:
-            return to_array(value)
+            array = to_array(value)
         except (TypeError, ValueError) as error:
             raise DataError(
                 f"{self._where(name, [number], 0)}: {error}",
                 hint=f"input '{column.name}' is {column}",
             ) from error
+        if array.shape and name in self.form.missing:
+            raise missing_in_list(self.request.source.text, name)
+        return array
 
     def _value(self, row: Row, column: Column, name: str) -> Any:
         if name not in row:

@@ -68,7 +68,7 @@ def test_folders_that_cannot_be_written_are_found_before_the_run(
 ) -> None:
     (tmp_path / "file").write_text("")
     train = [each for each in TRAIN if each != "--in-process"]
-    for option in ("--checkpoint", "--logs", "--tensorboard", "--record-order"):
+    for option in ("--checkpoint", "--logs", "--tensorboard"):
         assert run_command(*train, option, "file/folder") == 2
         assert "file" in capsys.readouterr().err
         assert not [*(tmp_path / "runs").iterdir()], option

@@ -164,7 +164,12 @@ def run(mode, names, folder, *, order=None):
     if plan.sparse_tables:
         params = folder / "checkpoints"
     found = placer.predict(
-        build, inputs, params=params, single_process=mode in SINGLE, in_process=True
+        build,
+        inputs,
+        params=params,
+        raw=True,
+        single_process=mode in SINGLE,
+        in_process=True,
     )
     numbers |= {("predicted", slot): found[names[slot]] for slot in OUTPUTS}
     if mode in EXPORTED:

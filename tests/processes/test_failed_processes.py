@@ -110,7 +110,7 @@ def test_nodes_that_read_different_rows_are_reported(tmp_path: Path) -> None:
         launch(build),
         build,
         "worker:0 failed: the nodes do not read the same data: training rows differ: "
-        "worker:0: 64, worker:1: 60\n"
+        "64 on worker:0; 60 on worker:1\n"
         "  hint: a source must return the same rows on every node",
         "worker:0",
     )

@@ -139,7 +139,6 @@ class HistoryWriter:
             if number > step or not line.endswith(b"\n"):
                 break
             end, last = end + len(line), number
-        lines.detach()  # the file stays open
         if last != step:
             raise RunError(
                 f"the history {self._execution.options.history} has no line of step"

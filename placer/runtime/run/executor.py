@@ -17,6 +17,7 @@ from placer.config.sources import POSITION
 from placer.errors import RunError
 from placer.memory.collection import begin_collection
 from placer.runtime.metrics.history import HistoryWriter
+from placer.runtime.metrics.rates_of_zero import find_rates_of_zero
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.program.devices import (
     Devices,
@@ -146,6 +147,9 @@ def _start(
     keeps_no_rows = options.save_params is not None and checkpoints is None
     if execution.is_control and keeps_no_rows and plan.sparse_tables:
         execution.report(NodeWarning(WITHOUT_ROWS))
+    if execution.is_control:
+        for text in find_rates_of_zero(plan, count_steps(execution, node)):
+            execution.report(NodeWarning(text))
     history.open(progress)
     done = progress.step if progress is not None else 0
     shards = [r.shard for r in execution.me.step.reads if r.input != POSITION]
@@ -235,6 +239,7 @@ def _finish(training: Training) -> Result | None:
             node.name: report["bytes_sent"]
             for node, report in zip(plan.nodes, reports, strict=True)
         },
+        warnings=tuple(find_rates_of_zero(plan, training.total_steps)),
         checkpoint_seconds=max(each["checkpoint_seconds"] for each in reports),
         streams={
             node.name: report["streams"]

@@ -53,7 +53,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             capacity; how many gradients were dropped because they were `not_finite`; how
             many keys were looked up (`lookups`), how many of them had a row (`hits`), and
             which part that is (`hit_rate`).
-        warnings: messages about processes that failed after the run had this result.
+        warnings: messages about learning rates that were 0 for the rest of the run, and
+            about processes that failed after the run had this result.
         history: for each step a dict with `step`, `epoch`, `seconds` since the first
             step began, `metrics` and, after an evaluation, `eval`, as `--history`
             writes them.

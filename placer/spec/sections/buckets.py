@@ -32,11 +32,9 @@ def check_buckets(
         )
     if cluster is None:
         return
-    has_servers = any(kind.name == SERVER for kind in cluster.kinds)
     problem = None
     for group in groups:
-        kind = None if group.place is None else group.place.node
-        if not (has_servers if kind is None else kind == SERVER):
+        if not _is_on_servers(group, cluster):
             problem = problem or ("is not on servers", "place it on servers")
         elif group.attrs["update"] not in (SYNC, None):  # None: an error was reported
             problem = problem or ("has another 'update'", "use 'update: sync'")
@@ -50,3 +48,11 @@ def check_buckets(
             span,
             f"{remedy}, or leave {KEY} out",
         )
+
+
+def _is_on_servers(group: Group, cluster: Cluster) -> bool:
+    """Whether a group is on servers, which is also its place by default if there are
+    some."""
+    if group.place is None or group.place.node is None:
+        return any(kind.name == SERVER for kind in cluster.kinds)
+    return group.place.node == SERVER

@@ -8,7 +8,7 @@ from typing import Any
 
 from placer.config import sources
 from placer.config.columns import Column, select_columns
-from placer.config.csv import OPTIONS, Csv
+from placer.config.csv import OPTIONS, Cells, Csv, find_idle, operands_of
 from placer.config.data import Data, RowSource
 from placer.config.feature_columns import expand_features
 from placer.errors import DataError, Span, nearest
@@ -93,12 +93,20 @@ def _read_rows(
         columns = reader.assign_columns(good.get("columns"))
         valid &= reader.read_options(good, f"data.{which}")
         valid &= reader.read_features(good, f"data.{which}")
+        valid = valid and reader.check_options(good)
         if valid and source.declaration.column_lists and columns is not None:
             valid = reader.check_columns(columns, good)
     if "batch" in good and good["batch"] is None:
         if which == "train":
             context.problems.add("'batch' is missing in data.train", node.span)
         good["batch"] = train.batch if train else None
+    if good.get("seed") and "shuffle" in good and _is_off(good["shuffle"]):
+        message = (
+            "'seed' has no effect: it is that of the shuffle, and 'shuffle' is false"
+        )
+        hint = "write shuffle: true, or leave seed out"
+        context.problems.add(message, node.keys["seed"].span, hint)
+        valid = False
     if isinstance(shuffle := good.get("shuffle"), SpecNode) and "source" in good:
         good["shuffle"] = read_shuffle(
             shuffle,
@@ -114,6 +122,10 @@ def _read_rows(
         return None
     good["remainder"] = good["remainder"] or _REMAINDERS[which]
     return RowSource(**{**good, "columns": columns})
+
+
+def _is_off(shuffle: SpecNode | bool) -> bool:
+    return (shuffle.value if isinstance(shuffle, SpecNode) else shuffle) is False
 
 
 def _read_source(node: SpecNode, context: Context) -> sources.Source | None:
@@ -214,6 +226,21 @@ class _SourceReader:
                 self.problems,
             )
         return good["features"] is not None
+
+    def check_options(self, good: dict[str, Any]) -> bool:
+        """Report an entry of the options of the kind of source that has no effect, and
+        return False. The file is not read: see `check_columns`."""
+        node, options = self.node.get(self.source.kind), good.get(self.source.kind)
+        if not isinstance(node, MappingNode) or not isinstance(options, Cells):
+            return True
+        idle = find_idle(options, _header(good), operands_of(good.get("features")))
+        if idle is None:
+            return True
+        key, entry, message, hint = idle
+        section = node.entries[key]
+        assert isinstance(section, MappingNode)
+        self.problems.add(message, section.keys[entry].span, hint)
+        return False
 
     def check_columns(self, columns: sources.ColumnMap, good: dict[str, Any]) -> bool:
         """Check the columns of inputs that may read several; return False on errors.

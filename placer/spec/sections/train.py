@@ -75,6 +75,14 @@ def read_train(
     of_groups: dict[str, Any] = {"slicing": written or asdict(Slicing())}
     if good.get(BUCKETS) is not None:
         of_groups[BUCKETS] = good[BUCKETS]
+    parts = good.get("microbatches", 1)
+    if good.get("schedule") == "gpipe" and parts == 1:
+        problems.add(
+            "'schedule: gpipe' has no effect: it is an order of microbatches, and there is"
+            " one",
+            section.keys["schedule"].span,
+            "add microbatches: 4, or leave schedule out",
+        )
     every = read_eval(good.get("eval"), problems)
     if good.get("eval") is not None and not rows.has_eval:
         message = "'eval' in train needs rows to evaluate on"
@@ -90,7 +98,6 @@ def read_train(
         batch = None if rows.train is None else rows.train.batch
         groups = read_groups(entries, of_groups, batch, context)
     if BUCKETS in of_groups:
-        parts = good.get("microbatches", 1)
         check_buckets(section, groups, parts, context.cluster, problems)
     return Training(
         good,

@@ -1,0 +1,54 @@
+"""Learning rates that are 0 for the rest of a run: steps that train nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from placer.build.plan import Plan
+from placer.config.update_modes import Geo
+from placer.tables.learning_rate import build_schedule
+
+
+def find_rates_of_zero(plan: Plan, steps: int) -> list[str]:
+    """Return a warning for each schedule of a plan that is 0 from a step to the last one.
+
+    A learning rate that is a number is as it was written, so it has no warning.
+
+    Args:
+        plan: the plan of the run.
+        steps: the number of the last step, from 1.
+    """
+    schedules: dict[str, tuple[str, Any, int]] = {}
+    for node in plan.nodes:
+        for table in node.tables:
+            what, rate, every = f"'{table.rule}'", table.learning_rate, 1
+            if isinstance(table.mode, Geo) and not table.local:
+                what, every = f"the outer optimizer {what}", table.mode.every
+            schedules[repr((what, rate))] = what, rate, every
+    for sparse in plan.sparse_tables:
+        if sparse.trainable:
+            what = f"'{sparse.settings.rule}'"
+            key = repr((what, sparse.learning_rate))
+            schedules[key] = what, sparse.learning_rate, 1
+    found = []
+    for what, rate, every in schedules.values():
+        if isinstance(rate, Mapping) and (step := _first_of_zero(rate, steps // every)):
+            first = step * every
+            found.append(
+                f"the learning rate of {what} is 0 from step {first:,} of {steps:,} on,"
+                " so that nothing more is trained by it: give its schedule more steps, or"
+                f" train {max(1, first - 1):,} steps"
+            )
+    return found
+
+
+def _first_of_zero(rate: Mapping[str, Any], updates: int) -> int | None:
+    """Return the number of the first update, from 1, from which on the rate is 0; None if
+    that of the last one is not."""
+    schedule, first = build_schedule(rate), None
+    for number in range(updates, 0, -1):
+        if schedule(number - 1) != 0.0:
+            break
+        first = number
+    return first
