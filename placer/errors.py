@@ -143,6 +143,10 @@ class RunWarning(RuntimeWarning):
     """A node failed after the run had produced its result."""
 
 
+class SpecWarning(RuntimeWarning):
+    """A spec that can be compiled, and probably does not compute what is meant."""
+
+
 class CheckpointWarning(RuntimeWarning):
     """A checkpoint of a folder cannot be read, and an earlier one was taken."""
 
