@@ -265,6 +265,7 @@ def _launch_threads(
             raise
         except PlacerError as error:
             signals.raise_first(interruption.outcome(None, failure=str(error)))
+            interruption.explain(error)
             raise
         assert isinstance(result, Result)
         signals.raise_first(interruption.outcome(result.steps))

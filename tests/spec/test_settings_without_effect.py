@@ -72,10 +72,6 @@ def test_entries_of_a_source_with_an_effect(keys, tmp_path):
     [
         ({"train": "  schedule: gpipe"}, "'schedule: gpipe' has no effect"),
         (
-            {"train": "  slicing: {min_block: 4}", "nodes": "{worker: {count: 2}}"},
-            "'slicing' has no effect",
-        ),
-        (
             {"optimizer": ASYNC.replace("ASYNC", "{merge: mean}", 1)},
             "'merge: mean' has no effect: max_merge is 1",
         ),

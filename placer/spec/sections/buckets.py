@@ -1,5 +1,4 @@
-"""Checks the keys of `train` that are for servers: `bucket_cap_mb`, for gradients that go
-to servers in lockstep, and `slicing`, for parameters on servers."""
+"""Checks `train.bucket_cap_mb`, which is for gradients that go to servers in lockstep."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def check_buckets(
         return
     problem = None
     for group in groups:
-        if "sum" in group.attrs or not _is_on_servers(group, cluster):
+        if not _is_on_servers(group, cluster):
             problem = problem or ("is not on servers", "place it on servers")
         elif group.attrs["update"] not in (SYNC, None):  # None: an error was reported
             problem = problem or ("has another 'update'", "use 'update: sync'")
@@ -51,30 +50,9 @@ def check_buckets(
         )
 
 
-def check_slicing(
-    section: MappingNode,
-    groups: Iterable[Group],
-    cluster: Cluster | None,
-    problems: Problems,
-) -> None:
-    """Report `train.slicing` where no parameter is on servers."""
-    listed = [*groups]
-    if cluster is None or not listed:
-        return
-    if not any(_is_on_servers(group, cluster) for group in listed):
-        problems.add(
-            "'slicing' has no effect: it divides parameters over servers, and no optimizer"
-            " is on servers",
-            section.keys["slicing"].span,
-            "place the optimizer on servers, or leave slicing out",
-        )
-
-
 def _is_on_servers(group: Group, cluster: Cluster) -> bool:
     """Whether a group is on servers, which is also its place by default if there are
     some."""
-    if "sum" in group.attrs:
-        return True
     if group.place is None or group.place.node is None:
         return any(kind.name == SERVER for kind in cluster.kinds)
     return group.place.node == SERVER

@@ -16,7 +16,7 @@ from placer.spec.decode import decode
 from placer.spec.problems import Problems
 from placer.spec.schema import Slicing, Train
 from placer.spec.sections.buckets import KEY as BUCKETS
-from placer.spec.sections.buckets import check_buckets, check_slicing
+from placer.spec.sections.buckets import check_buckets
 from placer.spec.sections.data import RowSources
 from placer.spec.sections.evaluations import (
     read_checkpoint,
@@ -97,8 +97,6 @@ def read_train(
     if (entries := good.get("optimizer")) is not None:
         batch = None if rows.train is None else rows.train.batch
         groups = read_groups(entries, of_groups, batch, context)
-    if written:
-        check_slicing(section, groups, context.cluster, problems)
     if BUCKETS in of_groups:
         check_buckets(section, groups, parts, context.cluster, problems)
     return Training(
