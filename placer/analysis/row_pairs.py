@@ -1,4 +1,4 @@
-"""Ops on all pairs of rows that nobody asked for: [batch, 1] and [batch] are broadcast to
+"""Finds broadcasts that pair all rows by mistake: [batch, 1] and [batch] are broadcast to
 [batch, batch]."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Check that the parts of a manifest fit together, and that each value is a valid one.
 
-The types of fields are checked when the manifest is decoded. A problem here is told with
-the path of its field, as msgspec tells those.
+The types of fields are checked when the manifest is decoded. Messages here name
+the path of the field, as those of msgspec do.
 """
 
 from __future__ import annotations
