@@ -33,7 +33,7 @@ from placer.command.show import show_command
 from placer.command.to_yaml import to_yaml_command
 from placer.command.train import train_command
 from placer.command.unknown_option import explain_unknown_option
-from placer.errors import CheckpointWarning, PlacerError
+from placer.errors import CheckpointWarning, PlacerError, SpecWarning
 from placer.memory.collection import pause_collection
 from placer.runtime.run.signals import end_shown
 
@@ -117,7 +117,7 @@ def _show_warning(
     **kwargs: Any,
 ) -> None:
     """Print a warning of placer without its position in the source, others as `show`."""
-    if issubclass(category, CheckpointWarning):
+    if issubclass(category, (CheckpointWarning, SpecWarning)):
         echo(f"warning: {message}", err=True)
     else:
         show(message, category, *args, **kwargs)
