@@ -52,6 +52,7 @@ from placer.errors import (
     SpecWarning,
 )
 from placer.files.regular import read_regular
+from placer.files.utf8 import check_utf8
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import OUTPUT
 from placer.graph.model import Model
@@ -172,9 +173,12 @@ def compile_in_memory(
         if not isinstance(spec, Model):
             from placer.front.read import read_model
 
+            if isinstance(spec, str | Path):
+                check_utf8(Path(spec), SpecError)
             spec = read_model(spec, nodes=nodes, overrides=overrides, code=code)
         elif nodes or overrides:
             raise PlacerError("'nodes' and 'overrides' change a spec, not a Model")
+        check_utf8(spec.folder, SpecError)
         spec = to_single_process(spec) if single_process else spec
         if outputs is not None:
             from placer.spec.outputs import with_outputs

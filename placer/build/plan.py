@@ -30,6 +30,7 @@ from placer.config.update_modes import Geo, Mode
 from placer.errors import BuildError
 from placer.files.nearest_path import path_hint
 from placer.files.owners import check_folder
+from placer.files.utf8 import check_utf8
 from placer.layouts import Layout
 from placer.layouts.companions import worker_of
 from placer.layouts.partition import RowShard, row_shard
@@ -641,6 +642,7 @@ def read_plan(folder: Path) -> Plan:
             f"'{folder}' is not a build folder: it has no {FILE}",
             hint=_build_hint(folder),
         )
+    check_utf8(folder, BuildError)
     check_folder(folder)
     file = folder / FILE
     data = read_file(folder, FILE, limit=MAX_PLAN_BYTES)

@@ -24,6 +24,7 @@ from placer.build.folder import (
 )
 from placer.build.plan import FILE, SOURCES
 from placer.errors import BuildError
+from placer.files.utf8 import check_utf8
 
 
 def write_build(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -34,6 +35,7 @@ def write_build(folder: Path, files: Mapping[str, bytes]) -> None:
     full disk. Raises BuildError if the folder contains files that are not of a build,
     and if it cannot be written.
     """
+    check_utf8(folder, BuildError)
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         if any(folder.iterdir()) and not _is_build(folder):

@@ -20,6 +20,7 @@ from placer.build.plan import MODEL, Plan, SparseTable, read_plan, read_sources
 from placer.config.feature_columns import source_columns
 from placer.config.slicing import Block
 from placer.errors import CheckpointWarning, PlacerError, missing_package_hint
+from placer.files.utf8 import check_utf8
 from placer.graph.graph import Graph
 from placer.graph.text import parse_graph
 from placer.reentry import refuse_in_node
@@ -148,6 +149,7 @@ def _graph_of(folder: Path, plan: Plan, outputs: Sequence[str]) -> Graph:
 
 
 def _check_target(target: Path, build: Path) -> None:
+    check_utf8(target, PlacerError)
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise PlacerError(f"cannot write '{target}': it is not a folder")
     if target.is_dir() and any(target.iterdir()):

@@ -16,6 +16,7 @@ from placer.build.plan import Plan, read_plan, read_sources
 from placer.config.sources import KINDS
 from placer.errors import DataError, PlacerError, RunWarning
 from placer.files.nearest_path import path_hint
+from placer.files.utf8 import check_utf8
 from placer.files.writable import why_not_writable
 from placer.launcher.launch import AnyPath
 from placer.launcher.logs import log_folder
@@ -223,6 +224,7 @@ def _source_of(rows: str) -> str:
             )
         kind, path = found, rows
     if kind in _KIND_OF_SUFFIX.values() and path:
+        check_utf8(Path(path), PlacerError)
         path = str(Path(path).absolute())
         if not Path(path).is_file():
             raise PlacerError(f"there is no file '{path}'", hint=path_hint(path))
@@ -239,6 +241,7 @@ def check_predict(
     refuse_at_import("placer.predict", spec.parent, plan.modules)
     check_request(plan, request)
     out = Path(request.out)
+    check_utf8(out, PlacerError)
     if not out.parent.is_dir():
         raise PlacerError(
             f"cannot write '{out}': the folder '{out.parent}' does not exist"
