@@ -30,9 +30,6 @@ from placer.layouts.partition import RowShard
 from placer.runtime.run.options import Options
 from placer.runtime.run.threads import run_in_threads
 
-# Drawn models may combine all pairs of rows.
-pytestmark = pytest.mark.filterwarnings("ignore::placer.errors.SpecWarning")
-
 DIM, BATCH, STEPS = 2, 6, 9
 ROWS = 3 * BATCH + 1  # the last batch of an epoch has a row of one worker only
 KEYS = [key % 2**64 for key in EXTREMES]
