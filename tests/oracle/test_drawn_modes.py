@@ -46,7 +46,11 @@ SETTINGS = settings(
 )
 STEPS = 5
 
-pytestmark = pytest.mark.usefixtures("in_float64")
+pytestmark = [
+    pytest.mark.usefixtures("in_float64"),
+    # Drawn models may combine all pairs of rows.
+    pytest.mark.filterwarnings("ignore::placer.errors.SpecWarning"),
+]
 
 
 def rule_of(spec, entry):

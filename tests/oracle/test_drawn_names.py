@@ -53,7 +53,11 @@ SINGLE = ("backup", "sparse_async", "lamb")
 EXPORTED = ("servers", "sparse", "frozen")
 """The modes whose models are exported, too: exports depend on the ops only."""
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = [
+    pytest.mark.usefixtures("quick_compilation"),
+    # Drawn models may combine all pairs of rows.
+    pytest.mark.filterwarnings("ignore::placer.errors.SpecWarning"),
+]
 
 
 def programs(build):

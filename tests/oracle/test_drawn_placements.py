@@ -37,7 +37,11 @@ SETTINGS = settings(
 
 WAYS = {"placed": False, "again": False, "alone": True}
 """The runs of a model, and whether each is of one process."""
-pytestmark = pytest.mark.usefixtures("in_float64")
+pytestmark = [
+    pytest.mark.usefixtures("in_float64"),
+    # Drawn models may combine all pairs of rows.
+    pytest.mark.filterwarnings("ignore::placer.errors.SpecWarning"),
+]
 
 
 def check_placement(drawn: DrawnModel) -> None:

@@ -41,7 +41,11 @@ SAVED = 3
 """The step after which a run that is continued was saved."""
 UP_TO_ROUNDING = {"rtol": 1e-9, "atol": 1e-9}
 
-pytestmark = pytest.mark.usefixtures("in_float64")
+pytestmark = [
+    pytest.mark.usefixtures("in_float64"),
+    # Drawn models may combine all pairs of rows.
+    pytest.mark.filterwarnings("ignore::placer.errors.SpecWarning"),
+]
 
 
 @dataclass(frozen=True)

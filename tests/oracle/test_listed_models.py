@@ -28,7 +28,11 @@ IN_EVERY_RUN = [
     ("rows", "op by op on all and some, optimizers on all"),
 ]
 
-pytestmark = pytest.mark.usefixtures("in_float64")
+pytestmark = [
+    pytest.mark.usefixtures("in_float64"),
+    # Drawn models may combine all pairs of rows.
+    pytest.mark.filterwarnings("ignore::placer.errors.SpecWarning"),
+]
 
 
 @dataclass(frozen=True)
