@@ -205,7 +205,9 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         ),
         "init": "initial values",
         "trainable": "the parameter is not trained",
-        "decay": "the rule of the optimizer may change alone",
+        "decay": parameters(
+            "{match: h.w, trainable: false, decay: false}", "'decay' has no effect"
+        ),
     },
     "Clip": dict.fromkeys(
         ("global_norm", "norm", "value"),
