@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from placer.errors import RunWarning as RunWarning
     from placer.errors import SpecError as SpecError
     from placer.errors import SpecErrors as SpecErrors
+    from placer.errors import SpecWarning as SpecWarning
     from placer.exporting.export import ExportedModel as ExportedModel
     from placer.exporting.export import export as export
     from placer.front.program import Program as Program
@@ -84,6 +85,7 @@ _HOMES = {
     "RunWarning": "placer.errors",
     "SpecError": "placer.errors",
     "SpecErrors": "placer.errors",
+    "SpecWarning": "placer.errors",
     "Variable": "placer.front.variable",
     "append_backward": "placer.front.training",
     "compile": "placer.compiler",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from placer.analysis.classes import name_classes
 from placer.analysis.declared import calls_user_code
 from placer.analysis.input_ranges import limit_inputs
 from placer.analysis.memory import check_memory
+from placer.analysis.row_pairs import find_row_pairs
 from placer.analysis.schedule import Schedule, make_schedule
 from placer.analysis.schedule_text import print_schedule
 from placer.analysis.units import LoweredGraph
@@ -41,7 +43,14 @@ from placer.emit.predicting import predicting_model
 from placer.emit.programs import Programs, emit_programs
 from placer.emit.sources import make_sources
 from placer.emit.tables import plan_tables
-from placer.errors import BuildError, PlacerError, Span, SpecError, SpecErrors
+from placer.errors import (
+    BuildError,
+    PlacerError,
+    Span,
+    SpecError,
+    SpecErrors,
+    SpecWarning,
+)
 from placer.files.regular import read_regular
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import OUTPUT
@@ -98,6 +107,10 @@ def compile(
             that nodes import, so that each node would
             compile the spec again.
 
+    Warns:
+        SpecWarning: the loss or a metric depends on an op that broadcasts [batch, 1] and
+            [batch] to all pairs of rows. `placer check` and the other commands print it.
+
     Example:
         plan = placer.compile("digits.yaml", "build", nodes={"worker": 4})
     """
@@ -145,7 +158,10 @@ def compile_in_memory(
     code: bool = True,
     after_pass: PassObserver | None = None,
 ) -> CompiledBuild:
-    """Compile a spec as `compile` does, but write nothing."""
+    """Compile a spec as `compile` does, but write nothing.
+
+    Warnings are of the caller of the function that calls this one.
+    """
     refuse_in_node("placer.compile")
     if nodes and single_process:
         raise PlacerError(
@@ -174,7 +190,10 @@ def compile_in_memory(
             spec = complete_calls(spec)
         spec = name_classes(limit_inputs(spec))
         lowered = lower_model(spec, after_pass)
-        return _emit(spec, lowered, read_weight_files(spec))
+        compiled = _emit(spec, lowered, read_weight_files(spec))
+    for text in find_row_pairs(spec.graph):
+        warnings.warn(text, SpecWarning, stacklevel=3)
+    return compiled
 
 
 def compile_prediction(build: Path) -> CompiledBuild:

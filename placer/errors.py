@@ -96,6 +96,7 @@ class OpError(PlacerError):
 
     `operand` (an index) or `attr` (a name) is the one at fault, so that a front end can
     point at it. `kind` is the kind of op that is the subject of the message, if any.
+    `needed_dtype` is `float` if the operand has to be one, and is not.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class OpError(PlacerError):
         self.operand = operand
         self.attr = attr
         self.kind: str | None = None
+        self.needed_dtype: str | None = None
 
     def of(self, kind: str) -> OpError:
         """Begin the message, a predicate such as `needs rows`, with a kind of op."""
@@ -141,6 +143,10 @@ class RunError(PlacerError):
 
 class RunWarning(RuntimeWarning):
     """A node failed after the run had produced its result."""
+
+
+class SpecWarning(RuntimeWarning):
+    """A spec that can be compiled, and probably does not compute what is meant."""
 
 
 class CheckpointWarning(RuntimeWarning):

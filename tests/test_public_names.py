@@ -35,6 +35,7 @@ NAMES = [
     "STOP",
     "SpecError",
     "SpecErrors",
+    "SpecWarning",
     "Variable",
     "__version__",
     "append_backward",

@@ -28,6 +28,7 @@ from placer.config.slicing import Block
 from placer.config.sparse import SparseTable as SparseSettings
 from placer.config.update_modes import Geo, Mode
 from placer.errors import BuildError
+from placer.files.nearest_path import path_hint
 from placer.files.owners import check_folder
 from placer.layouts import Layout
 from placer.layouts.companions import worker_of
@@ -39,6 +40,8 @@ from placer.place.ids import format_nodes
 from placer.types import ITEM_BYTES
 
 VERSION = 1
+OF_RUN = "build"
+"""The folder of the build in the folder of a run."""
 FILE = "plan.json"
 SOURCES = "sources.json"
 MODEL = "model.txt"
@@ -612,6 +615,20 @@ def with_digest(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, digest=sha256(to_json(bare).encode()))
 
 
+def is_build(folder: Path) -> bool:
+    """Whether a path is a folder with a plan."""
+    return os.path.isfile(folder / FILE)  # False, and no error, for a long name
+
+
+def _build_hint(folder: Path) -> str:
+    """Return the hint for a folder without a plan: the build that may be meant."""
+    if is_build(folder / OF_RUN):
+        return f"did you mean '{folder / OF_RUN}'?"
+    return path_hint(folder, is_build) or (
+        "create one with: placer compile SPEC --out FOLDER"
+    )
+
+
 def read_plan(folder: Path) -> Plan:
     """Read and check the plan of a build folder, and check the folder's files.
 
@@ -619,13 +636,13 @@ def read_plan(folder: Path) -> Plan:
     links, can be changed by other users, has a plan of another version, or has a plan
     that is inconsistent (`check_plan`).
     """
-    file = folder / FILE
-    if not os.path.isfile(file):  # False, and no error, for a name that is too long
+    if not is_build(folder):
         raise BuildError(
             f"'{folder}' is not a build folder: it has no {FILE}",
-            hint="create one with: placer compile SPEC --out FOLDER",
+            hint=_build_hint(folder),
         )
     check_folder(folder)
+    file = folder / FILE
     data = read_file(folder, FILE, limit=MAX_PLAN_BYTES)
     try:
         head = msgspec.json.decode(data)

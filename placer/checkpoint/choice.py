@@ -14,6 +14,7 @@ from placer.checkpoint.folder import (
 from placer.checkpoint.manifest import FILE
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
+from placer.files.nearest_path import path_hint
 
 Warn = Callable[[str], None]
 """Receives why a checkpoint is not taken."""
@@ -41,7 +42,9 @@ def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
     Raises CheckpointError if there is none left.
     """
     if not named.is_dir():
-        raise CheckpointError(f"there is no folder '{named}'")
+        raise CheckpointError(
+            f"there is no folder '{named}'", hint=path_hint(named, Path.is_dir)
+        )
     if is_checkpoint(named):
         yield _opened(named, warn)
         return

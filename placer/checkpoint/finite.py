@@ -28,12 +28,19 @@ def find_not_finite(arrays: Mapping[str, Any]) -> str:
     return ""
 
 
-def find_row_not_finite(table: str, rows: Any) -> str:
-    """Return what is wrong if rows of a sparse table are not finite, or nothing."""
-    return "" if _is_finite(rows) else f"a row of '{table}' is not finite"
+def find_row_not_finite(table: str, arrays: Mapping[str, Any]) -> str:
+    """Return what is wrong if rows of a sparse table are not finite, or nothing.
+
+    `arrays` are those of a partition: values, slots and scores all count.
+    """
+    if all(_is_finite(each) for each in arrays.values()):
+        return ""
+    return f"a row of '{table}' is not finite"
 
 
 def _is_finite(array: Any) -> bool:
+    if array.dtype.kind in "iu":
+        return True
     flat = array.reshape(-1)
     return all(
         np.isfinite(flat[at : at + _CHUNK]).all() for at in range(0, flat.size, _CHUNK)

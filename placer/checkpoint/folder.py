@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from placer.checkpoint.manifest import FILE, Manifest, read_manifest
+from placer.checkpoint.manifest import FILE, Manifest
+from placer.checkpoint.manifest_file import read_manifest
 from placer.errors import CheckpointError
 from placer.files.atomic import sync_folder
 

@@ -6,10 +6,7 @@ and `manifest.json`, which is written last: a folder without it is not a checkpo
 
 from __future__ import annotations
 
-import hashlib
-from math import prod
-from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -18,16 +15,12 @@ from placer.config.data import Data
 from placer.config.digests import Digests
 from placer.config.fields import Count, Seed, Size
 from placer.config.optimizers import VALUES
-from placer.errors import CheckpointError
-from placer.files.regular import read_regular
-from placer.types import ITEM_BYTES
 
 VERSION: Final = 2
 """The version of the format: manifests of version 1 have no digest."""
 FILE: Final = "manifest.json"
 CHUNK: Final = 4 << 20
 """The number of bytes of a file that one checksum is for; the last has fewer."""
-_MAX_BYTES: Final = 1 << 28
 _NODE: Final = r"[a-z][a-z0-9_]*{}[0-9]{{1,9}}(\.[0-9]{{1,9}})?"
 NodeName = Annotated[str, Meta(pattern=f"^{_NODE.format(':')}(?!\\n)$")]
 """The id of a node, such as `worker:0`."""
@@ -298,100 +291,3 @@ class Manifest(Struct, frozen=True):
     sparse: dict[str, StoredSparse] = {}
     written: Seconds = 0.0
     digest: str = ""
-
-
-def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the content of manifest.json, with its digest."""
-    content = msgspec.json.decode(msgspec.json.encode(manifest))
-    content["digest"] = digest_of(content)
-    return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
-
-
-def digest_of(content: dict[str, Any]) -> str:
-    """Return the digest of a manifest: the SHA-256 of all its fields but the digest, as
-    they are in the file, also those of another version."""
-    rest = {name: value for name, value in content.items() if name != "digest"}
-    return hashlib.sha256(msgspec.json.encode(rest)).hexdigest()
-
-
-def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of a checkpoint.
-
-    Raises CheckpointError if the folder is not a checkpoint that this version of placer
-    reads, or if its manifest is damaged.
-    """
-    file = folder / FILE
-    try:
-        content = read_regular(file, _MAX_BYTES)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise CheckpointError(
-            f"'{folder}' is not a checkpoint: it has no {FILE}"
-        ) from error
-    except OSError as error:
-        raise CheckpointError(f"'{file}' cannot be read: {error.strerror}") from error
-    try:
-        head: Any = msgspec.json.decode(content)
-        version = head.get("version") if isinstance(head, dict) else None
-        if isinstance(version, int) and version > VERSION:
-            raise CheckpointError(
-                f"'{folder}' has version {version} of the checkpoint format, this"
-                f" placer {VERSION} and older",
-                hint="use the version of placer that wrote it, or a later one",
-            )
-        manifest = msgspec.convert(head, Manifest)
-        if manifest.digest != ("" if manifest.version == 1 else digest_of(head)):
-            raise ValueError("it was changed after it was written: its digest differs")
-        _check(manifest)
-    except (ValueError, RecursionError) as error:  # msgspec raises ValueErrors
-        raise CheckpointError(f"'{file}' is damaged: {error}") from error
-    return manifest
-
-
-def _check(manifest: Manifest) -> None:
-    """Raise ValueError unless the blocks of each parameter are all of its elements, in
-    files of the checkpoint, and the sums of metrics are arrays."""
-    progress = manifest.progress
-    for each in (progress.statistics, *(step.statistics for step in progress.ahead)):
-        for name, sums in each.items():
-            size = _item_bytes(sums.dtype) * prod(sums.shape)
-            if len(sums.data) != size:
-                raise ValueError(f"the sums of '{name}' have {len(sums.data)} bytes")
-    for name, file in manifest.files.items():
-        if len(file.checksums) != -(-file.nbytes // CHUNK):
-            raise ValueError(f"the checksums of '{name}' are not complete")
-    for name, parameter in manifest.parameters.items():
-        _item_bytes(parameter.dtype)
-        at, numel = 0, prod(parameter.shape)
-        for block in parameter.blocks:
-            if block.start != at or block.stop < at or block.file not in manifest.files:
-                raise ValueError(f"the blocks of '{name}' do not fit together")
-            at = block.stop
-        if at != numel:
-            raise ValueError(f"the blocks of '{name}' are not all of its elements")
-        if (parameter.outer is None) != (not parameter.local):
-            raise ValueError(f"the optimizers of '{name}' do not fit together")
-        for worker, own in parameter.local.items():
-            if own.file not in manifest.files:
-                raise ValueError(f"there is no file with the '{name}' of {worker}")
-    _check_sparse(manifest)
-
-
-def _check_sparse(manifest: Manifest) -> None:
-    """Raise ValueError unless files of the checkpoint have all partitions of each sparse
-    table."""
-    for name, table in manifest.sparse.items():
-        _item_bytes(table.dtype)
-        at = 0
-        for file, first, stop in table.files:
-            if first != at or stop < at or file not in manifest.files:
-                raise ValueError(f"the partitions of '{name}' do not fit together")
-            at = stop
-        if at != table.partitions:
-            raise ValueError(f"the partitions of '{name}' are not all of the table")
-
-
-def _item_bytes(dtype: str) -> int:
-    """Return the bytes of an element; ValueError for a dtype that there is not."""
-    if dtype not in ITEM_BYTES or dtype == "key":
-        raise ValueError(f"'{dtype}' is not a dtype of arrays")
-    return ITEM_BYTES[dtype]

@@ -27,9 +27,9 @@ from placer.checkpoint.manifest import (
     StoredBlock,
     StoredParameter,
     StoredSparse,
-    read_manifest,
     tensor_of_rows,
 )
+from placer.checkpoint.manifest_file import read_manifest
 from placer.checkpoint.tensor_file import StoredTensor, read_header
 from placer.config.optimizers import RULES, VALUES
 from placer.config.row_bytes import row_length

@@ -22,7 +22,8 @@ import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
 import numpy as np
 import numpy.typing as npt
 
-from placer.checkpoint.manifest import CHUNK, FILE, Manifest, Stored, encode_manifest
+from placer.checkpoint.manifest import CHUNK, FILE, Manifest, Stored
+from placer.checkpoint.manifest_file import encode_manifest
 from placer.checkpoint.tensor_file import make_header
 from placer.files.atomic import sync_folder
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import click
 
 from placer.command.console import echo, echo_views
+from placer.command.paths import ExistingPath
 
 
 @click.command("checkpoints", short_help="List and verify the checkpoints of a folder.")
 @click.argument(
     "folder",
     metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=ExistingPath(file_okay=False),
 )
 @click.option(
     "--no-verify",

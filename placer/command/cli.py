@@ -32,7 +32,8 @@ from placer.command.run import run_command
 from placer.command.show import show_command
 from placer.command.to_yaml import to_yaml_command
 from placer.command.train import train_command
-from placer.errors import CheckpointWarning, PlacerError
+from placer.command.unknown_option import explain_unknown_option
+from placer.errors import CheckpointWarning, PlacerError, SpecWarning
 from placer.memory.collection import pause_collection
 from placer.runtime.run.signals import end_shown
 
@@ -116,7 +117,7 @@ def _show_warning(
     **kwargs: Any,
 ) -> None:
     """Print a warning of placer without its position in the source, others as `show`."""
-    if issubclass(category, CheckpointWarning):
+    if issubclass(category, (CheckpointWarning, SpecWarning)):
         echo(f"warning: {message}", err=True)
     else:
         show(message, category, *args, **kwargs)
@@ -129,6 +130,8 @@ def _run_command(arguments: list[str], *, debug: bool) -> int:
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            error = explain_unknown_option(error, arguments)
         text = StringIO()
         error.show(text)
         echo(text.getvalue(), err=True, nl=False)

@@ -8,6 +8,7 @@ from shlex import quote
 import click
 
 from placer.command.console import echo
+from placer.command.paths import ExistingPath
 
 
 @click.command("init", short_help="Write a first spec, with comments.")
@@ -15,7 +16,7 @@ from placer.command.console import echo
     "table",
     required=False,
     metavar="[FILE.csv|FILE.parquet]",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=ExistingPath(dir_okay=False),
 )
 @click.option(
     "--label",

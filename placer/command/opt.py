@@ -8,12 +8,13 @@ import click
 
 from placer.command.compile import check_pass_names
 from placer.command.console import echo
+from placer.command.paths import ExistingPath
 
 
 @click.command("opt", short_help="Run passes of the compiler on the text of a graph.")
 @click.argument(
     "graph",
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    type=ExistingPath(dir_okay=False, allow_dash=True),
 )
 @click.option(
     "--pass",

@@ -6,13 +6,13 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from shlex import quote
 from typing import Any, TypeVar
 
 import click
 
 from placer.build.plan import DATA
 from placer.command.option_groups import grouped_option
+from placer.command.paths import BuildPath, ExistingPath, SpecPath
 from placer.errors import PlacerError
 from placer.runtime.run.options import MAX_WAIT, OPTIONS, Option
 
@@ -29,50 +29,17 @@ def debug_option(command: Function) -> Function:
     )(command)
 
 
-class SpecPath(click.Path):
-    """A spec file, or `FILE.py:FUNCTION`; the file must exist."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
-        file, colon, function = str(value).rpartition(":")
-        if not (colon and file.endswith(".py")):
-            return super().convert(value, param, ctx)
-        path: Any = super().convert(file, param, ctx)
-        return Path(f"{path}:{function}")
-
-
-class BuildPath(click.Path):
-    """A build folder; the error for a spec says how to train and to compile it."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
-        if self.allow_dash and str(value) == "-":  # click allows that for files only
-            return Path("-")
-        file, colon, _ = str(value).rpartition(":")
-        if os.path.isfile(value) or (colon and file.endswith(".py")):
-            spec = quote(str(value))
-            self.fail(
-                f"'{value}' is a spec; train it with: placer train {spec}, or compile"
-                f" it first: placer compile {spec} --out build/",
-                param,
-                ctx,
-            )
-        return super().convert(value, param, ctx)
-
-
-_build_folder = BuildPath(exists=True, file_okay=False, path_type=Path)
+_build_folder = BuildPath(file_okay=False)
 build_argument = click.argument("build", type=_build_folder)
 given_build_argument = click.argument(
     "build",
-    type=BuildPath(exists=True, file_okay=False, allow_dash=True, path_type=Path),
+    type=BuildPath(file_okay=False, allow_dash=True),
 )
-_spec_file = SpecPath(exists=True, dir_okay=False, path_type=Path)
+_spec_file = SpecPath(dir_okay=False)
 spec_argument = click.argument("spec", type=_spec_file)
 python_argument = click.argument("spec", metavar="FILE.py:FUNCTION", type=_spec_file)
 build_or_spec_argument = click.argument(
-    "build", metavar="BUILD_OR_SPEC", type=SpecPath(exists=True, path_type=Path)
+    "build", metavar="BUILD_OR_SPEC", type=SpecPath()
 )
 
 
@@ -177,7 +144,7 @@ endpoints_option = grouped_option(
     "listed have the address of --hosts, or a port on this machine. By default "
     "PLACER_ENDPOINTS.",
 )
-_hosts_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+_hosts_file = ExistingPath(dir_okay=False)
 hosts_option = grouped_option(
     "Machines and connections",
     "--hosts",
@@ -222,7 +189,7 @@ on_option = grouped_option(
 )
 
 
-class ReadPath(click.Path):
+class ReadPath(ExistingPath):
     """A file or folder that is read; it must exist on the machine that reads it."""
 
     def convert(
@@ -300,7 +267,7 @@ def trained_model_options(command: Function) -> Function:
         "--params",
         required=True,
         metavar="PATH",
-        type=click.Path(exists=True, path_type=Path),
+        type=ExistingPath(),
         help="The parameters: a file, as --save-params writes it, a checkpoint, or a "
         "folder of checkpoints, of which the last good one is taken.",
     )
@@ -366,7 +333,7 @@ def _type_of(option: Option) -> click.ParamType[Any]:
         return click.Path(file_okay=False, path_type=Path)
     if option.file:
         if option.file == "read":
-            return ReadPath(exists=True, path_type=Path)
+            return ReadPath()
         return click.Path(dir_okay=False, path_type=Path)
     if option.parse is not None:
         return Parsed(option.parse)

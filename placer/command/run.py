@@ -131,7 +131,8 @@ def run_command(
         return addresses | (endpoints or {})
 
     check_base_port(chosen.base_port, addresses_from)
-    if plan.process(node)[0].name == plan.control:  # which writes them
+    is_control = plan.process(node)[0].name == plan.control
+    if is_control:  # which writes them
         check_output_files(build, chosen)
     with signals_piped(launched=launched) as pipe:
         signals = NodeSignals(pipe, interruption_of(plan, build, chosen))
@@ -152,6 +153,8 @@ def run_command(
             )
         except PlacerError as error:
             signals.raise_first(failure=str(error))
+            if is_control and not launched:  # else the launcher says it
+                signals.interruption.explain(error)
             raise
         if isinstance(result, PredictionResult):  # only a launcher asks for predictions
             return

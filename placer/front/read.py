@@ -26,6 +26,7 @@ from placer.errors import (
     missing_package_hint,
     nearest,
 )
+from placer.files.nearest_path import path_hint
 from placer.front.overrides import Overrides, read_overrides
 from placer.front.program import Program, default_program, home_file
 from placer.graph.model import Model
@@ -78,7 +79,7 @@ def run_builder(text: str) -> Program:
 
 def _run_function(file: Path, name: str) -> Program:
     if not file.is_file():
-        raise SpecError(f"there is no file {file}")
+        raise SpecError(f"there is no file {file}", hint=path_hint(file))
     home_file.set(display_path(str(file.absolute())))
     linecache.checkcache()
     modules = Modules(file.parent, None)

@@ -9,6 +9,7 @@ from pathlib import Path
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.checkpoint.folder import check_continues, has_none, is_continued
 from placer.errors import PlacerError
+from placer.files.nearest_path import path_hint
 from placer.files.writable import check_can_create, why_not_writable
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.remote import Hosts, remote_endpoints
@@ -123,7 +124,8 @@ def check_here(plan: Plan, spec: Path, options: Options) -> None:
     if resumed is not None and not resumed.is_dir() and resumed.resolve() != own:
         raise PlacerError(
             f"cannot resume: there is no folder '{resumed}'",
-            hint="only the run's own folder, as --checkpoint names it, need not exist at"
+            hint=path_hint(resumed, Path.is_dir)
+            or "only the run's own folder, as --checkpoint names it, need not exist at"
             " the first start",
         )
     check_effects(plan, options)

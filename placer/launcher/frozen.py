@@ -46,5 +46,5 @@ class FrozenNodes:
 
 
 def describe(node: str) -> str:
-    """Return what the user is told of a frozen node."""
+    """Return the message about a frozen node."""
     return f"{node} is frozen: a signal has stopped its process"

@@ -15,6 +15,7 @@ from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_build_data
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.kept import StepHistory, params_keeper
+from placer.launcher.keyword_options import read_run_options
 from placer.launcher.logs import LogFolder, log_folder
 from placer.launcher.processes import run_processes
 from placer.launcher.remote import Hosts
@@ -24,7 +25,7 @@ from placer.runtime.run.checkpoint_settings import checkpoint_settings
 from placer.runtime.run.events import Event, show_output
 from placer.runtime.run.interruption import Interruption, interruption_of
 from placer.runtime.run.option_checks import check_thread_options
-from placer.runtime.run.options import Options, read_options, takes_options
+from placer.runtime.run.options import Options, takes_options
 from placer.runtime.run.result import Result
 from placer.runtime.run.signals import catch_signals, end_shown
 
@@ -103,7 +104,7 @@ def launch(
         result = placer.launch("build", steps=100)
         print(result.eval["accuracy"])
     """
-    folder, chosen = Path(build), read_options(options)
+    folder, chosen = Path(build), read_run_options(options, of_spec=False)
     if hosts is not None and on is not None:
         raise PlacerError("'hosts' and 'on' cannot be combined")
     if hosts is not None and not isinstance(hosts, Hosts):
@@ -265,6 +266,7 @@ def _launch_threads(
             raise
         except PlacerError as error:
             signals.raise_first(interruption.outcome(None, failure=str(error)))
+            interruption.explain(error)
             raise
         assert isinstance(result, Result)
         signals.raise_first(interruption.outcome(result.steps))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.config.sources import KINDS
 from placer.errors import DataError, PlacerError, RunWarning
+from placer.files.nearest_path import path_hint
 from placer.files.writable import why_not_writable
 from placer.launcher.launch import AnyPath
 from placer.launcher.logs import log_folder
@@ -224,7 +225,7 @@ def _source_of(rows: str) -> str:
     if kind in _KIND_OF_SUFFIX.values() and path:
         path = str(Path(path).absolute())
         if not Path(path).is_file():
-            raise PlacerError(f"there is no file '{path}'")
+            raise PlacerError(f"there is no file '{path}'", hint=path_hint(path))
     return f"{kind}:{path}"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from placer.build.plan import OF_RUN
 from placer.build.write import write_build
 from placer.compiler import CompiledBuild
 from placer.errors import PlacerError, RunError
@@ -17,8 +18,6 @@ from placer.launcher.data_check import check_data
 from placer.runtime.run.options import Options
 
 RUNS = Path("runs")
-BUILD = "build"
-"""The folder of the build in the folder of a run."""
 
 
 def create_run(
@@ -39,7 +38,7 @@ def create_run(
     check_data(compiled.plan, compiled.folder, compiled.data_spans, code=False)
     is_first = out is None and not RUNS.exists()
     folder = create_run_folder(compiled.plan.name, out)
-    build = folder / BUILD
+    build = folder / OF_RUN
     try:
         write_build(build, compiled.files_in(build))
         check_launch(build, options)

@@ -301,7 +301,7 @@ class _Supervisor:
             raise raised
 
     def _leave(self) -> Iterator[str]:
-        """Wait no more for processes of this machine; yield what the user is told."""
+        """Stop waiting for processes of this machine; yield messages for the user."""
         for child in self.running:
             if not child.job:  # an engine has a limit of its own
                 child.running = False

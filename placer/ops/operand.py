@@ -100,7 +100,9 @@ def require_float(name: str, types: Types, index: int) -> None:
     """Raise OpError if operand `index` does not have a float dtype."""
     if not types[index].is_float:
         message = f"needs a float operand as '{name}', not {types[index]}"
-        raise OpError(message, operand=index)
+        error = OpError(message, operand=index)
+        error.needed_dtype = "float"
+        raise error
 
 
 def require_integer(name: str, types: Types, index: int) -> None:

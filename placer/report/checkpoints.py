@@ -22,7 +22,8 @@ from placer.checkpoint.folder import (
     incomplete_checkpoint,
     list_checkpoints,
 )
-from placer.checkpoint.manifest import FILE, Manifest, read_manifest
+from placer.checkpoint.manifest import FILE, Manifest
+from placer.checkpoint.manifest_file import read_manifest
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
 from placer.place.ids import format_nodes

@@ -9,7 +9,7 @@ import msgspec
 
 from placer.build.plan import Plan
 from placer.checkpoint.folder import BEST
-from placer.checkpoint.manifest import read_manifest
+from placer.checkpoint.manifest_file import read_manifest
 from placer.node_kinds import CPU, SERVER, NodeId
 from placer.place.ids import format_nodes
 from placer.report.numbers import format_count, format_metrics, format_size, plural

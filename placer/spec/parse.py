@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from placer.errors import Span, SpecError, did_you_mean
+from placer.files.nearest_path import path_hint
 from placer.files.regular import TooLargeError, read_at_most, read_regular
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
@@ -56,7 +57,9 @@ def load(
     except TooLargeError as error:
         raise too_big_error(str(path)) from error
     except OSError as error:
-        raise SpecError(f"cannot read {path}: {error.strerror}") from error
+        raise SpecError(
+            f"cannot read {path}: {error.strerror}", hint=path_hint(path)
+        ) from error
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -185,6 +185,10 @@ class Values:
             self.declare_keys(name, self._written[name])
         return self.inputs.get(name)
 
+    def declared_type(self, name: str) -> TensorType | None:
+        """Return the type that the spec declares for an input; None for other values."""
+        return self._written.get(name, self.inputs.get(name))
+
     def _is_narrowed(self, name: str) -> bool:
         """Whether an input with integers of 64 bits is read as 32 bits."""
         type_ = self.inputs[name]

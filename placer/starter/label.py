@@ -58,7 +58,7 @@ Label = Classes | Quantity
 
 
 def find_label(table: Table, label: str | None) -> str:
-    """Return the column to predict: `label`, or a guess. DataError if there is none."""
+    """Return the column to predict: `label`, or a guess. Raises DataError without one."""
     names = [name for name in table.columns if name and name not in table.repeated]
     if label is not None:
         if label in table.repeated:

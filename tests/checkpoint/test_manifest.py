@@ -12,7 +12,8 @@ from rich.console import Console
 from support.checkpoints import edit_manifest, write_checkpoint
 
 from placer.checkpoint.choice import last_good
-from placer.checkpoint.manifest import FILE, Watched, read_manifest
+from placer.checkpoint.manifest import FILE, Watched
+from placer.checkpoint.manifest_file import read_manifest
 from placer.checkpoint.reading import Checkpoint
 from placer.command.checkpoints import checkpoints_command
 from placer.errors import CheckpointError

@@ -216,7 +216,7 @@ LONG_NAME = "a" * 300
         (f"--history={LONG_NAME}", f"cannot write '{LONG_NAME}': File name too long"),
         (
             f"--logs={LONG_NAME}",
-            f"cannot create the folder for logs '{LONG_NAME}': File name",
+            f"cannot write to the folder '{LONG_NAME}': File name",
         ),
     ],
 )

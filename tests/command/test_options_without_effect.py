@@ -207,7 +207,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "--in": "the rows",
         "--keys": "columns of the file that is written",
         "--columns": Refused("--columns z=pixels", "'z'"),
-        "--raw": Refused("--raw", "no output scores classes"),
+        "--raw": "asks for outputs as they are computed; others than of classes are",
         "--single-process": "where the rows are predicted",
         "--base-port": (
             Refused("--in-process --base-port 9000", "'base_port' cannot be used"),
@@ -415,7 +415,7 @@ OF_FUNCTIONS: Mapping[
         "params": "the parameters",
         "outputs": "what is returned",
         "keys": "columns that are returned",
-        "raw": ({"raw": True, "rows": "{rows}"}, "no output scores classes"),
+        "raw": "asks for outputs as they are computed; others than of classes are",
         "columns": ({"columns": {"z": "pixels"}, "rows": "{rows}"}, "'z'"),
         "single_process": (
             {"single_process": True, "transport": "tcp", "rows": "{rows}"},

@@ -125,16 +125,6 @@ def test_the_gradient_of_div_does_not_overflow_with_the_squared_denominator():
     np.testing.assert_allclose(db, [-1e-30], rtol=1e-6)
 
 
-def test_the_derivative_of_relu_at_0_is_0():
-    _, slope = gradient_of("relu", jnp.zeros(2), dy=jnp.ones(2))
-    np.testing.assert_array_equal(slope, [0, 0])
-
-
-def test_the_derivative_of_sqrt_at_0_is_that_of_jax():
-    _, slope = gradient_of("sqrt", jnp.float32(0))
-    assert slope == jax.grad(jnp.sqrt)(0.0) == np.inf
-
-
 @pytest.mark.parametrize("kind", ["reduce_max", "reduce_min"])
 @pytest.mark.parametrize("axis", [1, [1, 2], [0, 2]])
 def test_an_extremum_that_is_computed_twice_has_a_gradient(kind, axis):

@@ -112,3 +112,40 @@ def test_a_layer_may_have_the_name_of_the_clip_op(tmp_path, clip):
     plan = compile(load_text(text, "two.yaml", tmp_path), tmp_path / "build")
     assert f"{name}.scale" in {parameter.name for parameter in plan.parameters}
     assert f"%{name}_2.scale" in (tmp_path / "build" / "graph.txt").read_text()
+
+
+FLOATS_NEEDED = """\
+nodes: {worker: {count: 1}}
+inputs: {x: "float32[batch, 2]", y: "float32[batch, 1]"}
+data: {train: {source: "npz:rows.npz", batch: 4}}
+graph:
+  - {name: p, op: fc, in: x, size: 1}
+  - {name: loss, op: mean_squared_error, in: [p, y]}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+precision: PRECISION
+"""
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "uint8"])
+@pytest.mark.parametrize(("name", "shape"), [("x", "[batch, 2]"), ("y", "[batch, 1]")])
+def test_an_integer_input_of_an_op_of_floats(precision, dtype, name, shape, tmp_path):
+    good = FLOATS_NEEDED.replace("PRECISION", precision)
+    bad = good.replace(f'{name}: "float32', f'{name}: "{dtype}')
+    with pytest.raises(SpecError) as caught:
+        load_text(bad, "model.yaml", tmp_path)
+    assert caught.value.hint == (
+        f"declare the input '{name}' {precision}{shape} instead of {dtype}{shape},"
+        f" or convert it with the op cast, dtype: {precision}"
+    )
+    # Both ways of the hint work.
+    load_text(bad.replace(dtype, precision), "model.yaml", tmp_path)
+    cast = f"graph:\n  - {{name: c, op: cast, in: {name}, dtype: {precision}}}"
+    used = bad.replace("graph:", cast).replace(
+        "in: x, s", "in: c, s" if name == "x" else "in: x, s"
+    )
+    load_text(
+        used.replace("[p, y]", "[p, c]" if name == "y" else "[p, y]"),
+        "model.yaml",
+        tmp_path,
+    )

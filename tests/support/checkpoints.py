@@ -18,8 +18,8 @@ from placer.checkpoint.manifest import (
     StoredBlock,
     StoredData,
     StoredParameter,
-    digest_of,
 )
+from placer.checkpoint.manifest_file import digest_of
 from placer.checkpoint.writing import commit, temporary_folder, write_tensors
 from placer.config.data import Data
 

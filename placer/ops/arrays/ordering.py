@@ -25,7 +25,8 @@ def _infer_top_k(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 TOP_K = Declaration(
     "top_k",
     "The k largest elements along the last axis in descending order, and their indices."
-    " Equal elements are ordered by their indices. Only `values` has a gradient.",
+    " Equal elements are ordered by their indices. Only `values` has a gradient:"
+    " of equal elements, those that were selected get it, as in JAX.",
     _OPERANDS,
     _infer_top_k,
     flops=lambda types, attrs: types[0].numel(),

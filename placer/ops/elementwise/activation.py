@@ -88,13 +88,14 @@ def _declare(kind: str, doc: str, **fields: Any) -> Declaration:
 
 RELU = _declare(
     "relu",
-    "The rectified linear unit, the positive part of x. Its derivative at 0 is 0.",
+    "The rectified linear unit, the positive part of x. Its derivative at 0 is 0, as in JAX"
+    " and PyTorch.",
     formula="out = max(x, 0); dx = dy where x > 0, else 0",
 )
 LEAKY_RELU = _declare(
     "leaky_relu",
     "The leaky rectified linear unit: x if it is positive, else `negative_slope` · x."
-    " Its derivative at 0 is `negative_slope`, as in PyTorch.",
+    " Its derivative at 0 is `negative_slope`, as in PyTorch; JAX has 1.",
     formula="out = x where x > 0, else negative_slope · x",
     attrs=(Attr("negative_slope", float, "the slope below 0", default=0.01),),
     source="Maas et al. (2013); default of PyTorch and JAX, Keras has 0.2 or 0.3",

@@ -80,8 +80,8 @@ NEGATIVE = declare_unary(
 )
 ABS = declare_unary(
     "abs",
-    "The absolute value, element by element. Its derivative at 0 is 0, as in JAX and"
-    " PyTorch.",
+    "The absolute value, element by element. Its derivative at 0 is 0, as in PyTorch;"
+    " JAX has 1.",
     flops=flops_per_element(1),
     grad_flops=grad_flops_per_element(1),
     formula="out = |x|; dx = dy · sign(x)",

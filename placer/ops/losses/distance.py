@@ -38,7 +38,7 @@ MEAN_SQUARED_ERROR = declare_loss(
 L1_LOSS = declare_loss(
     "l1_loss",
     "The absolute difference of a prediction and a target, element by element. Its"
-    " derivative at 0 is 0.",
+    " derivative at 0 is 0, as in PyTorch; JAX has 1.",
     PAIR,
     elementwise_type,
     flops=flops_per_element(2),

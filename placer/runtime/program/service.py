@@ -224,7 +224,7 @@ class Service:
 
     def _slowest(self) -> float:
         """Return the newest step that is applied to every table that workers push to in each
-        step; infinity if there is none."""
+        step, or infinity without such a table."""
         newest = (
             min(served.applied.values())
             for served in self._served.values()

@@ -17,6 +17,7 @@ from typing import Final
 
 from placer.build.plan import Plan
 from placer.channel.cause import INTERRUPTED
+from placer.errors import PlacerError
 from placer.runtime.run.checkpoint_settings import checkpoint_settings
 from placer.runtime.run.events import (
     AFTER_LAST_BARRIER,
@@ -94,13 +95,18 @@ class Interruption:
 
     @property
     def how_to_continue(self) -> str:
-        """What is said of a run that has failed: the option that continues it, or that it
-        has no checkpoint yet; nothing if it saves none."""
+        """What is said of a run that has failed: the option that continues it, or that its
+        steps are in no checkpoint; nothing if it saves none, or has not begun."""
         if self.last_checkpoint:
             return f"continue with --resume {shlex.quote(self.last_checkpoint)}"
-        if self.checkpoints is not None:
+        if self.checkpoints is not None and self.has_steps:
             return f"no checkpoint of this run was saved in {self.checkpoints}"
         return ""
+
+    def explain(self, error: PlacerError) -> None:
+        """Let the error of a failed run end with how to continue it."""
+        parts = filter(None, (error.hint, self.how_to_continue))
+        error.hint = "; ".join(parts) or None
 
     def note(self, event: Event) -> None:
         """Note an event of the control node."""
@@ -149,8 +155,7 @@ class Interruption:
             failure: what has failed, if anything.
         """
         if steps is None:
-            last = self.last_checkpoint
-            before = f"; the last checkpoint is {last}" if last else ""
+            before = f"; {self.how_to_continue}" if self.last_checkpoint else ""
             if failure is not None:
                 return f"the run had failed: {failure}{before}"
             if not self.saves:

@@ -1,5 +1,4 @@
-"""Options that contradict each other, or would have no effect: these are errors, so that
-nobody believes that one had an effect."""
+"""Refuses options that contradict each other, and options without an effect."""
 
 from __future__ import annotations
 

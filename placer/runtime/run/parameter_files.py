@@ -15,6 +15,7 @@ from placer.checkpoint.writing import pieces_of_file
 from placer.config.safetensors import open_tensors
 from placer.errors import DataError, PlacerError, did_you_mean
 from placer.files.atomic import atomic_file, mode_of
+from placer.files.nearest_path import path_hint
 from placer.types import ITEM_BYTES, TensorType
 
 
@@ -90,7 +91,8 @@ def errors_of_file(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise DataError(
-            f"there is no parameter file {path}", hint="write one with --save-params"
+            f"there is no parameter file {path}",
+            hint=path_hint(path) or "write one with --save-params",
         ) from None
     except (OSError, ValueError) as error:
         raise DataError(

@@ -62,11 +62,6 @@ def chosen_outputs(plan: Plan, request: PredictionRequest) -> tuple[Output, ...]
         if name in names[:i]:
             raise PlacerError(f"the output '{name}' is listed twice")
     outputs = tuple(by_name[name] for name in names)
-    if request.raw and all(each.classes is None for each in outputs):
-        raise PlacerError(
-            "'raw' (--raw) has no effect: no output scores classes",
-            hint="leave it out: outputs are written as the model computes them",
-        )
     if request.raw or Path(request.out).suffix == ".npy":
         return tuple(structs.replace(each, classes=None) for each in outputs)
     return outputs

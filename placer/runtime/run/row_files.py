@@ -99,7 +99,7 @@ def groups_of_file(
     yield [memoryview(header)]
     for name, partition, names in order:
         arrays = saves[name].partition(partition)
-        if finite and (problem := find_row_not_finite(name, arrays["values"])):
+        if finite and (problem := find_row_not_finite(name, arrays)):
             raise CheckpointError(problem)
         yield [_bytes_of(arrays[array]) for array in names]
 
@@ -277,7 +277,7 @@ def _read_together(
     """Read what is wanted, and yield the arrays of partitions, by the name of the table."""
     checkpoint.read(wanted)
     for table, arrays in together:
-        if finite and (problem := find_row_not_finite(table, arrays["values"])):
+        if finite and (problem := find_row_not_finite(table, arrays)):
             raise CheckpointError(f"'{checkpoint.folder}': {problem}", hint=HINT)
         yield arrays
 

@@ -101,8 +101,32 @@ def _build_op(
         add = add_call if kind_name == CALL else add_trace
         return add(entry, operands, context)
     except OpError as error:
+        if kind is not None and error.hint is None:
+            error.hint = _dtype_hint(error, kind, operands or (), context)
         report_op_error(error, entry, operands or (), context.problems)
         return False
+
+
+def _dtype_hint(
+    error: OpError, kind: OpKind, operands: Operands, context: Context
+) -> str | None:
+    """Return how to make an operand a float, for an op without operands of integers.
+
+    With integers among them, the operands may just be in another order.
+    """
+    index = error.operand
+    if index is None or index >= len(operands) or error.needed_dtype != "float":
+        return None
+    if any(operand.dtype == "integer" for operand in kind.operands):
+        return None
+    node, type_ = operands[index]
+    dtype = "float64" if context.is_float64 else "float32"
+    cast = f"convert it with the op cast, dtype: {dtype}"
+    declared = context.values.declared_type(node.text)
+    if declared is None:
+        return cast
+    right = TensorType(dtype, type_.shape)
+    return f"declare the input '{node.text}' {right} instead of {declared}, or {cast}"
 
 
 def _add_op(

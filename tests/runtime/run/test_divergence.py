@@ -103,6 +103,21 @@ def test_non_finite_data_stops_all_nodes(build, tmp_path, placed, value):
     assert not saved.exists()
 
 
+@pytest.mark.parametrize("every", ["1", "epoch"])
+def test_the_error_in_this_process_ends_with_how_to_continue(build, tmp_path, every):
+    saved = tmp_path / "saved"
+    with pytest.raises(DivergedError) as error:
+        placer.launch(
+            build(bad=6), in_process=True, checkpoint=saved, checkpoint_every=every
+        )
+    end = (
+        f"; continue with --resume {saved / 'step-000001'}"
+        if every == "1"
+        else f"; no checkpoint of this run was saved in {saved}"
+    )
+    assert str(error.value).endswith(end)
+
+
 def test_a_loss_that_grows_without_bound_stops_the_run(build):
     with pytest.raises(
         DivergedError, match=r"the loss 'loss' is (inf|nan) after step "

@@ -6,6 +6,7 @@ from threading import Event
 import pytest
 from support.real_runs import compile_small
 
+from placer.errors import RunError
 from placer.runtime.run import threads
 from placer.runtime.run.events import CheckpointSaved, NodeWarning, Step
 from placer.runtime.run.interruption import NOTHING_KEPT, Decision, Interruption
@@ -105,8 +106,24 @@ def test_the_outcome_names_the_last_checkpoint():
         "stopped after step 2; continue with --resume saved/step-000002"
     )
     assert interruption.outcome(None, "boom") == (
-        "the run had failed: boom; the last checkpoint is saved/step-000002"
+        "the run had failed: boom; continue with --resume saved/step-000002"
     )
+
+
+def test_the_error_of_a_failed_run_ends_with_how_to_continue_it():
+    interruption = Interruption(checkpoints=Path("saved"))
+    error = RunError("boom", hint="help")
+    interruption.explain(error)
+    assert error.hint == "help"  # no step has ended: there was nothing to save
+    interruption.has_steps = True
+    interruption.explain(error)
+    assert error.hint == "help; no checkpoint of this run was saved in saved"
+    interruption.note(CheckpointSaved(2, "saved folder/step-000002"))
+    error = RunError("boom")
+    interruption.explain(error)
+    assert error.hint == "continue with --resume 'saved folder/step-000002'"
+    Interruption(FILE, has_steps=True).explain(error := RunError("boom"))
+    assert error.hint is None
 
 
 def test_the_limit_holds_until_the_last_node_has_stopped(tmp_path, monkeypatch):

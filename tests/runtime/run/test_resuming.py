@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from support.checkpointed import build, check_equal, lines, run, spec
 
 from placer.checkpoint.folder import list_checkpoints
-from placer.checkpoint.manifest import read_manifest
+from placer.checkpoint.manifest_file import read_manifest
 from placer.errors import CheckpointError, PlacerError, RunError
 
 

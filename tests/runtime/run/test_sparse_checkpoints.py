@@ -12,11 +12,12 @@ from support.checkpoints import edit_manifest
 from support.saved_rows import assert_same_tables, rows_of
 
 import placer
+from placer.build.plan import read_plan
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError, PlacerError, RunError
 from placer.runtime.run import resuming
 from placer.runtime.run.options import Options
-from placer.runtime.run.row_files import read_partitions
+from placer.runtime.run.row_files import groups_of_file, read_partitions
 from placer.runtime.run.threads import run_in_threads
 from placer.tables.sparse.table import SparseTable
 
@@ -359,3 +360,29 @@ def damage(file):
     content = bytearray(file.read_bytes())
     content[-9] ^= 1
     file.write_bytes(content)
+
+
+@pytest.mark.parametrize("array", ["values", "scalars", "scores"])
+def test_rows_that_are_not_finite_are_not_saved(tmp_path, array):
+    """A row's slots and its score count, whatever its values are."""
+    folder = build(tmp_path, "b", servers=1)
+    plan, node = read_plan(folder), "ps:0"
+
+    class Save:
+        def layout(self, partition):
+            return {n: (str(a.dtype), a.shape) for n, a in self.partition(0).items()}
+
+        def partition(self, partition):
+            arrays = {
+                "keys": np.arange(2, dtype=np.uint64),
+                "values": np.zeros((2, 4), np.float32),
+                "scalars": np.zeros(2, np.float32),
+                "scores": np.zeros(2, np.float32),
+            }
+            arrays[array].flat[-1] = np.inf
+            return arrays
+
+    (table,) = (each.name for each in plan.sparse_tables)
+    with pytest.raises(CheckpointError, match=f"a row of '{table}' is not finite"):
+        list(groups_of_file(plan, node, {table: Save()}, finite=True))
+    assert list(groups_of_file(plan, node, {table: Save()}, finite=False))

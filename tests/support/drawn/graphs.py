@@ -104,11 +104,12 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> DrawnModel:
     frozen = biases[: draw(st.sampled_from((0, 0, 1)))]
     tails = st.integers(0, batch - 1)
     eval_batch = draw(st.sampled_from((batch, 2 * batch)))
+    shuffle = draw(st.booleans())
     train: dict[str, Any] = {
         "source": "npz:train.npz",
         "batch": batch,
-        "shuffle": draw(st.booleans()),
-        "seed": draw(st.integers(0, 9)),
+        "shuffle": shuffle,
+        **({"seed": draw(st.integers(0, 9))} if shuffle else {}),
         "remainder": draw(st.sampled_from(("drop", "keep"))),
     }
     graph = _with_remat_scopes(s)

@@ -34,11 +34,13 @@ _OUTER = st.sampled_from(
 def _async(draw: Any) -> Settings:
     """Draw how far workers may be ahead, and which gradients wait together."""
     bound = draw(_BOUNDS)
+    most = draw(st.integers(1, 3 if bound == "none" else bound + 1))
+    merges = ("sum", "mean") if most > 1 else ("sum",)
     return {
         "max_staleness": bound,
         "queue": draw(st.integers(1, 3)),
-        "max_merge": draw(st.integers(1, 3 if bound == "none" else bound + 1)),
-        "merge": draw(st.sampled_from(("sum", "mean"))),
+        "max_merge": most,
+        "merge": draw(st.sampled_from(merges)),
     }
 
 
@@ -51,7 +53,7 @@ def at_servers(draw: Any) -> Settings:
     settings = draw(_async())
     settings["staleness_scale"] = draw(st.booleans())
     if draw(st.booleans()):
-        place, settings["max_merge"] = "/node:ps/cpu", 1
+        place, settings["max_merge"], settings["merge"] = "/node:ps/cpu", 1, "sum"
         settings["compensate"] = draw(st.sampled_from((0.04, 2.0)))
     return {"place": place, "update": {"async": settings}}
 

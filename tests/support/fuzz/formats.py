@@ -25,6 +25,8 @@ from safetensors.numpy import save
 
 import placer
 from placer.build.plan import Plan, read_plan, read_sources, sha256
+from placer.checkpoint.manifest import Statistic, StepStatistics, Watched
+from placer.checkpoint.manifest_file import digest_of
 from placer.compiler import lower_model
 from placer.config.csv import Cells, Csv
 from placer.config.data import Data
@@ -37,6 +39,8 @@ from placer.passes.verify import GraphForm, verify
 from placer.place import Cluster, Place
 from placer.readers import Column, Order, open_pieces, open_source
 from placer.readers.windows import WindowReader
+from placer.report.checkpoint_details import details_view
+from placer.report.checkpoints import checkpoint_facts, find_checkpoints, list_view
 from placer.report.console import console
 from placer.report.explain import BuildInfo, explain, list_choices
 from placer.report.server_tables import table_views
@@ -52,6 +56,7 @@ from placer.starter.spec_text import write_spec
 from placer.starter.table import read_table
 from placer.tables.initial.weight_file import read_flat_range
 from placer.types import TensorType
+from support.checkpoints import write_checkpoint
 from support.fuzz.drawn_cases import Format
 from support.fuzz.mutator import (
     LEAVES,
@@ -523,6 +528,52 @@ def read_graph(content: bytes, work: Path) -> None:
             verify(graph, GraphForm.WRITTEN)
 
 
+# checkpoints
+
+
+@cache
+def checkpoint_of(work: Path) -> Path:
+    """Return a checkpoint with a value for most fields, which cases then damage."""
+    (work / "checkpoints").mkdir()
+    sums = {"loss": Statistic("ratio", "float64", (2,), bytes(16))}
+    return write_checkpoint(
+        work / "checkpoints",
+        12,
+        1,
+        statistics=sums,
+        eval={"loss": 0.5, "auc": "nan"},
+        best=Watched("loss", "min", 0.5, 10, 1),
+        workers={"worker:0": 12},
+        ahead=(StepStatistics("worker:0", 13, sums),),
+    )
+
+
+@cache
+def manifest_text(work: Path) -> bytes:
+    return (checkpoint_of(work) / "manifest.json").read_bytes()
+
+
+def draw_manifest(random: Random, work: Path) -> bytes:
+    """Draw a manifest, mostly with a valid digest."""
+    text = manifest_text(work)
+    if random.random() < 0.2:
+        return mutate_bytes(random, [text])
+    tree = mutate_tree(random, json.loads(text))
+    with suppress(msgspec.MsgspecError, ValueError, AttributeError, TypeError):
+        tree["digest"] = digest_of(tree)
+    return json.dumps(tree, indent=1).encode("utf-8", "surrogatepass")
+
+
+def read_damaged_manifest(content: bytes, work: Path) -> None:
+    checkpoint = checkpoint_of(work)
+    (checkpoint / "manifest.json").write_bytes(content)
+    listed = list(find_checkpoints(checkpoint.parent, verify=True))
+    screen = console(io.StringIO())
+    for view in (*list_view(listed, screen), *details_view(listed[0])):
+        screen.print(view)
+    msgspec.json.encode([checkpoint_facts(each) for each in listed])
+
+
 FORMATS = [
     Format("spec", draw_spec, read_spec),
     Format(
@@ -533,6 +584,7 @@ FORMATS = [
         draw_sources,
         lambda drawn, work: read_damaged(drawn, work, "sources.json"),
     ),
+    Format("manifest", draw_manifest, read_damaged_manifest),
     Format("safetensors", draw_weights, read_weights),
     Format("npz", draw_npz, read_npz),
     Format("csv", draw_csv, read_csv),

@@ -39,7 +39,7 @@ def as_float(scores: Any) -> np.ndarray:
 def sigmoid(logits: np.ndarray) -> np.ndarray:
     """Return the probability of class 1, for any logits without an overflow."""
     small = np.exp(-np.abs(logits))
-    return np.where(logits >= 0, 1, small) / (1 + small)
+    return np.asarray(np.where(logits >= 0, 1, small) / (1 + small))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -1,0 +1,148 @@
+"""Check that the parts of a manifest fit together, and that each value is a valid one.
+
+The types of fields are checked when the manifest is decoded. Messages here name
+the path of the field, as those of msgspec do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Final, get_args
+
+from placer.checkpoint.manifest import (
+    CHUNK,
+    Manifest,
+    Progress,
+    Statistic,
+    Stored,
+    StoredData,
+    StoredParameter,
+    StoredSparse,
+    Watched,
+)
+from placer.config.metrics import Finalizer
+from placer.errors import PlacerError
+from placer.types import ITEM_BYTES
+
+Problems = Iterator[tuple[str, str]]
+"""What is wrong, and the path of the field, such as `progress.step`."""
+
+_MAX_INT: Final = 2**63 - 1
+_MAX_RANK: Final = 32
+
+
+def check_manifest(manifest: Manifest) -> None:
+    """Raise ValueError, with the first problem and its field, unless a manifest is that
+    of a checkpoint."""
+    for problem, path in _problems(manifest):
+        raise ValueError(f"{problem} - at `$.{path}`")
+
+
+def _problems(manifest: Manifest) -> Problems:
+    yield from _in_data(manifest.train, "train")
+    if manifest.evaluation is not None:
+        yield from _in_data(manifest.evaluation, "evaluation")
+    yield from _in_progress(manifest.progress)
+    yield from _in_files(manifest.files)
+    for name, parameter in manifest.parameters.items():
+        yield from _in_parameter(parameter, f"parameters.{name}", manifest.files)
+    for name, table in manifest.sparse.items():
+        yield from _in_table(table, f"sparse.{name}", manifest.files)
+
+
+def _in_data(data: StoredData, path: str) -> Problems:
+    try:
+        _ = data.settings.parsed
+    except PlacerError as error:
+        yield error.message, f"{path}.settings.source"
+    if data.digests is None:
+        return
+    for name, column in data.digests.columns.items():
+        if len(column) != len(data.digests.rows):
+            yield (
+                f"it has {len(column)} digests, of {len(data.digests.rows)} rows",
+                f"{path}.digests.columns.{name}",
+            )
+
+
+def _in_progress(progress: Progress) -> Problems:
+    yield from _in_statistics(progress.statistics, "progress.statistics")
+    for watched, key in ((progress.best, "best"), (progress.stopping, "stopping")):
+        if watched is not None:
+            yield from _in_watched(watched, progress.step, f"progress.{key}")
+    for i, ahead in enumerate(progress.ahead):
+        path = f"progress.ahead[{i}].statistics"
+        yield from _in_statistics(ahead.statistics, path)
+
+
+def _in_watched(watched: Watched, last: int, path: str) -> Problems:
+    if watched.step > last:
+        yield f"the run had steps 1 to {last}", f"{path}.step"
+
+
+def _in_statistics(statistics: Mapping[str, Statistic], path: str) -> Problems:
+    for name, sums in statistics.items():
+        own = f"{path}.{name}"
+        if sums.finalizer not in get_args(Finalizer):
+            yield f"there is no finalizer '{sums.finalizer}'", f"{own}.finalizer"
+        for problem in _in_array(sums.dtype, sums.shape, own):
+            yield problem
+            return
+        nbytes = ITEM_BYTES[sums.dtype] * prod(sums.shape)
+        if len(sums.data) != nbytes:
+            yield f"there are {len(sums.data)} bytes instead of {nbytes}", f"{own}.data"
+
+
+def _in_array(dtype: str, shape: tuple[int, ...], path: str) -> Problems:
+    """Yield what is wrong with the type of an array."""
+    if dtype not in ITEM_BYTES or dtype == "key":
+        yield f"'{dtype}' is not a dtype of arrays", f"{path}.dtype"
+        return
+    # numpy has no array of more, not even an empty one.
+    nbytes = ITEM_BYTES[dtype] * prod(max(n, 1) for n in shape)
+    if len(shape) > _MAX_RANK or nbytes > _MAX_INT:
+        yield "it is not the shape of an array", f"{path}.shape"
+
+
+def _in_files(files: Mapping[str, Stored]) -> Problems:
+    for name, file in files.items():
+        path = f"files.{name}"
+        if len(file.checksums) != -(-file.nbytes // CHUNK):
+            yield "they are not those of all bytes", f"{path}.checksums"
+        for i, checksum in enumerate(file.checksums):
+            if not 0 <= checksum < 1 << 32:
+                yield "it is not a CRC-32", f"{path}.checksums[{i}]"
+
+
+def _in_parameter(
+    parameter: StoredParameter, path: str, files: Mapping[str, Stored]
+) -> Problems:
+    yield from _in_array(parameter.dtype, parameter.shape, path)
+    at, numel = 0, prod(parameter.shape)
+    for i, block in enumerate(parameter.blocks):
+        if block.start != at or block.stop < at:
+            yield "the blocks do not follow each other", f"{path}.blocks[{i}]"
+        if block.file not in files:
+            yield f"there is no file '{block.file}'", f"{path}.blocks[{i}].file"
+        at = block.stop
+    if at != numel:
+        yield f"they have {at} of {numel} elements", f"{path}.blocks"
+    if (parameter.outer is None) != (not parameter.local):
+        yield "there is either 'outer' or 'local', and not the other", path
+    for worker, own in parameter.local.items():
+        if own.file not in files:
+            yield f"there is no file '{own.file}'", f"{path}.local.{worker}.file"
+
+
+def _in_table(table: StoredSparse, path: str, files: Mapping[str, Stored]) -> Problems:
+    yield from _in_array(table.dtype, (table.dim,), path)
+    at = 0
+    for i, (file, first, stop) in enumerate(table.files):
+        if first != at or stop < at:
+            yield "the partitions do not follow each other", f"{path}.files[{i}]"
+        if file not in files:
+            yield f"there is no file '{file}'", f"{path}.files[{i}]"
+        at = stop
+    if at != table.partitions:
+        yield f"they have {at} of {table.partitions} partitions", f"{path}.files"
