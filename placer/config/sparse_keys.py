@@ -248,6 +248,13 @@ def _forgetting(written: Any, score: Any) -> Forgetting:
             attr="forget",
             hint="write score: {show: 1}",
         )
+    limits = keys.unseen_steps, keys.unseen_seconds, keys.score_below, keys.norm_below
+    if score is None and all(limit is None for limit in limits):
+        raise OpError(
+            "forgets no key, so 'forget' has no effect",
+            attr="forget",
+            hint="write a limit, such as {unseen_steps: 1000}, or leave forget out",
+        )
     return Forgetting(
         every=keys.every,
         unseen_steps=keys.unseen_steps,

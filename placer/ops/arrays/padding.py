@@ -43,6 +43,12 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
             attr="paddings",
             hint="write [0, 0] for a dimension that is not padded",
         )
+    if attrs["value"] and attrs["mode"] != "constant":
+        raise OpError(
+            f"inserts elements of 'x' with mode {attrs['mode']}, so 'value' has no effect",
+            attr="value",
+            hint="leave value out, or write mode: constant",
+        )
     if not is_in_range(x.dtype, attrs["value"]):
         raise OpError(f"cannot insert {attrs['value']} in 'x' {x}", attr="value")
     shape = [

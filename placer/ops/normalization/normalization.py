@@ -114,6 +114,12 @@ def _declare(
         return (TensorType(dtype, shapes(types, attrs)[0]),) * statistics
 
     def parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
+        if not attrs["affine"] and not attrs.get("bias", True):
+            raise OpError(
+                "has no parameters without 'affine', so 'bias' has no effect",
+                attr="bias",
+                hint="leave bias out, or write affine: true to have a scale only",
+            )
         type_ = TensorType(types[0].dtype, shapes(types, attrs)[1])
         return tuple(
             LayerParameter(o.name, type_, _INITS[o.name])

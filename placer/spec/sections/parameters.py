@@ -13,7 +13,7 @@ from placer.place import Place
 from placer.spec.decode import decode
 from placer.spec.problems import Problems, inner_span
 from placer.spec.schema import CallParameter, ParameterRule
-from placer.spec.tree import SequenceNode, SpecNode
+from placer.spec.tree import MappingNode, SequenceNode, SpecNode
 from placer.types import TensorType
 
 
@@ -83,7 +83,14 @@ def read_rules(section: SpecNode | None, problems: Problems) -> list[Rule]:
         good = decode(node, ParameterRule, f"parameters[{number}]", problems)
         init = read_init(good.get("init"), problems)
         if {"match", "trainable", "decay"} <= good.keys():
-            at = node.entries["match"]  # type: ignore[union-attr]
+            assert isinstance(node, MappingNode)
+            if not (good["trainable"] or good["decay"]):
+                problems.add(
+                    "'decay' has no effect: the parameter is not trained",
+                    node.keys["decay"].span,
+                    "leave decay or trainable out",
+                )
+            at = node.entries["match"]
             pattern = Pattern(good["match"], inner_span(at))
             rules.append(Rule(pattern, at.span, init, good["trainable"], good["decay"]))
     return rules
