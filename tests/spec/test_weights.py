@@ -15,7 +15,7 @@ from support.initial import compute_values
 import placer
 from placer.checkpoint.folder import set_best
 from placer.command import main
-from placer.errors import BuildError, CheckpointError, DataError, SpecError
+from placer.errors import BuildError, DataError, SpecError, SpecErrors
 from placer.runtime.run.options import Options
 from placer.runtime.run.threads import run_in_threads
 from placer.tables.initial.weight_file import read_flat_range
@@ -247,7 +247,7 @@ def test_a_damaged_checkpoint_of_a_folder_is_passed_over(
     warning = capsys.readouterr().err
     assert warning.startswith("warning: checkpoint '")
     assert "an earlier one is taken" in warning
-    with pytest.raises(CheckpointError, match="does not have its checksum"):
+    with pytest.raises(SpecErrors, match="does not have its checksum"):
         placer.compile(write(tmp_path, "kept/step-000002"), tmp_path / "build")
 
 
