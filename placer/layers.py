@@ -777,8 +777,8 @@ def negative(x: Variable, *, name: str | None = None) -> Variable:
 
 
 def abs(x: Variable, *, name: str | None = None) -> Variable:
-    """The absolute value, element by element. Its derivative at 0 is 0, as in JAX and
-    PyTorch.
+    """The absolute value, element by element. Its derivative at 0 is 0, as in PyTorch;
+    JAX has 1.
 
     out = |x|; dx = dy · sign(x)
 
@@ -961,7 +961,8 @@ def clip(
 
 
 def relu(x: Variable, *, name: str | None = None) -> Variable:
-    """The rectified linear unit, the positive part of x. Its derivative at 0 is 0.
+    """The rectified linear unit, the positive part of x. Its derivative at 0 is 0, as
+    in JAX and PyTorch.
 
     out = max(x, 0); dx = dy where x > 0, else 0
 
@@ -976,7 +977,7 @@ def leaky_relu(
     x: Variable, *, negative_slope: float = 0.01, name: str | None = None,
 ) -> Variable:
     """The leaky rectified linear unit: x if it is positive, else `negative_slope` · x.
-    Its derivative at 0 is `negative_slope`, as in PyTorch.
+    Its derivative at 0 is `negative_slope`, as in PyTorch; JAX has 1.
 
     out = x where x > 0, else negative_slope · x
 
@@ -1324,7 +1325,8 @@ def top_k(
     x: Variable, k: int, *, out: Sequence[str] | None = None, name: str | None = None,
 ) -> tuple[Variable, ...]:
     """The k largest elements along the last axis in descending order, and their
-    indices. Equal elements are ordered by their indices. Only `values` has a gradient.
+    indices. Equal elements are ordered by their indices. Only `values` has a gradient:
+    of equal elements, those that were selected get it, as in JAX.
 
     values = x[indices], the k largest; dx[indices] = dvalues, 0 elsewhere
 
@@ -1593,7 +1595,7 @@ def l1_loss(
     name: str | None = None,
 ) -> Variable:
     """The absolute difference of a prediction and a target, element by element. Its
-    derivative at 0 is 0.
+    derivative at 0 is 0, as in PyTorch; JAX has 1.
 
     loss = |prediction - target|
 

@@ -105,11 +105,11 @@ class Run:
 
 
 def build_of(
-    spec: str, folder: Path, steps: int = STEPS
+    spec: str, folder: Path, steps: int = STEPS, **overrides: object
 ) -> tuple[Path, dict[str, np.ndarray]]:
     """Compile a spec, and train it on one machine; return the build and parameters."""
     build, params = folder / "build", folder / "local.safetensors"
-    placer.compile(ROOT / "specs" / spec, build)
+    placer.compile(ROOT / "specs" / spec, build, overrides=overrides)
     placer.launch(build, steps=steps, save_params=params, in_process=True)
     return build, load_file(params)
 
@@ -195,7 +195,10 @@ LONG = 400
 @pytest.fixture(scope="module")
 def long_run(tmp_path_factory) -> tuple[Path, dict[str, np.ndarray]]:
     """A build, and its parameters after `LONG` steps on one machine."""
-    return build_of("digits.yaml", tmp_path_factory.mktemp("long"), LONG)
+    rate = {
+        "train.optimizer.0.learning_rate": {"cosine": {"init": 0.01, "steps": LONG}}
+    }
+    return build_of("digits.yaml", tmp_path_factory.mktemp("long"), LONG, **rate)
 
 
 def wait_for_steps(history: Path, count: int) -> None:

@@ -28,7 +28,8 @@ from placer.runtime.run.options import Options
 from placer.runtime.run.threads import run_in_threads
 
 KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
-KEYS += ["checkpoint_seconds", "streams", "staleness", "divergence"]
+KEYS += ["checkpoint_seconds", "streams", "staleness"]
+KEYS += ["staleness_bound", "divergence"]
 KEYS += ["untrained_rows", "shares", "tables"]
 
 

@@ -35,20 +35,19 @@ def find_rates_of_zero(plan: Plan, steps: int) -> list[str]:
     for what, rate, every in schedules.values():
         if isinstance(rate, Mapping) and (step := _first_of_zero(rate, steps // every)):
             first = step * every
+            train = f", or train {first - 1:,} steps" if first > 1 else ""
             found.append(
                 f"the learning rate of {what} is 0 from step {first:,} of {steps:,} on,"
-                " so that nothing more is trained by it: give its schedule more steps, or"
-                f" train {max(1, first - 1):,} steps"
+                f" so that nothing more is trained by it: change its schedule{train}"
             )
     return found
 
 
 def _first_of_zero(rate: Mapping[str, Any], updates: int) -> int | None:
     """Return the number of the first update, from 1, from which on the rate is 0; None if
-    that of the last one is not."""
-    schedule, first = build_schedule(rate), None
-    for number in range(updates, 0, -1):
-        if schedule(number - 1) != 0.0:
-            break
-        first = number
-    return first
+    that of the last one is not, or that of the update after it, as in a warm-up."""
+    schedule = build_schedule(rate)
+    first = updates + 1
+    while first > 0 and schedule(first - 1) == 0.0:
+        first -= 1
+    return first + 1 if first < updates else None

@@ -23,6 +23,7 @@ def warnings(optimizer, steps):
         ("{linear: {init: 1.0, end: 0.0, steps: 3}}", 1500, 4),
         ("{piecewise: {boundaries: [2, 4], values: [0.0, 1.0, 0.0]}}", 6, 5),
         ("{piecewise: {boundaries: [2], values: [0.0, 1.0]}}", 6, None),
+        ("{piecewise: {boundaries: [1], values: [0.0, 1.0]}}", 1, None),
         (f"{{warmup: {{steps: 2, then: {COSINE}}}}}", 9, 8),
         ("0.0", 6, None),
     ],

@@ -313,7 +313,7 @@ def test_a_resumed_run_goes_on_from_its_checkpoint(folder):
     [
         ({"update": "{sync: {backup: 3}}"}, "3 backup workers of 3 leave none"),
         ({"place": "/node:worker/cpu"}, "backup workers need the optimizer on servers"),
-        ({"first": "/node:ps:0/cpu"}, "fc at /node:ps:0/cpu uses"),
+        ({"first": "/node:ps:0/cpu"}, "'h.w' is used at /node:ps:0/cpu"),
         ({"update": "{sync: {backups: 1}}"}, "unknown key 'backups'"),
         ({"update": "{sync: {backup: 1}, async: {}}"}, "exactly one of sync, async"),
     ],
