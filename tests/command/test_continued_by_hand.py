@@ -14,7 +14,7 @@ from placer.runtime.run.events import CheckpointSaved
 
 @pytest.mark.parametrize(("node", "hint"), [("worker:0", True), ("worker:1", False)])
 def test_the_control_node_ends_with_the_option(tmp_path, monkeypatch, node, hint):
-    """It knows the checkpoints of the run; the others would say that there are none."""
+    """Only the control node knows the checkpoints of the run."""
 
     def fail(*_, signals, **__):
         signals.interruption.has_steps = True

@@ -111,7 +111,7 @@ RUN: Mapping[str, Entry] = {
     "--replay-order": Refused("--replay-order {folder}", _IN_LOCKSTEP),
     "--trace": "a file that is written",
     "--trace-steps": Refused("--trace-steps 1:2", "needs 'trace' (--trace FILE)"),
-    "--emulate": "asks for no accelerator; where there is none, that is so",
+    "--emulate": "allows runs without accelerators; a machine may have them or not",
     "--debug-nans": "the steps run op by op",
 }
 COMPILE: Mapping[str, Entry] = {
