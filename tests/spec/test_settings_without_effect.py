@@ -89,6 +89,23 @@ def embedding(keys: str, says: str) -> Refused:
     return Refused(text.replace("p, in: h", "p, in: ids"), says)
 
 
+def table(keys: str, says: str, train: str = "") -> Refused:
+    """Keys of the optimizer of a model whose only parameter is a sparse table."""
+    text = f"""\
+nodes: {{worker: {{count: 2}}, ps: {{count: 1}}}}
+inputs: {{ids: "int64[batch]", label: "int32[batch]"}}
+data: {{train: {{source: "npz:rows.npz", batch: 8}}}}
+graph:
+  - {{name: e, op: embedding, in: ids, dim: 4, sparse: true}}
+  - {{name: loss, op: softmax_cross_entropy, in: [e, label]}}
+train:
+  minimize: loss
+  optimizer: {{op: sgd, learning_rate: 0.1, place: /node:ps, {keys}}}
+  {train}
+"""
+    return Refused(text, says)
+
+
 _VALUE = "a part of the value, with one meaning"
 _PLACE = "where something runs"
 _REQUIRED = "it is required"
@@ -205,15 +222,43 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         ),
         "init": "initial values",
         "trainable": "the parameter is not trained",
-        "decay": parameters(
-            "{match: h.w, trainable: false, decay: false}", "'decay' has no effect"
+        "decay": (
+            parameters(
+                "{match: h.w, trainable: false, decay: false}", "'decay' has no effect"
+            ),
+            parameters(
+                "{match: h.w, decay: false}",
+                "'decay: false' of 'h.w' has no effect: optimizer 'sgd' has no weight",
+            ),
+            Refused(
+                two_layers(
+                    optimizer="{op: lamb, learning_rate: 0.1}",
+                    extra="parameters: [{match: h.w, decay: false}]",
+                ),
+                "optimizer 'lamb' has no weight decay",
+            ),
+            Refused(
+                two_layers(
+                    first=None,
+                    second=None,
+                    extra="parameters: [{match: n.running*, decay: false}]",
+                ).replace(
+                    "name: out, op: fc, in: h",
+                    "name: n, op: batch_norm, in: h}\n  - {name: out, op: fc, in: n",
+                ),
+                "it is not trained",
+            ),
         ),
     },
     "Clip": dict.fromkeys(
         ("global_norm", "norm", "value"),
         train("clip: {}", "needs exactly one of"),
     ),
-    "Slicing": dict.fromkeys(("min_block", "rounding", "dispatch"), _PLACEMENT),
+    "Slicing": {
+        "min_block": table("", "'slicing' has no effect", "slicing: {min_block: 9}"),
+        "rounding": _PLACEMENT,
+        "dispatch": _PLACEMENT,
+    },
     "Eval": {"every": train("eval: {every: epoch}", "needs rows to evaluate on")},
     "BestKeys": dict.fromkeys(
         ("metric", "mode"),
@@ -231,16 +276,22 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
     "Sync": {"backup": "steps take fewer gradients"},
     "Async": {
         "max_staleness": "how far a worker may be ahead",
-        "max_merge": servers(
-            "update: {async: {max_merge: 2, max_staleness: 0}}", "has no max_merge"
+        "max_merge": (
+            servers(
+                "update: {async: {max_merge: 2, max_staleness: 0}}", "has no max_merge"
+            ),
+            table("update: {async: {max_merge: 2}}", "'max_merge' has no effect: all"),
         ),
         "merge": servers(
             "update: {async: {merge: mean}}",
             "'merge: mean' has no effect: max_merge is 1",
         ),
-        "queue": servers(
-            "update: {async: {max_staleness: 0, queue: 3}}",
-            "max_staleness 0 is the mode sync, which has no queue",
+        "queue": (
+            servers(
+                "update: {async: {max_staleness: 0, queue: 3}}",
+                "max_staleness 0 is the mode sync, which has no queue",
+            ),
+            table("update: {async: {queue: 1}}", "'queue' has no effect: all"),
         ),
         "staleness_scale": servers(
             "update: {async: {max_staleness: 0, staleness_scale: true}}",
@@ -279,7 +330,6 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
                 "initial_accumulator_value",
                 "b1",
                 "b2",
-                "weight_decay",
                 "l1",
                 "l2",
                 "beta",
@@ -291,6 +341,13 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
                 "initial_g2sum",
             ],
             _HYPER,
+        ),
+        "weight_decay": Refused(
+            two_layers(
+                optimizer="{op: lamb, learning_rate: 0.1, weight_decay: 0.1}",
+                extra="parameters: [{match: '*', decay: false}]",
+            ),
+            "'weight_decay' has no effect",
         ),
     },
     "Train": {
@@ -315,8 +372,12 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             "this optimizer matches no parameter",
         ),
         "slicing": _PLACEMENT,
-        "bucket_cap_mb": train(
-            "bucket_cap_mb: 3.0\n  microbatches: 2", "is for steps of one microbatch"
+        "bucket_cap_mb": (
+            train(
+                "bucket_cap_mb: 3.0\n  microbatches: 2",
+                "is for steps of one microbatch",
+            ),
+            table("", "'bucket_cap_mb' has no effect", "bucket_cap_mb: 3.0"),
         ),
         "eval": train("eval: {every: epoch}", _EVALUATED),
         "checkpoint": "files that are written",
