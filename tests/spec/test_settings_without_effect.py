@@ -83,6 +83,11 @@ def op(keys: str, says: str) -> Refused:
     return Refused(two_layers().replace("  - {name: out", entry), says)
 
 
+def keyed(keys: str, says: str) -> Refused:
+    """Keys of a sparse table."""
+    return embedding(f"sparse: true, dim: 4, {keys}", says)
+
+
 def embedding(keys: str, says: str) -> Refused:
     refused = op(f"op: embedding, {keys}", says)
     text = refused.text.replace("inputs:\n", "inputs:\n  ids: int32[batch, 3]\n")
@@ -402,22 +407,29 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
     },
     "BloomKeys": dict.fromkeys(("count", "bytes"), _REQUIRED),
     "AdmitKeys": dict.fromkeys(
-        ("count", "bloom", "probability", "score"), "just one of them is given"
+        ("count", "bloom", "probability", "score"),
+        keyed("admit: {count: 2, probability: 0.5}", "needs exactly one of"),
     ),
-    "ForgetKeys": dict.fromkeys(
-        [
-            "every",
-            "unseen_steps",
-            "unseen_seconds",
-            "score_below",
-            "norm_below",
-            "time",
-        ],
-        "keys that lose their row; tests/ops and tests/tables have the refusals",
-    ),
-    "ScoreKeys": dict.fromkeys(
-        ["show", "click", "show_weight", "click_weight", "decay"], "a part of a score"
-    ),
+    "ForgetKeys": {
+        "every": (
+            keyed("forget: {every: 10}", "'forget' has no effect"),
+            keyed("forget: {every: 10}, score: {show: 1}", "'forget' has no effect"),
+        ),
+        "unseen_steps": "keys that lose their row",
+        "norm_below": "keys that lose their row",
+        "score_below": keyed("forget: {score_below: 1.0}", "has no 'score'"),
+        "unseen_seconds": keyed("forget: {unseen_seconds: 9}", "needs both"),
+        "time": keyed("forget: {unseen_steps: 9, time: ids}", "needs both"),
+    },
+    "ScoreKeys": {
+        **dict.fromkeys(
+            ("show", "click", "show_weight", "decay"),
+            "scores are saved: without limits, a later run can read them",
+        ),
+        "click_weight": keyed(
+            "score: {show: 1, click_weight: 2.0}", "'click_weight' has no effect"
+        ),
+    },
 }
 ATTRIBUTES: Mapping[str, Entry] = {
     **{
@@ -427,22 +439,24 @@ ATTRIBUTES: Mapping[str, Entry] = {
         )
         for key, value in {
             "dim": "4",
-            "rows": "5",
             "partitions": "8",
             "admit": "{count: 2}",
             "score": "{show: 1}",
             "capacity": "1000",
             "index": "compact",
-            "default": "1.0",
             "bounds": "[-1.0, 1.0]",
         }.items()
     },
-    "embedding.forget": embedding(
-        "sparse: true, dim: 4, forget: {every: 10}", "'forget' has no effect"
+    "embedding.rows": (
+        embedding("size: [10, 4], rows: 5", "has 'rows' only if sparse"),
+        embedding("sparse: true, size: [9, 4], rows: 5", "a size of 9 rows"),
     ),
-    "embedding.evict": embedding(
-        "sparse: true, dim: 4, evict: lfu", "has no 'capacity'"
+    "embedding.default": (
+        embedding("size: [10, 4], default: 1.0", "has 'default' only if sparse"),
+        keyed("default: 1.0", "'default' has no effect"),
     ),
+    "embedding.forget": keyed("forget: {every: 10}", "'forget' has no effect"),
+    "embedding.evict": keyed("evict: lfu", "has no 'capacity'"),
     "pad.value": op(
         "op: pad, paddings: [[0, 0], [1, 1]], mode: reflect, value: 3.0",
         "'value' has no effect",
