@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from placer.config.columns import Column, is_glob
-from placer.config.csv import Cells, first_match, missing_in_list
+from placer.config.csv import Cells, check_effects, first_match, missing_in_list
 from placer.config.sources import missing_column_error
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
@@ -40,15 +40,23 @@ def needs_columns(request: ReadRequest) -> bool:
     return bool(request.data.features) or any(map(is_glob, wanted))
 
 
+def needs_row(request: ReadRequest) -> bool:
+    """Return whether a row is needed before the others, for the columns that it has."""
+    return needs_columns(request) or request.data.python is not None
+
+
 def python_values(request: ReadRequest, first: Row | None) -> PythonValues:
     """Return what converts the rows of a source, of which `first` is one.
 
-    It may be None unless `needs_columns`. Raises DataError if the columns do not fit the
-    inputs.
+    It may be None unless `needs_row`. Raises DataError if the columns do not fit the
+    inputs, or an option of a column has no effect.
     """
     form = request.data.python or Cells()
+    names = [] if first is None else [*map(str, first)]
+    if first is not None and not request.options.to_predict:
+        check_effects(request.source, form, names, request.data.features)
     if first is not None and needs_columns(request):
-        return PythonValues(request, find_feeds(request, [*map(str, first)]), form)
+        return PythonValues(request, find_feeds(request, names), form)
     inputs = {each.name: wanted_columns(request, each.name) for each in request.used}
     return PythonValues(request, Feeds(inputs, {}), form)
 

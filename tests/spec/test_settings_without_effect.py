@@ -144,7 +144,10 @@ _OPTIONS = [
 
 TABLE: Mapping[str, Mapping[str, Entry]] = {
     "Spec": {
-        **dict.fromkeys(("nodes", "inputs", "data", "graph", "train"), _REQUIRED),
+        **dict.fromkeys(("data", "graph", "train"), _REQUIRED),
+        "nodes": "required; a kind that no place names is for other places",
+        "inputs": "required; an input without ops is for ops that come later, and"
+        " `placer export` leaves it out",
         "predict": "what a prediction returns",
         "name": "the name of the model in reports",
         "parameters": parameters("{match: q.w, trainable: false}", "no parameter"),
@@ -152,8 +155,14 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "seed": "initial values and dropout",
         "emulate": "allowed with CPUs: the places of a model may change alone",
     },
-    "Nodes": {"count": "nodes that run", "devices": "devices that places can name"},
-    "Device": {"count": "devices that places can name", "memory": "it is checked"},
+    "Nodes": {
+        "count": "nodes that run",
+        "devices": "devices that places can name: places may change alone",
+    },
+    "Device": {
+        "count": "devices that places can name: places may change alone",
+        "memory": "what the places need of it is checked",
+    },
     "DataSection": {"train": _REQUIRED, "eval": "rows that are evaluated"},
     "Data": {
         "source": _REQUIRED,
@@ -166,7 +175,14 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             rows("shuffle: false\n    seed: 3", "'seed' has no effect"),
         ),
         "remainder": "the rows of the last batch, of which there may be fewer",
-        "features": npz("features: {q: {hash: x, bins: 3}}", "'features' is for"),
+        "features": (
+            npz("features: {q: {hash: x, bins: 3}}", "'features' is for"),
+            rows("features: {q: {hash: a, bins: 3}}", "'q' has no effect: no input"),
+            rows(
+                "features: {q: {hash: a, bins: 3}, r: {cross: [q, b], bins: 3}}",
+                "feature 'r' has no effect: no input reads it",
+            ),
+        ),
         **{
             kind: npz(f"{kind}: {{missing: {{x: 0}}}}", f"'{kind}' is for")
             for kind in ("csv", "parquet", "python")
@@ -177,9 +193,20 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         for key in ("window", "lanes")
     },
     "Csv": {
-        "vocabulary": rows(
-            "csv: {vocabulary: {l*: [no], label: [a]}}",
-            "'label' of 'vocabulary' has no",
+        "vocabulary": (
+            rows(
+                "csv: {vocabulary: {l*: [no], label: [a]}}",
+                "'label' of 'vocabulary' has no",
+            ),
+            rows("csv: {vocabulary: {c: [no]}}", "'c' of 'vocabulary' has no effect"),
+            rows("csv: {vocabulary: {c*: [no]}}", "no input reads such a column"),
+            rows(
+                "csv: {header: [a, b, label, c], vocabulary: {c*: [no]}}",
+                "no input reads such a column",
+            ),
+            rows(
+                "csv: {header: [a, b, label], vocabulary: {c: [no]}}", "no column 'c'"
+            ),
         ),
         "unknown": (
             rows(
@@ -200,7 +227,10 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
                 "'missing' of 'l*' has no effect",
             ),
         ),
-        "missing_values": "texts that rows may have",
+        "missing_values": rows(
+            "csv: {missing_values: {c: ['-9']}}",
+            "'c' of 'missing_values' has no effect",
+        ),
         "header": "the names of the columns",
         "delimiter": "how lines are read",
         "comment": "lines that the file may have",
@@ -364,6 +394,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             "gradient_accumulation: 2\n  microbatches: 4", "are one setting"
         ),
         "threads": "how many step loops a worker has",
+        # With microbatches it is allowed: the number of stages is a matter of places.
         "schedule": train("schedule: gpipe", "'schedule: gpipe' has no effect"),
         "nan": "what a run does then",
         "metrics": Refused(
@@ -592,15 +623,30 @@ def test_a_key_without_effect_is_refused(refused: Refused, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "keys",
+    ("keys", "column"),
     [
-        f"csv: {{{WORDS}, missing: {{'*': 0}}}}",
-        "csv: {missing: {a: 1, '*': 0}}",
-        f"csv: {{{WORDS}, unknown: {{label: 2}}}}",
-        f"csv: {{{WORDS}, missing: {{label: 0}}}}\n"
-        "    features: {h: {hash: label, bins: 2}}",
+        (f"csv: {{{WORDS}, missing: {{'*': 0}}}}", "[a, b]"),
+        ("csv: {missing: {a: 1, '*': 0}}", "[a, b]"),
+        (f"csv: {{{WORDS}, unknown: {{label: 2}}}}", "[a, b]"),
+        (
+            f"csv: {{{WORDS}, missing: {{label: 0}}}}\n"
+            "    features: {h: {hash: label, bins: 2}}",
+            "[h, a]",
+        ),
+        (
+            "features: {q: {hash: c, bins: 3}, r: {cross: [q, d], bins: 2},"
+            " '*_h': {hash: [e, f], bins: 2}}\n"
+            "    csv: {missing: {c: 1, e: 0}}",
+            "[r, e_h]",
+        ),
+        ("csv: {missing: {z*: 1}, vocabulary: {y1: [no]}}", "[z1, 'y*']"),
     ],
 )
-def test_entries_of_a_source_with_an_effect(keys: str, tmp_path: Path) -> None:
-    model = load_text(CSV.replace("KEYS", keys), "model.yaml", tmp_path)
+def test_entries_of_a_source_with_an_effect(
+    keys: str, column: str, tmp_path: Path
+) -> None:
+    text = CSV.replace("KEYS", keys).replace("{x: [a, b]", f"{{k: {column}, x: [a, b]")
+    # No op reads this input.
+    text = text.replace("inputs: {", 'inputs: {k: "int32[batch, 2]", ')
+    model = load_text(text, "model.yaml", tmp_path)
     assert model.train.csv is not None
