@@ -146,8 +146,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
     "Spec": {
         **dict.fromkeys(("data", "graph", "train"), _REQUIRED),
         "nodes": "required; a kind that no place names is for other places",
-        "inputs": "required; an input without ops is for ops that come later, and"
-        " `placer export` leaves it out",
+        "inputs": "required; an input that no op reads is for ops that come later",
         "predict": "what a prediction returns",
         "name": "the name of the model in reports",
         "parameters": parameters("{match: q.w, trainable: false}", "no parameter"),
