@@ -1,5 +1,6 @@
 """`docs/features.md` agrees with the code."""
 
+import json
 import re
 import struct
 import textwrap
@@ -32,10 +33,14 @@ def test_the_example_loads(tmp_path):
     model = load_text(example + REST, "model.yaml", tmp_path)
     assert [*model.train.features] == [*features]
     more = textwrap.indent(of_times, "    ")  # two levels deeper
-    model = load_text(
-        example.replace("    features:\n", more) + REST, "model.yaml", tmp_path
+    added = [*yaml.safe_load(of_times)["features"]]
+    text = example.replace("    features:\n", more)
+    text = text.replace("columns: {", f"columns: {{times: {json.dumps(added)}, ")
+    text = text.replace(
+        "inputs:\n", f"inputs:\n  times: float32[batch, {len(added)}]\n"
     )
-    assert {*model.train.features} > {*yaml.safe_load(of_times)["features"]}
+    model = load_text(text + REST, "model.yaml", tmp_path)
+    assert {*model.train.features} > {*added}
 
 
 def test_every_key_is_in_a_table():
