@@ -22,7 +22,7 @@ from placer.runtime.run.executor import execute
 from placer.runtime.run.failure import describe_error, root_cause_reported
 from placer.runtime.run.interruption import Decision, Interruption, interruption_of
 from placer.runtime.run.options import Options
-from placer.runtime.run.pace import Pace
+from placer.runtime.run.pace import ControlPace
 from placer.runtime.run.prediction import predict
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.result import Outcome
@@ -88,7 +88,6 @@ def run_in_threads(
         watch(event)
         calls.add(event)
 
-    pace = Pace() if calls.has_callbacks else None
     rows = {process: SharedRows() for process in plan.processes}
     executions = [
         Execution(
@@ -99,7 +98,7 @@ def run_in_threads(
             options,
             report,
             shared_rows=rows[NodeId(node.name).process],
-            pace=pace,
+            paced=calls.has_callbacks,
         )
         for node in plan.nodes
     ]
@@ -133,14 +132,10 @@ def run_in_threads(
     ]
     control = executions[0]
 
-    def stop() -> None:
-        if pace is not None:
-            pace.release()
-        control.common_step.request(Action.STOP)
-
+    stop = partial(control.common_step.request, Action.STOP)
     calls.on_stop = stop
-    if pace is not None:
-        calls.on_called = pace.steps_called
+    if isinstance(control.pace, ControlPace):
+        calls.on_called = control.pace.steps_called
     for run in runs:
         run.add_done_callback(lambda _: calls.wake())
     try:
