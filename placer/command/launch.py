@@ -266,10 +266,10 @@ def run_build(
         if chosen.emulate or plan.emulate:
             notes.append(emulation_note(plan))
         is_here = not in_process and machines is None
-        if is_here and (note := crowding_note(plan, usable_cores())):
-            notes.append(note)
-        for note in () if quiet else notes:
-            echo(f"{plan.name}: {note}", file=stream)
+        if is_here and (crowding := crowding_note(plan, usable_cores())):
+            notes.append(crowding)
+        for text in () if quiet else notes:
+            echo(f"{plan.name}: {text}", file=stream)
         if in_process:
             # What the model's modules print must not mix with the result.
             if quiet:

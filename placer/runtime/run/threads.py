@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from placer.build.plan import NodePlan, read_plan
-from placer.channel.protocol import Aborted, Cause
+from placer.channel.protocol import Aborted
 from placer.memory.cores import fix_threads
 from placer.node_kinds import NodeId
 from placer.reentry import node_in_thread
@@ -19,7 +19,7 @@ from placer.runtime.run.callbacks import CallbackQueue
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.events import Event, NodeWarning, Report, show_output
 from placer.runtime.run.executor import execute
-from placer.runtime.run.failure import describe_error, root_cause_reported
+from placer.runtime.run.failure import cause_of, describe_error, root_cause_reported
 from placer.runtime.run.interruption import Decision, Interruption, interruption_of
 from placer.runtime.run.options import Options
 from placer.runtime.run.pace import ControlPace
@@ -152,7 +152,7 @@ def run_in_threads(
                     raise KeyboardInterrupt(interruption.outcome(None))
     except BaseException as error:
         calls.close()
-        channels[plan.control].abort(Cause("", "", describe_error(error)))
+        channels[plan.control].abort(cause_of(error, describe_error(error)))
         wait(runs, timeout=INTERRUPT_TIMEOUT)
         raise
     errors = [each for run in runs if (each := run.exception()) is not None]
