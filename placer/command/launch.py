@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from placer.launcher.engine_job import OnEngine
     from placer.launcher.remote import Hosts
     from placer.launcher.supervise import Watch
+    from placer.runtime.run.events import Event
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -228,13 +229,15 @@ def run_build(
     tensorboard: Path | None,
     machines: Hosts | OnEngine | None = None,
     is_data_checked: bool = False,
+    note: Watch = lambda event: None,
     **options: Any,
 ) -> None:
-    """Launch a build and print its progress and its result."""
+    """Launch a build and print its progress and its result; `note` is called with the
+    events of the run."""
     from placer.launcher.checks import check_launch
     from placer.launcher.data_check import check_build_data
     from placer.launcher.engine_job import OnEngine
-    from placer.launcher.launch import callback_queue, launch, launch_processes
+    from placer.launcher.launch import callback_queue, launch_noted, launch_processes
     from placer.launcher.logs import log_folder
     from placer.memory.cores import usable_cores
     from placer.report.outcome import (
@@ -263,10 +266,10 @@ def run_build(
         if chosen.emulate or plan.emulate:
             notes.append(emulation_note(plan))
         is_here = not in_process and machines is None
-        if is_here and (note := crowding_note(plan, usable_cores())):
-            notes.append(note)
-        for note in () if quiet else notes:
-            echo(f"{plan.name}: {note}", file=stream)
+        if is_here and (crowding := crowding_note(plan, usable_cores())):
+            notes.append(crowding)
+        for text in () if quiet else notes:
+            echo(f"{plan.name}: {text}", file=stream)
         if in_process:
             # What the model's modules print must not mix with the result.
             if quiet:
@@ -274,8 +277,9 @@ def run_build(
                 exits.enter_context(redirect_stdout(nowhere))
             elif as_json:
                 exits.enter_context(redirect_stdout(sys.stderr))
-            result = launch(
+            result = launch_noted(
                 build,
+                note,
                 in_process=True,
                 logs=logs,
                 return_params=False,
@@ -290,12 +294,17 @@ def run_build(
             if not quiet:
                 nodes = [node.name for node in plan.nodes]
                 watch = exits.enter_context(show_progress(plan.name, nodes, stream))
+
+            def note_and_watch(event: Event) -> None:
+                note(event)
+                watch(event)
+
             result = launch_processes(
                 build,
                 plan,
                 chosen,
                 folder,
-                watch,
+                note_and_watch,
                 interruption_of(plan, build, chosen),
                 calls,
                 machines,

@@ -49,7 +49,7 @@ def train_command(
     written only where an option names them.
     """
     from placer.compiler import compile_in_memory
-    from placer.launcher.run_folder import create_run, kept_if_started
+    from placer.launcher.run_folder import create_run, kept_if_trained
     from placer.report.outcome import plan_line
     from placer.report.tensorboard import check_installed
     from placer.runtime.run.option_checks import (
@@ -83,5 +83,5 @@ def train_command(
     stream = sys.stderr if as_json else sys.stdout
     echo(f"{plan.name}: {plan_line(plan)}", file=stream)
     echo(f"{plan.name}: the run's folder is {build.parent}", file=stream)
-    with kept_if_started(build):
-        run_build(build, as_json=as_json, is_data_checked=True, **options)
+    with kept_if_trained(build) as note:
+        run_build(build, as_json=as_json, is_data_checked=True, note=note, **options)

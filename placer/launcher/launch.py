@@ -104,6 +104,38 @@ def launch(
         result = placer.launch("build", steps=100)
         print(result.eval["accuracy"])
     """
+    return launch_noted(
+        build,
+        lambda event: None,
+        in_process=in_process,
+        logs=logs,
+        watch=watch,
+        progress=progress,
+        return_params=return_params,
+        callbacks=callbacks,
+        tensorboard=tensorboard,
+        hosts=hosts,
+        on=on,
+        **options,
+    )
+
+
+def launch_noted(
+    build: AnyPath,
+    note: Watch,
+    *,
+    in_process: bool = False,
+    logs: AnyPath | None = None,
+    watch: Watch | None = None,
+    progress: bool | None = None,
+    return_params: bool | None = None,
+    callbacks: Iterable[object] = (),
+    tensorboard: AnyPath | None = None,
+    hosts: Hosts | AnyPath | None = None,
+    on: OnEngine | str | None = None,
+    **options: Any,
+) -> Result:
+    """Launch a build as `launch` does, and call `note` with each event of the run too."""
     folder, chosen = Path(build), read_run_options(options, of_spec=False)
     if hosts is not None and on is not None:
         raise PlacerError("'hosts' and 'on' cannot be combined")
@@ -117,6 +149,11 @@ def launch(
     if machines is None:
         check_build_data(plan, folder)
     history = StepHistory()
+
+    def keep(event: Event) -> None:
+        note(event)
+        history.add(event)
+
     interruption = interruption_of(plan, folder, chosen)
     with (
         end_shown(),
@@ -129,9 +166,7 @@ def launch(
             check_thread_options(
                 chosen, logs=logs, watch=watch, progress=progress or None
             )
-            result = _launch_threads(
-                folder, params.options, interruption, history, calls
-            )
+            result = _launch_threads(folder, params.options, interruption, keep, calls)
         else:
             with (
                 log_folder(logs, plan.name) as run_logs,
@@ -139,7 +174,7 @@ def launch(
             ):
 
                 def keep_and_show(event: Event) -> None:
-                    history.add(event)
+                    keep(event)
                     show(event)
 
                 result = launch_processes(
@@ -231,17 +266,17 @@ def _launch_threads(
     build: Path,
     options: Options,
     interruption: Interruption,
-    history: StepHistory,
+    keep: Watch,
     calls: CallbackQueue,
 ) -> Result:
-    """Run the nodes of a build as threads; see `launch`.
+    """Run the nodes of a build as threads; see `launch`. `keep` is called with the events.
 
     If the run saves anything, a signal stops them after a step, and they save.
     """
     from placer.runtime.run.threads import run_in_threads
 
     def watch(event: Event) -> None:
-        history.add(event)
+        keep(event)
         show_output(event)
 
     if not interruption.saves:

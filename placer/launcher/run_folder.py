@@ -12,9 +12,11 @@ from pathlib import Path
 from placer.build.plan import OF_RUN
 from placer.build.write import write_build
 from placer.compiler import CompiledBuild
-from placer.errors import PlacerError, RunError
+from placer.errors import PlacerError
 from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_data
+from placer.launcher.supervise import Watch
+from placer.runtime.run.events import Event, Step
 from placer.runtime.run.options import Options
 
 RUNS = Path("runs")
@@ -53,17 +55,19 @@ def create_run(
 
 
 @contextmanager
-def kept_if_started(build: Path) -> Iterator[None]:
-    """Remove the folder of a run that does not start, unless it has more than the build.
+def kept_if_trained(build: Path) -> Iterator[Watch]:
+    """Remove the folder of a run that fails before a step is done, unless it has more than
+    the build. Yields what must be called with the events of the run."""
+    has_trained = False
 
-    Where a node fails, it stays: its programs may be of use, to find out why.
-    """
+    def note(event: Event) -> None:
+        nonlocal has_trained
+        has_trained |= isinstance(event, Step)
+
     try:
-        yield
-    except RunError:
-        raise
-    except PlacerError:
-        if [*build.parent.iterdir()] == [build]:
+        yield note
+    except BaseException:
+        if not has_trained and [*build.parent.iterdir()] == [build]:
             shutil.rmtree(build.parent, ignore_errors=True)
         raise
 

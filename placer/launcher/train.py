@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from placer.compiler import compile_in_memory
 from placer.launcher.keyword_options import read_run_options
-from placer.launcher.launch import AnyPath, launch
-from placer.launcher.run_folder import create_run, kept_if_started
+from placer.launcher.launch import AnyPath, launch_noted
+from placer.launcher.run_folder import create_run, kept_if_trained
 from placer.launcher.supervise import Watch
 from placer.reentry import refuse_in_node
 from placer.runtime.run.callbacks import check_callbacks
@@ -44,8 +44,8 @@ def train(
     """Compile a spec, and run all of its nodes on this machine until the run ends.
 
     This is `compile` and `launch` in one call, as `placer train` is on the command line.
-    The build is the folder `build` of the run's folder. A run that cannot start leaves no
-    folder. For other machines, call `compile` and `launch` with `hosts` or `on`.
+    The build is the folder `build` of the run's folder. A run that has not done a step
+    leaves no folder. For other machines, call `compile` and `launch` with `hosts` or `on`.
 
     Args:
         spec: a YAML file, a Program, or `FILE.py:FUNCTION`, as in `compile`.
@@ -90,9 +90,10 @@ def train(
         code=code,
     )
     build = create_run(compiled, chosen, None if out is None else Path(out))
-    with kept_if_started(build):
-        return launch(
+    with kept_if_trained(build) as note:
+        return launch_noted(
             build,
+            note,
             in_process=in_process,
             logs=logs,
             watch=watch,
