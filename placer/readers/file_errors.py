@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os.path import expanduser
 from pathlib import Path
 
 from placer.config.columns import is_glob
@@ -61,7 +61,9 @@ def _missing_hint(source: str, opened: object) -> str:
     """Return the hint for a missing file: the nearest one, written as in the source."""
     kind, colon, path = source.partition(":")
     if path.startswith("~"):
-        return f"'~' is not replaced by a folder: write {kind}:{expanduser(path)}"
+        return (
+            f"'~' is not replaced by a folder: write {kind}:{os.path.expanduser(path)}"
+        )
     if is_glob(path):
         return (
             "a source is one file, whose name is not a pattern: join the files into one"
@@ -71,4 +73,9 @@ def _missing_hint(source: str, opened: object) -> str:
         close = nearest_path(opened)
         if close is not None and close.startswith(folder):
             return f"did you mean '{kind}{colon}{close[len(folder) :]}'?"
-    return "the path is relative to the spec's folder"
+    if path.startswith("/"):
+        return "a relative path is one in the spec's folder, or in that of --data"
+    return (
+        f"it would be '{os.path.abspath(str(opened))}': the path is relative to the spec's"
+        " folder, or to that of --data"
+    )

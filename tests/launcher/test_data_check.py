@@ -11,14 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import placer
 from placer.command.cli import main
+from placer.command.run import run_command
 from placer.compiler import compile_in_memory
-from placer.errors import DataError, PlacerError
+from placer.errors import DataError, PlacerError, RunError
 from placer.launcher import launch as launch_module
 from placer.launcher.data_check import check_data
 from placer.readers import check, csv_text
+from placer.runtime.run import process
+from placer.runtime.run.threads import run_in_threads
 
 SPEC = """\
 nodes: {worker: {count: 1}}
@@ -186,6 +190,7 @@ def test_the_first_rows_of_a_function_are_checked(body, message, tmp_path):
 NUMBERS = "a,b,label\n" + "1,2,1\n3,4,0\n" * 8
 WINDOW = "{window: 8, lanes: 4}"
 ARRAYS = {"x": np.ones((16, 2)), "label": np.zeros(16)}
+GZIP = gzip.compress(NUMBERS.encode(), mtime=0)
 MODULE = "python:made:rows"
 
 
@@ -209,12 +214,12 @@ def made(body: str) -> str:
         ("csv:t.csv", "", NUMBERS.replace("1,2", "inf,2"), "9:18", "'inf' is not a finite number", "missing_values: [inf]"),
         ("csv:t.csv", "", NUMBERS.encode("utf-16"), "7:14", "line 1 is not UTF-8", "save the file as UTF-8"),
         ("csv:t.csv", "", NUMBERS.encode("utf-16-le"), "7:14", "line 1 has NUL characters", "save the file as UTF-8"),
-        ("csv:t.csv", "", gzip.compress(NUMBERS.encode()), "7:14", "line 1 is not UTF-8", "ends in .csv.gz"),
+        ("csv:t.csv", "", GZIP, "7:14", "line 1 is not UTF-8", "ends in .csv.gz"),
         ("csv:t.csv", "", b"PK\x03\x04" + bytes(9), "7:14", "NUL characters", "an Excel file"),
         ("csv:t*.csv", "", NUMBERS, "7:14", "no such file", "not a pattern: join the files"),
         ("csv:~/t.csv", "", NUMBERS, "7:14", "no such file", f"write csv:{Path.home()}/t.csv"),
         ("csv:.", "", NUMBERS, "7:14", "Is a directory", "name one file in the folder"),
-        ("csv:t.csv.gz", f"shuffle: {WINDOW}", gzip.compress(NUMBERS.encode()), "10:14", "is compressed", "unpack the file"),
+        ("csv:t.csv.gz", f"shuffle: {WINDOW}", GZIP, "10:14", "is compressed", "unpack the file"),
         ("csv:t.csv", f"shuffle: {WINDOW}\n    csv: {{comment: '#'}}", NUMBERS + "# end\n", "10:14", "cannot be read by pieces", "parquet"),
         ("npz:t.csv", "", NUMBERS, "7:14", "npz:t.csv is not an npz file", "numpy.savez"),
         ("npz:t.npz", "", {"x": np.array([[1, 2]] * 16, object)}, "3:6", "column 'x' cannot be read: Object", "array.astype"),
@@ -303,3 +308,58 @@ def test_train_and_launch_find_it_before_they_start_anything(
     with pytest.raises(SystemExit) as ended:
         main(["check", "m.yaml", "--no-data"])
     assert ended.value.code == 0
+
+
+PLACED = SPEC.replace("count: 1}", "count: 1}, ps: {count: 1}").replace(
+    "0.1, place: /node:worker/cpu", "0.1, place: /node:ps/cpu"
+)
+
+
+@pytest.mark.parametrize(
+    ("node", "more", "is_checked"),
+    [
+        ("worker:0", (), True),
+        ("ps:0", (), False),  # it reads nothing
+        ("worker:0", ("--events", "events.jsonl"), False),  # for what has started it
+    ],
+)
+def test_a_node_that_is_started_by_hand_checks_its_own_data_before_it_joins(
+    node, more, is_checked, tmp_path, monkeypatch
+):
+    def start(*_: object, **__: object) -> None:
+        raise RunError("started")
+
+    monkeypatch.setattr(process, "run", start)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.yaml").write_text(PLACED)
+    placer.compile("m.yaml", "build")
+    error = CliRunner().invoke(run_command, ["build", "--node", node, *more]).exception
+    expected = (
+        "m.yaml:7:14: csv:rows.csv: there is no such file" if is_checked else "started"
+    )
+    assert str(error).splitlines()[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "at", "message"),
+    [
+        ("x: 1", "x: 1", "7:14", "csv:rows.csv: there is no such file"),
+        ("x: [a, b]", "x: [a, c]", "10:10", "csv:rows.csv has no column 'c' for"),
+        ('"no", "yes"', '"no"', "13:16", "'yes' is not in the vocabulary"),
+        ('"csv:rows.csv"}', '"csv:rows.csv", batch: 20, remainder: drop}', "14:41", "16 rows do not fill one batch of 20"),
+        ('eval: {source: "csv:rows.csv"}', 'eval: {source: "python:made:rows"}', "14:19", "reader python:made:rows failed at row 0: ValueError: bad"),
+    ],
+)  # fmt: skip
+def test_a_node_that_finds_the_mistake_itself_says_its_position(
+    old, new, at, message, tmp_path
+):
+    """Of data that is on other machines than the launcher."""
+    if "no such file" not in message:
+        (tmp_path / "rows.csv").write_text(CSV)
+    (tmp_path / "made.py").write_text(made("raise ValueError('bad')"))
+    (tmp_path / "m.yaml").write_text(PLACED.replace(old, new))
+    placer.compile(tmp_path / "m.yaml", tmp_path / "build")
+    with pytest.raises(PlacerError) as caught:
+        run_in_threads(tmp_path / "build", watch=lambda event: None)
+    assert str(caught.value).startswith(f"m.yaml:{at}: ")
+    assert message in str(caught.value)
