@@ -15,7 +15,6 @@ from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_build_data
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.kept import StepHistory, params_keeper
-from placer.launcher.keyword_options import read_run_options
 from placer.launcher.logs import LogFolder, log_folder
 from placer.launcher.processes import run_processes
 from placer.launcher.remote import Hosts
@@ -28,6 +27,7 @@ from placer.runtime.run.option_checks import check_thread_options
 from placer.runtime.run.options import Options, takes_options
 from placer.runtime.run.result import Result
 from placer.runtime.run.signals import catch_signals, end_shown
+from placer.spec.unknown_arguments import refuse_unknown
 
 AnyPath = str | Path
 
@@ -104,7 +104,8 @@ def launch(
         result = placer.launch("build", steps=100)
         print(result.eval["accuracy"])
     """
-    folder, chosen = Path(build), read_run_options(options, of_spec=False)
+    refuse_unknown("launch", options)
+    folder, chosen = Path(build), Options(**options)
     if hosts is not None and on is not None:
         raise PlacerError("'hosts' and 'on' cannot be combined")
     if hosts is not None and not isinstance(hosts, Hosts):

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placer.compiler import compile_in_memory
-from placer.launcher.keyword_options import read_run_options
 from placer.launcher.launch import AnyPath, launch
 from placer.launcher.run_folder import create_run, kept_if_started
 from placer.launcher.supervise import Watch
 from placer.reentry import refuse_in_node
 from placer.runtime.run.callbacks import check_callbacks
 from placer.runtime.run.option_checks import check_one_process, check_thread_options
-from placer.runtime.run.options import takes_options
+from placer.runtime.run.options import Options, takes_options
 from placer.runtime.run.result import Result
+from placer.spec.unknown_arguments import refuse_unknown
 
 if TYPE_CHECKING:
     from placer.front.overrides import Overrides
@@ -71,7 +71,8 @@ def train(
     """
     refuse_in_node("placer.train")
     # Mistakes in options are reported before compiling.
-    chosen = read_run_options(options, of_spec=True)
+    refuse_unknown("train", options)
+    chosen = Options(**options)
     callbacks = check_callbacks(callbacks)
     if single_process:
         check_one_process(chosen)
