@@ -18,6 +18,7 @@ from placer.launcher.kept import StepHistory, params_keeper
 from placer.launcher.logs import LogFolder, log_folder
 from placer.launcher.processes import run_processes
 from placer.launcher.remote import Hosts
+from placer.launcher.start_arrays import check_arrays, options_of
 from placer.launcher.supervise import Watch
 from placer.runtime.run.callbacks import CallbackQueue, check_callbacks
 from placer.runtime.run.checkpoint_settings import checkpoint_settings
@@ -82,7 +83,8 @@ def launch(
             `placer.OnEngine("slurm", {"partition": "short"})` with its options. Files
             that the options name are on the machines of the engine, but for `key`.
         options: the fields of `placer.Options`, such as `steps=100`, by default as
-            there. `placer launch --help` explains them.
+            there. `placer launch --help` explains them. `init_params` may also be a dict
+            of arrays, as `Result.params` is.
 
     Returns:
         The `Result` of the run: steps, metrics, evaluation, speed, bytes sent, and its
@@ -105,55 +107,57 @@ def launch(
         print(result.eval["accuracy"])
     """
     refuse_unknown("launch", options)
-    folder, chosen = Path(build), Options(**options)
-    if hosts is not None and on is not None:
-        raise PlacerError("'hosts' and 'on' cannot be combined")
-    if hosts is not None and not isinstance(hosts, Hosts):
-        hosts = Hosts(Path(hosts))
-    machines = OnEngine(on) if isinstance(on, str) else hosts or on
-    plan, chosen = check_launch(folder, chosen, machines=machines)
-    if machines is not None and (return_params or in_process):
-        name = "return_params" if return_params else "in_process"
-        raise PlacerError(f"'{name}' cannot be used with nodes on other machines")
-    if machines is None:
-        check_build_data(plan, folder)
-    history = StepHistory()
-    interruption = interruption_of(plan, folder, chosen)
-    with (
-        end_shown(),
-        callback_queue(plan, folder, chosen, callbacks, tensorboard) as calls,
-        params_keeper(
-            plan, chosen, return_params, elsewhere=machines is not None
-        ) as params,
-    ):
-        if in_process:
-            check_thread_options(
-                chosen, logs=logs, watch=watch, progress=progress or None
-            )
-            result = _launch_threads(
-                folder, params.options, interruption, history, calls
-            )
-        else:
-            with (
-                log_folder(logs, plan.name) as run_logs,
-                _shown(plan, watch, progress) as show,
-            ):
-
-                def keep_and_show(event: Event) -> None:
-                    history.add(event)
-                    show(event)
-
-                result = launch_processes(
-                    folder,
-                    plan,
-                    params.options,
-                    run_logs,
-                    keep_and_show,
-                    interruption,
-                    calls,
-                    machines,
+    folder = Path(build)
+    with options_of(options) as chosen:
+        if hosts is not None and on is not None:
+            raise PlacerError("'hosts' and 'on' cannot be combined")
+        if hosts is not None and not isinstance(hosts, Hosts):
+            hosts = Hosts(Path(hosts))
+        machines = OnEngine(on) if isinstance(on, str) else hosts or on
+        plan, chosen = check_launch(folder, chosen, machines=machines)
+        if machines is not None and (return_params or in_process):
+            name = "return_params" if return_params else "in_process"
+            raise PlacerError(f"'{name}' cannot be used with nodes on other machines")
+        check_arrays(plan, options, chosen, elsewhere=machines is not None)
+        if machines is None:
+            check_build_data(plan, folder)
+        history = StepHistory()
+        interruption = interruption_of(plan, folder, chosen)
+        with (
+            end_shown(),
+            callback_queue(plan, folder, chosen, callbacks, tensorboard) as calls,
+            params_keeper(
+                plan, chosen, return_params, elsewhere=machines is not None
+            ) as params,
+        ):
+            if in_process:
+                check_thread_options(
+                    chosen, logs=logs, watch=watch, progress=progress or None
                 )
-        params.attach(result, history)
+                result = _launch_threads(
+                    folder, params.options, interruption, history, calls
+                )
+            else:
+                with (
+                    log_folder(logs, plan.name) as run_logs,
+                    _shown(plan, watch, progress) as show,
+                ):
+
+                    def keep_and_show(event: Event) -> None:
+                        history.add(event)
+                        show(event)
+
+                    result = launch_processes(
+                        folder,
+                        plan,
+                        params.options,
+                        run_logs,
+                        keep_and_show,
+                        interruption,
+                        calls,
+                        machines,
+                    )
+            params.attach(result, history)
     for text in result.warnings:
         warnings.warn(text, RunWarning, stacklevel=2)
     return result

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from placer.compiler import compile_in_memory
 from placer.launcher.launch import AnyPath, launch
 from placer.launcher.run_folder import create_run, kept_if_started
+from placer.launcher.start_arrays import options_of
 from placer.launcher.supervise import Watch
 from placer.reentry import refuse_in_node
 from placer.runtime.run.callbacks import check_callbacks
 from placer.runtime.run.option_checks import check_one_process, check_thread_options
-from placer.runtime.run.options import Options, takes_options
+from placer.runtime.run.options import takes_options
 from placer.runtime.run.result import Result
 from placer.spec.unknown_arguments import refuse_unknown
 
@@ -54,7 +55,8 @@ def train(
         nodes, overrides, single_process, outputs, code: as in `compile`.
         in_process, logs, watch, progress, return_params, callbacks, tensorboard: as in
             `launch`.
-        options: the fields of `placer.Options`, such as `steps=100`.
+        options: the fields of `placer.Options`, such as `steps=100`; as in `launch`,
+            `init_params` may be a dict of arrays.
 
     Returns:
         The `Result` of the run, as `launch` returns it.
@@ -70,36 +72,38 @@ def train(
         print(result.eval["accuracy"])
     """
     refuse_in_node("placer.train")
-    # Mistakes in options are reported before compiling.
     refuse_unknown("train", options)
-    chosen = Options(**options)
-    callbacks = check_callbacks(callbacks)
-    if single_process:
-        check_one_process(chosen)
-    if in_process:
-        check_thread_options(chosen, logs=logs, watch=watch, progress=progress or None)
-    if tensorboard is not None:
-        from placer.report.tensorboard import check_installed
+    # Mistakes in options are reported before compiling.
+    with options_of(options) as chosen:
+        callbacks = check_callbacks(callbacks)
+        if single_process:
+            check_one_process(chosen)
+        if in_process:
+            check_thread_options(
+                chosen, logs=logs, watch=watch, progress=progress or None
+            )
+        if tensorboard is not None:
+            from placer.report.tensorboard import check_installed
 
-        check_installed()
-    compiled = compile_in_memory(
-        Path(spec) if isinstance(spec, str) else spec,
-        nodes=nodes,
-        overrides=overrides,
-        single_process=single_process,
-        outputs=outputs,
-        code=code,
-    )
-    build = create_run(compiled, chosen, None if out is None else Path(out))
-    with kept_if_started(build):
-        return launch(
-            build,
-            in_process=in_process,
-            logs=logs,
-            watch=watch,
-            progress=progress,
-            return_params=return_params,
-            callbacks=callbacks,
-            tensorboard=tensorboard,
-            **options,
+            check_installed()
+        compiled = compile_in_memory(
+            Path(spec) if isinstance(spec, str) else spec,
+            nodes=nodes,
+            overrides=overrides,
+            single_process=single_process,
+            outputs=outputs,
+            code=code,
         )
+        build = create_run(compiled, chosen, None if out is None else Path(out))
+        with kept_if_started(build):
+            return launch(
+                build,
+                in_process=in_process,
+                logs=logs,
+                watch=watch,
+                progress=progress,
+                return_params=return_params,
+                callbacks=callbacks,
+                tensorboard=tensorboard,
+                **options,
+            )
