@@ -26,7 +26,7 @@ def load_params(path: str = "params.safetensors") -> dict[str, jax.Array]:
     entries, size = json.dumps(header, separators=(",", ":")).encode(), 4 << 20
     values = memoryview(content)[start:]
     chunks = [values[i : i + size] for i in range(0, len(values), size)]
-    checksums = "".join(f"{crc32(each):08x}" for each in (entries, *chunks))
+    checksums = "".join(f"{crc32(each):08x}" for each in [memoryview(entries), *chunks])
     if metadata.get("placer.crc32", checksums) != checksums:
         raise ValueError(f"{path} is damaged: it does not have its checksums")
     params: dict[str, jax.Array] = load(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -232,6 +233,22 @@ def test_an_order_is_not_written_over_that_of_another_run(folder):
             start(build, again)
         assert "name another folder" in caught.value.hint
     assert {path: path.read_text() for path in (folder / "kept").iterdir()} == kept
+
+
+def test_orders_of_two_runs_in_one_folder_are_refused(folder):
+    """Their files are mixed by hand: a run records into no folder that has an order."""
+    build = compile_spec(folder, "async")
+    for name in ("first", "second"):
+        run(folder, build, record_order=folder / name, steps=1)
+    shutil.copy(folder / "second" / "worker-1.jsonl", folder / "first")
+    with pytest.raises(RunError, match=r"of different runs: .* on worker:1") as caught:
+        run(folder, build, replay_order=folder / "first", steps=1)
+    assert "of all nodes of one run" in caught.value.hint
+    (folder / "first").rename(folder / "third")
+    for path in (folder / "third").glob("worker-*"):
+        path.rename(path.with_name(path.name.replace("worker", "other")))
+    with pytest.raises(PlacerError, match="has the order of another run"):
+        check_launch(build, Options(record_order=folder / "third"))
 
 
 def test_a_replay_that_is_longer_than_the_order_says_so(folder):
