@@ -73,7 +73,7 @@ def check_spec(text: str, folder: Path, *, code: bool = True) -> str:
         ("[a, b]", '"z*"', CSV, "10:11", "csv:rows.csv has no column 'z*' for"),
         ('"no", "yes"', '"no"', CSV, "13:16", "'yes' is not in the vocabulary"),
         ('"yes"]', '"x", "yes"]', CSV, "4:10", "2 is outside 0-1"),
-        ("        label:", "        lable:", CSV, "13:16", "has no column 'lable'"),
+        ("        label:", "        lable:", CSV, "13:9", "'lable' of 'vocabulary' has no effect"),
         ("x: [a, b]", "x: [a, f]\n    features: {f: {log1p: c}}", CSV, "11:19", "no column 'c' for feature 'f'"),
         ("x: [a, b]", "x: [a, f]\n    features: {f: {days: b}}", CSV, "10:10", "'2' is not a date"),
         ("batch: 8", "batch: 17", CSV, "8:12", "16 rows do not fill one batch of 17"),
@@ -237,7 +237,7 @@ def made(body: str) -> str:
         (MODULE, "columns: {x: [f, b]}\n    features: {f: {log1p: a}}", made("yield {'a': [1], 'b': 2, 'label': 1}"), "9:18", "list is not one value", "a text or a number"),
         (MODULE, "python: {vocabulary: {label: ['no', 'yes']}}", made("yield {'x': [1, 2], 'label': 'maybe'}"), "9:34", "'maybe' is not in the vocabulary", "unknown: {label: N}"),
         (MODULE, "python: {vocabulary: {'l*': ['no', 'yes']}}", made("yield {'x': [1, 2], 'label': 'maybe'}"), "9:26", "'maybe' is not in the vocabulary", "unknown: {label: N}"),
-        (MODULE, "python: {missing: {lable: 0}}", made("yield {'x': [1, 2], 'label': 1}"), "9:31", "has no column 'lable'", "did you mean 'label'?"),
+        (MODULE, "python: {missing: {lable: 0}}", made("yield {'x': [1, 2], 'label': 1}"), "9:24", "'lable' of 'missing' has no effect", "did you mean 'label'?"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_found_with_its_position_and_what_to_do(
@@ -259,18 +259,6 @@ def test_a_mistake_is_found_with_its_position_and_what_to_do(
     assert found.startswith(f"m.yaml:{at}: ")
     assert message in found.splitlines()[0]
     assert hint in found.partition("  hint: ")[2]
-
-
-def test_a_map_style_source_is_checked_for_columns_that_its_options_name(tmp_path):
-    (tmp_path / "made.py").write_text(
-        "class Rows:\n"
-        "    def __len__(self): return 16\n"
-        "    def __getitem__(self, i): return {'x': [1, 2], 'label': 1}\n"
-        "def rows(): return Rows()\n"
-    )
-    options = 'python:made:rows"\n    python: {missing: {lable: 0}}\n'
-    found = check_spec(PYTHON.replace('python:made:rows"\n', options, 1), tmp_path)
-    assert "m.yaml:8:31: python:made:rows has no column 'lable'" in found
 
 
 def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
