@@ -73,7 +73,6 @@ def check_spec(text: str, folder: Path, *, code: bool = True) -> str:
         ("[a, b]", '"z*"', CSV, "10:11", "csv:rows.csv has no column 'z*' for"),
         ('"no", "yes"', '"no"', CSV, "13:16", "'yes' is not in the vocabulary"),
         ('"yes"]', '"x", "yes"]', CSV, "4:10", "2 is outside 0-1"),
-        ("        label:", "        lable:", CSV, "13:9", "'lable' of 'vocabulary' has no effect"),
         ("x: [a, b]", "x: [a, f]\n    features: {f: {log1p: c}}", CSV, "11:19", "no column 'c' for feature 'f'"),
         ("x: [a, b]", "x: [a, f]\n    features: {f: {days: b}}", CSV, "10:10", "'2' is not a date"),
         ("batch: 8", "batch: 17", CSV, "8:12", "16 rows do not fill one batch of 17"),
@@ -237,7 +236,6 @@ def made(body: str) -> str:
         (MODULE, "columns: {x: [f, b]}\n    features: {f: {log1p: a}}", made("yield {'a': [1], 'b': 2, 'label': 1}"), "9:18", "list is not one value", "a text or a number"),
         (MODULE, "python: {vocabulary: {label: ['no', 'yes']}}", made("yield {'x': [1, 2], 'label': 'maybe'}"), "9:34", "'maybe' is not in the vocabulary", "unknown: {label: N}"),
         (MODULE, "python: {vocabulary: {'l*': ['no', 'yes']}}", made("yield {'x': [1, 2], 'label': 'maybe'}"), "9:26", "'maybe' is not in the vocabulary", "unknown: {label: N}"),
-        (MODULE, "python: {missing: {lable: 0}}", made("yield {'x': [1, 2], 'label': 1}"), "9:24", "'lable' of 'missing' has no effect", "did you mean 'label'?"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_found_with_its_position_and_what_to_do(
