@@ -17,6 +17,7 @@ from placer.analysis.classes import name_classes
 from placer.analysis.declared import calls_user_code
 from placer.analysis.input_ranges import limit_inputs
 from placer.analysis.memory import check_memory
+from placer.analysis.rates_of_zero import find_rates_of_zero
 from placer.analysis.row_pairs import find_row_pairs
 from placer.analysis.schedule import Schedule, make_schedule
 from placer.analysis.schedule_text import print_schedule
@@ -114,7 +115,8 @@ def compile(
 
     Warns:
         SpecWarning: the loss or a metric depends on an op that broadcasts [batch, 1] and
-            [batch] to all pairs of rows. `placer check` and the other commands print it.
+            [batch] to all pairs of rows; or a learning rate is always 0. `placer check` and
+            the other commands print it.
 
     Example:
         plan = placer.compile("digits.yaml", "build", nodes={"worker": 4})
@@ -200,7 +202,7 @@ def compile_in_memory(
         spec = name_classes(limit_inputs(spec))
         lowered = lower_model(spec, after_pass)
         compiled = _emit(spec, lowered, read_weight_files(spec))
-    for text in find_row_pairs(spec.graph):
+    for text in (*find_row_pairs(spec.graph), *find_rates_of_zero(spec.graph)):
         warnings.warn(text, SpecWarning, stacklevel=3)
     return compiled
 

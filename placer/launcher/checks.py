@@ -134,7 +134,7 @@ def check_here(plan: Plan, spec: Path, options: Options) -> None:
         check_can_create(own)
     if options.record_order is not None:
         check_can_create(options.record_order)
-        check_has_none(options.record_order, [node.name for node in plan.nodes])
+        check_has_none(options.record_order)
 
 
 def _check_outside(plan: Plan, build: Path, options: Options) -> None:

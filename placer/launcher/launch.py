@@ -121,43 +121,78 @@ def launch(
         check_arrays(plan, options, chosen, elsewhere=machines is not None)
         if machines is None:
             check_build_data(plan, folder)
-        history = StepHistory()
-        interruption = interruption_of(plan, folder, chosen)
-        with (
-            end_shown(),
-            callback_queue(plan, folder, chosen, callbacks, tensorboard) as calls,
-            params_keeper(
-                plan, chosen, return_params, elsewhere=machines is not None
-            ) as params,
-        ):
-            if in_process:
-                check_thread_options(
-                    chosen, logs=logs, watch=watch, progress=progress or None
-                )
-                result = _launch_threads(
-                    folder, params.options, interruption, history, calls
-                )
-            else:
-                with (
-                    log_folder(logs, plan.name) as run_logs,
-                    _shown(plan, watch, progress) as show,
-                ):
+        return launch_checked(
+            folder,
+            plan,
+            chosen,
+            in_process=in_process,
+            logs=logs,
+            watch=watch,
+            progress=progress,
+            return_params=return_params,
+            callbacks=callbacks,
+            tensorboard=tensorboard,
+            machines=machines,
+        )
 
-                    def keep_and_show(event: Event) -> None:
-                        history.add(event)
-                        show(event)
 
-                    result = launch_processes(
-                        folder,
-                        plan,
-                        params.options,
-                        run_logs,
-                        keep_and_show,
-                        interruption,
-                        calls,
-                        machines,
-                    )
-            params.attach(result, history)
+def launch_checked(
+    build: Path,
+    plan: Plan,
+    options: Options,
+    *,
+    in_process: bool = False,
+    logs: AnyPath | None = None,
+    watch: Watch | None = None,
+    progress: bool | None = None,
+    return_params: bool | None = None,
+    callbacks: Iterable[object] = (),
+    tensorboard: AnyPath | None = None,
+    machines: Hosts | OnEngine | None = None,
+    note: Watch = lambda event: None,
+) -> Result:
+    """Run a build with the plan and the options that `check_launch` has returned; see
+    `launch`. `note` is called with each event of the run."""
+    history = StepHistory()
+
+    def keep(event: Event) -> None:
+        note(event)
+        history.add(event)
+
+    interruption = interruption_of(plan, build, options)
+    with (
+        end_shown(),
+        callback_queue(plan, build, options, callbacks, tensorboard) as calls,
+        params_keeper(
+            plan, options, return_params, elsewhere=machines is not None
+        ) as params,
+    ):
+        if in_process:
+            check_thread_options(
+                options, logs=logs, watch=watch, progress=progress or None
+            )
+            result = _launch_threads(build, params.options, interruption, keep, calls)
+        else:
+            with (
+                log_folder(logs, plan.name) as run_logs,
+                _shown(plan, watch, progress) as show,
+            ):
+
+                def keep_and_show(event: Event) -> None:
+                    keep(event)
+                    show(event)
+
+                result = launch_processes(
+                    build,
+                    plan,
+                    params.options,
+                    run_logs,
+                    keep_and_show,
+                    interruption,
+                    calls,
+                    machines,
+                )
+        params.attach(result, history)
     for text in result.warnings:
         warnings.warn(text, RunWarning, stacklevel=2)
     return result
@@ -236,17 +271,17 @@ def _launch_threads(
     build: Path,
     options: Options,
     interruption: Interruption,
-    history: StepHistory,
+    keep: Watch,
     calls: CallbackQueue,
 ) -> Result:
-    """Run the nodes of a build as threads; see `launch`.
+    """Run the nodes of a build as threads; see `launch`. `keep` is called with the events.
 
     If the run saves anything, a signal stops them after a step, and they save.
     """
     from placer.runtime.run.threads import run_in_threads
 
     def watch(event: Event) -> None:
-        history.add(event)
+        keep(event)
         show_output(event)
 
     if not interruption.saves:

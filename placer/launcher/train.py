@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placer.compiler import compile_in_memory
-from placer.launcher.launch import AnyPath, launch
-from placer.launcher.run_folder import create_run, kept_if_started
-from placer.launcher.start_arrays import options_of
+from placer.launcher.launch import AnyPath, launch_checked
+from placer.launcher.run_folder import new_run
+from placer.launcher.start_arrays import check_arrays, options_of
 from placer.launcher.supervise import Watch
 from placer.reentry import refuse_in_node
 from placer.runtime.run.callbacks import check_callbacks
@@ -45,8 +45,8 @@ def train(
     """Compile a spec, and run all of its nodes on this machine until the run ends.
 
     This is `compile` and `launch` in one call, as `placer train` is on the command line.
-    The build is the folder `build` of the run's folder. A run that cannot start leaves no
-    folder. For other machines, call `compile` and `launch` with `hosts` or `on`.
+    The build is the folder `build` of the run's folder. A run that has not done a step
+    leaves no folder. For other machines, call `compile` and `launch` with `hosts` or `on`.
 
     Args:
         spec: a YAML file, a Program, or `FILE.py:FUNCTION`, as in `compile`.
@@ -94,10 +94,12 @@ def train(
             outputs=outputs,
             code=code,
         )
-        build = create_run(compiled, chosen, None if out is None else Path(out))
-        with kept_if_started(build):
-            return launch(
-                build,
+        check_arrays(compiled.plan, options, chosen, elsewhere=False)
+        with new_run(compiled, chosen, None if out is None else Path(out)) as run:
+            return launch_checked(
+                run.build,
+                run.plan,
+                run.options,
                 in_process=in_process,
                 logs=logs,
                 watch=watch,
@@ -105,5 +107,5 @@ def train(
                 return_params=return_params,
                 callbacks=callbacks,
                 tensorboard=tensorboard,
-                **options,
+                note=run.note,
             )

@@ -12,7 +12,7 @@ from placer.readers.iterable import collect_rows
 from placer.readers.map_style import MapStyleRows, read_item
 from placer.readers.python_columns import read_columns
 from placer.readers.python_row import module_path, reader_errors
-from placer.readers.python_values import needs_first, python_values
+from placer.readers.python_values import needs_row, python_values
 from placer.readers.rows import Rows
 
 _TABLES = ("pandas", "polars", "pyarrow")
@@ -63,7 +63,7 @@ def read(request: ReadRequest) -> Rows:
         with reader_errors(request, "to return its length"):
             rows = len(data)
         first = None
-        if rows and needs_first(request):
+        if rows and needs_row(request):
             first = read_item(request, data, 0)
         values = python_values(request, first)
         return MapStyleRows(request, modules, data, rows, values)

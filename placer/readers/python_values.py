@@ -41,23 +41,23 @@ def needs_columns(request: ReadRequest) -> bool:
     return bool(request.data.features) or any(map(is_glob, wanted))
 
 
-def needs_first(request: ReadRequest) -> bool:
-    """Return whether a row is needed to know how the others are read."""
+def needs_row(request: ReadRequest) -> bool:
+    """Return whether a row is needed before the others, for the columns that it has."""
     return needs_columns(request) or request.data.python is not None
 
 
 def python_values(request: ReadRequest, first: Row | None) -> PythonValues:
     """Return what converts the rows of a source, of which `first` is one.
 
-    It may be None unless `needs_first`. Raises DataError if the columns do not fit the
-    inputs or the options.
+    It may be None unless `needs_row`. Raises DataError if the columns do not fit the
+    inputs, or an option of a column has no effect.
     """
     form = request.data.python or Cells()
+    names = [] if first is None else [*map(str, first)]
     if first is not None and not request.options.to_predict:
-        names = [*map(str, first)]
         check_effects(request.source, form, names, request.data.features)
     if first is not None and needs_columns(request):
-        return PythonValues(request, find_feeds(request, [*map(str, first)]), form)
+        return PythonValues(request, find_feeds(request, names), form)
     inputs = {each.name: wanted_columns(request, each.name) for each in request.used}
     return PythonValues(request, Feeds(inputs, {}), form)
 

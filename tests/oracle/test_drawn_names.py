@@ -23,6 +23,7 @@ from support.drawn.names import (
     write_named,
 )
 from support.exported import load_prepare
+from support.marks import MAY_PAIR_ROWS
 
 import placer
 from placer.build.plan import read_plan
@@ -55,8 +56,7 @@ EXPORTED = ("servers", "sparse", "frozen")
 
 pytestmark = [
     pytest.mark.usefixtures("quick_compilation"),
-    # Drawn models may combine all pairs of rows.
-    pytest.mark.filterwarnings("ignore::placer.errors.SpecWarning"),
+    MAY_PAIR_ROWS,
 ]
 
 

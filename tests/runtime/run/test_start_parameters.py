@@ -176,6 +176,16 @@ def test_a_damaged_checkpoint_is_refused(kept, tmp_path):
     assert "name its folder of checkpoints" in caught.value.hint
 
 
+def test_a_changed_byte_of_a_file_of_parameters_is_found(trained, tmp_path):
+    shutil.copy(trained / "params", tmp_path / "params")
+    damage(tmp_path, "params")
+    with pytest.raises(
+        DataError, match="params is damaged: chunk 0 does not"
+    ) as caught:
+        start_and_save(tmp_path, tmp_path / "params", 1)
+    assert "save the parameters again" in caught.value.hint
+
+
 @pytest.mark.parametrize("servers", [1, 2])
 def test_the_last_good_checkpoint_of_a_folder_is_taken(
     servers, kept, trained, tmp_path, capsys
