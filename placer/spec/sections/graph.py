@@ -64,7 +64,13 @@ def _build_scope(
     good = decode(node, Scope, "a scope", context.problems)
     own = node.get("place") if good.get("place") is not None else None
     place = context.places.merge(outer, own)
-    if remat is None and good.get("remat", False):
+    written = node.keys.get("remat")
+    if remat is not None and written is not None and good.get("remat") is not None:
+        value = "true" if good["remat"] else "false"
+        message = f"'remat: {value}' has no effect: a scope around this one has 'remat'"
+        hint = "leave it out, or put the ops into a scope of their own"
+        context.problems.add(message, written.span, hint)
+    elif good.get("remat", False):
         remat = next(context.remat_numbers)
     _build_entries(good.get("ops"), "ops", place, remat, context)
 
