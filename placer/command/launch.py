@@ -245,7 +245,6 @@ def run_build(
         result_lines,
     )
     from placer.report.progress.show import show_progress, show_warnings
-    from placer.runtime.run.checkpoint_settings import checkpoint_settings
     from placer.runtime.run.interruption import interruption_of
     from placer.runtime.run.options import Options
 
@@ -302,10 +301,8 @@ def run_build(
             )
     for line in result_lines(result):
         echo(line, file=stream)
-    if machines is None and plan.checkpoint is not None and plan.checkpoint.best:
-        settings = checkpoint_settings(plan, build, chosen)
-        assert settings is not None
-        for line in best_lines(settings.folder):
+    if machines is None and result.best is not None:
+        for line in best_lines(Path(result.best)):
             echo(line, file=stream)
     for text in result.warnings:
         echo(f"warning: {text}", err=True)
