@@ -17,6 +17,7 @@ from placer.readers.chunks import FileFormat, collect_batches
 from placer.readers.column import dtype_of
 from placer.readers.csv_batches import read_batches
 from placer.readers.csv_cells import CellParser, add_cells
+from placer.readers.csv_header import header_explained
 from placer.readers.csv_text import find_line, open_table
 from placer.readers.features.cells import Cells
 from placer.readers.feeds import Feeds, find_feeds
@@ -55,9 +56,10 @@ def find_columns(
     """Return the columns of a file that feed the inputs, and what they mean; DataError
     if they do not fit the inputs. `names` are the columns of the file."""
     form = csv_form(request)
-    if not request.options.to_predict:
-        check_effects(request.source, form, names, request.data.features)
-    return find_feeds(request, names), _CsvFormat(request, form)
+    with header_explained(names, form):
+        if not request.options.to_predict:
+            check_effects(request.source, form, names, request.data.features)
+        return find_feeds(request, names), _CsvFormat(request, form)
 
 
 @dataclass(frozen=True)

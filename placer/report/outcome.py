@@ -80,7 +80,7 @@ def result_json(result: Result) -> str:
     NaN and infinity, which JSON does not have, become null.
     """
     shown = msgspec.to_builtins(result)
-    del shown["event"], shown["warnings"]
+    del shown["event"], shown["warnings"], shown["failed_late"]
     return msgspec.json.encode(shown).decode()
 
 

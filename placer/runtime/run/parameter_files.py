@@ -54,10 +54,12 @@ def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
 
 @contextmanager
 def file_of_parameters(
-    params: str | os.PathLike[str] | Mapping[str, Any],
+    params: str | os.PathLike[str] | Mapping[str, Any], argument: str = "params"
 ) -> Iterator[Path]:
     """Yield the path of parameters: the one that is given, or that of a file with the
     arrays of a dict, which is removed at the end.
+
+    `argument` is the name of the argument that gives them, for messages.
 
     Raises PlacerError for anything else, and for a dict of anything else.
     """
@@ -66,14 +68,14 @@ def file_of_parameters(
         return
     if not isinstance(params, Mapping):
         raise PlacerError(
-            f"'params' is a {type(params).__name__}, not a path or a dict of arrays",
+            f"'{argument}' is a {type(params).__name__}, not a path or a dict of arrays",
             hint="give result.params, the file of save_params, or a checkpoint",
         )
     arrays = {name: np.asarray(value) for name, value in params.items()}
     for name, array in arrays.items():
         if not isinstance(name, str) or str(array.dtype) not in ITEM_BYTES:
             raise PlacerError(
-                f"'params' has {name!r}: {array.dtype}, which is not a parameter",
+                f"'{argument}' has {name!r}: {array.dtype}, which is not a parameter",
                 hint="give arrays of numbers by the names of parameters, such as"
                 " result.params",
             )

@@ -55,6 +55,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             which part that is (`hit_rate`).
         warnings: messages about learning rates that were 0 for the rest of the run, and
             about processes that failed after the run had this result.
+        failed_late: whether a process failed after the run had this result.
         history: for each step a dict with `step`, `epoch`, `seconds` since the first
             step began, `metrics` and, after an evaluation, `eval`, as `--history`
             writes them.
@@ -75,6 +76,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     samples_per_second: float
     bytes_sent: dict[str, int]
     warnings: tuple[str, ...] = ()
+    failed_late: bool = False
     checkpoint_seconds: float = 0.0
     streams: dict[str, dict[str, str]] = {}
     staleness: dict[str, int] = {}
@@ -133,12 +135,14 @@ class PredictionResult(
         bytes_sent: the payload bytes that each node sent.
         warnings: messages about processes that failed after the predictions were
             written.
+        failed_late: whether a process did.
     """
 
     rows: int
     samples_per_second: float
     bytes_sent: dict[str, int]
     warnings: tuple[str, ...] = ()
+    failed_late: bool = False
 
 
 Outcome: TypeAlias = Result | PredictionResult

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -151,7 +152,8 @@ class Training:
         Raises `Aborted` once the run has failed.
         """
         self.node.last_step = self.total_steps
-        self._run(progress)
+        with self.execution.pace or nullcontext():
+            self._run(progress)
         self.node.discard_sent_back()
 
     def _run(self, progress: Progress | None) -> None:
@@ -200,10 +202,16 @@ class Training:
         execution, pace = self.execution, self.execution.pace
         if pace is None:
             return
-        steps = done - self._resumed_step if execution.plan.in_lockstep else None
+        steps = done - self._resumed_step
         if pace.is_ahead(steps):
             execution.state = WAITING  # it is reported from time to time
-            pace.wait(steps, lambda: execution.channel.aborted is not None)
+            pace.wait(
+                steps,
+                lambda: (
+                    execution.common_step.is_pending
+                    or execution.channel.aborted is not None
+                ),
+            )
             execution.state = "running"
 
     def _meet(self, done: int) -> bool:

@@ -15,7 +15,7 @@ from support.checkpointed import build, check_equal, lines, run, spec
 
 from placer.checkpoint.folder import list_checkpoints
 from placer.checkpoint.manifest_file import read_manifest
-from placer.errors import CheckpointError, PlacerError, RunError
+from placer.errors import CheckpointError, PlacerError, RunError, SpecWarning
 from placer.launcher.checks import check_launch
 from placer.runtime.run.options import Options
 
@@ -152,7 +152,8 @@ def test_another_placement_continues_a_run(placement, whole, tmp_path):
 def test_another_learning_rate_continues_a_run(whole, tmp_path):
     folder, _ = whole
     optimizer = dict(spec()["train"]["optimizer"], learning_rate=0.0)
-    frozen = build(tmp_path, spec(train={"optimizer": optimizer}))
+    with pytest.warns(SpecWarning, match="the learning rate of 'adam' is 0"):
+        frozen = build(tmp_path, spec(train={"optimizer": optimizer}))
     start = folder / "checkpoints" / "step-000008"
     run(frozen, resume=start, save_params=tmp_path / "params")
     saved = load_file(tmp_path / "params")

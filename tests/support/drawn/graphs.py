@@ -18,6 +18,7 @@ from support.drawn.losses import TERMS, combine, data_loss
 from support.drawn.sketch import INPUTS, UPPER_BOUNDS, VOCABULARY, Sketch
 from support.drawn.training import training
 from support.drawn.values import VALUES
+from support.plain.training import optimizer_groups
 
 KINDS = (*LAYERS, *VALUES, *TERMS)
 
@@ -128,11 +129,12 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> DrawnModel:
     }
     rules = [{"match": name, "trainable": False} for name in frozen]
     trained = [n for n in s.trainable_shapes() if n not in frozen]
-    if draw(st.booleans()):
-        rules.append({"match": draw(st.sampled_from(trained)), "decay": False})
+    spec["train"] = draw(training(s.cluster, trained, loss, metrics))
+    decayed = _decayed(spec, trained)
+    if decayed and draw(st.booleans()):
+        rules.append({"match": draw(st.sampled_from(decayed)), "decay": False})
     if rules:
         spec["parameters"] = rules
-    spec["train"] = draw(training(s.cluster, trained, loss, metrics))
     return DrawnModel(
         spec,
         dict(s.shapes),
@@ -154,6 +156,17 @@ def _with_remat_scopes(s: Sketch) -> list[dict[str, Any]]:
         else:
             entries += s.ops[start:stop]
     return entries
+
+
+def _decayed(spec: Mapping[str, Any], trained: list[str]) -> list[str]:
+    """Return the parameters that may have `decay: false`: of optimizers with weight decay
+    that have other parameters, too."""
+    return [
+        name
+        for entry, names in optimizer_groups(spec, trained)
+        if "weight_decay" in entry and len(names) > 1
+        for name in names
+    ]
 
 
 def _as_list(names: Any) -> list[str]:
