@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 import msgspec
 
@@ -62,6 +62,7 @@ from placer.passes import LoweredModel, PassObserver, lower, lower_prediction
 from placer.passes.predict import predict
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.spec.single_process import to_single_process
+from placer.spec.unknown_arguments import hides_rest, refuse_unknown
 from placer.spec.weight_files import read_weight_files
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from placer.front.program import Program
 
 
+@hides_rest
 def compile(
     spec: str | Path | Model | Program,
     out: str | Path,
@@ -79,6 +81,7 @@ def compile(
     outputs: Sequence[str] | None = None,
     code: bool = True,
     after_pass: PassObserver | None = None,
+    **unknown: Never,
 ) -> Plan:
     """Compile a spec into a build folder, and return its plan.
 
@@ -105,7 +108,8 @@ def compile(
     Raises:
         SpecError, PlaceError, GraphError: a mistake in the spec.
         BuildError: the folder cannot be written.
-        PlacerError: `nodes` is combined with `single_process`; or the caller is a module
+        PlacerError: there is no such argument; `nodes` is combined with
+            `single_process`; or the caller is a module
             that nodes import, so that each node would
             compile the spec again.
 
@@ -117,6 +121,7 @@ def compile(
     Example:
         plan = placer.compile("digits.yaml", "build", nodes={"worker": 4})
     """
+    refuse_unknown("compile", unknown)
     build = compile_in_memory(
         spec,
         nodes=nodes,

@@ -35,18 +35,24 @@ def find_unread_option(
             to the columns that they are computed from, the other options do not.
         names: the columns of the source; None if they are not known.
     """
-    wanted = _wanted(columns)
-    of_features = [
-        operand
-        for name in _read(columns, features)
-        for operand in features[name].operands
-    ]
+    wanted, of_features = _wanted(columns), _operands(columns, features)
     for key, entries in form.patterns.items():
         read = wanted if key in ("vocabulary", "unknown") else [*wanted, *of_features]
         for entry in entries:
             if not any(_overlap(entry, each, names) for each in read):
                 return key, entry
     return None
+
+
+def names_read(columns: ColumnMap, features: Features) -> list[str]:
+    """Return the columns, features and globs that inputs read, also through features."""
+    return [*_wanted(columns), *_operands(columns, features)]
+
+
+def _operands(columns: ColumnMap, features: Features) -> list[str]:
+    """Return what the features that inputs may read are computed from."""
+    read = _read(columns, features)
+    return [each for name in read for each in features[name].operands]
 
 
 def _wanted(columns: ColumnMap) -> list[str]:

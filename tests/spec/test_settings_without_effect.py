@@ -122,7 +122,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
                 "csv: {vocabulary: {l*: [no], label: [a]}}",
                 "'label' of 'vocabulary' has no",
             ),
-            rows("csv: {vocabulary: {c: [no]}}", "'c' of 'vocabulary' has no effect"),
+            rows("csv: {vocabulary: {lable: [no]}}", "did you mean 'label'?"),
             rows("csv: {vocabulary: {c*: [no]}}", "no input reads such a column"),
             rows(
                 "csv: {header: [a, b, label, c], vocabulary: {c*: [no]}}",

@@ -11,7 +11,7 @@ from placer.config.columns import Column, select_columns
 from placer.config.csv import OPTIONS, Cells, Csv, find_idle, operands_of
 from placer.config.data import Data, RowSource
 from placer.config.feature_columns import expand_features
-from placer.config.unread import find_unread_feature, find_unread_option
+from placer.config.unread import find_unread_feature, find_unread_option, names_read
 from placer.errors import DataError, Span, nearest
 from placer.spec.context import Context
 from placer.spec.csv_options import read_options
@@ -264,10 +264,13 @@ class _SourceReader:
                 key, entry = found
                 section = node.entries[key]
                 assert isinstance(section, MappingNode)
+                close = nearest(entry, names_read(columns, features))
                 self.problems.add(
                     f"'{entry}' of '{key}' has no effect: no input reads such a column",
                     section.keys[entry].span,
-                    f"write columns: {{INPUT: {entry}}}, or leave it out",
+                    f"did you mean '{close}'?"
+                    if close is not None
+                    else f"write columns: {{INPUT: {entry}}}, or leave it out",
                 )
                 valid = False
         return valid
