@@ -239,7 +239,8 @@ def init(value: str, says: str) -> Refused:
 INITIALIZERS: Mapping[str, Entry] = {
     **{
         name: init(f"{{{name}: 2.0}}", "takes no value")
-        for name in initializers.BARE.keys() - initializers.WITH_ARGUMENT.keys()
+        for name in initializers.BARE
+        if name not in initializers.WITH_ARGUMENT
     },
     **dict.fromkeys(("constant", "uniform", "normal", "truncated_normal"), _ALONE),
     "variance_scaling": "scale, mode and distribution: each changes the distribution;"
