@@ -251,11 +251,12 @@ inputs:
   ids: int32[batch, 3]
   numbers: float32[batch, 2]
   bought: float32[batch]
+  group: int64[batch]
 data:
   train:
     source: "csv:people.csv"
     batch: 4
-    columns: {ids: ["*.id", pair], numbers: ["gain.*", age]}
+    columns: {ids: ["*.id", pair], numbers: ["gain.*", age], group: bought.key}
     features:
       "*.id": {hash: [city, "wor?"], bins: 50}
       age.bucket: {buckets: age, boundaries: [18, 40]}
