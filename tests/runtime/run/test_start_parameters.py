@@ -106,18 +106,13 @@ def check_equal(got: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> No
 
 def test_a_run_of_python_starts_from_a_dict_of_arrays(trained, tmp_path):
     arrays = load_file(trained / "params")
-    result = placer.launch(
-        build(tmp_path, rate=1e-30), in_process=True, steps=1, init_params=arrays
+    built, run = build(tmp_path), {"in_process": True, "steps": 1}
+    expected = placer.launch(built, **run, init_params=trained / "params").params
+    check_equal(placer.launch(built, **run, init_params=arrays).params, expected)
+    spec, folder = tmp_path / "model.yaml", tmp_path / "run"
+    check_equal(
+        placer.train(spec, **run, init_params=arrays, out=folder).params, expected
     )
-    check_equal(result.params, arrays)
-    result = placer.train(
-        tmp_path / "model.yaml",
-        in_process=True,
-        steps=1,
-        init_params=result.params,
-        out=tmp_path / "run",
-    )
-    check_equal(result.params, arrays)
 
 
 @pytest.mark.parametrize(
