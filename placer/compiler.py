@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 import msgspec
 
@@ -17,6 +17,7 @@ from placer.analysis.classes import name_classes
 from placer.analysis.declared import calls_user_code
 from placer.analysis.input_ranges import limit_inputs
 from placer.analysis.memory import check_memory
+from placer.analysis.rates_of_zero import find_rates_of_zero
 from placer.analysis.row_pairs import find_row_pairs
 from placer.analysis.schedule import Schedule, make_schedule
 from placer.analysis.schedule_text import print_schedule
@@ -61,6 +62,7 @@ from placer.passes import LoweredModel, PassObserver, lower, lower_prediction
 from placer.passes.predict import predict
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.spec.single_process import to_single_process
+from placer.spec.unknown_arguments import hides_rest, refuse_unknown
 from placer.spec.weight_files import read_weight_files
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from placer.front.program import Program
 
 
+@hides_rest
 def compile(
     spec: str | Path | Model | Program,
     out: str | Path,
@@ -78,6 +81,7 @@ def compile(
     outputs: Sequence[str] | None = None,
     code: bool = True,
     after_pass: PassObserver | None = None,
+    **unknown: Never,
 ) -> Plan:
     """Compile a spec into a build folder, and return its plan.
 
@@ -104,17 +108,20 @@ def compile(
     Raises:
         SpecError, PlaceError, GraphError: a mistake in the spec.
         BuildError: the folder cannot be written.
-        PlacerError: `nodes` is combined with `single_process`; or the caller is a module
+        PlacerError: there is no such argument; `nodes` is combined with
+            `single_process`; or the caller is a module
             that nodes import, so that each node would
             compile the spec again.
 
     Warns:
         SpecWarning: the loss or a metric depends on an op that broadcasts [batch, 1] and
-            [batch] to all pairs of rows. `placer check` and the other commands print it.
+            [batch] to all pairs of rows; or a learning rate is always 0. `placer check` and
+            the other commands print it.
 
     Example:
         plan = placer.compile("digits.yaml", "build", nodes={"worker": 4})
     """
+    refuse_unknown("compile", unknown)
     build = compile_in_memory(
         spec,
         nodes=nodes,
@@ -195,7 +202,7 @@ def compile_in_memory(
         spec = name_classes(limit_inputs(spec))
         lowered = lower_model(spec, after_pass)
         compiled = _emit(spec, lowered, read_weight_files(spec))
-    for text in find_row_pairs(spec.graph):
+    for text in (*find_row_pairs(spec.graph), *find_rates_of_zero(spec.graph)):
         warnings.warn(text, SpecWarning, stacklevel=3)
     return compiled
 

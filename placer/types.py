@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
+from functools import cache
 from math import prod
 from typing import Literal
 
@@ -38,7 +40,8 @@ HALF_FLOATS = frozenset({"float16", "bfloat16"})
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
-def is_half_float(dtype: object) -> bool:
+@cache
+def is_half_float(dtype: Hashable) -> bool:
     """Return whether a dtype, of this module, numpy or JAX, is a float of 16 bits."""
     return str(dtype) in HALF_FLOATS
 

@@ -13,16 +13,13 @@ INTERRUPTED: Final = "it was interrupted"
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """The root cause of a failed run: which node failed, where, and what happened."""
+    """The root cause of a failed run: which node failed, where, and what happened; and
+    whether the node has ended the run because of a signal."""
 
     node: str
     where: str
     what: str
-
-    @property
-    def is_interruption(self) -> bool:
-        """Whether the node has ended the run because of a signal."""
-        return self.what.startswith(INTERRUPTED)
+    is_interruption: bool = False
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.node, self.where, self.what) if part)

@@ -231,11 +231,13 @@ class Abort(Frame, frozen=True):
     node: Text
     where: Text
     what: Text
+    is_interruption: bool = False
 
     @classmethod
     def of(cls, cause: Cause) -> Abort:
         """Return the frame for a cause, with texts that a frame can have."""
-        return cls(*map(as_text, (cause.node, cause.where, cause.what)))
+        node, where, what = map(as_text, (cause.node, cause.where, cause.what))
+        return cls(node, where, what, cause.is_interruption)
 
 
 class Goodbye(Frame, frozen=True):

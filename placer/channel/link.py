@@ -385,9 +385,9 @@ class Link:
             case frames.Farewell():
                 self.knows_end = True
                 self.session.mailbox.notify()
-            case frames.Abort(node, where, what):
+            case frames.Abort(node, where, what, is_interruption):
                 self.knows_failure = True
-                self.session.fail(Cause(node, where, what))
+                self.session.fail(Cause(node, where, what, is_interruption))
             case _:
                 raise InvalidFrame("kind")
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
 import numpy as np
+
+from placer.checkpoint.tensor_file import StoredTensor
 
 _CHUNK: Final = 1 << 16
 """The number of elements that are compared at a time, so that they stay in the cache."""
@@ -36,6 +39,14 @@ def find_row_not_finite(table: str, arrays: Mapping[str, Any]) -> str:
     if all(_is_finite(each) for each in arrays.values()):
         return ""
     return f"a row of '{table}' is not finite"
+
+
+def read_array(content: bytes, tensor: StoredTensor, dtype: str) -> np.ndarray:
+    """Return a tensor of the bytes of a safetensors file, flat, converted to a dtype in
+    which its values may be infinite."""
+    values = content[tensor.offset : tensor.offset + tensor.nbytes]
+    with np.errstate(over="ignore"):
+        return np.frombuffer(values, tensor.dtype).astype(dtype, copy=False)
 
 
 def _is_finite(array: Any) -> bool:

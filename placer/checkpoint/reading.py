@@ -7,18 +7,14 @@ of the chunks at the ends, which the checksums need.
 
 from __future__ import annotations
 
-import os
-import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 from math import prod
 from pathlib import Path
-from queue import SimpleQueue
-from typing import BinaryIO, Final
 
+from placer.checkpoint.chunked_file import ChunkedFile, Part
 from placer.checkpoint.manifest import (
     CHUNK,
     SPARSE_ARRAYS,
@@ -36,10 +32,6 @@ from placer.config.row_bytes import row_length
 from placer.errors import CheckpointError
 from placer.files.regular import open_regular
 from placer.types import ITEM_BYTES
-
-_THREADS: Final = 3
-_MAX_VIEWS: Final = 512
-"""The most views that one call reads into; Linux allows 1,024."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +183,9 @@ class Checkpoint:
             if each.out:
                 by_file[each.range.file].append(each)
         for name, in_file in by_file.items():
-            in_file.sort(key=lambda each: each.range.start)
+            parts = [Part(each.range.start, each.out) for each in in_file]
             try:
-                self._read_file(name, in_file)
+                self._chunks(name).read(parts)
             except OSError as error:
                 raise CheckpointError(
                     f"'{self.folder / name}' cannot be read: {error.strerror}"
@@ -202,74 +194,12 @@ class Checkpoint:
     def verify(self) -> None:
         """Check all checksums; raises CheckpointError if a file is damaged."""
         for name in self.manifest.files:
-            chunk = bytearray(CHUNK)
             try:
-                with open_regular(self.folder / name) as file:
-                    for index, expected in enumerate(self._stored(name).checksums):
-                        count = file.readinto(chunk)
-                        if zlib.crc32(memoryview(chunk)[:count]) != expected:
-                            raise self._damaged(
-                                name, f"chunk {index} does not have its checksum"
-                            )
+                self._chunks(name).verify()
             except OSError as error:
                 raise CheckpointError(
                     f"'{self.folder / name}' cannot be read: {error.strerror}"
                 ) from error
-
-    def _read_file(self, name: str, wanted: list[Wanted]) -> None:
-        """Read ranges of one file, which are sorted, by several threads: while one
-        computes the checksum of a chunk, another reads the next."""
-        with (
-            open_regular(self.folder / name) as file,
-            ThreadPoolExecutor(_THREADS, "placer checkpoint") as pool,
-        ):
-            spares: SimpleQueue[bytearray] = SimpleQueue()
-            for _ in range(_THREADS):
-                spares.put(bytearray(CHUNK))
-
-            def read_chunk(index: int, parts: Sequence[Wanted]) -> None:
-                spare = spares.get()
-                try:
-                    self._read_chunk(name, file, index, parts, memoryview(spare))
-                finally:
-                    spares.put(spare)
-
-            chunks = [
-                pool.submit(read_chunk, index, parts)
-                for index, parts in _by_chunk(wanted).items()
-            ]
-            try:
-                for chunk in chunks:
-                    chunk.result()
-            finally:
-                pool.shutdown(cancel_futures=True)
-
-    def _read_chunk(
-        self,
-        name: str,
-        file: BinaryIO,
-        index: int,
-        parts: Sequence[Wanted],
-        spare: memoryview,
-    ) -> None:
-        """Read the wanted ranges of a chunk, and check its checksum; what is not wanted
-        is read into `spare`."""
-        low = index * CHUNK
-        spare = spare[: self._stored(name).nbytes - low]
-        views, copies = _scatter(parts, low, spare)
-        if _read_into(file, views, low) != len(spare):
-            raise self._damaged(name, "it is shorter than its manifest says")
-        for out, part in copies:
-            out[:] = part
-        self._check(name, index, views)
-
-    def _check(self, name: str, index: int, views: Sequence[memoryview]) -> None:
-        """Check the checksum of a chunk."""
-        checksum = 0
-        for view in views:
-            checksum = zlib.crc32(view, checksum)
-        if checksum != self._stored(name).checksums[index]:
-            raise self._damaged(name, f"chunk {index} does not have its checksum")
 
     def _read_header(self, name: str, stored: Stored) -> dict[str, StoredTensor]:
         path = self.folder / name
@@ -279,7 +209,7 @@ class Checkpoint:
                 raise self._damaged(
                     name, f"it has {size} bytes, and had {stored.nbytes}"
                 )
-            tensors = read_header(path)
+            tensors = read_header(path).tensors
             self._check_header(name, tensors)
             return tensors
         except FileNotFoundError:
@@ -294,15 +224,17 @@ class Checkpoint:
     def _check_header(self, name: str, tensors: Mapping[str, StoredTensor]) -> None:
         """Check the checksums of the chunks that have the header of a file. Raises
         OSError."""
-        stored = self._stored(name)
+        stored, chunks = self.manifest.files[name], self._chunks(name)
         end = min((each.offset for each in tensors.values()), default=stored.nbytes)
         chunk = memoryview(bytearray(min(CHUNK, stored.nbytes)))
         with open_regular(self.folder / name) as file:
             for index in range(-(-end // CHUNK)):
-                self._check(name, index, [chunk[: file.readinto(chunk)]])
+                chunks.check(index, [chunk[: file.readinto(chunk)]])
 
-    def _stored(self, name: str) -> Stored:
-        return self.manifest.files[name]
+    def _chunks(self, name: str) -> ChunkedFile:
+        stored, path = self.manifest.files[name], self.folder / name
+        damaged = partial(self._damaged, name)
+        return ChunkedFile(path, 0, stored.nbytes, stored.checksums, damaged)
 
     def _damaged(self, name: str, why: str) -> CheckpointError:
         return CheckpointError(
@@ -342,48 +274,3 @@ def _all_blocks(stored: StoredParameter) -> Iterator[tuple[str, StoredBlock]]:
 def _tensor(block: str, array: str) -> str:
     """Return the name of the tensor with an array of a block."""
     return block if array == VALUES else f"{block}/{array}"
-
-
-def _by_chunk(wanted: Sequence[Wanted]) -> dict[int, list[Wanted]]:
-    """Return the ranges that each chunk has bytes of, by the number of the chunk."""
-    chunks: dict[int, list[Wanted]] = defaultdict(list)
-    for each in wanted:
-        last = (each.range.stop - 1) // CHUNK
-        for index in range(each.range.start // CHUNK, last + 1):
-            chunks[index].append(each)
-    return dict(sorted(chunks.items()))
-
-
-def _scatter(
-    parts: Sequence[Wanted], low: int, spare: memoryview
-) -> tuple[list[memoryview], list[tuple[memoryview, memoryview]]]:
-    """Return the views into which to read the chunk that starts at `low`, and what to
-    copy from where afterwards.
-
-    What is wanted is read to where it is wanted, and the rest into `spare`, which has
-    the size of the chunk. If bytes are wanted twice, all are read into `spare`.
-    """
-    inside = []
-    for each in parts:
-        first = each.range.start - low
-        start, stop = max(first, 0), min(each.range.stop - low, len(spare))
-        inside.append((start, stop, each.out[start - first : stop - first]))
-    if any(last[1] > following[0] for last, following in pairwise(inside)):
-        return [spare], [(out, spare[start:stop]) for start, stop, out in inside]
-    views, at = [], 0
-    for start, stop, out in inside:
-        views += [spare[at:start], out]
-        at = stop
-    return [view for view in (*views, spare[at:]) if view], []
-
-
-def _read_into(file: BinaryIO, views: Sequence[memoryview], offset: int) -> int:
-    """Fill views with the bytes from an offset on; return how many bytes there were."""
-    count = 0
-    for first in range(0, len(views), _MAX_VIEWS):
-        some = views[first : first + _MAX_VIEWS]
-        read = os.preadv(file.fileno(), some, offset + count)
-        count += read
-        if read != sum(map(len, some)):
-            break
-    return count

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from placer.config.safetensors import DTYPES
 from placer.files.regular import open_regular
@@ -20,6 +20,7 @@ from placer.types import ITEM_BYTES
 
 MAX_HEADER: Final = 100 << 20
 """The largest header that is read, in bytes: that of the format."""
+_METADATA: Final = "__metadata__"
 _MAX_RANK: Final = 32
 _DTYPE_WORDS = {dtype: word for word, dtype in DTYPES.items()}
 
@@ -44,7 +45,7 @@ def make_header(
 
     header: dict[str, Any] = {}
     if metadata:
-        header["__metadata__"] = dict(metadata)
+        header[_METADATA] = dict(metadata)
     at = 0
     names = [*tensors] if in_order else sorted(tensors, key=order)
     for name in names:
@@ -71,26 +72,48 @@ class StoredTensor:
     nbytes: int
 
 
-def read_header(path: Path) -> dict[str, StoredTensor]:
-    """Return the tensors of a safetensors file by name, without reading them.
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The header of a file: its entries as they are in JSON, its tensors by name, where
+    their bytes begin, the size of the file, and its metadata, which are texts by name."""
+
+    entries: dict[str, Any]
+    tensors: dict[str, StoredTensor]
+    start: int
+    size: int
+    metadata: dict[str, str]
+
+
+def read_header(path: Path) -> Header:
+    """Return the header of a safetensors file.
 
     Raises ValueError for a file that is not valid, and OSError.
     """
     with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > min(MAX_HEADER, size - 8):
-            raise ValueError("it has no safetensors header")
-        try:
-            header = json.loads(file.read(length))
-        except RecursionError as error:
-            raise ValueError("its header is too deep") from error
+        return parse_header(file, os.fstat(file.fileno()).st_size)
+
+
+def parse_header(file: BinaryIO, size: int) -> Header:
+    """Return the header of an open file of `size` bytes. Raises ValueError as
+    `read_header`."""
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or length > min(MAX_HEADER, size - 8):
+        raise ValueError("it has no safetensors header")
+    try:
+        header = json.loads(file.read(length))
+    except RecursionError as error:
+        raise ValueError("its header is too deep") from error
     if not isinstance(header, dict):
         raise ValueError("its header is not a mapping")
-    header.pop("__metadata__", None)
-    tensors = {name: _stored(name, each, 8 + length) for name, each in header.items()}
-    _check_complete(tensors.values(), 8 + length, size)
-    return tensors
+    metadata = header.pop(_METADATA, {})
+    if not isinstance(metadata, dict) or not all(
+        isinstance(text, str) for text in metadata.values()
+    ):
+        raise ValueError("its metadata are not texts by name")
+    start = 8 + length
+    tensors = {name: _stored(name, each, start) for name, each in header.items()}
+    _check_complete(tensors.values(), start, size)
+    return Header(header, tensors, start, size, metadata)
 
 
 def _stored(name: str, entry: Any, data: int) -> StoredTensor:

@@ -8,6 +8,7 @@ checkpoints. So after a crash there is either a complete checkpoint or a hidden 
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import shutil
@@ -24,6 +25,7 @@ import numpy.typing as npt
 
 from placer.checkpoint.manifest import CHUNK, FILE, Manifest, Stored
 from placer.checkpoint.manifest_file import encode_manifest
+from placer.checkpoint.own_checksums import checksums_metadata
 from placer.checkpoint.tensor_file import make_header
 from placer.files.atomic import sync_folder
 
@@ -165,17 +167,27 @@ def discard(temporary: Path) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
 
 
-def pieces_of_file(
-    tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None
-) -> list[memoryview]:
+def pieces_of_file(tensors: Mapping[str, Array]) -> list[memoryview]:
     """Return the bytes of a safetensors file, as views of C-contiguous arrays.
 
     The same tensors result in the same bytes.
     """
     types = {name: (str(each.dtype), each.shape) for name, each in tensors.items()}
-    header, names = make_header(types, metadata)
+    header, names = make_header(types)
     flat = (np.ascontiguousarray(tensors[name]).reshape(-1) for name in names)
     return [memoryview(header), *(each.view(np.uint8).data for each in flat)]
+
+
+def pieces_with_checksums(tensors: Mapping[str, Array]) -> list[memoryview]:
+    """Return the bytes of a safetensors file as `pieces_of_file`, with checksums of
+    itself in its metadata."""
+    plain, *values = pieces_of_file(tensors)
+    metadata = checksums_metadata(
+        json.loads(bytes(plain[8:])), compute_checksums(values)
+    )
+    types = {name: (str(each.dtype), each.shape) for name, each in tensors.items()}
+    header, _ = make_header(types, metadata)
+    return [memoryview(header), *values]
 
 
 def write_pieces(descriptor: int, pieces: Iterable[memoryview]) -> None:

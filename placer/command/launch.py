@@ -23,9 +23,12 @@ from placer.command.options import (
 )
 
 if TYPE_CHECKING:
+    from placer.build.plan import Plan
     from placer.launcher.engine_job import OnEngine
     from placer.launcher.remote import Hosts
     from placer.launcher.supervise import Watch
+    from placer.runtime.run.events import Event
+    from placer.runtime.run.options import Options
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -170,12 +173,12 @@ def launch_command(
             raise PlacerError("--ssh names the OpenSSH to other machines: --hosts")
         if data is not None and not data.is_dir():
             raise PlacerError(f"there is no folder '{data}' for --data")
-        run_build(build, **options)
+        _check_and_run(build, **options)
         return
     if options["in_process"]:
         raise PlacerError("--in-process cannot be used with --hosts")
     machines = Hosts(hosts, ssh or "ssh", python, data)
-    run_build(build, machines=machines, **options)
+    _check_and_run(build, machines=machines, **options)
 
 
 def _run_on(
@@ -202,7 +205,7 @@ def _run_on(
         return
     on = OnEngine(engine, split_options(settings), data)
     if write is None:
-        run_build(build, machines=on, **options)
+        _check_and_run(build, machines=on, **options)
         return
     for name, flag in _OF_RUNS.items():
         if options[name]:
@@ -219,22 +222,37 @@ def _run_on(
             )
 
 
+def _check_and_run(
+    build: Path, machines: Hosts | OnEngine | None = None, **options: Any
+) -> None:
+    from placer.launcher.checks import check_launch
+    from placer.launcher.data_check import check_build_data
+    from placer.runtime.run.options import OPTIONS, Options
+
+    of_run = {option.name: options.pop(option.name) for option in OPTIONS}
+    plan, chosen = check_launch(build, Options(**of_run), machines=machines)
+    if machines is None:
+        check_build_data(plan, build)
+    run_build(build, plan, chosen, machines=machines, **options)
+
+
 def run_build(
     build: Path,
+    plan: Plan,
+    options: Options,
+    *,
     as_json: bool,
     logs: Path | None,
     in_process: bool,
     quiet: bool,
     tensorboard: Path | None,
     machines: Hosts | OnEngine | None = None,
-    is_data_checked: bool = False,
-    **options: Any,
+    note: Watch = lambda event: None,
 ) -> None:
-    """Launch a build and print its progress and its result."""
-    from placer.launcher.checks import check_launch
-    from placer.launcher.data_check import check_build_data
+    """Run a build with the plan and the options that `check_launch` has returned; print
+    the progress and the result. `note` is called with each event of the run."""
     from placer.launcher.engine_job import OnEngine
-    from placer.launcher.launch import callback_queue, launch, launch_processes
+    from placer.launcher.launch import callback_queue, launch_checked, launch_processes
     from placer.launcher.logs import log_folder
     from placer.memory.cores import usable_cores
     from placer.report.outcome import (
@@ -245,14 +263,8 @@ def run_build(
         result_lines,
     )
     from placer.report.progress.show import show_progress, show_warnings
-    from placer.runtime.run.checkpoint_settings import checkpoint_settings
     from placer.runtime.run.interruption import interruption_of
-    from placer.runtime.run.options import Options
 
-    chosen = Options(**options)
-    plan, chosen = check_launch(build, chosen, machines=machines)
-    if machines is None and not is_data_checked and not in_process:
-        check_build_data(plan, build)
     stream = sys.stderr if as_json else sys.stdout
     with ExitStack() as exits:
         notes = []
@@ -260,13 +272,13 @@ def run_build(
             folder = exits.enter_context(log_folder(logs, plan.name))
             if not isinstance(machines, OnEngine):  # which says it of a job
                 notes.append(folder.described())
-        if chosen.emulate or plan.emulate:
+        if options.emulate or plan.emulate:
             notes.append(emulation_note(plan))
         is_here = not in_process and machines is None
-        if is_here and (note := crowding_note(plan, usable_cores())):
-            notes.append(note)
-        for note in () if quiet else notes:
-            echo(f"{plan.name}: {note}", file=stream)
+        if is_here and (crowding := crowding_note(plan, usable_cores())):
+            notes.append(crowding)
+        for text in () if quiet else notes:
+            echo(f"{plan.name}: {text}", file=stream)
         if in_process:
             # What the model's modules print must not mix with the result.
             if quiet:
@@ -274,38 +286,43 @@ def run_build(
                 exits.enter_context(redirect_stdout(nowhere))
             elif as_json:
                 exits.enter_context(redirect_stdout(sys.stderr))
-            result = launch(
+            result = launch_checked(
                 build,
+                plan,
+                options,
                 in_process=True,
                 logs=logs,
                 return_params=False,
                 tensorboard=tensorboard,
-                **{**options, "checkpoint": chosen.checkpoint},
+                note=note,
             )
         else:
             calls = exits.enter_context(
-                callback_queue(plan, build, chosen, tensorboard=tensorboard)
+                callback_queue(plan, build, options, tensorboard=tensorboard)
             )
             watch: Watch = show_warnings
             if not quiet:
                 nodes = [node.name for node in plan.nodes]
                 watch = exits.enter_context(show_progress(plan.name, nodes, stream))
+
+            def note_and_watch(event: Event) -> None:
+                note(event)
+                watch(event)
+
             result = launch_processes(
                 build,
                 plan,
-                chosen,
+                options,
                 folder,
-                watch,
-                interruption_of(plan, build, chosen),
+                note_and_watch,
+                interruption_of(plan, build, options),
                 calls,
                 machines,
             )
     for line in result_lines(result):
         echo(line, file=stream)
-    if machines is None and plan.checkpoint is not None and plan.checkpoint.best:
-        settings = checkpoint_settings(plan, build, chosen)
-        assert settings is not None
-        for line in best_lines(settings.folder):
+    if machines is None and result.best is not None:
+        for line in best_lines(Path(result.best)):
             echo(line, file=stream)
     for text in result.warnings:
         echo(f"warning: {text}", err=True)

@@ -17,6 +17,7 @@ from placer.command.options import (
     some_run_options,
     trained_model_options,
 )
+from placer.runtime.run.options import OF_PREDICTION
 
 if TYPE_CHECKING:
     from placer.launcher.supervise import Watch
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Predict in one process, whatever the nodes of the build are.",
 )
-@some_run_options("transport", "emulate", "deadline", "join_timeout", "base_port")
+@some_run_options(*OF_PREDICTION)
 @click.option(
     "--logs",
     metavar="DIR",

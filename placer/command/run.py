@@ -74,8 +74,9 @@ def run_command(
     `placer launch` does this for all nodes. To start them by hand, run this command
     once for each node, in any order and with the same options. Nodes on other machines
     need their addresses (--endpoints, --hosts) and a key (--key). The first node of the
-    build prints the result. With --checkpoint or --save-params, Ctrl-C or SIGTERM on
-    any node stops all nodes after the same step, and they save.
+    build prints the result. A node reads the first rows of its files before it joins the
+    others, to find what does not fit the model. With --checkpoint or --save-params,
+    Ctrl-C or SIGTERM on any node stops all nodes after the same step, and they save.
 
     With - for BUILD, the build and the key come on standard input, and the node ends
     with it: `placer launch BUILD --hosts FILE` starts nodes like this.
@@ -92,6 +93,7 @@ def run_command(
     from placer.build.plan import read_plan
     from placer.engines.surroundings import look_around
     from placer.launcher.checks import check_output_files
+    from placer.launcher.data_check import check_build_data
     from placer.launcher.hosts import read_hosts
     from placer.launcher.parent import end_with_parent
     from placer.report.outcome import result_lines
@@ -131,6 +133,8 @@ def run_command(
         return addresses | (endpoints or {})
 
     check_base_port(chosen.base_port, addresses_from)
+    if not launched and not is_auto and events is None:  # started by hand
+        check_build_data(plan, build, plan.process(node))
     is_control = plan.process(node)[0].name == plan.control
     if is_control:  # which writes them
         check_output_files(build, chosen)

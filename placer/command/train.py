@@ -49,7 +49,7 @@ def train_command(
     written only where an option names them.
     """
     from placer.compiler import compile_in_memory
-    from placer.launcher.run_folder import create_run, kept_if_started
+    from placer.launcher.run_folder import new_run
     from placer.report.outcome import plan_line
     from placer.report.tensorboard import check_installed
     from placer.runtime.run.option_checks import (
@@ -79,9 +79,11 @@ def train_command(
         code=code,
     )
     plan = compiled.plan
-    build = create_run(compiled, chosen, out)
     stream = sys.stderr if as_json else sys.stdout
-    echo(f"{plan.name}: {plan_line(plan)}", file=stream)
-    echo(f"{plan.name}: the run's folder is {build.parent}", file=stream)
-    with kept_if_started(build):
-        run_build(build, as_json=as_json, is_data_checked=True, **options)
+    shown = {key: options[key] for key in options.keys() - run_options.keys()}
+    with new_run(compiled, chosen, out) as run:
+        echo(f"{plan.name}: {plan_line(plan)}", file=stream)
+        echo(f"{plan.name}: the run's folder is {run.build.parent}", file=stream)
+        run_build(
+            run.build, run.plan, run.options, as_json=as_json, note=run.note, **shown
+        )

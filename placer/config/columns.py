@@ -117,7 +117,7 @@ def select_columns(
 def duplicate_column_error(source: str, column: str) -> DataError:
     """Return the error for a column whose name another column of the source has too."""
     message = f"{source} has more than one column '{column}'"
-    return DataError(message, hint="give each column its own name: csv: {header}")
+    return DataError(message, hint="rename one of them in the file")
 
 
 def _expand(pattern: str, names: Sequence[str]) -> list[str]:

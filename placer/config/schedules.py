@@ -57,6 +57,29 @@ def check(spec: object) -> str | None:
     return f"schedule '{name}': {problem}" if problem else None
 
 
+def is_always_zero(spec: Any) -> bool:
+    """Whether a learning rate that passed `check` is 0 in every step.
+
+    >>> is_always_zero({"warmup": {"steps": 5, "then": 0.0}})
+    True
+    """
+    if not isinstance(spec, Mapping):
+        return bool(spec == 0)
+    ((name, body),) = spec.items()
+    match name:
+        case "linear" | "polynomial":
+            return {body["init"], body["end"]} == {0}
+        case "piecewise":
+            return all(rate == 0 for rate in body["values"])
+        case "warmup":
+            return is_always_zero(body.get("from", 0)) and is_always_zero(body["then"])
+        case "linear_scaling":
+            return is_always_zero(body["then"])
+        case "noam":
+            return False
+    return bool(body["init"] == 0)
+
+
 def fill_batch(spec: Any, batch: int) -> Any:
     """Return a schedule that passed `check`, with the global batch filled in."""
     if not isinstance(spec, Mapping):

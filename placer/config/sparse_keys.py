@@ -140,6 +140,13 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
             attr="admit",
             hint="write score: {show: 1}",
         )
+    if settings.default != 0.0 and isinstance(settings.admit, Always):
+        raise OpError(
+            "admits all keys, and a key without a row reads the values with which its row"
+            " would begin, so 'default' has no effect",
+            attr="default",
+            hint="write admit: {count: 2}, or leave default out",
+        )
     if settings.index == "compact" and isinstance(settings.admit, Count | Score):
         raise OpError(
             "has no room for counts of keys without a row in a compact index",
@@ -249,7 +256,9 @@ def _forgetting(written: Any, score: Any) -> Forgetting:
             hint="write score: {show: 1}",
         )
     limits = keys.unseen_steps, keys.unseen_seconds, keys.score_below, keys.norm_below
-    if score is None and all(limit is None for limit in limits):
+    scoring = _scoring(score)
+    decays = scoring is not None and scoring.decay != 1.0
+    if not decays and all(limit is None for limit in limits):
         raise OpError(
             "forgets no key, so 'forget' has no effect",
             attr="forget",
@@ -273,6 +282,12 @@ def _scoring(written: Any) -> Scoring | None:
         raise OpError(message, attr="score")
     _check_float(keys.show_weight, "'show_weight'", "score")
     _check_float(keys.click_weight, "'click_weight'", "score")
+    if keys.click is None and keys.click_weight != ScoreKeys().click_weight:
+        raise OpError(
+            "counts no clicks, so 'click_weight' has no effect",
+            attr="score",
+            hint="write click: INPUT, or leave click_weight out",
+        )
     return Scoring(no_click=keys.show_weight, click=keys.click_weight, decay=keys.decay)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from placer.build.folder import read_file
 from placer.build.modules import modules_in
@@ -24,6 +24,7 @@ from placer.files.utf8 import check_utf8
 from placer.graph.graph import Graph
 from placer.graph.text import parse_graph
 from placer.reentry import refuse_in_node
+from placer.spec.unknown_arguments import hides_rest, refuse_unknown
 from placer.types import TensorType
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class ExportedModel:
     warnings: tuple[str, ...]
 
 
+@hides_rest
 def export(
     build: AnyPath,
     out: AnyPath,
@@ -61,6 +63,7 @@ def export(
     params: AnyPath | Mapping[str, np.ndarray],
     outputs: Sequence[str] = (),
     batch: Sequence[int] = (),
+    **unknown: Never,
 ) -> ExportedModel:
     """Write a trained model to a folder from which it is used without placer.
 
@@ -88,7 +91,7 @@ def export(
         What was written.
 
     Raises:
-        PlacerError: the build has no outputs, the folder is not empty, or a module
+        PlacerError: there is no such argument, the build has no outputs, the folder is not empty, or a module
             cannot be used without placer.
         DataError: the parameters do not fit the model.
 
@@ -98,6 +101,7 @@ def export(
     from placer.runtime.run.parameter_files import file_of_parameters
 
     refuse_in_node("placer.export")
+    refuse_unknown("export", unknown)
     folder, target = Path(build), Path(out)
     plan = read_plan(folder)
     graph = _graph_of(folder, plan, outputs)

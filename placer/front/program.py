@@ -411,7 +411,9 @@ class Program:
             declare_inputs(self._inputs, live)
             live.problems.raise_any()
             every = Pattern(None, self._span)
-            live.parameters.groups.append(Group(every, self._span, {"group": 0}))
+            entry = MappingNode(self._span, {}, {})
+            group = Group(every, self._span, entry, {"group": 0})
+            live.parameters.groups.append(group)
             if self._entries:
                 _add_ops(self._entries, self._span, live)
             self._context = live

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import structs
 
-from placer.build.plan import DATA, Plan, read_sources
+from placer.build.data_positions import Spans, located, read_spans
+from placer.build.plan import DATA, NodePlan, Plan, read_sources
 from placer.config.data import RowSource
-from placer.config.sources import POSITION, SourceError
-from placer.errors import DataError, Span, SpecErrors
+from placer.config.sources import POSITION
+from placer.errors import DataError, PlacerError, RunError, SpecErrors
 
 
-def check_build_data(plan: Plan, build: Path) -> None:
+def check_build_data(
+    plan: Plan, build: Path, nodes: Sequence[NodePlan] | None = None
+) -> None:
     """Check the files of a build's sources, as `check_data` does, without running code.
 
     Raises DataError, with the position in the spec.
     """
-    sources = read_sources(build)
-    spec = Path(sources.spec).name
-    spans = {key: Span(spec, *position) for key, position in sources.data.items()}
-    check_data(plan, (build / sources.spec).parent, spans, code=False)
+    folder = (build / read_sources(build).spec).parent
+    check_data(plan, folder, read_spans(build), code=False, nodes=nodes)
 
 
 def check_data(
-    plan: Plan, folder: Path, spans: Mapping[str, Span], *, code: bool
+    plan: Plan,
+    folder: Path,
+    spans: Spans,
+    *,
+    code: bool,
+    nodes: Sequence[NodePlan] | None = None,
 ) -> None:
     """Check that the sources of a plan can be read and fit the inputs.
 
@@ -39,15 +45,17 @@ def check_data(
         spans: the positions of the keys of `data`, and of `inputs.NAME`.
         code: whether the code of a `python:` source is run. Such a source is not checked
             otherwise.
+        nodes: the nodes whose inputs are checked, by default all.
 
     Raises:
         DataError: a source does not fit, with its position in the spec; SpecErrors if
             both do not.
-        RunError: the code of a source raises.
+        RunError: the code of a source raises, with the position of the source.
     """
-    errors: dict[str, DataError] = {}
-    step = [read for node in plan.nodes for read in node.step.reads]
-    evaluations = [node.evaluation for node in plan.nodes if node.evaluation]
+    errors: dict[str, PlacerError] = {}
+    nodes = plan.nodes if nodes is None else nodes
+    step = [read for node in nodes for read in node.step.reads]
+    evaluations = [node.evaluation for node in nodes if node.evaluation]
     evaluation = [read for each in evaluations for read in each.reads]
     for which, data, reads in (
         ("train", plan.train, step),
@@ -57,15 +65,14 @@ def check_data(
         if data is None or not used or (data.parsed.kind == "python" and not code):
             continue
         try:
-            _check_rows(plan, data, used, folder)
-        except DataError as error:
-            span = _find_span(which, error, spans)
-            located = DataError(error.message, span=span, hint=error.hint)
-            errors.setdefault(error.message, located)
+            with located(which, spans):
+                _check_rows(plan, data, used, folder)
+        except (DataError, RunError) as error:
+            errors.setdefault(error.message, error)
     if len(errors) > 1:
         raise SpecErrors(errors.values())
-    for located in errors.values():
-        raise located
+    for found in errors.values():
+        raise found
 
 
 def _check_rows(plan: Plan, data: RowSource, used: set[str], folder: Path) -> None:
@@ -80,12 +87,3 @@ def _check_rows(plan: Plan, data: RowSource, used: set[str], folder: Path) -> No
         folder = Path(os.environ.get(DATA) or folder)
     feeds = {key: value for key, value in (data.columns or {}).items() if key in used}
     check_source(structs.replace(data, columns=feeds or None), columns, folder)
-
-
-def _find_span(which: str, error: DataError, spans: Mapping[str, Span]) -> Span | None:
-    """Return the position of the key that an error is about, or of the source."""
-    keys = error.keys if isinstance(error, SourceError) else ("source",)
-    found = spans.get(".".join((which, *keys)))
-    if found is None and keys[0] == "columns":
-        found = spans.get(f"inputs.{keys[1]}")
-    return found or spans.get(f"{which}.source")

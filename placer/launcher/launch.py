@@ -15,10 +15,10 @@ from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_build_data
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.kept import StepHistory, params_keeper
-from placer.launcher.keyword_options import read_run_options
 from placer.launcher.logs import LogFolder, log_folder
 from placer.launcher.processes import run_processes
 from placer.launcher.remote import Hosts
+from placer.launcher.start_arrays import check_arrays, options_of
 from placer.launcher.supervise import Watch
 from placer.runtime.run.callbacks import CallbackQueue, check_callbacks
 from placer.runtime.run.checkpoint_settings import checkpoint_settings
@@ -28,6 +28,7 @@ from placer.runtime.run.option_checks import check_thread_options
 from placer.runtime.run.options import Options, takes_options
 from placer.runtime.run.result import Result
 from placer.runtime.run.signals import catch_signals, end_shown
+from placer.spec.unknown_arguments import refuse_unknown
 
 AnyPath = str | Path
 
@@ -82,7 +83,8 @@ def launch(
             `placer.OnEngine("slurm", {"partition": "short"})` with its options. Files
             that the options name are on the machines of the engine, but for `key`.
         options: the fields of `placer.Options`, such as `steps=100`, by default as
-            there. `placer launch --help` explains them.
+            there. `placer launch --help` explains them. `init_params` may also be a dict
+            of arrays, as `Result.params` is.
 
     Returns:
         The `Result` of the run: steps, metrics, evaluation, speed, bytes sent, and its
@@ -104,34 +106,72 @@ def launch(
         result = placer.launch("build", steps=100)
         print(result.eval["accuracy"])
     """
-    folder, chosen = Path(build), read_run_options(options, of_spec=False)
-    if hosts is not None and on is not None:
-        raise PlacerError("'hosts' and 'on' cannot be combined")
-    if hosts is not None and not isinstance(hosts, Hosts):
-        hosts = Hosts(Path(hosts))
-    machines = OnEngine(on) if isinstance(on, str) else hosts or on
-    plan, chosen = check_launch(folder, chosen, machines=machines)
-    if machines is not None and (return_params or in_process):
-        name = "return_params" if return_params else "in_process"
-        raise PlacerError(f"'{name}' cannot be used with nodes on other machines")
-    if machines is None:
-        check_build_data(plan, folder)
+    refuse_unknown("launch", options)
+    folder = Path(build)
+    with options_of(options) as chosen:
+        if hosts is not None and on is not None:
+            raise PlacerError("'hosts' and 'on' cannot be combined")
+        if hosts is not None and not isinstance(hosts, Hosts):
+            hosts = Hosts(Path(hosts))
+        machines = OnEngine(on) if isinstance(on, str) else hosts or on
+        plan, chosen = check_launch(folder, chosen, machines=machines)
+        if machines is not None and (return_params or in_process):
+            name = "return_params" if return_params else "in_process"
+            raise PlacerError(f"'{name}' cannot be used with nodes on other machines")
+        check_arrays(plan, options, chosen, elsewhere=machines is not None)
+        if machines is None:
+            check_build_data(plan, folder)
+        return launch_checked(
+            folder,
+            plan,
+            chosen,
+            in_process=in_process,
+            logs=logs,
+            watch=watch,
+            progress=progress,
+            return_params=return_params,
+            callbacks=callbacks,
+            tensorboard=tensorboard,
+            machines=machines,
+        )
+
+
+def launch_checked(
+    build: Path,
+    plan: Plan,
+    options: Options,
+    *,
+    in_process: bool = False,
+    logs: AnyPath | None = None,
+    watch: Watch | None = None,
+    progress: bool | None = None,
+    return_params: bool | None = None,
+    callbacks: Iterable[object] = (),
+    tensorboard: AnyPath | None = None,
+    machines: Hosts | OnEngine | None = None,
+    note: Watch = lambda event: None,
+) -> Result:
+    """Run a build with the plan and the options that `check_launch` has returned; see
+    `launch`. `note` is called with each event of the run."""
     history = StepHistory()
-    interruption = interruption_of(plan, folder, chosen)
+
+    def keep(event: Event) -> None:
+        note(event)
+        history.add(event)
+
+    interruption = interruption_of(plan, build, options)
     with (
         end_shown(),
-        callback_queue(plan, folder, chosen, callbacks, tensorboard) as calls,
+        callback_queue(plan, build, options, callbacks, tensorboard) as calls,
         params_keeper(
-            plan, chosen, return_params, elsewhere=machines is not None
+            plan, options, return_params, elsewhere=machines is not None
         ) as params,
     ):
         if in_process:
             check_thread_options(
-                chosen, logs=logs, watch=watch, progress=progress or None
+                options, logs=logs, watch=watch, progress=progress or None
             )
-            result = _launch_threads(
-                folder, params.options, interruption, history, calls
-            )
+            result = _launch_threads(build, params.options, interruption, keep, calls)
         else:
             with (
                 log_folder(logs, plan.name) as run_logs,
@@ -139,11 +179,11 @@ def launch(
             ):
 
                 def keep_and_show(event: Event) -> None:
-                    history.add(event)
+                    keep(event)
                     show(event)
 
                 result = launch_processes(
-                    folder,
+                    build,
                     plan,
                     params.options,
                     run_logs,
@@ -231,17 +271,17 @@ def _launch_threads(
     build: Path,
     options: Options,
     interruption: Interruption,
-    history: StepHistory,
+    keep: Watch,
     calls: CallbackQueue,
 ) -> Result:
-    """Run the nodes of a build as threads; see `launch`.
+    """Run the nodes of a build as threads; see `launch`. `keep` is called with the events.
 
     If the run saves anything, a signal stops them after a step, and they save.
     """
     from placer.runtime.run.threads import run_in_threads
 
     def watch(event: Event) -> None:
-        history.add(event)
+        keep(event)
         show_output(event)
 
     if not interruption.saves:

@@ -9,6 +9,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.run.events import show_output
 from placer.runtime.run.interruption import NOTHING_PREDICTED, Interruption
 from placer.runtime.run.option_checks import check_one_process, check_thread_options
-from placer.runtime.run.options import Options
+from placer.runtime.run.options import OF_PREDICTION, Options, takes_options
 from placer.runtime.run.prediction_request import (
     PredictionRequest,
     check_request,
@@ -35,6 +36,7 @@ from placer.runtime.run.prediction_request import (
 )
 from placer.runtime.run.result import Outcome, PredictionResult
 from placer.runtime.run.signals import end_shown
+from placer.spec.unknown_arguments import refuse_unknown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,6 +52,7 @@ _ARRAY_FILE = re.compile(rf"(?:npz:)?\S*/{_TEMPORARY}\w+/(rows|params)(?:\.npz)?
 """The files of arguments that are arrays."""
 
 
+@partial(takes_options, names=OF_PREDICTION)
 def predict(
     build: AnyPath,
     rows: AnyPath | Mapping[str, Any] | None = None,
@@ -107,6 +110,7 @@ def predict(
         predicted = placer.predict("build", "rows.csv", params="m.safetensors")
         print(predicted["class"], predicted["probability.yes"])
     """
+    refuse_unknown("predict", options)
     import numpy as np
 
     from placer.readers.whole_numbers import to_array

@@ -21,7 +21,7 @@ from placer.launcher.logs import LogFolder, log_path
 from placer.launcher.node_command import node_command
 from placer.launcher.node_process import NodeProcess, start_node
 from placer.launcher.remote import Hosts, remote_starter
-from placer.launcher.supervise import AFTER, Watch, supervise
+from placer.launcher.supervise import Watch, supervise
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.callbacks import CallbackQueue
 from placer.runtime.run.events import NodeWarning
@@ -74,7 +74,7 @@ def run_processes(
             result = launch_nodes(
                 [*plan.processes], start, logs.folder, watch, interruption, calls
             )
-    logs.failed = any(AFTER in text for text in result.warnings)
+    logs.failed = result.failed_late
     return result
 
 

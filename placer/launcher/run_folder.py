@@ -7,101 +7,110 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from placer.build.plan import OF_RUN
+from placer.build.plan import OF_RUN, Plan
 from placer.build.write import write_build
 from placer.compiler import CompiledBuild
-from placer.errors import PlacerError, RunError
+from placer.errors import PlacerError
 from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_data
+from placer.launcher.supervise import Watch
+from placer.runtime.run.events import Event, Step
 from placer.runtime.run.options import Options
 
 RUNS = Path("runs")
 
 
-def create_run(
+@dataclass(frozen=True)
+class NewRun:
+    """A run in a folder of its own, which has not started.
+
+    Attributes:
+        build: the folder of the build.
+        plan: the plan of the build.
+        options: the options of the run, with a folder for its checkpoints.
+        note: must be called with the events of the run.
+    """
+
+    build: Path
+    plan: Plan
+    options: Options
+    note: Watch
+
+
+@contextmanager
+def new_run(
     compiled: CompiledBuild, options: Options, out: Path | None = None
-) -> Path:
-    """Create the folder of a new run with its build, and return the folder of the build.
+) -> Iterator[NewRun]:
+    """Return a context with a new run, in a new folder with its build.
+
+    If the block raises before a step is done, or the run cannot start, the folder is
+    removed, unless it has files besides the build. A folder that was there stays.
 
     Args:
         compiled: the build.
         options: the options of the run.
-        out: the folder of the run, see `create_run_folder`.
+        out: the folder of the run, which must be empty if it exists. By default
+            `runs/NAME-N` in the working folder, where N is 1 more than the largest number
+            of a run of this model there.
 
     Raises:
         DataError, SpecErrors: a source does not fit.
-        PlacerError: the run cannot start: its folder, or files that the options name,
-            cannot be used. Then there is no folder.
+        PlacerError: the folder, or files that the options name, cannot be used.
     """
     check_data(compiled.plan, compiled.folder, compiled.data_spans, code=False)
-    is_first = out is None and not RUNS.exists()
-    folder = create_run_folder(compiled.plan.name, out)
-    build = folder / OF_RUN
+    created: list[Path] = []
+    has_trained = False
+
+    def note(event: Event) -> None:
+        nonlocal has_trained
+        has_trained |= isinstance(event, Step)
+
+    build = _create_run_folder(compiled.plan.name, out, created) / OF_RUN
     try:
         write_build(build, compiled.files_in(build))
-        check_launch(build, options)
+        plan, options = check_launch(build, options)
+        yield NewRun(build, plan, options, note)
     except BaseException:
-        shutil.rmtree(build, ignore_errors=True)
-        with suppress(OSError):  # it has other files
-            folder.rmdir()
-            if is_first:
-                RUNS.rmdir()
+        if not has_trained and [*build.parent.iterdir()] in ([build], []):
+            shutil.rmtree(build, ignore_errors=True)
+            for folder in reversed(created):
+                with suppress(OSError):  # it has other files
+                    folder.rmdir()
         raise
-    return build
 
 
-@contextmanager
-def kept_if_started(build: Path) -> Iterator[None]:
-    """Remove the folder of a run that does not start, unless it has more than the build.
-
-    Where a node fails, it stays: its programs may be of use, to find out why.
-    """
+def _create_run_folder(name: str, out: Path | None, created: list[Path]) -> Path:
+    """Create the folder of a new run. Folders that were not there are added to `created`,
+    from the outermost to the innermost."""
     try:
-        yield
-    except RunError:
-        raise
-    except PlacerError:
-        if [*build.parent.iterdir()] == [build]:
-            shutil.rmtree(build.parent, ignore_errors=True)
-        raise
-
-
-def create_run_folder(name: str, out: Path | None = None) -> Path:
-    """Create the folder of a new run, and return its path.
-
-    Args:
-        name: the name of the model.
-        out: the folder, which must be empty if it exists. By default `runs/NAME-N` in
-            the working folder, where N is 1 more than the largest number of a run of
-            this model there.
-
-    Raises:
-        PlacerError: `out` contains files, or the folder cannot be created.
-    """
-    try:
-        return _create_numbered(name) if out is None else _create(out)
+        if out is None:
+            return _create_numbered(name, created)
+        _create(out, created)
     except OSError as error:
         raise PlacerError(
             f"cannot create the folder of the run '{out or RUNS}': {error.strerror}",
             hint="name another one: --out DIR (out=DIR)",
         ) from error
-
-
-def _create(folder: Path) -> Path:
-    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    if any(folder.iterdir()):
+    if any(out.iterdir()):
         raise PlacerError(
-            f"the folder '{folder}' contains files, which a new run would mix with",
+            f"the folder '{out}' contains files, which a new run would mix with",
             hint="name a new or empty folder, or leave --out (out=…) away to get a"
             " numbered one",
         )
-    return folder
+    return out
 
 
-def _create_numbered(name: str) -> Path:
-    RUNS.mkdir(mode=0o755, exist_ok=True)
+def _create(folder: Path, created: list[Path]) -> None:
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    created += reversed(new)
+
+
+def _create_numbered(name: str, created: list[Path]) -> Path:
+    _create(RUNS, created)
     of_this_model = re.compile(rf"{re.escape(name)}-([0-9]{{1,9}})")
     matches = (of_this_model.fullmatch(each.name) for each in RUNS.iterdir())
     number = max((int(match[1]) for match in matches if match), default=0)
@@ -112,4 +121,5 @@ def _create_numbered(name: str) -> Path:
             folder.mkdir(mode=0o755)
         except FileExistsError:  # another run has just taken the number
             continue
+        created.append(folder)
         return folder

@@ -56,9 +56,6 @@ POLL_INTERVAL = 0.25
 """Seconds between two checks for passed limits and for stopped processes, which make no
 event."""
 
-AFTER = "after the run had its result, which is complete"
-"""What the warning about a process that failed then says."""
-
 
 class Phase(Enum):
     """What the launcher waits for."""
@@ -330,10 +327,13 @@ class _Supervisor:
                 text += f"\n  {how}"
             raise RunError(text)
         shown = [each for each in self.failures if each.first_hand] or self.failures[:1]
-        warnings = [f"{each.text}, {AFTER}{self._details(each)}" for each in shown]
+        when = "after the run had its result, which is complete"
+        warnings = [f"{each.text}, {when}{self._details(each)}" for each in shown]
         # All nodes may have ended for one reason.
         warnings = [*self.result.warnings, *dict.fromkeys(warnings)]
-        return msgspec.structs.replace(self.result, warnings=tuple(warnings))
+        return msgspec.structs.replace(
+            self.result, warnings=tuple(warnings), failed_late=bool(shown)
+        )
 
     def _details(self, failure: Failure) -> str:
         """Return the lines about the process of a failed node, and its log."""

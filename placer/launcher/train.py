@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placer.compiler import compile_in_memory
-from placer.launcher.keyword_options import read_run_options
-from placer.launcher.launch import AnyPath, launch
-from placer.launcher.run_folder import create_run, kept_if_started
+from placer.launcher.launch import AnyPath, launch_checked
+from placer.launcher.run_folder import new_run
+from placer.launcher.start_arrays import check_arrays, options_of
 from placer.launcher.supervise import Watch
 from placer.reentry import refuse_in_node
 from placer.runtime.run.callbacks import check_callbacks
 from placer.runtime.run.option_checks import check_one_process, check_thread_options
 from placer.runtime.run.options import takes_options
 from placer.runtime.run.result import Result
+from placer.spec.unknown_arguments import refuse_unknown
 
 if TYPE_CHECKING:
     from placer.front.overrides import Overrides
@@ -44,8 +45,8 @@ def train(
     """Compile a spec, and run all of its nodes on this machine until the run ends.
 
     This is `compile` and `launch` in one call, as `placer train` is on the command line.
-    The build is the folder `build` of the run's folder. A run that cannot start leaves no
-    folder. For other machines, call `compile` and `launch` with `hosts` or `on`.
+    The build is the folder `build` of the run's folder. A run that has not done a step
+    leaves no folder. For other machines, call `compile` and `launch` with `hosts` or `on`.
 
     Args:
         spec: a YAML file, a Program, or `FILE.py:FUNCTION`, as in `compile`.
@@ -54,7 +55,8 @@ def train(
         nodes, overrides, single_process, outputs, code: as in `compile`.
         in_process, logs, watch, progress, return_params, callbacks, tensorboard: as in
             `launch`.
-        options: the fields of `placer.Options`, such as `steps=100`.
+        options: the fields of `placer.Options`, such as `steps=100`; as in `launch`,
+            `init_params` may be a dict of arrays.
 
     Returns:
         The `Result` of the run, as `launch` returns it.
@@ -70,35 +72,40 @@ def train(
         print(result.eval["accuracy"])
     """
     refuse_in_node("placer.train")
+    refuse_unknown("train", options)
     # Mistakes in options are reported before compiling.
-    chosen = read_run_options(options, of_spec=True)
-    callbacks = check_callbacks(callbacks)
-    if single_process:
-        check_one_process(chosen)
-    if in_process:
-        check_thread_options(chosen, logs=logs, watch=watch, progress=progress or None)
-    if tensorboard is not None:
-        from placer.report.tensorboard import check_installed
+    with options_of(options) as chosen:
+        callbacks = check_callbacks(callbacks)
+        if single_process:
+            check_one_process(chosen)
+        if in_process:
+            check_thread_options(
+                chosen, logs=logs, watch=watch, progress=progress or None
+            )
+        if tensorboard is not None:
+            from placer.report.tensorboard import check_installed
 
-        check_installed()
-    compiled = compile_in_memory(
-        Path(spec) if isinstance(spec, str) else spec,
-        nodes=nodes,
-        overrides=overrides,
-        single_process=single_process,
-        outputs=outputs,
-        code=code,
-    )
-    build = create_run(compiled, chosen, None if out is None else Path(out))
-    with kept_if_started(build):
-        return launch(
-            build,
-            in_process=in_process,
-            logs=logs,
-            watch=watch,
-            progress=progress,
-            return_params=return_params,
-            callbacks=callbacks,
-            tensorboard=tensorboard,
-            **options,
+            check_installed()
+        compiled = compile_in_memory(
+            Path(spec) if isinstance(spec, str) else spec,
+            nodes=nodes,
+            overrides=overrides,
+            single_process=single_process,
+            outputs=outputs,
+            code=code,
         )
+        check_arrays(compiled.plan, options, chosen, elsewhere=False)
+        with new_run(compiled, chosen, None if out is None else Path(out)) as run:
+            return launch_checked(
+                run.build,
+                run.plan,
+                run.options,
+                in_process=in_process,
+                logs=logs,
+                watch=watch,
+                progress=progress,
+                return_params=return_params,
+                callbacks=callbacks,
+                tensorboard=tensorboard,
+                note=run.note,
+            )

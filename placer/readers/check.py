@@ -11,10 +11,11 @@ import numpy as np
 
 from placer.config.columns import Column
 from placer.config.data import RowSource
+from placer.config.window import Window
 from placer.readers.arguments import ReadOptions
 from placer.readers.order import Order
 from placer.readers.rows import LateRows
-from placer.readers.source import open_source
+from placer.readers.source import open_pieces, open_source
 
 WHOLE_NBYTES: Final = 4 << 20
 """Files of at most this size are read whole."""
@@ -40,7 +41,10 @@ def check_source(data: RowSource, columns: Sequence[Column], folder: Path) -> No
         RunError: if the code of a `python:` source raises.
     """
     most = _most_rows(data, folder)
-    rows = open_source(data, columns, folder, ReadOptions(first_rows=most))
+    options = ReadOptions(first_rows=most)
+    rows = open_source(data, columns, folder, options)
+    if isinstance(data.shuffle, Window):
+        open_pieces(data, columns, folder, options)
     if isinstance(rows, LateRows):
         read = min(rows.rows, FIRST_ROWS_OF_CODE)
         rows.take(np.arange(read))

@@ -30,7 +30,13 @@ def check_shape(
     has = ", ".join(["n", *map(str, shape)])
     declared = Column(column.name, column.dtype, shape)
     hint = f"declare {column.name}: {declared}"
-    if prod(shape) == prod(column.shape):
+    limits = column.limits
+    if limits and shape == (*column.shape, limits.high + 1):
+        hint = (
+            f"op '{limits.op}' ({limits.kind}) takes the number of a class: write that of"
+            f" one-hot rows, numpy.argmax({name}, axis=-1)"
+        )
+    elif prod(shape) == prod(column.shape):
         hint += f", and reshape it in the graph to {list(column.shape)} per row"
     raise DataError(
         f"{source}: {where} has shape [{has}], input '{column.name}' is {column}",
@@ -59,11 +65,7 @@ def convert(
     target = dtype_of(column, source)
     if array.dtype == target:
         return array
-    if dtype_kind(array.dtype) not in "biuf":
-        raise DataError(
-            f"{source}: column '{name}' holds {array.dtype}, not numbers",
-            hint=f"input '{column.name}' is {column}",
-        )
+    check_numbers(array, column, source, name)
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(target)
     if dtype_kind(target) == "f":
@@ -76,9 +78,20 @@ def convert(
         raise DataError(
             f"{source}: column '{name}', row {first + int(index[0])}: {value} does not"
             f" fit {target} of input '{column.name}'",
-            hint=_conversion_hint(array, column),
+            hint=limits_hint(column)
+            or f"the column is {array.dtype}; "
+            + conversion_hint(dtype_kind(array.dtype), column),
         )
     return cast
+
+
+def check_numbers(array: np.ndarray, column: Column, source: str, name: str) -> None:
+    """Raise DataError unless an array that feeds an input holds numbers or booleans."""
+    if dtype_kind(array.dtype) not in "biuf":
+        raise DataError(
+            f"{source}: column '{name}' holds {array.dtype}, not numbers",
+            hint=f"input '{column.name}' is {column}: write its numbers",
+        )
 
 
 def row_positions(
@@ -104,17 +117,25 @@ def check_limits(
     if array.min() >= limits.low and array.max() <= limits.high:
         return
     is_outside = ~((array >= limits.low) & (array <= limits.high))  # NaN is
-    padding = ""
     if limits.padding is not None:
         is_outside &= array != limits.padding
         if not is_outside.any():
             return
-        padding = f", and {limits.padding} as padding"
     index = np.unravel_index(int(np.argmax(is_outside)), is_outside.shape)
     raise DataError(
         f"{where(int(index[0]))}: {array[index]} is outside {limits.low}-{limits.high}",
-        hint=f"input '{column.name}' goes to op '{limits.op}' ({limits.kind}), which"
-        f" takes {limits.low} to {limits.high}{padding}",
+        hint=limits_hint(column),
+    )
+
+
+def limits_hint(column: Column) -> str | None:
+    """Return which values an input with limits takes; None for one without."""
+    if (limits := column.limits) is None:
+        return None
+    padding = "" if limits.padding is None else f", and {limits.padding} as padding"
+    return (
+        f"input '{column.name}' goes to op '{limits.op}' ({limits.kind}), which takes"
+        f" {limits.low} to {limits.high}{padding}"
     )
 
 
@@ -153,9 +174,12 @@ def _find_misfits(array: np.ndarray, target: np.dtype[np.generic]) -> np.ndarray
     return np.asarray((array < limits.min) | (array > limits.max))
 
 
-def _conversion_hint(array: np.ndarray, column: Column) -> str:
-    if dtype_kind(array.dtype) != "f":
-        return f"the column is {array.dtype}; declare a wider dtype"
-    wide = "float32" if dtype_kind(np.dtype(column.dtype)) != "f" else "float64"
+def conversion_hint(kind: str, column: Column) -> str:
+    """Return the type to declare for values of a kind of dtype that do not fit an
+    input."""
+    if kind != "f":
+        return f"input '{column.name}' is {column}: declare a wider dtype"
+    wide = "float64" if column.dtype == "float32" else "float32"
     declared = Column(column.name, wide, column.shape)
-    return f"the column is {array.dtype}; declare {column.name}: {declared}"
+    also = ", and write precision: float64" if wide == "float64" else ""
+    return f"declare {column.name}: {declared}{also}"

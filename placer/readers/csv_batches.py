@@ -6,6 +6,7 @@ reads any other file, and reports what is wrong with a file that is not a table.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -124,12 +125,14 @@ def scan_plain(
     path: Path,
     header_lines: int,
     form: Csv,
-    visit: Callable[[bytes, bool], None] = lambda text, inside: None,
+    visit: Callable[[bytes, bool], int] = lambda text, inside: 0,
+    most: int | None = None,
 ) -> bool:
     """Return whether pyarrow reads the same cells as Python's csv module.
 
     `visit` is called with the text of each part of the rows, which are whole lines, and
-    with whether a quoted cell goes on from the part before.
+    with whether a quoted cell goes on from the part before. It returns the number of rows
+    so far; from `most` on, the rest of the file is not scanned.
 
     They differ on comments and on quotes that do not enclose a cell, and pyarrow
     accepts a cell of any length. Lines that end with a carriage return only are left to
@@ -154,7 +157,8 @@ def scan_plain(
                 or max(map(len, lines)) > MAX_CHARACTERS
             ):
                 return False
-            visit(text[1:-1], inside)
+            if visit(text[1:-1], inside) >= (most or math.inf):
+                return True
             inside = quotes
     return not inside
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,9 +18,15 @@ import pyarrow.compute as pc
 
 from placer.config.columns import Column
 from placer.config.missing import MISSING, NO_MARKERS, Markers
+from placer.config.sources import SourceError
 from placer.errors import DataError, nearest
 from placer.readers.arrow_text import trim
-from placer.readers.column import check_limits, dtype_kind
+from placer.readers.column import (
+    check_limits,
+    conversion_hint,
+    dtype_kind,
+    limits_hint,
+)
 from placer.readers.times import ISO_TIME
 from placer.readers.words import word_of
 
@@ -87,10 +94,12 @@ class CellParser:
         try:
             return self._parse_cell(text)
         except DataError as misfit:
-            raise DataError(
-                f"{where(i)}: {misfit.message}",
-                hint=misfit.hint or f"input '{self.column.name}' is {self.column}",
-            ) from None
+            message = f"{where(i)}: {misfit.message}"
+            hint = misfit.hint or f"input '{self.column.name}' is {self.column}"
+            if self.words is not None:
+                keys = self.kind, "vocabulary", self.name
+                raise SourceError(keys, message, hint) from None
+            raise DataError(message, hint=hint) from None
 
     def parse_value(self, value: Any, where: Callable[[int], str]) -> np.generic:
         """Parse a value of Python: the word that it stands for, or a number as text.
@@ -147,9 +156,11 @@ class CellParser:
             shown = f"{number}, which 'missing' specifies,"
         low, high = _bounds(self.dtype)
         if kind != "f" and number != int(number):
-            raise DataError(f"{shown} is not a whole number")
+            hint = limits_hint(self.column) or conversion_hint("f", self.column)
+            raise DataError(f"{shown} is not a whole number", hint=hint)
         if not low <= number <= high:
-            raise DataError(f"{shown} does not fit {self.dtype}")
+            hint = limits_hint(self.column) or conversion_hint(kind, self.column)
+            raise DataError(f"{shown} does not fit {self.dtype}", hint=hint)
         return number if kind == "f" else int(number)
 
     def _word_number(self, text: str, words: Mapping[str, int]) -> int:
@@ -269,7 +280,11 @@ def parse_number(text: str, is_float: bool, kind: str = "csv") -> float | Decima
         with suppress(ValueError, InvalidOperation):
             number = float(text)
             if not np.isfinite(number):
-                raise DataError(f"{quote(text)} is not a finite number")
+                raise DataError(
+                    f"{quote(text)} is not a finite number",
+                    hint=f"to read it as missing, write {kind}: {{missing_values:"
+                    f" [{text}], missing: {{COLUMN: 0}}}}",
+                )
             return number if is_float else Decimal(text)
     hint = (
         f"a column of words needs {kind}: {{vocabulary: {{COLUMN: [WORD, …]}}}}; if the"
@@ -277,7 +292,19 @@ def parse_number(text: str, is_float: bool, kind: str = "csv") -> float | Decima
     )
     if ISO_TIME.fullmatch(text):
         hint = "compute numbers of a date: features: {NAME: {days: COLUMN}}"
+    elif _OTHER_DATE.fullmatch(text):
+        hint = (
+            "write dates as 2024-05-01 to the file, and compute numbers of them:"
+            " features: {NAME: {days: COLUMN}}"
+        )
+    elif _FORMATTED.fullmatch(text):
+        hint = "write numbers to the file as 1234.5: without units and other separators"
     raise DataError(f"{quote(text)} is not a number", hint=hint)
+
+
+_OTHER_DATE = re.compile(r"[0-9]{1,4}([./-])[0-9]{1,2}\1[0-9]{1,4}( .*)?")
+_FORMATTED = re.compile(r"[-+]?[$€£]? ?[-+]?[0-9][0-9.,' \u00a0]*[%$€£]?")
+"""Numbers as people write them: `1,234.5`, `1 234,5`, `12 %`, `$5`."""
 
 
 @cache

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from placer.config.csv import Csv
+from placer.config.sources import SourceError
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
 from placer.readers.csv_batches import BLOCK_NBYTES, parse_cells, scan_plain
@@ -32,9 +33,10 @@ def open_pieces(request: ReadRequest) -> PieceRows:
     source, options, form = request.source.text, request.options, csv_form(request)
     path = request.folder / request.source.path
     if path.suffix == ".gz":
-        raise DataError(
+        raise SourceError(
+            ("shuffle",),
             f"{source} is compressed, and a window reads parts of a file",
-            hint="unpack the file, or write it as a parquet: file",
+            "unpack the file, or write it as a parquet: file",
         )
     with open_table(source, path, form) as table:
         names, header_lines = table.names, table.header_lines
@@ -45,11 +47,14 @@ def open_pieces(request: ReadRequest) -> PieceRows:
         start = _first_byte(path, header_lines)
         delimiter = form.delimiter.encode()
         pieces = _Pieces(len(names), delimiter, start, options.report)
-        if not scan_plain(path, header_lines, form, pieces.add) or pieces.is_inside:
-            raise DataError(
+        most = options.first_rows
+        is_plain = scan_plain(path, header_lines, form, pieces.add, most)
+        if not is_plain or (pieces.is_inside and most is None):
+            raise SourceError(
+                ("shuffle",),
                 f"{source} cannot be read by pieces: it has comments, lines that end with"
                 " a carriage return only, very long lines, or quotes within a cell",
-                hint="write it as a parquet: file",
+                "write it as a parquet: file",
             )
         file.check_unchanged()
         digest = file.digest(0, options.seed) if options.with_digests else None
@@ -102,9 +107,9 @@ class _Pieces:
         self.ends.append(self.start)
         self._scanned = self.start
 
-    def add(self, text: bytes, inside: bool) -> None:
+    def add(self, text: bytes, inside: bool) -> int:
         """Add a part of the file, which is whole lines: a piece ends with the last row
-        that ends in it."""
+        that ends in it. Return the number of rows so far."""
         characters = np.frombuffer(text, np.uint8)
         ends = np.flatnonzero(characters == _NEWLINE)
         if not text.endswith(b"\n"):
@@ -114,7 +119,7 @@ class _Pieces:
         self.is_inside = bool((len(quotes) + inside) % 2)
         start, self._scanned = self._scanned, self._scanned + len(text)
         if not is_end.any():
-            return
+            return self._rows
         last = int(ends[np.flatnonzero(is_end)[-1]])
         starts = np.concatenate([[0], ends[:-1] + 1])
         padded = np.concatenate([characters, [_NEWLINE]])
@@ -128,6 +133,7 @@ class _Pieces:
             self.report(self._rows)
         else:
             self.ends[-1] = end
+        return self._rows
 
     def _is_row(self, line: bytes) -> bool:
         """Return whether a line is a row: an empty one is not, and of several columns

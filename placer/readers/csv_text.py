@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
-from itertools import chain, islice
+from itertools import chain, dropwhile, islice
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, TextIO, cast
@@ -19,11 +19,12 @@ from typing import BinaryIO, TextIO, cast
 from placer.config.csv import Csv
 from placer.errors import DataError
 from placer.files.regular import check_regular, open_regular
-from placer.readers.file_errors import file_errors
+from placer.readers.file_errors import file_errors, other_format
 
 MAX_CHARACTERS = 1 << 26
 """The most characters of a cell."""
 _LIMIT = Lock()  # held while the limit of the csv module is another one
+_ENCODING = "save the file as UTF-8"
 _QUOTES = 'a cell that contains a delimiter or a quote is quoted: "a ""b"", c"'
 
 Row = tuple[int, list[str]]
@@ -66,13 +67,20 @@ def open_table(source: str, path: Path, form: Csv) -> Iterator[Table]:
             with TextIOWrapper(
                 _open_bytes(path), encoding="utf-8-sig", newline=""
             ) as file:
-                yield _split_header(source, _nonempty_rows(source, file, form), form)
+                rows = _nonempty_rows(source, file, form)
+                table = _split_header(source, rows, form)
+                if any("\0" in name for name in table.names):
+                    raise DataError(
+                        f"{source}: line {table.header_lines} has NUL characters",
+                        hint=other_format(path) or _ENCODING,
+                    )
+                yield table
         except UnicodeDecodeError:
             # This reads the file again. A compressed file that is damaged before that
             # line raises an error of `file_errors` instead.
             raise DataError(
                 f"{source}: line {_undecodable_line(path)} is not UTF-8",
-                hint="save the file as UTF-8",
+                hint=other_format(path) or _ENCODING,
             ) from None
 
 
@@ -164,6 +172,8 @@ def _next_row(table: Iterator[list[str]]) -> list[str] | None:
 
 def _split_header(source: str, table: Iterator[Row], form: Csv) -> Table:
     """Return the table, with the names in the first row or in the spec."""
+    if form.header is None:  # a line of blanks names no column
+        table = dropwhile(lambda row: not any(map(str.strip, row[1])), table)
     first = next(table, None)
     names = [] if first is None else [name.strip() for name in first[1]]
     header_lines = 0

@@ -3,18 +3,26 @@ arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
 from placer.ast_lock import AST_LOCK
+from placer.config.sources import errors_of_input
 from placer.errors import DataError
 from placer.files.regular import open_regular
 from placer.readers.arguments import ReadRequest
 from placer.readers.arrays import check_row_counts, make_rows
 from placer.readers.file_errors import file_errors
 from placer.readers.rows import LoadedRows
+
+_HINT = (
+    "an npz file holds plain arrays, written by numpy.savez; of an array of objects, write"
+    " array.astype(numpy.float32) or numpy.stack of its rows"
+)
 
 
 def read(request: ReadRequest) -> LoadedRows:
@@ -23,17 +31,18 @@ def read(request: ReadRequest) -> LoadedRows:
     Raises DataError if the file cannot be read or does not fit the inputs.
     """
     source, feeds = request.source, request.single_feeds
-    wanted = {feeds[column.name] for column in request.columns}
-    hint = "an npz file holds plain arrays, written by numpy.savez"
+    inputs = {feeds[column.name]: column.name for column in request.columns}
     with (
         # For a damaged archive, zipfile, its decompressors and numpy's header parser
         # raise many kinds of exceptions: LZMAError, TokenError, TypeError, …
-        file_errors(source.text, hint, Exception),
+        file_errors(source.text, _HINT, Exception),
         # The file is opened here because numpy does not close it if the archive is
         # damaged. The lock is there because numpy parses headers with `ast`.
         open_regular(request.folder / source.path) as stream,
         AST_LOCK,
     ):
+        if stream.peek(2)[:2] not in (b"PK", b"\x93N"):  # numpy would speak of pickles
+            raise DataError(f"{source.text} is not an npz file", hint=_HINT)
         file = np.load(stream, allow_pickle=False)
         if isinstance(file, np.ndarray):
             raise DataError(
@@ -43,11 +52,12 @@ def read(request: ReadRequest) -> LoadedRows:
         with file:
             arrays, most = dict.fromkeys(file, np.empty(0)), request.options.first_rows
             rows: dict[str, int] = {}
-            for each in sorted(wanted & arrays.keys()):
-                if most is None:
-                    arrays[each] = file[each]
-                else:
-                    arrays[each], rows[each] = _first_rows(file, each, most)
+            for each in sorted(inputs.keys() & arrays.keys()):
+                with _errors_of_column(source.text, each, inputs[each]):
+                    if most is None:
+                        arrays[each] = file[each]
+                    else:
+                        arrays[each], rows[each] = _first_rows(file, each, most)
             # Names of members end in `.npy`, which numpy's own names leave out.
             members = file.zip.infolist()
             digests = {m.filename.removesuffix(".npy"): m.CRC for m in members}
@@ -56,6 +66,15 @@ def read(request: ReadRequest) -> LoadedRows:
                 raise ValueError(f"'{name}' is not an array")
     check_row_counts(source.text, rows)
     return make_rows(request, arrays, digests)
+
+
+@contextmanager
+def _errors_of_column(source: str, column: str, input: str) -> Iterator[None]:
+    with (
+        errors_of_input(input),
+        file_errors(f"{source}: column '{column}'", _HINT, Exception),
+    ):
+        yield
 
 
 def _first_rows(file: NpzFile, name: str, most: int) -> tuple[np.ndarray, int]:

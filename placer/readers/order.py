@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from placer.config.sources import SourceError
 from placer.config.window import Window
-from placer.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,15 @@ class Order:
     remainder: Literal["drop", "keep"]
 
     def __post_init__(self) -> None:
+        if self.rows == 0:
+            raise SourceError(
+                ("source",), "there are no rows", "a source needs at least one row"
+            )
         if self.steps_per_epoch == 0:
-            raise DataError(
+            raise SourceError(
+                ("batch",),
                 f"{self.rows} rows do not fill one batch of {self.batch}",
-                hint="make the batch smaller, or write remainder: keep",
+                "make the batch smaller, or write remainder: keep",
             )
 
     @property

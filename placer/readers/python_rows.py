@@ -12,8 +12,11 @@ from placer.readers.iterable import collect_rows
 from placer.readers.map_style import MapStyleRows, read_item
 from placer.readers.python_columns import read_columns
 from placer.readers.python_row import module_path, reader_errors
-from placer.readers.python_values import needs_columns, python_values
+from placer.readers.python_values import needs_row, python_values
 from placer.readers.rows import Rows
+
+_TABLES = ("pandas", "polars", "pyarrow")
+"""The packages whose tables are no rows."""
 
 
 def read(request: ReadRequest) -> Rows:
@@ -42,6 +45,17 @@ def read(request: ReadRequest) -> Rows:
             data = function()
             if callable(data) and not _is_dataset(data):
                 data = data()
+        if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
+            what = "None" if data is None else f"a {type(data).__name__}"
+            raise DataError(
+                f"{request.source.text} returned {what}, which has no rows",
+                hint="yield a dict for each row, or return the rows",
+            )
+        if type(data).__module__.partition(".")[0] in _TABLES:
+            raise DataError(
+                f"{request.source.text} returned a {type(data).__name__}",
+                hint="return a dict with the array of each column that the inputs read",
+            )
         if isinstance(data, Mapping):
             return read_columns(request, data)
         if not _is_dataset(data):
@@ -49,7 +63,7 @@ def read(request: ReadRequest) -> Rows:
         with reader_errors(request, "to return its length"):
             rows = len(data)
         first = None
-        if rows and needs_columns(request):
+        if rows and needs_row(request):
             first = read_item(request, data, 0)
         values = python_values(request, first)
         return MapStyleRows(request, modules, data, rows, values)

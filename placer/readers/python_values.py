@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from placer.config.columns import Column, is_glob
-from placer.config.csv import Cells, first_match, missing_in_list
-from placer.config.sources import missing_column_error
+from placer.config.csv import Cells, check_effects, first_match, missing_in_list
+from placer.config.sources import SourceError, errors_of_input, missing_column_error
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
 from placer.readers.column import (
     check_limits,
+    check_numbers,
     check_shape,
     convert,
     dtype_of,
@@ -40,15 +41,23 @@ def needs_columns(request: ReadRequest) -> bool:
     return bool(request.data.features) or any(map(is_glob, wanted))
 
 
+def needs_row(request: ReadRequest) -> bool:
+    """Return whether a row is needed before the others, for the columns that it has."""
+    return needs_columns(request) or request.data.python is not None
+
+
 def python_values(request: ReadRequest, first: Row | None) -> PythonValues:
     """Return what converts the rows of a source, of which `first` is one.
 
-    It may be None unless `needs_columns`. Raises DataError if the columns do not fit the
-    inputs.
+    It may be None unless `needs_row`. Raises DataError if the columns do not fit the
+    inputs, or an option of a column has no effect.
     """
     form = request.data.python or Cells()
+    names = [] if first is None else [*map(str, first)]
+    if first is not None and not request.options.to_predict:
+        check_effects(request.source, form, names, request.data.features)
     if first is not None and needs_columns(request):
-        return PythonValues(request, find_feeds(request, [*map(str, first)]), form)
+        return PythonValues(request, find_feeds(request, names), form)
     inputs = {each.name: wanted_columns(request, each.name) for each in request.used}
     return PythonValues(request, Feeds(inputs, {}), form)
 
@@ -84,25 +93,30 @@ class PythonValues:
         plain = [column for column in columns if not self.is_computed(column)]
         single = [column for column in plain if len(inputs[column.name]) == 1]
         values: Arrays = {}
-        for column in single:
-            values[column.name] = self._array(
-                row, column, inputs[column.name][0], number
-            )
-        for column in single:
-            value, name = values[column.name], inputs[column.name][0]
-            if value.shape != column.shape:
-                _check_no_batch(source, single, values, number)
-                check_shape(value.shape, column, source, name, number)
         converted: Arrays = {}
-        for column in plain:
-            names = inputs[column.name]
-            if len(names) == 1:
-                value = values[column.name][np.newaxis]
-                result = convert(value, column, source, names[0], number)
-            else:
-                parts = [self._scalar(row, column, name, number) for name in names]
-                result = np.concatenate(parts).reshape(1, *column.shape)
-            converted[column.name] = result
+        try:  # `errors_of_input` for each value would take as long as the value
+            for column in single:
+                values[column.name] = self._array(
+                    row, column, inputs[column.name][0], number
+                )
+            for column in single:
+                value, name = values[column.name], inputs[column.name][0]
+                if value.shape != column.shape:
+                    _check_no_batch(source, single, values, number)
+                    check_numbers(value, column, source, name)
+                    check_shape(value.shape, column, source, name, number)
+            for column in plain:
+                names = inputs[column.name]
+                if len(names) == 1:
+                    value = values[column.name][np.newaxis]
+                    result = convert(value, column, source, names[0], number)
+                else:
+                    parts = [self._scalar(row, column, name, number) for name in names]
+                    result = np.concatenate(parts).reshape(1, *column.shape)
+                converted[column.name] = result
+        except DataError as error:
+            with errors_of_input(column.name):
+                raise error from None
         return converted
 
     def operands(
@@ -119,10 +133,11 @@ class PythonValues:
                 if isinstance(value, np.generic) and value.dtype.kind not in "mM":
                     value = value.item()  # that of a datetime64 may be a number
                 if isinstance(value, np.ndarray | list | tuple | Mapping):
-                    raise DataError(
+                    raise SourceError(
+                        ("columns", column.name),
                         f"{self._where(name, [number], 0)}: {type(value).__name__} is not"
                         " one value",
-                        hint="a feature is computed from a text or a number",
+                        "a feature is computed from a text or a number",
                     )
                 values[name] = value
         return values
@@ -157,18 +172,19 @@ class PythonValues:
         arrays: Arrays = {}
         for column in filter(self.is_computed, columns):
             parts = []
-            for name in self.feeds.inputs[column.name]:
-                where = partial(self._where, name, numbers)
-                if name in self.feeds.features:
-                    values = computed.values(name)
-                    part = input_values(values, column, name, source, numbers[0], where)
-                else:
-                    scalars = [
-                        self._scalar(row, column, name, number)
-                        for row, number in zip(rows, numbers, strict=True)
-                    ]
-                    part = np.concatenate(scalars)
-                parts.append(part)
+            with errors_of_input(column.name):
+                for name in self.feeds.inputs[column.name]:
+                    where = partial(self._where, name, numbers)
+                    if name in self.feeds.features:
+                        values, first = computed.values(name), numbers[0]
+                        part = input_values(values, column, name, source, first, where)
+                    else:
+                        scalars = [
+                            self._scalar(row, column, name, number)
+                            for row, number in zip(rows, numbers, strict=True)
+                        ]
+                        part = np.concatenate(scalars)
+                    parts.append(part)
             joined = np.stack(parts, axis=1)
             arrays[column.name] = joined.reshape(len(rows), *column.shape)
         return arrays
@@ -184,7 +200,8 @@ class PythonValues:
             if column.name in self.feeds.inputs:
                 name = ", ".join(self.feeds.inputs[column.name])
                 where = row_positions(self.request.source.text, name, numbers)
-                check_limits(arrays[column.name], column, where)
+                with errors_of_input(column.name):
+                    check_limits(arrays[column.name], column, where)
 
     def _where(self, name: str, numbers: Sequence[int], i: int) -> str:
         return row_positions(self.request.source.text, name, numbers)(i)
@@ -240,9 +257,14 @@ class PythonValues:
         )
         if missing is not None and (is_marked or is_missing(value)):
             return missing
-        if is_marked:
+        if is_marked or value is None:
+            what = (
+                "the value is missing"
+                if value is None
+                else f"{value} means a missing value"
+            )
             raise DataError(
-                f"{where(0)}: {value} means a missing value",
+                f"{where(0)}: {what}",
                 hint=f"write its value: python: {{missing: {{{name}: 0}}}}",
             )
         return value
@@ -284,8 +306,8 @@ def _check_no_batch(
     are_batches = all(shape and shape[1:] == declared for shape, declared in shapes)
     if len(sizes) == 1 and are_batches and (len(columns) > 1 or columns[0].shape):
         ((size,),) = sizes
-        raise DataError(
+        raise SourceError(
+            ("source",),
             f"{source}: row {number} is a batch of {size} rows",
-            hint="yield one row at a time; 'batch' in the spec is the number of rows of"
-            " a batch",
+            "yield one row at a time; 'batch' in the spec is the number of rows of a batch",
         )

@@ -106,7 +106,7 @@ def _draw_error(eqn: Any, line: str) -> PlacerError:
     return PlacerError(
         f"'{eqn.primitive.name}'{source_line(eqn) or line} draws random numbers with a"
         " key that is the same in every step, and in evaluation",
-        hint="switch it off (model.eval(), deterministic=True or Equinox's inference"
-        " mode) and call layers.dropout; create random numbers that never change"
+        hint="switch it off (model.eval() of Flax nnx where the file makes the model,"
+        " deterministic=True or Equinox's inference mode) and call layers.dropout; create random numbers that never change"
         " outside of the function, at the top of its file",
     )

@@ -82,9 +82,9 @@ def state_change_error(what: str, line: str) -> PlacerError:
     return PlacerError(
         f"{what} is changed{line}, and the change would be lost: each step starts with"
         " its value from the file",
-        hint="run the model without changing it (model.eval(),"
-        " use_running_average=True or Equinox's inference mode); layers.batch_norm"
-        " keeps statistics",
+        hint="run the model without changing it: call model.eval() of Flax nnx where the"
+        " file makes the model, not in this function, or use use_running_average=True or"
+        " Equinox's inference mode; layers.batch_norm keeps statistics",
     )
 
 

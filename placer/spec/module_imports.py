@@ -122,7 +122,7 @@ def _nodes(file: Path) -> list[ast.AST]:
     try:
         text = read_regular(file, MAX_MODULE_BYTES).decode()
         with AST_LOCK:
-            return list(ast.walk(ast.parse(text)))
+            return list(ast.walk(ast.parse(text, file.name)))
     # The parser raises the last two for code that is nested too deeply.
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
         kind = "as UTF-8 text" if isinstance(error, UnicodeDecodeError) else "as Python"

@@ -31,13 +31,24 @@ MAX_ELEMENTS = 2**40
 
 
 @dataclass(frozen=True, slots=True)
+class Trained:
+    """A parameter that an optimizer trains: its entry of `parameters`, if it has one, the
+    entry of the optimizer, and whether it is a sparse table."""
+
+    rule: Rule | None
+    group: Group
+    is_sparse: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Parameters:
     """The parameters of one spec.
 
     The first rule of the section `parameters` and the first optimizer group that match
-    a parameter apply to it. `spans` has the position of each parameter by name;
-    `unassigned` names the parameters that no group matches, `states` those that are the
-    state of an op, `kept_states` those of them that are not updated. `tables` are the sparse ones as the ops that created them wanted them.
+    a parameter apply to it. `spans` has the position of each parameter by name. `trained`
+    are the parameters with an optimizer; `unassigned` names those that no group matches,
+    `states` those that are the state of an op, `kept_states` those of them that are not
+    updated. `tables` are the sparse ones as the ops that created them wanted them.
     """
 
     values: Values
@@ -47,6 +58,7 @@ class Parameters:
     rules: list[Rule] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     spans: dict[str, Span] = field(default_factory=dict)
+    trained: list[Trained] = field(default_factory=list)
     unassigned: list[str] = field(default_factory=list)
     states: set[str] = field(default_factory=set)
     kept_states: set[str] = field(default_factory=set)
@@ -192,6 +204,7 @@ class Parameters:
             attrs["trainable"] = False
         elif (group := first_match(name, self.groups)) is not None:
             attrs["group"] = group.attrs["group"]
+            self.trained.append(Trained(rule, group, "sparse" in attrs))
             if rule is not None and not rule.decay:
                 attrs["decay"] = False
         else:

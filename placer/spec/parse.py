@@ -8,17 +8,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from placer.errors import Span, SpecError, did_you_mean
+from placer.errors import Span, SpecError
 from placer.files.nearest_path import path_hint
 from placer.files.regular import TooLargeError, read_at_most, read_regular
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
+from placer.spec.assignments import check_assignments
 from placer.spec.context import Context
 from placer.spec.decode import decode
 from placer.spec.features import inputs_with_keys
 from placer.spec.inputs import declare_inputs
-from placer.spec.names import is_name, quote
-from placer.spec.op_parameters import Parameters
+from placer.spec.names import is_name
 from placer.spec.overrides import Override, apply_overrides
 from placer.spec.problems import Problems, inner_span
 from placer.spec.schema import Spec
@@ -147,7 +147,7 @@ def load_tree(
     if cluster is not None:
         cluster = with_threads(cluster, training.threads, training.groups, problems)
     if not problems:
-        _check_patterns(parameters, problems)
+        check_assignments(parameters, good.get("train"), problems)
     problems.raise_any()
     microbatches = training.settings["microbatches"]
     assert cluster is not None
@@ -236,32 +236,3 @@ def _training_ops(values: Values, training: Training) -> list[Op]:
         place = training.backward
         ops.append(Op("minimize", (loss.text,), (), attrs, place, loss.span))
     return ops
-
-
-def _check_patterns(parameters: Parameters, problems: Problems) -> None:
-    """Report parameters without an optimizer, and patterns that match no parameter."""
-    names = list(parameters.spans)
-    for entry in (*parameters.rules, *parameters.groups):
-        pattern = entry.pattern
-        if pattern.is_used:
-            continue
-        shadowed = next(filter(pattern.matches, names), None)
-        hint: str | None
-        if pattern.text is None:
-            message = "this optimizer matches no parameter"
-            hint = None if names else "the graph has no parameters to train"
-        elif shadowed is None:
-            message = f"no parameter matches {quote(pattern.text)}"
-            hint = did_you_mean(pattern.text, names)
-        else:
-            message = f"{quote(pattern.text)} applies to no parameter"
-            hint = f"an earlier entry applies to '{shadowed}', or it is not trained"
-        problems.add(message, pattern.span, hint)
-    if parameters.unassigned:
-        first, *rest = parameters.unassigned
-        others = f" and {len(rest)} more" if rest else ""
-        problems.add(
-            f"no optimizer matches the parameter '{first}'{others}",
-            parameters.spans[first],
-            "end with an optimizer without 'match', or set trainable: false",
-        )

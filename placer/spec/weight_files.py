@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from placer.checkpoint.choice import candidates, last_good
-from placer.checkpoint.tensor_file import make_header
+from placer.checkpoint.own_checksums import check_content
+from placer.checkpoint.tensor_file import make_header, parse_header
 from placer.config.initializers import file_in_build, file_of, is_checkpoint
 from placer.config.safetensors import open_tensors, parse_types
-from placer.errors import BuildError, CheckpointError, CheckpointWarning, did_you_mean
+from placer.errors import (
+    BuildError,
+    CheckpointError,
+    CheckpointWarning,
+    DataError,
+    did_you_mean,
+)
 from placer.files.regular import open_regular
+from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
 from placer.types import TensorType
 
@@ -81,30 +90,49 @@ def read_weight_files(model: Model) -> dict[str, bytes]:
     """Return the files of initial values: path in the build folder, and content.
 
     A checkpoint becomes one safetensors file, with the parameters that start from it.
-    Raises BuildError if one cannot be read.
+    Raises BuildError if one cannot be read, and DataError if it is damaged or has a
+    parameter that is not finite.
     """
-    parameters: dict[str, list[str]] = defaultdict(list)
+    parameters: dict[str, list[Op]] = defaultdict(list)
     for op in model.graph.parameters:
         if (file := file_of(op.attrs["init"])) is not None:
-            parameters[file].append(op.name)
+            parameters[file].append(op)
     files: dict[str, bytes] = {}
-    for file, names in parameters.items():
+    for file, ops in parameters.items():
         try:
             if file in model.files:
                 content = model.files[file]
             elif is_checkpoint(file):
-                content = _read_checkpoint(model.folder / file, names)
+                content = _read_checkpoint(model.folder / file, [op.name for op in ops])
             else:
                 with open_regular(model.folder / file) as opened:
                     content = opened.read()
         except OSError as error:
             raise BuildError(f"'{file}' cannot be read: {error.strerror}") from error
+        check_content(file, content)
+        if model.nan == "stop":
+            _check_finite(model.graph, file, content, ops)
         if files.setdefault(file_in_build(file), content) is not content:
             raise BuildError(
                 f"two files of initial values are {file_in_build(file)} in the build",
                 hint=f"rename '{file}'",
             )
     return files
+
+
+def _check_finite(
+    graph: Graph, file: str, content: bytes, parameters: Iterable[Op]
+) -> None:
+    """Check parameters with the values in the bytes of a file. Raises DataError."""
+    # numpy, which the compiler does without as long as no values are read.
+    from placer.checkpoint.finite import HINT, find_not_finite, read_array
+
+    tensors = parse_header(BytesIO(content), len(content)).tensors
+    for op in parameters:
+        dtype = graph.tensor_type(op.name).dtype
+        values = {op.name: read_array(content, tensors[op.name], dtype)}
+        if problem := find_not_finite(values):
+            raise DataError(f"{file}: {problem}", span=op.source, hint=HINT)
 
 
 def _checkpoint_types(path: Path) -> dict[str, TensorType]:

@@ -3,6 +3,7 @@
 import warnings
 
 import pytest
+from support.marks import MAY_PAIR_ROWS
 
 import placer
 from placer.analysis.row_pairs import find_row_pairs
@@ -106,3 +107,12 @@ def test_a_python_warning_and_a_line_of_the_command(tmp_path, capsys):
         "  hint: to combine equal rows, reshape 'y' to [batch, 1]; if all pairs are meant,"
         " reshape it to [1, batch]\n"
     )
+
+
+@MAY_PAIR_ROWS
+def test_tests_of_drawn_models_ignore_this_warning_alone(tmp_path):
+    path = tmp_path / "model.yaml"
+    path.write_text(spec([SUB]))
+    placer.compile(path, tmp_path / "build")
+    with pytest.raises(placer.SpecWarning):
+        warnings.warn("model.yaml:8:12: another one", placer.SpecWarning, stacklevel=1)

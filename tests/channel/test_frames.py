@@ -60,6 +60,7 @@ FRAMES = [
     Memory(0, 2**64 - 1),
     Status((Doing("a:0", "step 1", 1.5),)),
     Abort("a:0", "step 1", "é" * MAX_TEXT),
+    Abort("a:0", "step 1", "it was interrupted", is_interruption=True),
 ]
 
 

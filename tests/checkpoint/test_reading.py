@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.checkpoints import ELEMENTS, value_of, write_checkpoint
 
-from placer.checkpoint import manifest_check, reading, writing
+from placer.checkpoint import chunked_file, manifest_check, reading, writing
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
 
@@ -21,9 +21,9 @@ from placer.errors import CheckpointError
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch):
     """Files of many chunks, without many bytes."""
-    for module in (writing, manifest_check, reading):
+    for module in (writing, manifest_check, reading, chunked_file):
         monkeypatch.setattr(module, "CHUNK", 256)
-    monkeypatch.setattr(reading, "_MAX_VIEWS", 2)
+    monkeypatch.setattr(chunked_file, "_MAX_VIEWS", 2)
 
 
 def view_of(array: np.ndarray) -> memoryview:

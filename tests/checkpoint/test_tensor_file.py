@@ -41,7 +41,7 @@ def test_the_package_safetensors_reads_a_file(tmp_path):
 
 def test_the_header_says_where_each_tensor_is(tmp_path):
     content = write(tmp_path / "file")
-    for name, stored in read_header(tmp_path / "file").items():
+    for name, stored in read_header(tmp_path / "file").tensors.items():
         data = content[stored.offset : stored.offset + stored.nbytes]
         array = np.frombuffer(data, stored.dtype).reshape(stored.shape)
         np.testing.assert_array_equal(array, TENSORS[name])

@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from placer.channel.cause import Cause
+from placer.channel.frames import Abort
 from placer.errors import RunError
 from placer.launcher import frozen, supervise
 from placer.launcher.cause import failure_from_report, last_line
@@ -197,6 +198,16 @@ def test_nodes_that_end_without_a_result_are_a_failure(tmp_path: Path) -> None:
     assert message == "all nodes have ended, and none reported a result"
 
 
+def test_a_signal_is_the_cause_of_a_failure_only_if_the_node_says_so() -> None:
+    """A source of the user's may be interrupted, too."""
+    what = "it was interrupted by the database"
+    for is_interruption in (False, True):
+        cause = Cause("ps:0", "step 1", what, is_interruption)
+        failure = failure_from_report(NodeFailure(cause, root=True))
+        assert failure.is_interruption is is_interruption
+        assert Abort.of(cause) == Abort("ps:0", "step 1", what, is_interruption)
+
+
 RESULT = Result(1, {"loss": 0.5}, {}, 10.0, {"worker:0": 8})
 AFTER = ", after the run had its result, which is complete"
 
@@ -209,7 +220,7 @@ def test_a_node_that_runs_on_after_the_result_causes_a_warning(
     run = outcome(scripts, tmp_path)
     log = log_path(tmp_path, "ps:0")
     warning = f"ps:0 did not end within 0.2 s of the run's end{AFTER}\n  log: {log}"
-    assert run == replace(RESULT, warnings=(warning,))
+    assert run == replace(RESULT, warnings=(warning,), failed_late=True)
     assert not runs(logged(tmp_path, "ps:0", "pid"))
 
 
@@ -231,7 +242,8 @@ def test_a_node_that_crashes_after_the_result_causes_a_warning(
     run = outcome(scripts, tmp_path)
     log = log_path(tmp_path, node)
     warning = f"{node} ended with exit status 139: pid {logged(tmp_path, node, 'pid')}"
-    assert run == replace(RESULT, warnings=(f"{warning}{AFTER}\n  log: {log}",))
+    warning += f"{AFTER}\n  log: {log}"
+    assert run == replace(RESULT, warnings=(warning,), failed_late=True)
 
 
 @pytest.mark.parametrize("how", ["exit=139", "kill=SIGKILL", "fail=boom"])
@@ -244,7 +256,7 @@ def test_a_node_that_fails_after_the_last_barrier_causes_a_warning(
         "ps:0": f"pid state=saving state=done {how}",
     }
     run = outcome(scripts, tmp_path)
-    assert replace(run, warnings=()) == RESULT
+    assert replace(run, warnings=()) == replace(RESULT, failed_late=True)
     (warning,) = run.warnings
     assert warning.startswith("ps:0 ")
     assert AFTER in warning
@@ -259,7 +271,7 @@ def test_a_node_killed_just_before_the_last_barrier_is_reported_causes_a_warning
         "ps:0": "pid state=saving kill=SIGKILL",
     }
     run = outcome(scripts, tmp_path)
-    assert replace(run, warnings=()) == RESULT
+    assert replace(run, warnings=()) == replace(RESULT, failed_late=True)
     (warning,) = run.warnings
     assert warning.startswith("ps:0 was killed by SIGKILL")
 
@@ -288,7 +300,7 @@ def test_a_node_that_freezes_after_the_result_causes_a_warning(tmp_path: Path) -
     run = outcome(scripts, tmp_path)
     frozen = "its process is frozen: a signal has stopped it"
     warning = f"ps:0 did not end{AFTER}\n  {frozen}\n  log: {ps}"
-    assert run == replace(RESULT, warnings=(warning,))
+    assert run == replace(RESULT, warnings=(warning,), failed_late=True)
     assert not runs(logged(tmp_path, "ps:0", "pid"))
 
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from support.small_models import two_layers
 
 import placer
 from placer.build.plan import read_plan
@@ -82,8 +84,48 @@ def test_folders_that_cannot_be_written_are_found_before_the_run(
 def test_a_run_that_cannot_start_leaves_no_folder(
     run_command: RunCommand, tmp_path: Path, words: list[str]
 ) -> None:
+    (tmp_path / "mine").mkdir()
     assert run_command(*TRAIN, *words) == 2
-    assert not list(tmp_path.glob("runs/*"))
+    assert run_command(*TRAIN, *words, "--out", "mine") == 2
+    assert run_command(*TRAIN, *words, "--out", "new/a/b") == 2
+    # A folder that was there stays, empty.
+    assert [*tmp_path.iterdir()] == [tmp_path / "mine"]
+    assert not [*(tmp_path / "mine").iterdir()]
+
+
+@pytest.mark.parametrize(("bad", "is_kept"), [(1, False), (20, True)])
+def test_only_a_run_that_has_done_a_step_leaves_a_folder(
+    run_command: RunCommand, tmp_path: Path, bad: int, is_kept: bool
+) -> None:
+    """The rows of one step are not numbers, which is an error with `--debug-nans`."""
+    x, y = np.zeros((40, 2), np.float32), np.zeros((40, 4), np.float32)
+    x[2 * bad - 1] = np.nan
+    np.savez(tmp_path / "rows.npz", x=x, y=y)
+    spec = two_layers(nodes="{worker: {count: 1}}", width=2, batch=2)
+    spec = spec.replace("batch: 2}", "batch: 2, shuffle: false}")
+    (tmp_path / "small.yaml").write_text(spec)
+    assert run_command("train", "small.yaml", "--in-process", "--debug-nans") == 1
+    assert [*tmp_path.glob("runs/*/*")] == [tmp_path / "runs/small-1/build"] * is_kept
+    assert (tmp_path / "runs").exists() == is_kept
+
+
+def test_an_error_of_a_callback_keeps_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refuses(placer.Callback):
+        def on_step(self, record: placer.Record) -> None:
+            raise PlacerError("my mistake")
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PlacerError, match="my mistake"):
+        placer.train(
+            DIGITS,
+            single_process=True,
+            in_process=True,
+            steps=100,
+            callbacks=[Refuses()],
+        )
+    assert (tmp_path / "runs" / "digits-1" / "build" / "plan.json").is_file()
 
 
 def test_python_trains_as_the_command_does(

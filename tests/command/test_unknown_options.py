@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
+from typing import Any
 
 import pytest
 
@@ -111,13 +113,56 @@ def takes(path: str) -> bool:
             "did you mean nodes={'worker': 4}?",
             "compile its spec again with nodes={'worker': 4}",
         ),
+        (
+            {"overrides": {"train.epochs": 3}},
+            None,
+            "compile its spec again with overrides={'train.epochs': 3}",
+        ),
+        (
+            {"set": {"train.epochs": 3}},
+            "did you mean overrides={'train.epochs': 3}?",
+            "compile its spec again with overrides={'train.epochs': 3}",
+        ),
         ({"stepz": 4}, "did you mean 'steps'?", "did you mean 'steps'?"),
+        ({"hosts": "h"}, "it is an argument of: placer.launch", None),
+        ({"keys": ["id"]}, *["it is an argument of: placer.predict"] * 2),
+        ({"params": {}}, *["did you mean 'init_params'?"] * 2),
     ],
 )
 def test_options_of_python(
-    option: dict[str, int], of_train: str, of_launch: str
+    option: dict[str, Any], of_train: str | None, of_launch: str | None
 ) -> None:
-    with pytest.raises(PlacerError, match=re.escape(of_train)):
-        placer.train(DIGITS, **option)
-    with pytest.raises(PlacerError, match=re.escape(of_launch)):
-        placer.launch("build", **option)
+    (name,) = option
+    for function, spec, hint in (
+        ("train", DIGITS, of_train),
+        ("launch", "build", of_launch),
+    ):
+        if hint is not None:
+            message = f"placer.{function} has no argument '{name}'\n  hint: "
+            with pytest.raises(PlacerError, match=f"^{message}.*{re.escape(hint)}$"):
+                getattr(placer, function)(spec, **option)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "hint"),
+    [
+        ("compile", "epochs", "did you mean overrides={'train.epochs': 3}?"),
+        ("compile", "workers", "did you mean nodes={'worker': 3}?"),
+        ("compile", "node", "did you mean 'nodes'?"),
+        ("compile", "steps", "it is an argument of: placer.train, placer.launch"),
+        ("predict", "output", "did you mean 'outputs'?"),
+        ("predict", "init_params", "did you mean 'params'?"),
+        ("predict", "steps", "it is an argument of: placer.train, placer.launch"),
+        ("predict", "history", "it is an argument of: placer.train, placer.launch"),
+        ("predict", "lr", "compile its spec again with overrides="),
+        ("export", "raw", "it is an argument of: placer.predict"),
+        ("export", "output", "did you mean 'outputs'?"),
+    ],
+)
+def test_arguments_of_other_functions(function: str, name: str, hint: str) -> None:
+    call = getattr(placer, function)
+    given = {name: 3} if function == "compile" else {"params": "p", name: 3}
+    message = f"placer.{function} has no argument '{name}'\n  hint: "
+    with pytest.raises(PlacerError, match=f"^{message}.*{re.escape(hint)}"):
+        call("build", "out", **given)
+    assert "unknown" not in inspect.signature(call).parameters

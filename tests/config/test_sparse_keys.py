@@ -55,6 +55,9 @@ SCORE = {"show": 1}
         ({"score": {"decay": 0.0}}, "score", "a decay above 0"),
         ({"score": {"show_weight": 1e39}}, "score", "a finite float32"),
         ({"score": {"click_weight": -1e39}}, "score", "a finite float32"),
+        ({"score": {"click_weight": 2.0}}, "score", "'click_weight' has no effect"),
+        ({"forget": {"every": 9}, "score": SCORE}, "forget", "'forget' has no effect"),
+        ({"default": 3.0}, "default", "'default' has no effect"),
         ({"index": "compact", "admit": {"count": 2}}, "index", "no room for counts"),
     ],
 )
@@ -68,5 +71,6 @@ def test_what_no_table_can_have_is_an_error_of_its_key(
 
 def test_only_what_differs_from_the_defaults_is_in_the_graph() -> None:
     assert read_settings(DEFAULTS) == {}
-    written = DEFAULTS | {"default": 3.4e38, "capacity": 256}
-    assert read_settings(written) == {"default": 3.4e38, "capacity": 256}
+    written = {"default": 3.4e38, "capacity": 256, "admit": {"probability": 0.5}}
+    settings = {**written, "admit": {"type": "probability", "p": 0.5}}
+    assert read_settings(DEFAULTS | written) == settings

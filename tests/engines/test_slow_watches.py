@@ -12,7 +12,7 @@ from placer.engines.engine import NodeEnded, NodeLines
 from placer.launcher.followed import FollowedJob
 from placer.launcher.supervise import supervise
 from placer.runtime.run.callbacks import CallbackQueue
-from placer.runtime.run.events import Start, Step, write_event
+from placer.runtime.run.events import NodeWarning, Start, Step, write_event
 from placer.runtime.run.interruption import Interruption
 from placer.runtime.run.signals import catch_signals
 
@@ -52,7 +52,8 @@ def test_a_callback_that_raises_while_events_wait_ends_the_run(tmp_path):
 
     class Raises:
         def on_step(self, record):
-            if not calls.is_full:  # then no more events are read
+            # Where it is full, no more events are read.
+            if not calls.is_full or not warnings:
                 return
             until = time.monotonic() + 60
             while has_room(followed.nodes[0].write_fd):
@@ -60,10 +61,20 @@ def test_a_callback_that_raises_while_events_wait_ends_the_run(tmp_path):
                 time.sleep(0.001)
             raise CallbackError
 
+    warnings: list[str] = []
+
+    def watch(event):
+        if isinstance(event, NodeWarning):
+            warnings.append(event.message)
+
     calls = CallbackQueue((Raises(),))
     with catch_signals() as signals, followed.open_nodes(["worker:0"], tmp_path):
         followed.follow(job, job.events(), "logs")
         with pytest.raises(CallbackError):
-            supervise(followed.nodes, lambda e: None, signals, Interruption(), calls)
+            supervise(followed.nodes, watch, signals, Interruption(), calls)
+    assert warnings == [
+        "the callbacks are more than 64 steps behind, and job 7 does not wait for them:"
+        " what they return takes effect late"
+    ]
     assert job.is_cancelled.is_set()
     assert not followed.remains

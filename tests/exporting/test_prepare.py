@@ -83,13 +83,29 @@ def test_columns_become_the_arguments_of_the_model(prepare):
     assert arguments["city"].tolist() == [0, 3, 1, 2]
 
 
-def test_a_row_of_a_service_predicts_what_the_same_row_of_a_file_does(people, prepare):
+@pytest.fixture(scope="module")
+def model(people):
+    """The module `model` of the exported model."""
     sys.path.insert(0, str(people / "model"))
     try:
-        model = __import__("model")
+        return __import__("model")
     finally:
         sys.path.pop(0)
         sys.modules.pop("model", None)
+
+
+def test_a_changed_byte_of_the_parameters_is_found(people, model, tmp_path):
+    content = (people / "model" / "params.safetensors").read_bytes()
+    for at in (content.index(b'"F32"') + 1, len(content) - 1):
+        changed = content[:at] + bytes([content[at] ^ 0xF]) + content[at + 1 :]
+        (tmp_path / "params").write_bytes(changed)
+        with pytest.raises(ValueError, match="params is damaged"):
+            model.load_params(tmp_path / "params")
+
+
+def test_a_row_of_a_service_predicts_what_the_same_row_of_a_file_does(
+    people, prepare, model
+):
     params = model.load_params(people / "model" / "params.safetensors")
     got = model.model(params, **prepare(COLUMNS))
     got = run_postprocess(people / "model", got)

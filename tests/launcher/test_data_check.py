@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import gzip
+import os
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import placer
 from placer.command.cli import main
+from placer.command.run import run_command
 from placer.compiler import compile_in_memory
-from placer.errors import DataError, SpecErrors
+from placer.errors import DataError, PlacerError, RunError
 from placer.launcher import launch as launch_module
 from placer.launcher.data_check import check_data
-from placer.readers import check
+from placer.readers import check, csv_text
+from placer.runtime.run import process
+from placer.runtime.run.threads import run_in_threads
 
 SPEC = """\
 nodes: {worker: {count: 1}}
@@ -52,7 +59,7 @@ def check_spec(text: str, folder: Path, *, code: bool = True) -> str:
     compiled = compile_in_memory(spec)
     try:
         check_data(compiled.plan, folder, compiled.data_spans, code=code)
-    except (DataError, SpecErrors) as error:
+    except PlacerError as error:
         return str(error).removeprefix(f"{folder}/")
     return ""
 
@@ -64,12 +71,11 @@ def check_spec(text: str, folder: Path, *, code: bool = True) -> str:
         ("rows.csv", ".", CSV, "7:14", "csv:. cannot be read: Is a directory"),
         ("[a, b]", "[a, c]", CSV, "10:10", "csv:rows.csv has no column 'c' for input"),
         ("[a, b]", '"z*"', CSV, "10:11", "csv:rows.csv has no column 'z*' for"),
-        ('"no", "yes"', '"no"', CSV, "4:10", "'yes' is not in the vocabulary"),
+        ('"no", "yes"', '"no"', CSV, "13:16", "'yes' is not in the vocabulary"),
         ('"yes"]', '"x", "yes"]', CSV, "4:10", "2 is outside 0-1"),
-        ("        label:", "        lable:", CSV, "13:16", "has no column 'lable'"),
         ("x: [a, b]", "x: [a, f]\n    features: {f: {log1p: c}}", CSV, "11:19", "no column 'c' for feature 'f'"),
         ("x: [a, b]", "x: [a, f]\n    features: {f: {days: b}}", CSV, "10:10", "'2' is not a date"),
-        ("batch: 8", "batch: 17", CSV, "7:14", "16 rows do not fill one batch of 17"),
+        ("batch: 8", "batch: 17", CSV, "8:12", "16 rows do not fill one batch of 17"),
         ("x: 1", "x: 1", CSV.replace("3,4", "3,four"), "10:10", "'four' is not a number"),
         ("x: 1", "x: 1", CSV + "1,2\n", "7:14", "line 18 has 2 cells"),
         ("x: 1", "x: 1", "", "7:14", "csv:rows.csv is empty"),
@@ -180,6 +186,98 @@ def test_the_first_rows_of_a_function_are_checked(body, message, tmp_path):
     assert check_spec(PYTHON, tmp_path, code=False) == ""
 
 
+NUMBERS = "a,b,label\n" + "1,2,1\n3,4,0\n" * 8
+WINDOW = "{window: 8, lanes: 4}"
+ARRAYS = {"x": np.ones((16, 2)), "label": np.zeros(16)}
+GZIP = gzip.compress(NUMBERS.encode(), mtime=0)
+MODULE = "python:made:rows"
+
+
+def made(body: str) -> str:
+    return f"def rows():\n    {body}\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "more", "content", "at", "message", "hint"),
+    [
+        ("csv:t.csv", "", NUMBERS.replace(",", ";"), "9:18", "no column 'a'", 'csv: {delimiter: ";"}'),
+        ("csv:t.csv", "", NUMBERS.replace(",", "\t"), "9:18", "no column 'a'", 'csv: {delimiter: "\\t"}'),
+        ("csv:t.csv", "", "1,2,0\n" * 16, "9:18", "no column 'a'", "csv: {header: [NAME, …]}"),
+        ("csv:t.csv", "", "0,1,label\n" + "1,2,0\n" * 16, "9:18", "no column 'a'", "one of: 0, 1, label"),
+        ("csv:t.csv", "", "\n  \n", "7:14", "csv:t.csv is empty", "first row names"),
+        ("csv:t.csv", "", NUMBERS.replace("1,2,1", "1,2,0.5"), "4:10", "not a whole number", "'loss' (softmax_cross_entropy), which takes 0 to 1"),
+        ("csv:t.csv", "", NUMBERS.replace("b", "a"), "9:18", "more than one column 'a'", "rename one"),
+        ("csv:t.csv", "", NUMBERS.replace("1,2", "31/12/2020,2"), "9:18", "'31/12/2020' is not a number", "write dates as 2024-05-01"),
+        ("csv:t.csv", "", NUMBERS.replace("1,2", '"1,500",2'), "9:18", "'1,500' is not a number", "as 1234.5"),
+        ("csv:t.csv", "", NUMBERS.replace("1,2", "15 %,2"), "9:18", "'15 %' is not a number", "as 1234.5"),
+        ("csv:t.csv", "", NUMBERS.replace("1,2", "inf,2"), "9:18", "'inf' is not a finite number", "missing_values: [inf]"),
+        ("csv:t.csv", "", NUMBERS.encode("utf-16"), "7:14", "line 1 is not UTF-8", "save the file as UTF-8"),
+        ("csv:t.csv", "", NUMBERS.encode("utf-16-le"), "7:14", "line 1 has NUL characters", "save the file as UTF-8"),
+        ("csv:t.csv", "", GZIP, "7:14", "line 1 is not UTF-8", "ends in .csv.gz"),
+        ("csv:t.csv", "", b"PK\x03\x04" + bytes(9), "7:14", "NUL characters", "an Excel file"),
+        ("csv:t.csv", "", "# made\n" + NUMBERS, "9:18", "no column 'a'", 'csv: {comment: "#"}'),
+        ("csv:t.csv", "", "My table\n" + NUMBERS, "9:18", "no column 'a'", "one of: My table"),
+        ("csv:t.csv", "split: test", "a,b,label\n1,2,0\n", "10:12", "none is in the split 'test'", "leave 'split' out"),
+        ("csv:t.csv", "", NUMBERS.replace("1,2", "1e39,2"), "9:18", "'1e39' does not fit float32", "x: float64[batch, 2], and write precision: float64"),
+        ("csv:$HOME/t.csv", "", NUMBERS, "7:14", "no such file", f"write csv:{Path.home()}/t.csv"),
+        ("csv:https://t/t.csv", "", NUMBERS, "7:14", "no such file", "download it"),
+        (MODULE, "", made("return []"), "7:14", "gave no rows", "at least one row"),
+        (MODULE, "", made("return {}"), "3:6", "no column 'x'", "it has no columns"),
+        (MODULE, "", made("import pyarrow; return pyarrow.table({'x': [1]})"), "7:14", "returned a Table", "return a dict with the array of each column"),
+        ("csv:t*.csv", "", NUMBERS, "7:14", "no such file", "not a pattern: join the files"),
+        ("csv:~/t.csv", "", NUMBERS, "7:14", "no such file", f"write csv:{Path.home()}/t.csv"),
+        ("csv:.", "", NUMBERS, "7:14", "Is a directory", "name one file in the folder"),
+        ("csv:t.csv.gz", f"shuffle: {WINDOW}", GZIP, "10:14", "is compressed", "unpack the file"),
+        ("csv:t.csv", f"shuffle: {WINDOW}\n    csv: {{comment: '#'}}", NUMBERS + "# end\n", "10:14", "cannot be read by pieces", "parquet"),
+        ("npz:t.csv", "", NUMBERS, "7:14", "npz:t.csv is not an npz file", "numpy.savez"),
+        ("npz:t.npz", "", {"x": np.array([[1, 2]] * 16, object)}, "3:6", "column 'x' cannot be read: Object", "array.astype"),
+        ("npz:t.npz", "", {"label": np.full(16, 0.5)}, "4:10", "0.5 does not fit int32", "'loss' (softmax_cross_entropy), which takes 0 to 1"),
+        ("npz:t.npz", "", {"label": np.eye(2)[[0, 1] * 8]}, "4:10", "has shape [n, 2]", "numpy.argmax(label, axis=-1)"),
+        (MODULE, "", made("pass"), "7:14", "returned None", "yield a dict for each row"),
+        (MODULE, "", made("return 7"), "7:14", "returned a int", "yield a dict for each row"),
+        (MODULE, "", made("raise ValueError('bad')"), "7:14", "failed at row 0: ValueError: bad", "see made.py, line 2"),
+        (MODULE, "", made("yield {'x': [1, 2], 'label': 'yes'}"), "4:10", "'yes' is not a number", "vocabulary"),
+        (MODULE, "", made("yield {'x': [1, 2, 3], 'label': 1}"), "3:6", "has shape [n, 3]", "x: float32[batch, 3]"),
+        (MODULE, "", made("yield {'x': [1, 2], 'label': None}"), "4:10", "row 0: the value is missing", "python: {missing: {label: 0}}"),
+        (MODULE, "", made("yield {'x': object(), 'label': 1}"), "3:6", "'x' holds object", "float32[batch, 2]"),
+        (MODULE, "", made("yield {'x': [[1, 2]] * 8, 'label': [1] * 8}"), "7:14", "is a batch of 8 rows", "one row at a time"),
+        (MODULE, "columns: {x: [a, b]}", made("yield {'a': 1, 'b': [2], 'label': 1}"), "9:18", "'b', row 0, has the shape [1]", "one number"),
+        (MODULE, "columns: {x: [f, b]}\n    features: {f: {log1p: a}}", made("yield {'a': [1], 'b': 2, 'label': 1}"), "9:18", "list is not one value", "a text or a number"),
+        (MODULE, "python: {vocabulary: {label: ['no', 'yes']}}", made("yield {'x': [1, 2], 'label': 'maybe'}"), "9:34", "'maybe' is not in the vocabulary", "unknown: {label: N}"),
+        (MODULE, "python: {vocabulary: {'l*': ['no', 'yes']}}", made("yield {'x': [1, 2], 'label': 'maybe'}"), "9:26", "'maybe' is not in the vocabulary", "unknown: {label: N}"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_found_with_its_position_and_what_to_do(
+    source, more, content, at, message, hint, tmp_path
+):
+    if source == MODULE:
+        (tmp_path / "made.py").write_text(content)
+    elif isinstance(content, dict):
+        np.savez(tmp_path / "t.npz", **ARRAYS | content)
+    else:
+        name = "t.csv.gz" if source.endswith("gz") else "t.csv"
+        text = content.encode() if isinstance(content, str) else content
+        (tmp_path / name).write_bytes(text)
+    columns = "columns: {x: [a, b]}\n    " if source.startswith("csv:") else ""
+    train = f'"{source}"\n    batch: 8\n    {columns}{more}\n'
+    spec = PLAIN.replace('"csv:rows.csv"\n    batch: 8\n', train, 1)
+    spec = spec.replace('  eval: {source: "csv:rows.csv"}\n', "")
+    found = check_spec(spec, tmp_path)
+    assert found.startswith(f"m.yaml:{at}: ")
+    assert message in found.splitlines()[0]
+    assert hint in found.partition("  hint: ")[2]
+
+
+def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(csv_text, "open_regular", refuse)
+    found = check_spec(SPEC, tmp_path)
+    assert "m.yaml:7:14: csv:rows.csv cannot be read: Permission denied" in found
+    assert "hint: let the user of this process read the file and its folder" in found
+
+
 def test_train_and_launch_find_it_before_they_start_anything(
     tmp_path, monkeypatch, capsys
 ):
@@ -205,3 +303,58 @@ def test_train_and_launch_find_it_before_they_start_anything(
     with pytest.raises(SystemExit) as ended:
         main(["check", "m.yaml", "--no-data"])
     assert ended.value.code == 0
+
+
+PLACED = SPEC.replace("count: 1}", "count: 1}, ps: {count: 1}").replace(
+    "0.1, place: /node:worker/cpu", "0.1, place: /node:ps/cpu"
+)
+
+
+@pytest.mark.parametrize(
+    ("node", "more", "is_checked"),
+    [
+        ("worker:0", (), True),
+        ("ps:0", (), False),  # it reads nothing
+        ("worker:0", ("--events", "events.jsonl"), False),  # for what has started it
+    ],
+)
+def test_a_node_that_is_started_by_hand_checks_its_own_data_before_it_joins(
+    node, more, is_checked, tmp_path, monkeypatch
+):
+    def start(*_: object, **__: object) -> None:
+        raise RunError("started")
+
+    monkeypatch.setattr(process, "run", start)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.yaml").write_text(PLACED)
+    placer.compile("m.yaml", "build")
+    error = CliRunner().invoke(run_command, ["build", "--node", node, *more]).exception
+    expected = (
+        "m.yaml:7:14: csv:rows.csv: there is no such file" if is_checked else "started"
+    )
+    assert str(error).splitlines()[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "at", "message"),
+    [
+        ("x: 1", "x: 1", "7:14", "csv:rows.csv: there is no such file"),
+        ("x: [a, b]", "x: [a, c]", "10:10", "csv:rows.csv has no column 'c' for"),
+        ('"no", "yes"', '"no"', "13:16", "'yes' is not in the vocabulary"),
+        ('"csv:rows.csv"}', '"csv:rows.csv", batch: 20, remainder: drop}', "14:41", "16 rows do not fill one batch of 20"),
+        ('eval: {source: "csv:rows.csv"}', 'eval: {source: "python:made:rows"}', "14:19", "reader python:made:rows failed at row 0: ValueError: bad"),
+    ],
+)  # fmt: skip
+def test_a_node_that_finds_the_mistake_itself_says_its_position(
+    old, new, at, message, tmp_path
+):
+    """Of data that is on other machines than the launcher."""
+    if "no such file" not in message:
+        (tmp_path / "rows.csv").write_text(CSV)
+    (tmp_path / "made.py").write_text(made("raise ValueError('bad')"))
+    (tmp_path / "m.yaml").write_text(PLACED.replace(old, new))
+    placer.compile(tmp_path / "m.yaml", tmp_path / "build")
+    with pytest.raises(PlacerError) as caught:
+        run_in_threads(tmp_path / "build", watch=lambda event: None)
+    assert str(caught.value).startswith(f"m.yaml:{at}: ")
+    assert message in str(caught.value)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 from support.drawn.graphs import DrawnModel
 from support.drawn.modes import FAMILIES, models_without_lockstep
+from support.marks import MAY_PAIR_ROWS
 from support.orders.exchange import Group
 from support.orders.rules import of_optax, padded, unpadded
 from support.orders.simulation import Simulation
@@ -48,8 +49,7 @@ STEPS = 5
 
 pytestmark = [
     pytest.mark.usefixtures("in_float64"),
-    # Drawn models may combine all pairs of rows.
-    pytest.mark.filterwarnings("ignore::placer.errors.SpecWarning"),
+    MAY_PAIR_ROWS,
 ]
 
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from support.drawn.graphs import DrawnModel, models
-from support.marks import slow_but
+from support.marks import MAY_PAIR_ROWS, slow_but
 from support.plain.graph import flatten_ops
 from support.plain.training import depends_on_rounding
 from support.run_ways import (
@@ -39,8 +39,7 @@ WAYS = {"placed": False, "again": False, "alone": True}
 """The runs of a model, and whether each is of one process."""
 pytestmark = [
     pytest.mark.usefixtures("in_float64"),
-    # Drawn models may combine all pairs of rows.
-    pytest.mark.filterwarnings("ignore::placer.errors.SpecWarning"),
+    MAY_PAIR_ROWS,
 ]
 
 

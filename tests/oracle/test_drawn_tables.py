@@ -23,6 +23,7 @@ from support.drawn.tables import (
     table_clusters,
     table_models,
 )
+from support.marks import MAY_PAIR_ROWS
 from support.saved_rows import assert_same_tables
 
 from placer.checkpoint.folder import list_checkpoints
@@ -43,8 +44,7 @@ UP_TO_ROUNDING = {"rtol": 1e-9, "atol": 1e-9}
 
 pytestmark = [
     pytest.mark.usefixtures("in_float64"),
-    # Drawn models may combine all pairs of rows.
-    pytest.mark.filterwarnings("ignore::placer.errors.SpecWarning"),
+    MAY_PAIR_ROWS,
 ]
 
 

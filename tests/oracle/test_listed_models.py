@@ -9,7 +9,7 @@ import pytest
 from support.drawn.graphs import columns, initial_values
 from support.drawn.sketch import INPUTS
 from support.listed_models import MODELS, PLACEMENTS, spec_of
-from support.marks import slow_but
+from support.marks import MAY_PAIR_ROWS, slow_but
 from support.plain import step as plain
 from support.plain.graph import flatten_ops
 from support.plain.metrics import METRICS
@@ -30,8 +30,7 @@ IN_EVERY_RUN = [
 
 pytestmark = [
     pytest.mark.usefixtures("in_float64"),
-    # Drawn models may combine all pairs of rows.
-    pytest.mark.filterwarnings("ignore::placer.errors.SpecWarning"),
+    MAY_PAIR_ROWS,
 ]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import yaml
 from support.drawn.graphs import columns, initial_values
-from support.marks import slow_but
+from support.marks import MAY_PAIR_ROWS, slow_but
 from support.run_ways import check_same, run_build, run_plain, write_spec
 
 from placer.compiler import compile
@@ -12,8 +12,7 @@ from placer.types import TensorType
 
 pytestmark = [
     pytest.mark.usefixtures("in_float64"),
-    # Drawn models may combine all pairs of rows.
-    pytest.mark.filterwarnings("ignore::placer.errors.SpecWarning"),
+    MAY_PAIR_ROWS,
 ]
 
 SPEC = """

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from safetensors.numpy import save_file
 from support.drawn.graphs import DrawnModel, models
-from support.marks import slow_but
+from support.marks import MAY_PAIR_ROWS, slow_but
 from support.plain import step as plain
 from support.run_ways import write_spec
 from support.spec_models import NAMES, copy_spec, initial_parameters, read_rows
@@ -22,8 +22,7 @@ from placer.types import TensorType
 
 pytestmark = [
     pytest.mark.usefixtures("in_float64"),
-    # Drawn models may combine all pairs of rows.
-    pytest.mark.filterwarnings("ignore::placer.errors.SpecWarning"),
+    MAY_PAIR_ROWS,
 ]
 
 

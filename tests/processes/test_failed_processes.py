@@ -57,6 +57,8 @@ def check_failed(
 
 
 RAISED = "reader python:rows:train failed at row 17: ValueError: no such patient"
+SOURCE = "small.yaml:9:20"
+"""The position of the source, which is read before the first step."""
 
 
 def test_a_reader_that_raises_is_named_with_its_row(tmp_path: Path) -> None:
@@ -64,7 +66,7 @@ def test_a_reader_that_raises_is_named_with_its_row(tmp_path: Path) -> None:
         "if i == 17 and 'worker:1' in sys.argv: raise ValueError('no such patient')"
     )
     build = compile_small(tmp_path, workers=2, at_row=raises)
-    message = f"worker:1 failed: {RAISED}\n  hint: see rows.py, line 6"
+    message = f"worker:1 failed: {SOURCE}: {RAISED}\n  hint: see rows.py, line 6"
     check_failed(launch(build), build, message, "worker:1")
 
 
@@ -94,7 +96,7 @@ def test_every_node_started_by_hand_reports_the_error_of_a_reader(
         "if i == 17 and 'worker:1' in sys.argv: raise ValueError('no such patient')"
     )
     build = compile_small(tmp_path, workers=2, at_row=raises)
-    error = f"{RAISED}\n  hint: see rows.py, line 6\n"
+    error = f"{SOURCE}: {RAISED}\n  hint: see rows.py, line 6\n"
     with nodes_by_hand(build) as runs:
         ends = {node: run.wait() for node, run in runs.items()}
     for node, end in ends.items():

@@ -232,3 +232,17 @@ def test_a_node_that_cannot_be_started_is_named(cluster, file, options, message)
     _, err = run.communicate(timeout=60)
     assert run.returncode in (1, 2), err
     assert message in err
+
+
+@pytest.mark.slow
+def test_data_that_is_not_on_a_machine_is_named_with_its_position(cluster, tmp_path):
+    """The launcher has another folder for data, and cannot open it."""
+    run = cluster.launch("--data", str(tmp_path))
+    _, err = run.communicate(timeout=120)
+    assert run.returncode == 1, err
+    assert re.search(
+        r"^worker:[01] failed: spread\.yaml:5:20: reader python:spread_rows:rows failed at"
+        r" row 0: FileNotFoundError: .*numbers\.txt'$",
+        err,
+        re.MULTILINE,
+    ), err

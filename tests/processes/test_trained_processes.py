@@ -30,7 +30,7 @@ from placer.runtime.run.threads import run_in_threads
 KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
 KEYS += ["checkpoint_seconds", "streams", "staleness"]
 KEYS += ["staleness_bound", "divergence"]
-KEYS += ["untrained_rows", "shares", "tables"]
+KEYS += ["untrained_rows", "shares", "tables", "best"]
 
 
 def compile_spec(

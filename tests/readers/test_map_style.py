@@ -7,6 +7,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from placer.config.csv import Cells
 from placer.config.data import Data
 from placer.errors import DataError, RunError
 from placer.readers import Column, Rows, open_source
@@ -53,6 +54,13 @@ def open_numbers(folder: Path, function: str = "rows") -> Rows:
     columns = [Column("x", "float32", (2,))]
     source = f"python:numbers:{function}"
     return open_source(Data(source), columns, folder)
+
+
+def test_an_option_of_columns_without_effect_is_found_by_the_first_row(tmp_path):
+    (tmp_path / "numbers.py").write_text(MODULE, encoding="utf-8")
+    data = Data("python:numbers:rows", python=Cells(missing={"z*": 0}))
+    with pytest.raises(DataError, match="python:numbers:rows has no column 'z"):
+        open_source(data, [Column("x", "float32", (2,))], tmp_path)
 
 
 def test_rows_are_read_by_number_in_the_order_of_the_batch(tmp_path):

@@ -11,6 +11,7 @@ from support.tables import data_of, prepare_of, read_all, read_pieces, write_tab
 import placer
 from placer.config.features import Feature
 from placer.config.missing import MISSING, MISSING_WORDS
+from placer.config.sources import SourceError
 from placer.errors import DataError, SpecError
 from placer.readers import Column
 
@@ -122,6 +123,38 @@ def test_numbers_may_mean_missing_ones(kind, tmp_path):
     with pytest.raises(DataError, match="'n', row 1: -999 means a missing value") as e:
         read_all(tmp_path, data, [N])
     assert e.value.hint == f"write its value: {kind}: {{missing: {{n: 0}}}}"
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "entry", "message"),
+    [
+        ({"missing": {"z*": 0}}, "missing", "z*", "has no column 'z"),
+        ({"missing_values": {"x": ["-"], "nn": ["-"]}}, "missing_values", "nn", "'nn'"),
+        (
+            {"vocabulary": {"n*": ["1"]}, "missing": {"n*": 0}},
+            "missing",
+            "n*",
+            "'missing' of 'n.' has no effect: it is for numbers",
+        ),
+        ({"unknown": {"*": 0}}, "unknown", "*", "'unknown' of '.' has no effect"),
+        (
+            {"vocabulary": {"*": ["1"], "n": ["1"]}},
+            "vocabulary",
+            "n",
+            "'.' comes first",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_option_without_effect_on_the_columns_is_an_error(
+    kind, options, key, entry, message, tmp_path
+):
+    source = write_table(tmp_path, kind, {"x": ["1"], "n": ["1"]})
+    data = data_of(source, [X, N], **options)
+    with pytest.raises(SourceError, match=message) as caught:
+        read_all(tmp_path, data, [X, N])
+    assert caught.value.keys == (kind, key, entry)
+    assert list(read_all(tmp_path, data_of(source, [X, N]), [X, N])) == ["x", "n"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])

@@ -62,6 +62,16 @@ def all_of_it(model: Net, x: jax.Array) -> jax.Array:
     return normed(model, dropped(model, attended(model, x)[:, 0]))
 
 
+def evaluated_inside(model: Net, x: jax.Array) -> jax.Array:
+    model.eval()
+    return normed(model, x)
+
+
+def viewed(model: Net, x: jax.Array) -> jax.Array:
+    settings = {"deterministic": True, "use_running_average": True}
+    return all_of_it(nnx.view(model, **settings), x)
+
+
 def counted(model: Net, x: jax.Array) -> jax.Array:
     model.seen[...] = model.seen[...] + x.sum()  # line: counted
     return jnp.sin(x)
@@ -240,6 +250,7 @@ def test_a_key_that_is_the_same_in_every_step_is_refused(
         (normed, [MODEL], "model.norm.mean is changed LINE,"),
         (counted, [MODEL], "model.seen is changed LINE,"),
         (called, [MODEL], "model is changed,"),
+        (evaluated_inside, [MODEL], "model is changed,"),
         (reassigned, [W], "params.w is changed LINE,"),
         (
             linen_normed,
@@ -266,6 +277,7 @@ def test_state_that_would_be_lost_is_refused(
     ("fn", "args"),
     [
         (all_of_it, [{"make": "quiet"}]),
+        (viewed, [MODEL]),
         (drawn, [MODEL]),
         (replaced, [W]),
         (linen_evaluated, [{"make": "linen"}]),

@@ -38,7 +38,7 @@ train:
     header: [a, b1, c, label]
     delimiter: ";"
     comment: "#"
-    vocabulary: {label: [no, 1, true], c: {low: -1, high: 1}}
+    vocabulary: {label: {no: 0, 1: 1, true: 2}}
     unknown: {label: 3}
     missing: {"*": 0.5}
 """
@@ -57,7 +57,7 @@ def test_words_of_a_vocabulary_are_read_as_text(tmp_path):
         header=["a", "b1", "c", "label"],
         delimiter=";",
         comment="#",
-        vocabulary={"label": ["no", "1", "true"], "c": {"low": -1, "high": 1}},
+        vocabulary={"label": {"no": 0, "1": 1, "true": 2}},
         unknown={"label": 3},
         missing={"*": 0.5},
     )

@@ -17,7 +17,8 @@ import pytest
 from support.small_models import two_layers
 
 from placer.config import sparse_keys
-from placer.errors import SpecError
+from placer.errors import GraphError, SpecError
+from placer.passes.differentiate import differentiate
 from placer.spec import load_text
 from placer.spec.jsonschema import json_schema
 
@@ -83,10 +84,43 @@ def op(keys: str, says: str) -> Refused:
     return Refused(two_layers().replace("  - {name: out", entry), says)
 
 
+def scope(keys: str, says: str) -> Refused:
+    """A scope; `*` is an op with a gradient."""
+    hidden = "{name: h, op: fc, in: x, size: 16, activation: tanh}"
+    text = two_layers(first=None, second=None)
+    if "*" in keys:
+        return Refused(text.replace(hidden, f"{{{keys.replace('*', hidden)}}}"), says)
+    return Refused(
+        text.replace("  - {name: out", f"  - {{{keys}}}\n  - {{name: out"), says
+    )
+
+
+def keyed(keys: str, says: str) -> Refused:
+    """Keys of a sparse table."""
+    return embedding(f"sparse: true, dim: 4, {keys}", says)
+
+
 def embedding(keys: str, says: str) -> Refused:
     refused = op(f"op: embedding, {keys}", says)
     text = refused.text.replace("inputs:\n", "inputs:\n  ids: int32[batch, 3]\n")
     return Refused(text.replace("p, in: h", "p, in: ids"), says)
+
+
+def table(keys: str, says: str, train: str = "") -> Refused:
+    """Keys of the optimizer of a model whose only parameter is a sparse table."""
+    text = f"""\
+nodes: {{worker: {{count: 2}}, ps: {{count: 1}}}}
+inputs: {{ids: "int64[batch]", label: "int32[batch]"}}
+data: {{train: {{source: "npz:rows.npz", batch: 8}}}}
+graph:
+  - {{name: e, op: embedding, in: ids, dim: 4, sparse: true}}
+  - {{name: loss, op: softmax_cross_entropy, in: [e, label]}}
+train:
+  minimize: loss
+  optimizer: {{op: sgd, learning_rate: 0.1, place: /node:ps, {keys}}}
+  {train}
+"""
+    return Refused(text, says)
 
 
 _VALUE = "a part of the value, with one meaning"
@@ -122,7 +156,9 @@ _OPTIONS = [
 
 TABLE: Mapping[str, Mapping[str, Entry]] = {
     "Spec": {
-        **dict.fromkeys(("nodes", "inputs", "data", "graph", "train"), _REQUIRED),
+        **dict.fromkeys(("data", "graph", "train"), _REQUIRED),
+        "nodes": "required; a kind that no place names is for other places",
+        "inputs": "required; an input that no op reads is for ops that come later",
         "predict": "what a prediction returns",
         "name": "the name of the model in reports",
         "parameters": parameters("{match: q.w, trainable: false}", "no parameter"),
@@ -130,8 +166,14 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "seed": "initial values and dropout",
         "emulate": "allowed with CPUs: the places of a model may change alone",
     },
-    "Nodes": {"count": "nodes that run", "devices": "devices that places can name"},
-    "Device": {"count": "devices that places can name", "memory": "it is checked"},
+    "Nodes": {
+        "count": "nodes that run",
+        "devices": "devices that places can name: places may change alone",
+    },
+    "Device": {
+        "count": "devices that places can name: places may change alone",
+        "memory": "what the places need of it is checked",
+    },
     "DataSection": {"train": _REQUIRED, "eval": "rows that are evaluated"},
     "Data": {
         "source": _REQUIRED,
@@ -144,7 +186,14 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             rows("shuffle: false\n    seed: 3", "'seed' has no effect"),
         ),
         "remainder": "the rows of the last batch, of which there may be fewer",
-        "features": npz("features: {q: {hash: x, bins: 3}}", "'features' is for"),
+        "features": (
+            npz("features: {q: {hash: x, bins: 3}}", "'features' is for"),
+            rows("features: {q: {hash: a, bins: 3}}", "'q' has no effect: no input"),
+            rows(
+                "features: {q: {hash: a, bins: 3}, r: {cross: [q, b], bins: 3}}",
+                "feature 'r' has no effect: no input reads it",
+            ),
+        ),
         **{
             kind: npz(f"{kind}: {{missing: {{x: 0}}}}", f"'{kind}' is for")
             for kind in ("csv", "parquet", "python")
@@ -155,9 +204,20 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         for key in ("window", "lanes")
     },
     "Csv": {
-        "vocabulary": rows(
-            "csv: {vocabulary: {l*: [no], label: [a]}}",
-            "'label' of 'vocabulary' has no",
+        "vocabulary": (
+            rows(
+                "csv: {vocabulary: {l*: [no], label: [a]}}",
+                "'label' of 'vocabulary' has no",
+            ),
+            rows("csv: {vocabulary: {lable: [no]}}", "did you mean 'label'?"),
+            rows("csv: {vocabulary: {c*: [no]}}", "no input reads such a column"),
+            rows(
+                "csv: {header: [a, b, label, c], vocabulary: {c*: [no]}}",
+                "no input reads such a column",
+            ),
+            rows(
+                "csv: {header: [a, b, label], vocabulary: {c: [no]}}", "no column 'c'"
+            ),
         ),
         "unknown": (
             rows(
@@ -178,7 +238,10 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
                 "'missing' of 'l*' has no effect",
             ),
         ),
-        "missing_values": "texts that rows may have",
+        "missing_values": rows(
+            "csv: {missing_values: {c: ['-9']}}",
+            "'c' of 'missing_values' has no effect",
+        ),
         "header": "the names of the columns",
         "delimiter": "how lines are read",
         "comment": "lines that the file may have",
@@ -196,7 +259,22 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
     "Scope": {
         "ops": _REQUIRED,
         "place": _PLACE,
-        "remat": "ops without gradients have nothing to recompute, as in prediction",
+        "remat": (
+            scope(
+                "remat: true, ops: [{name: p, op: argmax, in: h}]", "of the scope wi"
+            ),
+            scope(
+                "remat: true, ops: [{name: p, op: relu, in: h}]",
+                "so none has a gradient",
+            ),
+            *(
+                scope(
+                    f"remat: true, ops: [{{remat: {inner}, ops: [*]}}]",
+                    f"'remat: {inner}' has no effect: a scope around",
+                )
+                for inner in ("true", "false")
+            ),
+        ),
     },
     "ParameterRule": {
         "match": parameters(
@@ -205,15 +283,43 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         ),
         "init": "initial values",
         "trainable": "the parameter is not trained",
-        "decay": parameters(
-            "{match: h.w, trainable: false, decay: false}", "'decay' has no effect"
+        "decay": (
+            parameters(
+                "{match: h.w, trainable: false, decay: false}", "'decay' has no effect"
+            ),
+            parameters(
+                "{match: h.w, decay: false}",
+                "'decay: false' of 'h.w' has no effect: optimizer 'sgd' has no weight",
+            ),
+            Refused(
+                two_layers(
+                    optimizer="{op: lamb, learning_rate: 0.1}",
+                    extra="parameters: [{match: h.w, decay: false}]",
+                ),
+                "optimizer 'lamb' has no weight decay",
+            ),
+            Refused(
+                two_layers(
+                    first=None,
+                    second=None,
+                    extra="parameters: [{match: n.running*, decay: false}]",
+                ).replace(
+                    "name: out, op: fc, in: h",
+                    "name: n, op: batch_norm, in: h}\n  - {name: out, op: fc, in: n",
+                ),
+                "it is not trained",
+            ),
         ),
     },
     "Clip": dict.fromkeys(
         ("global_norm", "norm", "value"),
         train("clip: {}", "needs exactly one of"),
     ),
-    "Slicing": dict.fromkeys(("min_block", "rounding", "dispatch"), _PLACEMENT),
+    "Slicing": {
+        "min_block": table("", "'slicing' has no effect", "slicing: {min_block: 9}"),
+        "rounding": _PLACEMENT,
+        "dispatch": _PLACEMENT,
+    },
     "Eval": {"every": train("eval: {every: epoch}", "needs rows to evaluate on")},
     "BestKeys": dict.fromkeys(
         ("metric", "mode"),
@@ -231,16 +337,22 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
     "Sync": {"backup": "steps take fewer gradients"},
     "Async": {
         "max_staleness": "how far a worker may be ahead",
-        "max_merge": servers(
-            "update: {async: {max_merge: 2, max_staleness: 0}}", "has no max_merge"
+        "max_merge": (
+            servers(
+                "update: {async: {max_merge: 2, max_staleness: 0}}", "has no max_merge"
+            ),
+            table("update: {async: {max_merge: 2}}", "'max_merge' has no effect: all"),
         ),
         "merge": servers(
             "update: {async: {merge: mean}}",
             "'merge: mean' has no effect: max_merge is 1",
         ),
-        "queue": servers(
-            "update: {async: {max_staleness: 0, queue: 3}}",
-            "max_staleness 0 is the mode sync, which has no queue",
+        "queue": (
+            servers(
+                "update: {async: {max_staleness: 0, queue: 3}}",
+                "max_staleness 0 is the mode sync, which has no queue",
+            ),
+            table("update: {async: {queue: 1}}", "'queue' has no effect: all"),
         ),
         "staleness_scale": servers(
             "update: {async: {max_staleness: 0, staleness_scale: true}}",
@@ -279,7 +391,6 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
                 "initial_accumulator_value",
                 "b1",
                 "b2",
-                "weight_decay",
                 "l1",
                 "l2",
                 "beta",
@@ -292,6 +403,13 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             ],
             _HYPER,
         ),
+        "weight_decay": Refused(
+            two_layers(
+                optimizer="{op: lamb, learning_rate: 0.1, weight_decay: 0.1}",
+                extra="parameters: [{match: '*', decay: false}]",
+            ),
+            "'weight_decay' has no effect",
+        ),
     },
     "Train": {
         **dict.fromkeys(("minimize", "optimizer"), _REQUIRED),
@@ -302,6 +420,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             "gradient_accumulation: 2\n  microbatches: 4", "are one setting"
         ),
         "threads": "how many step loops a worker has",
+        # With microbatches it is allowed: the number of stages is a matter of places.
         "schedule": train("schedule: gpipe", "'schedule: gpipe' has no effect"),
         "nan": "what a run does then",
         "metrics": Refused(
@@ -315,8 +434,12 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
             "this optimizer matches no parameter",
         ),
         "slicing": _PLACEMENT,
-        "bucket_cap_mb": train(
-            "bucket_cap_mb: 3.0\n  microbatches: 2", "is for steps of one microbatch"
+        "bucket_cap_mb": (
+            train(
+                "bucket_cap_mb: 3.0\n  microbatches: 2",
+                "is for steps of one microbatch",
+            ),
+            table("", "'bucket_cap_mb' has no effect", "bucket_cap_mb: 3.0"),
         ),
         "eval": train("eval: {every: epoch}", _EVALUATED),
         "checkpoint": "files that are written",
@@ -341,22 +464,29 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
     },
     "BloomKeys": dict.fromkeys(("count", "bytes"), _REQUIRED),
     "AdmitKeys": dict.fromkeys(
-        ("count", "bloom", "probability", "score"), "just one of them is given"
+        ("count", "bloom", "probability", "score"),
+        keyed("admit: {count: 2, probability: 0.5}", "needs exactly one of"),
     ),
-    "ForgetKeys": dict.fromkeys(
-        [
-            "every",
-            "unseen_steps",
-            "unseen_seconds",
-            "score_below",
-            "norm_below",
-            "time",
-        ],
-        "keys that lose their row; tests/ops and tests/tables have the refusals",
-    ),
-    "ScoreKeys": dict.fromkeys(
-        ["show", "click", "show_weight", "click_weight", "decay"], "a part of a score"
-    ),
+    "ForgetKeys": {
+        "every": (
+            keyed("forget: {every: 10}", "'forget' has no effect"),
+            keyed("forget: {every: 10}, score: {show: 1}", "'forget' has no effect"),
+        ),
+        "unseen_steps": "keys that lose their row",
+        "norm_below": "keys that lose their row",
+        "score_below": keyed("forget: {score_below: 1.0}", "has no 'score'"),
+        "unseen_seconds": keyed("forget: {unseen_seconds: 9}", "needs both"),
+        "time": keyed("forget: {unseen_steps: 9, time: ids}", "needs both"),
+    },
+    "ScoreKeys": {
+        **dict.fromkeys(
+            ("show", "click", "show_weight", "decay"),
+            "scores are saved: without limits, a later run can read them",
+        ),
+        "click_weight": keyed(
+            "score: {show: 1, click_weight: 2.0}", "'click_weight' has no effect"
+        ),
+    },
 }
 ATTRIBUTES: Mapping[str, Entry] = {
     **{
@@ -366,22 +496,24 @@ ATTRIBUTES: Mapping[str, Entry] = {
         )
         for key, value in {
             "dim": "4",
-            "rows": "5",
             "partitions": "8",
             "admit": "{count: 2}",
             "score": "{show: 1}",
             "capacity": "1000",
             "index": "compact",
-            "default": "1.0",
             "bounds": "[-1.0, 1.0]",
         }.items()
     },
-    "embedding.forget": embedding(
-        "sparse: true, dim: 4, forget: {every: 10}", "'forget' has no effect"
+    "embedding.rows": (
+        embedding("size: [10, 4], rows: 5", "has 'rows' only if sparse"),
+        embedding("sparse: true, size: [9, 4], rows: 5", "a size of 9 rows"),
     ),
-    "embedding.evict": embedding(
-        "sparse: true, dim: 4, evict: lfu", "has no 'capacity'"
+    "embedding.default": (
+        embedding("size: [10, 4], default: 1.0", "has 'default' only if sparse"),
+        keyed("default: 1.0", "'default' has no effect"),
     ),
+    "embedding.forget": keyed("forget: {every: 10}", "'forget' has no effect"),
+    "embedding.evict": keyed("evict: lfu", "has no 'capacity'"),
     "pad.value": op(
         "op: pad, paddings: [[0, 0], [1, 1]], mode: reflect, value: 3.0",
         "'value' has no effect",
@@ -510,22 +642,37 @@ def refusals() -> Iterator[Any]:
 
 @pytest.mark.parametrize("refused", [*refusals()])
 def test_a_key_without_effect_is_refused(refused: Refused, tmp_path: Path) -> None:
-    with pytest.raises(SpecError) as caught:
-        load_text(refused.text, "model.yaml", tmp_path)
+    with pytest.raises((SpecError, GraphError)) as caught:
+        differentiate(load_text(refused.text, "model.yaml", tmp_path).graph)
     assert refused.says in str(caught.value)
     assert "model.yaml:" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "keys",
+    ("keys", "column"),
     [
-        f"csv: {{{WORDS}, missing: {{'*': 0}}}}",
-        "csv: {missing: {a: 1, '*': 0}}",
-        f"csv: {{{WORDS}, unknown: {{label: 2}}}}",
-        f"csv: {{{WORDS}, missing: {{label: 0}}}}\n"
-        "    features: {h: {hash: label, bins: 2}}",
+        (f"csv: {{{WORDS}, missing: {{'*': 0}}}}", "[a, b]"),
+        ("csv: {missing: {a: 1, '*': 0}}", "[a, b]"),
+        (f"csv: {{{WORDS}, unknown: {{label: 2}}}}", "[a, b]"),
+        (
+            f"csv: {{{WORDS}, missing: {{label: 0}}}}\n"
+            "    features: {h: {hash: label, bins: 2}}",
+            "[h, a]",
+        ),
+        (
+            "features: {q: {hash: c, bins: 3}, r: {cross: [q, d], bins: 2},"
+            " '*_h': {hash: [e, f], bins: 2}}\n"
+            "    csv: {missing: {c: 1, e: 0}}",
+            "[r, e_h]",
+        ),
+        ("csv: {missing: {z*: 1}, vocabulary: {y1: [no]}}", "[z1, 'y*']"),
     ],
 )
-def test_entries_of_a_source_with_an_effect(keys: str, tmp_path: Path) -> None:
-    model = load_text(CSV.replace("KEYS", keys), "model.yaml", tmp_path)
+def test_entries_of_a_source_with_an_effect(
+    keys: str, column: str, tmp_path: Path
+) -> None:
+    text = CSV.replace("KEYS", keys).replace("{x: [a, b]", f"{{k: {column}, x: [a, b]")
+    # No op reads this input.
+    text = text.replace("inputs: {", 'inputs: {k: "int32[batch, 2]", ')
+    model = load_text(text, "model.yaml", tmp_path)
     assert model.train.csv is not None

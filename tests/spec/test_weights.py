@@ -16,6 +16,7 @@ import placer
 from placer.checkpoint.folder import set_best
 from placer.command import main
 from placer.errors import BuildError, DataError, SpecError, SpecErrors
+from placer.runtime.run import parameter_files
 from placer.runtime.run.options import Options
 from placer.runtime.run.threads import run_in_threads
 from placer.tables.initial.weight_file import read_flat_range
@@ -190,6 +191,37 @@ def test_a_file_must_be_in_the_folder_of_the_spec(tmp_path: Path, name: str) -> 
         SpecError, match="'file' takes a safetensors file or a checkpoint in the folder"
     ):
         placer.compile(write(tmp_path, name), tmp_path / "build")
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf, 1e300], ids=["nan", "inf", "float32"])
+def test_values_that_are_not_finite_are_refused_at_their_line(
+    tmp_path: Path, bad: float
+) -> None:
+    """1e300 is infinite in float32. `train.nan: warn` accepts all of them."""
+    spec = write(tmp_path)
+    values = WEIGHTS["h.w"].copy()
+    values[3, 5] = bad
+    save_file(WEIGHTS | {"h.w": values}, tmp_path / "begin.safetensors")
+    with pytest.raises(DataError) as caught:
+        placer.compile(spec, tmp_path / "build")
+    assert "begin.safetensors: 'h.w' is not finite" in str(caught.value)
+    assert "begun.yaml:6:" in str(caught.value)
+    assert "train.nan: warn" in str(caught.value.hint)
+    spec.write_text(
+        spec.read_text().replace("train:\n  min", "train:\n  nan: warn\n  min")
+    )
+    placer.compile(spec, tmp_path / "build")
+
+
+def test_a_file_that_changed_after_it_was_saved_is_refused(tmp_path: Path) -> None:
+    spec = write(tmp_path)
+    file = tmp_path / "begin.safetensors"
+    parameter_files.save(file, WEIGHTS)
+    placer.compile(spec, tmp_path / "build")
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(DataError, match=r"begin\.safetensors is damaged: chunk 0"):
+        placer.compile(spec, tmp_path / "other")
 
 
 def test_files_of_one_name_in_the_build_are_rejected(tmp_path: Path) -> None:

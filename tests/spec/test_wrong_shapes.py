@@ -63,7 +63,7 @@ OUTER = {"op": "nesterov", "learning_rate": {"cosine": {"init": 1, "steps": 9}}}
 GEO = {
     "minimize": "loss",
     "optimizer": {
-        "op": "adam",
+        "op": "adamw",
         "learning_rate": 0.1,
         "clip": {"norm": 1.0},
         "update": {"geo": {"every": 3, "outer": OUTER}},

@@ -18,18 +18,19 @@ STEPS_PER_EPOCH = 3
 def compile_for_callbacks(
     folder: Path,
     each: int = 2,
+    servers: int | None = None,
     *,
     epoch: int = ROWS,
     every: int = 2,
     update: str = "sync",
 ) -> Path:
-    """Compile a model that is evaluated after every second step, for so many workers and
-    servers, and so many rows; return the build."""
+    """Compile a model that is evaluated after every second step, for so many workers, as
+    many servers by default, and so many rows; return the build."""
     draw = np.random.default_rng(1).normal
     rows = {"x": draw(size=(epoch, 16)), "y": draw(size=(epoch, 4))}
     np.savez(folder / "rows.npz", **{k: v.astype(np.float32) for k, v in rows.items()})
     spec = two_layers(
-        nodes=f"{{worker: {{count: {each}}}, ps: {{count: {each}}}}}",
+        nodes=f"{{worker: {{count: {each}}}, ps: {{count: {servers or each}}}}}",
         batch=BATCH,
         optimizer="{op: sgd, learning_rate: 0.1, place: /node:ps/cpu"
         f", update: {update}}}",

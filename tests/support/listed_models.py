@@ -22,13 +22,14 @@ from support.plain.graph import as_list, flatten_ops
 class ListedModel:
     """A model: the sections `graph` and `train` of its spec.
 
-    `zero_gradients` names the parameters whose gradients are zero in exact arithmetic;
+    `without_decay` names the parameters with `decay: false`, `zero_gradients` those whose gradients are zero in exact arithmetic;
     `rows` are the numbers of rows to train on and to evaluate on. If they are not
     multiples of the batch, programs for the last batch are compiled too.
     """
 
     graph: str
     train: str
+    without_decay: tuple[str, ...] = ()
     zero_gradients: tuple[str, ...] = ()
     rows: tuple[int, int] = (24, 12)
 
@@ -74,6 +75,7 @@ optimizer:
     match: "normed.*"
   - {op: momentum, learning_rate: {inverse_time: {init: 0.05, rate: 0.5, steps: 2}}}
 """,
+    without_decay=("normed.bias",),
     zero_gradients=("kernels.b",),
 )
 
@@ -330,7 +332,7 @@ def spec_of(model: ListedModel) -> dict[str, Any]:
             "train": {"source": "npz:train.npz", "batch": 12, "remainder": "keep"},
             "eval": {"source": "npz:eval.npz", "batch": 6},
         },
-        "parameters": [{"match": "*.b", "decay": False}],
+        "parameters": [{"match": n, "decay": False} for n in model.without_decay],
         "graph": graph,
         "train": {
             "minimize": "loss",

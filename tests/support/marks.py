@@ -1,9 +1,14 @@
-"""Marks the cases of a test that run only with `-m slow`."""
+"""Marks of tests: cases that run only with `-m slow`, and a warning that is expected."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
+
+MAY_PAIR_ROWS = pytest.mark.filterwarnings(
+    "ignore:.* combines each row of .* with all rows of :placer.errors.SpecWarning"
+)
+"""For tests of drawn models, which may combine all pairs of rows."""
 
 
 def slow_but(fast: Iterable[Any], every: Iterable[Any]) -> list[Any]:

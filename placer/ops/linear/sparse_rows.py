@@ -61,6 +61,9 @@ def sparse_table(attrs: Attrs) -> LayerParameter:
     if size is not None:
         if dim is not None or len(size) != 2:
             raise OpError("needs either 'dim' or a size [rows, dim]", attr="size")
+        if rows is not None and size[0] not in (0, rows):
+            message = f"has {rows} 'rows', and a size of {size[0]} rows"
+            raise OpError(message, attr="size", hint="write dim instead of size")
         rows, dim = rows if rows is not None else size[0] or None, size[1]
     if dim is None:
         raise OpError("needs 'dim', the columns of a row", hint="write dim: 16")

@@ -28,6 +28,7 @@ from placer.runtime.metrics.statistics import (
 )
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.events import NodeWarning, Step
+from placer.runtime.run.pace import ControlPace
 from placer.runtime.run.state import Execution
 
 
@@ -186,7 +187,7 @@ class HistoryWriter:
             time.time(),
         )
         self._write(step)
-        if (pace := self._execution.pace) is not None:
+        if isinstance(pace := self._execution.pace, ControlPace):
             pace.step_reported()
         self._execution.report(step)
 

@@ -13,7 +13,7 @@ from placer.tables.learning_rate import build_schedule
 def find_rates_of_zero(plan: Plan, steps: int) -> list[str]:
     """Return a warning for each schedule of a plan that is 0 from a step to the last one.
 
-    A learning rate that is a number is as it was written, so it has no warning.
+    A number has no warning here: the compilation warns of a rate that is always 0.
 
     Args:
         plan: the plan of the run.

@@ -1,7 +1,8 @@
 """The order of what happens in a run without lockstep: recorded, or replayed.
 
-A file begins with the digest of the build. Each event is a line of JSON, a list that begins
-with its kind and its edge:
+A file begins with the digest of the build and the id of the run, which all files of a
+recording have in common. Each event is a line of JSON, a list that begins with its kind and
+its edge:
 
     ["take", 0, push, worker]    a server handles the next message of a worker
     ["use", pull, step, version] a worker uses a version of the parameters in a step
@@ -10,7 +11,8 @@ with its kind and its edge:
     ["drain", 0, step]           a node drains after a step
     ["taken", 0, step, worker …]  a step takes the gradients of these workers
     ["join", 0, step]            a worker computes a step that takes its gradients
-    ["end", 0, events]           the run has ended in good order, after so many events
+    ["end", 0, events, crc]      the run has ended in good order, after so many events;
+                                 the CRC-32 of all lines before
 
 Each line is written when its event happens, so a process that is killed leaves all of them.
 An order without its end is replayed up to where it ends.
@@ -22,10 +24,10 @@ one: a node waits until what is next in the order can be done.
 from __future__ import annotations
 
 import json
-import os
+import re
 import threading
+import zlib
 from collections import deque
-from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +42,7 @@ DRAIN: Final = "drain"
 TAKEN: Final = "taken"
 JOIN: Final = "join"
 _END: Final = "end"
+_FILE: Final = re.compile(r"[a-z][a-z0-9_]*-[0-9.]+\.jsonl")
 _KINDS: Final = (TAKE, USE, SEND, DRAIN, TAKEN, JOIN)
 ALL_EDGES: Final = 0
 """The edge of events that have one order on a node, whatever their edges."""
@@ -48,12 +51,15 @@ ALL_EDGES: Final = 0
 class Order:
     """The order on one node; it neither records nor replays by default.
 
-    Its methods may be called from any thread.
+    `begin` comes before all others; they may be called from any thread.
 
     Args:
         record: the file to write.
         replay: the file to read.
         digest: that of the build, which a replayed order must have been recorded with.
+
+    Attributes:
+        replayed: the id of the run whose order is replayed, None if none is.
 
     Raises:
         PlacerError: a file cannot be read or written, is there already, or is of another
@@ -70,13 +76,14 @@ class Order:
         self._replay = replay
         self._expected: dict[tuple[str, int], deque[list[Any]]] = {}
         self._is_whole = True
+        self.replayed: str | None = None
         if replay is not None:
-            events, self._is_whole = _read(replay, digest)
+            self.replayed, events, self._is_whole = _read(replay, digest)
             for kind, edge, *rest in events:
                 self._expected.setdefault((kind, edge), deque()).append(rest)
-        self._record = record
+        self._record, self._digest = record, digest
         self._file: FileIO | None = None
-        self._count = 0
+        self._count = self._checksum = 0
         if record is not None:
             try:
                 record.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +92,12 @@ class Order:
                 raise _of_another_run(record.parent) from None
             except OSError as error:
                 raise self._unwritable(error) from None
-            self._write({"digest": digest})
+
+    def begin(self, run: str) -> None:
+        """Begin the file; `run` is the id of the run. Raises PlacerError if it cannot be
+        written."""
+        if self._file is not None:
+            self._write({"digest": self._digest, "run": run})
 
     @property
     def replays(self) -> bool:
@@ -134,13 +146,14 @@ class Order:
             return
         try:
             if ended:
-                self._write([_END, ALL_EDGES, self._count])
+                self._write([_END, ALL_EDGES, self._count, self._checksum])
         finally:
             self._file.close()
 
     def _write(self, value: Any) -> None:
         assert self._file is not None
         line = f"{json.dumps(value)}\n".encode()
+        self._checksum = zlib.crc32(line, self._checksum)
         try:
             while line:
                 line = line[self._file.write(line) :]
@@ -156,10 +169,14 @@ def order_file(folder: Path, node: str) -> Path:
     return folder / f"{NodeId(node).stem}.jsonl"
 
 
-def check_has_none(folder: Path, nodes: Iterable[str]) -> None:
-    """Raise PlacerError if a folder has the order of one of these nodes: a run does not
-    replace what another one has recorded."""
-    if any(os.path.lexists(order_file(folder, node)) for node in nodes):
+def check_has_none(folder: Path) -> None:
+    """Raise PlacerError if a folder has the order of any node: a run does not replace what
+    another one has recorded, and adds nothing to it."""
+    try:
+        names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    except OSError as error:
+        raise PlacerError(f"cannot read '{folder}': {error.strerror}") from None
+    if any(map(_FILE.fullmatch, names)):
         raise _of_another_run(folder)
 
 
@@ -170,8 +187,8 @@ def _of_another_run(folder: Path) -> PlacerError:
     )
 
 
-def _read(path: Path, digest: str) -> tuple[list[list[Any]], bool]:
-    """Return the events of a file, and whether it has its end."""
+def _read(path: Path, digest: str) -> tuple[str, list[list[Any]], bool]:
+    """Return the id of the run of a file, its events, and whether it has its end."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -185,20 +202,23 @@ def _read(path: Path, digest: str) -> tuple[list[list[Any]], bool]:
     lines = text.split("\n")[:-1]
     try:
         first, *events = [json.loads(line) for line in lines]
-        if first != {"digest": digest}:
+        if first["digest"] != digest:
             raise PlacerError(
                 f"'{path}' was recorded with another build",
                 hint="compile the spec as it was then, or record the order again",
             )
+        run = str(first["run"])
         is_whole = bool(events) and events[-1][0] == _END
-        if is_whole and events.pop() != [_END, ALL_EDGES, len(events)]:
-            raise ValueError
+        if is_whole:
+            before = zlib.crc32("".join(f"{line}\n" for line in lines[:-1]).encode())
+            if events.pop() != [_END, ALL_EDGES, len(events), before]:
+                raise ValueError
         for kind, edge, *_ in events:
             if kind not in _KINDS or type(edge) is not int:
                 raise ValueError
     except (ValueError, TypeError, LookupError):
         raise _no_order(path) from None
-    return events, is_whole
+    return run, events, is_whole
 
 
 def _no_order(path: Path) -> PlacerError:

@@ -52,6 +52,8 @@ slices."""
 
 REPLICAS = -31
 """The edge of the parameters that all workers take from the first one at a drain."""
+PACE = -32
+"""The edge by which the control node tells others to wait for callbacks, or to go on."""
 
 
 def barrier(

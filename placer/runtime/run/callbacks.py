@@ -69,7 +69,8 @@ class Callback:
     callback too. They are called in the thread that called `placer.launch`, in the order
     of the steps, and after each step in the order of the list: first all `on_step`,
     then all `on_evaluation`, then all `on_epoch`. The run continues meanwhile, up to
-    8 steps ahead; then it waits for the callback.
+    8 steps ahead; then all workers wait for the callback. A job of an engine does not
+    wait, and warns.
 
     A method that returns `placer.STOP` ends the run: all nodes stop after the same step,
     usually the one that is running, save a checkpoint if the run saves any, and

@@ -70,6 +70,8 @@ class CommonStep:
 
     Attributes:
         first: the first step of the run; set it before the first `next_action`.
+        on_round: called when a round is requested or begins, in any thread. It must not
+            wait.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class CommonStep:
         self._others = [n.name for n in plan.nodes if n.name != channel.node]
         self._lock = threading.Lock()
         self.first = 1
+        self.on_round: Callable[[], None] = lambda: None
         self._begun = 0
         self._is_running = False
         self._ended = False
@@ -99,6 +102,11 @@ class CommonStep:
             channel.listen(REQUEST, self._on_request)
         else:
             channel.listen(ASK, self._on_ask)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a round is requested or in progress."""
+        return bool(self._requested) or self._asked > self._handled
 
     def next_action(self, done: int, *, drained: bool = False) -> Action:
         """Return what to do after step `done`, before the next step; call it again
@@ -144,6 +152,7 @@ class CommonStep:
         with self._lock:
             self._requested |= action
             self._start_if_requested()
+        self.on_round()
 
     def end(self) -> None:
         """Note that the node has run its last step: later requests have no effect.
@@ -209,6 +218,7 @@ class CommonStep:
             self._asked += 1
             number = self._asked
         self._start_thread(self._answer, source, Key(ASK, number))
+        self.on_round()
 
     def _answer(self, control: str, ask: Key) -> None:
         with self._ends_the_run():

@@ -28,7 +28,7 @@ def root_cause_reported(execution: Execution) -> Iterator[None]:
         line = locate_error(execution.folder, execution.me.program, error.__traceback__)
         if line is not None and isinstance(error, Exception):
             what += f"\n  {line}"
-        cause = Cause(channel.node, execution.where, what)
+        cause = cause_of(error, what, channel.node, execution.where)
         if isinstance(error, DeadlineError) and error.cause is not None:
             cause = error.cause
         if isinstance(error, DivergedError):  # not caused by this node
@@ -37,6 +37,11 @@ def root_cause_reported(execution: Execution) -> Iterator[None]:
         if isinstance(error, PlacerError | KeyboardInterrupt):
             raise
         raise RunError(str(cause)) from error
+
+
+def cause_of(error: BaseException, what: str, node: str = "", where: str = "") -> Cause:
+    """Return the cause for an error, of which `what` says what happened."""
+    return Cause(node, where, what, isinstance(error, KeyboardInterrupt))
 
 
 def describe_error(error: BaseException) -> str:
@@ -63,7 +68,7 @@ def failure_event(
     node: str, error: BaseException, channel: Channel | None
 ) -> NodeFailure:
     """Return the event of a failed node. Its `root` is false if another node failed."""
-    cause = Cause(node, "", describe_error(error))
+    cause = cause_of(error, describe_error(error), node)
     if isinstance(error, Aborted):
         cause = error.cause
     elif channel is not None and channel.aborted is not None:

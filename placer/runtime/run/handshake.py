@@ -4,6 +4,7 @@ same options and versions, and read the same number of rows."""
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from placer.runtime.run.state import Execution
 from placer.runtime.run.versions import check_versions, own_versions
 
 VERSIONS: Final = "versions"
+RUN, REPLAYED = "run", "replayed run"
 GIVEN, NOT_GIVEN = "given", "not given"
 
 
@@ -32,7 +34,7 @@ def run_handshake(
     """Exchange what each node knows, and check that all know the same.
 
     Sets the number of rows of the sources of `node`, so that all nodes run the same
-    steps. Returns the digests of the rows of training and evaluation, on the control
+    steps, and begins its order, if it records one. Returns the digests of the rows of training and evaluation, on the control
     node of a run that keeps them.
 
     Raises:
@@ -47,8 +49,11 @@ def run_handshake(
             "training rows": training.source_rows,
             "evaluation rows": evaluating.source_rows if evaluating else None,
             "--init-params": start_fingerprint(execution),
+            RUN: secrets.token_hex(8) if execution.is_control else None,
+            REPLAYED: node.order.replayed,
         },
     )
+    node.order.begin(common[RUN])
     node.training = training.with_rows(common["training rows"])
     keep = execution.keeps_digests
     trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
@@ -147,6 +152,11 @@ def _common(plan: Plan, reports: Sequence[Mapping[str, Any]], fact: str) -> Any:
             raise RunError(
                 f"the nodes do not read the same data: {fact} differ: {listed}",
                 hint="a source must return the same rows on every node",
+            )
+        if fact == REPLAYED:
+            raise RunError(
+                f"the files of --replay-order are of different runs: {listed}",
+                hint="name a folder that has the order of all nodes of one run",
             )
         raise RunError(
             f"the nodes were not started with the same build and options: {fact}:"

@@ -124,8 +124,10 @@ class NodeSignals:
                 _start_thread(lambda: _request_stop(execution))
             case Decision.END:
                 self._ended_at = time.monotonic()
-                what = self.interruption.cause
-                execution.channel.abort(Cause(execution.me.name, execution.where, what))
+                what, where = self.interruption.cause, execution.where
+                execution.channel.abort(
+                    Cause(execution.me.name, where, what, is_interruption=True)
+                )
                 if len(received) > 1:
                     self._exit()
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import structs
 
+from placer.build.data_positions import located, read_spans
 from placer.build.plan import NodePlan, Plan, data_root
 from placer.config.data import RowSource
 from placer.config.sources import POSITION
@@ -28,6 +29,8 @@ from placer.runtime.run.state import Execution
 TRAINING: Final = "training"
 EVALUATION: Final = "evaluation"
 PREDICTION: Final = "prediction"
+_KEYS: Final = {TRAINING: "train", EVALUATION: "eval"}
+"""The key of `data` that each phase reads."""
 
 
 def inputs_of(node: NodePlan, phase: str) -> frozenset[str]:
@@ -59,10 +62,15 @@ def open_batches(execution: Execution, data: RowSource, phase: str) -> Batches:
         execution: the node's run.
         data: the source and its batches.
         phase: TRAINING or EVALUATION.
+
+    Raises:
+        DataError: the source does not fit, with the position in the spec.
+        RunError: the code of a `python:` source raises, with the position of the source.
     """
-    rows = open_rows(execution, data, phase)
-    count = rows.rows if rows is not None else data.batch
-    order = Order(count, data.batch, data.shuffle, data.seed, data.remainder)
+    with located(_KEYS[phase], read_spans(execution.folder)):
+        rows = open_rows(execution, data, phase)
+        count = rows.rows if rows is not None else data.batch
+        order = Order(count, data.batch, data.shuffle, data.seed, data.remainder)
     last = order.steps_per_epoch
     if phase == TRAINING:
         last = execution.options.steps or execution.plan.epochs * last

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from pathlib import Path
@@ -357,25 +357,20 @@ OPTIONS = tuple(Option(f.name, f.default, **f.metadata) for f in fields(Options)
 """What is known of each field of `Options`."""
 
 
-def read_options(given: Mapping[str, Any]) -> Options:
-    """Return the options of keyword arguments; PlacerError for one that there is not."""
-    names = [option.name for option in OPTIONS]
-    for name in given:
-        if name not in names:
-            raise PlacerError(
-                f"there is no option '{name}'", hint=did_you_mean(name, names)
-            )
-    return Options(**given)
+OF_PREDICTION = ("transport", "emulate", "deadline", "join_timeout", "base_port")
+"""The options that a prediction has, too."""
 
 
-def takes_options(function: Function) -> Function:
-    """Let `help` show an argument for each option of a function with `**options`."""
+def takes_options(function: Function, names: Sequence[str] | None = None) -> Function:
+    """Let `help` show an argument for each option of a function with `**options`, or for
+    those with these names."""
     signature = inspect.signature(function)
     *own, rest = signature.parameters.values()
     assert rest.kind is inspect.Parameter.VAR_KEYWORD
-    shown = [*own, *inspect.signature(Options).parameters.values()]
-    keywords = [p.replace(kind=p.KEYWORD_ONLY) for p in shown[1:]]
+    options = inspect.signature(Options).parameters
+    taken = [p for n, p in options.items() if names is None or n in names]
+    keywords = [each.replace(kind=each.KEYWORD_ONLY) for each in taken]
     function.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[shown[0], *keywords]
+        parameters=[*own, *keywords]
     )
     return function

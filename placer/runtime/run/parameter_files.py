@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
 import numpy as np
 
-from placer.checkpoint.writing import pieces_of_file
-from placer.config.safetensors import open_tensors
+from placer.checkpoint.chunked_file import ChunkedFile, Part
+from placer.checkpoint.own_checksums import checked_file
+from placer.checkpoint.tensor_file import StoredTensor, read_header
+from placer.checkpoint.writing import pieces_with_checksums
+from placer.config.slicing import Block
 from placer.errors import DataError, PlacerError, did_you_mean
 from placer.files.atomic import atomic_file, mode_of
 from placer.files.nearest_path import path_hint
@@ -22,7 +27,7 @@ from placer.types import ITEM_BYTES, TensorType
 def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
     """Write parameters to a file, atomically: a reader never sees a part of a file.
 
-    The same parameters result in the same bytes. An existing file keeps its mode, and a
+    The same parameters result in the same bytes. The file has checksums of itself. An existing file keeps its mode, and a
     link is followed.
 
     Args:
@@ -38,7 +43,7 @@ def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
     try:
         with atomic_file(path, mode_of(path)) as file:
             # The package safetensors leaves a temporary file behind if it is killed.
-            for piece in pieces_of_file(parameters):
+            for piece in pieces_with_checksums(parameters):
                 file.write(piece)
     except OSError as error:
         raise DataError(
@@ -49,10 +54,12 @@ def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
 
 @contextmanager
 def file_of_parameters(
-    params: str | os.PathLike[str] | Mapping[str, Any],
+    params: str | os.PathLike[str] | Mapping[str, Any], argument: str = "params"
 ) -> Iterator[Path]:
     """Yield the path of parameters: the one that is given, or that of a file with the
     arrays of a dict, which is removed at the end. Errors name it 'params'.
+
+    `argument` is the name of the argument that gives them, for messages.
 
     Raises PlacerError for anything else, and for a dict of anything else.
     """
@@ -61,14 +68,14 @@ def file_of_parameters(
         return
     if not isinstance(params, Mapping):
         raise PlacerError(
-            f"'params' is a {type(params).__name__}, not a path or a dict of arrays",
+            f"'{argument}' is a {type(params).__name__}, not a path or a dict of arrays",
             hint="give result.params, the file of save_params, or a checkpoint",
         )
     arrays = {name: np.asarray(value) for name, value in params.items()}
     for name, array in arrays.items():
         if not isinstance(name, str) or str(array.dtype) not in ITEM_BYTES:
             raise PlacerError(
-                f"'params' has {name!r}: {array.dtype}, which is not a parameter",
+                f"'{argument}' has {name!r}: {array.dtype}, which is not a parameter",
                 hint="give arrays of numbers by the names of parameters, such as"
                 " result.params",
             )
@@ -82,14 +89,50 @@ def file_of_parameters(
             raise type(error)(message, span=error.span, hint=error.hint) from error
 
 
+class ParameterFile:
+    """A file of parameters whose header has been read.
+
+    `tensors` says which parameters it has. Raises DataError if it cannot be read, or is
+    damaged as far as that shows without its values.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with _errors_of_file(path):
+            header = read_header(path)
+            self._chunks: ChunkedFile = checked_file(path, header)
+        self.tensors: dict[str, StoredTensor] = header.tensors
+
+    def read(self, blocks: Sequence[Block]) -> list[np.ndarray]:
+        """Return the elements of blocks of parameters, flat.
+
+        Raises DataError if the file cannot be read, or its checksums show a change.
+        """
+        parts, arrays = [], []
+        for block in blocks:
+            tensor = self.tensors[block.parameter]
+            out = np.empty(block.numel, tensor.dtype)
+            start = tensor.offset + block.start * out.itemsize
+            parts.append(Part(start, out.view(np.uint8).data))
+            arrays.append(out)
+        with _errors_of_file(self._chunks.path):
+            self._chunks.read(parts)
+        return arrays
+
+
 def load(path: Path) -> dict[str, np.ndarray]:
-    """Return the parameters of a file by name; DataError if it cannot be read."""
-    with errors_of_file(path), open_tensors(path) as (types, file):
-        return {name: file.get_tensor(name) for name in types}
+    """Return the parameters of a file by name; DataError if it cannot be read, or if its
+    checksums show a change."""
+    file = ParameterFile(path)
+    shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+    blocks = [
+        Block(name, name, 0, prod(shape), shape) for name, shape in shapes.items()
+    ]
+    arrays = zip(shapes.items(), file.read(blocks), strict=True)
+    return {name: array.reshape(shape) for (name, shape), array in arrays}
 
 
 @contextmanager
-def errors_of_file(path: Path) -> Iterator[None]:
+def _errors_of_file(path: Path) -> Iterator[None]:
     """Return a context in which a file is read; it raises DataError if that fails."""
     try:
         yield

@@ -51,7 +51,7 @@ from placer.runtime.run.option_checks import check_effects, check_encryption
 from placer.runtime.run.options import Options
 from placer.runtime.run.orders import STEP_CALLED, STOP_ORDER
 from placer.runtime.run.output import report_output
-from placer.runtime.run.pace import Pace
+from placer.runtime.run.pace import ControlPace
 from placer.runtime.run.peer_policy import watch_peers
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.process_nodes import run_nodes
@@ -227,13 +227,12 @@ def run(
                 options,
                 report,
                 shared_rows=rows,
+                paced=paced,
             )
             for each in nodes
         ]
         execution = executions[0]
         execution.on_settled = forced_exit.cancel
-        if paced and is_control:
-            execution.pace = Pace()
         relaying = None
         if relay and is_control:
             relaying = EventRelay(execution.channel, report)
@@ -311,11 +310,9 @@ def _start_order_thread(
 
     def read() -> None:
         while orders := os.read(fd, 4096):
-            if pace is not None:
+            if isinstance(pace, ControlPace):
                 pace.steps_called(orders.count(STEP_CALLED))
             if STOP_ORDER in orders:
-                if pace is not None:
-                    pace.release()
                 execution.common_step.request(Action.STOP)
         on_end()
 

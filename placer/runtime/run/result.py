@@ -55,10 +55,15 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             which part that is (`hit_rate`).
         warnings: messages about learning rates that were 0 for the rest of the run, and
             about processes that failed after the run had this result.
+        failed_late: whether a process failed after the run had this result.
         history: for each step a dict with `step`, `epoch`, `seconds` since the first
             step began, `metrics` and, after an evaluation, `eval`, as `--history`
             writes them.
         params: the parameters after the last step, by name.
+        best: the path of the checkpoint of the best evaluation, which `placer.predict`,
+            `placer.export` and `init_params` take as parameters; None without
+            checkpoints or evaluations. With other machines it is on that of the first
+            node.
 
     Example:
         result = placer.launch("build")
@@ -71,6 +76,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     samples_per_second: float
     bytes_sent: dict[str, int]
     warnings: tuple[str, ...] = ()
+    failed_late: bool = False
     checkpoint_seconds: float = 0.0
     streams: dict[str, dict[str, str]] = {}
     staleness: dict[str, int] = {}
@@ -79,6 +85,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     untrained_rows: int = 0
     shares: dict[str, dict[str, float]] = {}
     tables: dict[str, dict[str, int | float | None]] = {}
+    best: str | None = None
 
     def __repr__(self) -> str:
         sent = sum(self.bytes_sent.values()) / 1e6
@@ -128,12 +135,14 @@ class PredictionResult(
         bytes_sent: the payload bytes that each node sent.
         warnings: messages about processes that failed after the predictions were
             written.
+        failed_late: whether a process did.
     """
 
     rows: int
     samples_per_second: float
     bytes_sent: dict[str, int]
     warnings: tuple[str, ...] = ()
+    failed_late: bool = False
 
 
 Outcome: TypeAlias = Result | PredictionResult

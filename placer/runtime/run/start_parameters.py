@@ -19,12 +19,11 @@ from placer.checkpoint.choice import Warn, last_good
 from placer.checkpoint.finite import HINT, find_not_finite
 from placer.checkpoint.manifest import FILE, StoredParameter
 from placer.checkpoint.reading import Checkpoint, Wanted
-from placer.checkpoint.tensor_file import StoredTensor, read_header
+from placer.checkpoint.tensor_file import StoredTensor
 from placer.config.optimizers import VALUES
 from placer.config.slicing import Block
 from placer.errors import DataError
-from placer.files.regular import open_regular
-from placer.runtime.run.parameter_files import check, errors_of_file
+from placer.runtime.run.parameter_files import ParameterFile, check
 from placer.runtime.run.row_files import compare_sparse
 from placer.types import TensorType
 
@@ -40,7 +39,7 @@ class StartParameters:
             file of parameters.
         types: the types of the parameters, by name.
         read: returns the elements of blocks, flat; it raises DataError if they cannot
-            be read, or are not finite.
+            be read, have changed, or are not finite.
     """
 
     file: Path
@@ -72,9 +71,8 @@ def open_parameters(path: Path, warn: Warn, *, finite: bool) -> StartParameters:
         read = partial(_read_checkpoint, checkpoint)
     else:
         file = path
-        with errors_of_file(file):
-            stored = tensors = read_header(file)
-        read = partial(_read_file, file, tensors)
+        opened = ParameterFile(file)
+        stored, read = opened.tensors, opened.read
     types = {name: TensorType(each.dtype, each.shape) for name, each in stored.items()}
     if finite:
         read = partial(_read_finite, path, read)
@@ -124,21 +122,6 @@ def check_start(
             f"the sparse tables of {start.checkpoint.folder} do not fit the model:"
             f" {'; '.join(problems)}"
         )
-
-
-def _read_file(
-    path: Path, tensors: Mapping[str, StoredTensor], blocks: Sequence[Block]
-) -> list[Array]:
-    arrays = []
-    with errors_of_file(path), open_regular(path) as file:
-        for block in blocks:
-            tensor = tensors[block.parameter]
-            out = np.empty(block.numel, tensor.dtype)
-            file.seek(tensor.offset + block.start * out.itemsize)
-            if file.readinto(out.view(np.uint8).data) != out.nbytes:
-                raise ValueError("it is shorter than its header says")
-            arrays.append(out)
-    return arrays
 
 
 def _read_checkpoint(checkpoint: Checkpoint, blocks: Sequence[Block]) -> list[Array]:

@@ -20,7 +20,7 @@ from placer.runtime.run.checkpoint_settings import (
 from placer.runtime.run.common_step import CommonStep
 from placer.runtime.run.events import IMPORTING, READING, Report, State
 from placer.runtime.run.options import Options
-from placer.runtime.run.pace import Pace
+from placer.runtime.run.pace import Pace, make_pace
 from placer.runtime.run.shared_rows import SharedRows
 from placer.runtime.run.start_parameters import StartParameters
 from placer.runtime.run.table_counts import TableCounts
@@ -67,8 +67,9 @@ class Execution:
         shared_rows: the rows of the node's process.
         node: the node as its program sees it, once it exists.
         timing: the duration of the steps.
+        paced: whether the run has callbacks, for which the steps wait.
         pace: holds the steps back while callbacks are slow; None without callbacks, and
-            on a node that does not wait for them itself.
+            on a node that only waits for other nodes.
         recording: the node's part in the timeline of the run, if there is one.
         state_lock: held while a state is reported.
         start: the parameters that `--init-params` names, which the tables start from;
@@ -92,7 +93,8 @@ class Execution:
     shared_rows: SharedRows = field(default_factory=SharedRows)
     node: Node | None = None
     timing: Timing = field(default_factory=Timing)
-    pace: Pace | None = None
+    paced: bool = False
+    pace: Pace | None = field(init=False, default=None)
     recording: Recording | None = None
     state_lock: threading.Lock = field(default_factory=threading.Lock)
     start: StartParameters | None = None
@@ -107,6 +109,9 @@ class Execution:
             max_lead=self.plan.max_lead,
             companions=self.plan.companions,
         )
+        if self.paced and (pace := make_pace(self.plan, self.channel)) is not None:
+            self.pace = pace
+            self.common_step.on_round = pace.wake
 
     @property
     def keeps_digests(self) -> bool:

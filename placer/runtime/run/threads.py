@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from placer.build.plan import NodePlan, read_plan
-from placer.channel.protocol import Aborted, Cause
+from placer.channel.protocol import Aborted
 from placer.memory.cores import fix_threads
 from placer.node_kinds import NodeId
 from placer.reentry import node_in_thread
@@ -19,10 +19,10 @@ from placer.runtime.run.callbacks import CallbackQueue
 from placer.runtime.run.common_step import Action
 from placer.runtime.run.events import Event, NodeWarning, Report, show_output
 from placer.runtime.run.executor import execute
-from placer.runtime.run.failure import describe_error, root_cause_reported
+from placer.runtime.run.failure import cause_of, describe_error, root_cause_reported
 from placer.runtime.run.interruption import Decision, Interruption, interruption_of
 from placer.runtime.run.options import Options
-from placer.runtime.run.pace import Pace
+from placer.runtime.run.pace import ControlPace
 from placer.runtime.run.prediction import predict
 from placer.runtime.run.prediction_request import PredictionRequest
 from placer.runtime.run.result import Outcome
@@ -88,7 +88,6 @@ def run_in_threads(
         watch(event)
         calls.add(event)
 
-    pace = Pace() if calls.has_callbacks else None
     rows = {process: SharedRows() for process in plan.processes}
     executions = [
         Execution(
@@ -99,7 +98,7 @@ def run_in_threads(
             options,
             report,
             shared_rows=rows[NodeId(node.name).process],
-            pace=pace,
+            paced=calls.has_callbacks,
         )
         for node in plan.nodes
     ]
@@ -133,14 +132,10 @@ def run_in_threads(
     ]
     control = executions[0]
 
-    def stop() -> None:
-        if pace is not None:
-            pace.release()
-        control.common_step.request(Action.STOP)
-
+    stop = partial(control.common_step.request, Action.STOP)
     calls.on_stop = stop
-    if pace is not None:
-        calls.on_called = pace.steps_called
+    if isinstance(control.pace, ControlPace):
+        calls.on_called = control.pace.steps_called
     for run in runs:
         run.add_done_callback(lambda _: calls.wake())
     try:
@@ -157,7 +152,7 @@ def run_in_threads(
                     raise KeyboardInterrupt(interruption.outcome(None))
     except BaseException as error:
         calls.close()
-        channels[plan.control].abort(Cause("", "", describe_error(error)))
+        channels[plan.control].abort(cause_of(error, describe_error(error)))
         wait(runs, timeout=INTERRUPT_TIMEOUT)
         raise
     errors = [each for run in runs if (each := run.exception()) is not None]

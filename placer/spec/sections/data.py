@@ -11,6 +11,7 @@ from placer.config.columns import Column, select_columns
 from placer.config.csv import OPTIONS, Cells, Csv, find_idle, operands_of
 from placer.config.data import Data, RowSource
 from placer.config.feature_columns import expand_features
+from placer.config.unread import find_unread_feature, find_unread_option, names_read
 from placer.errors import DataError, Span, nearest
 from placer.spec.context import Context
 from placer.spec.csv_options import read_options
@@ -94,6 +95,7 @@ def _read_rows(
         valid &= reader.read_options(good, f"data.{which}")
         valid &= reader.read_features(good, f"data.{which}")
         valid = valid and reader.check_options(good)
+        valid = valid and (columns is None or reader.check_unread(columns, good))
         if valid and source.declaration.column_lists and columns is not None:
             valid = reader.check_columns(columns, good)
     if "batch" in good and good["batch"] is None:
@@ -241,6 +243,37 @@ class _SourceReader:
         assert isinstance(section, MappingNode)
         self.problems.add(message, section.keys[entry].span, hint)
         return False
+
+    def check_unread(self, columns: sources.ColumnMap, good: dict[str, Any]) -> bool:
+        """Report a feature, and an option of a column, that no input reads, and return
+        False."""
+        features, kind, valid = good.get("features") or {}, self.source.kind, True
+        declared = self.node.get("features")
+        unread = find_unread_feature(columns, features)
+        if unread is not None and isinstance(declared, MappingNode):
+            self.problems.add(
+                f"feature '{unread}' has no effect: no input reads it",
+                declared.keys[unread].span,
+                f"write columns: {{INPUT: {unread}}}, or leave it out",
+            )
+            valid = False
+        node, options = self.node.get(kind), good.get(kind)
+        if isinstance(node, MappingNode) and isinstance(options, Cells):
+            found = find_unread_option(options, columns, features, _header(good))
+            if found is not None:
+                key, entry = found
+                section = node.entries[key]
+                assert isinstance(section, MappingNode)
+                close = nearest(entry, names_read(columns, features))
+                self.problems.add(
+                    f"'{entry}' of '{key}' has no effect: no input reads such a column",
+                    section.keys[entry].span,
+                    f"did you mean '{close}'?"
+                    if close is not None
+                    else f"write columns: {{INPUT: {entry}}}, or leave it out",
+                )
+                valid = False
+        return valid
 
     def check_columns(self, columns: sources.ColumnMap, good: dict[str, Any]) -> bool:
         """Check the columns of inputs that may read several; return False on errors.

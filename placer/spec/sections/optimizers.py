@@ -195,7 +195,7 @@ def read_group(
     place = node.get("place") if good.get("place") else None
     merged = context.places.merge(None, place)
     _check_several_workers(node, attrs, merged, context)
-    return Group(Pattern(match, at_match), span, attrs, merged)
+    return Group(Pattern(match, at_match), span, node, attrs, merged)
 
 
 def _place_of_sums(

@@ -58,16 +58,19 @@ def first_match(name: str, entries: Iterable[AnyEntry]) -> AnyEntry | None:
 
 @dataclass(frozen=True, slots=True)
 class Group(Entry):
-    """An entry of `train.optimizer`."""
+    """An entry of `train.optimizer`. `node` is its mapping."""
 
+    node: MappingNode
     attrs: dict[str, Any]
     place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rule(Entry):
-    """An entry of `parameters`. If `init` is None, the op's own initializer applies."""
+    """An entry of `parameters`. If `init` is None, the op's own initializer applies. `node`
+    is its mapping."""
 
+    node: MappingNode
     init: Any
     trainable: bool
     decay: bool
@@ -92,7 +95,8 @@ def read_rules(section: SpecNode | None, problems: Problems) -> list[Rule]:
                 )
             at = node.entries["match"]
             pattern = Pattern(good["match"], inner_span(at))
-            rules.append(Rule(pattern, at.span, init, good["trainable"], good["decay"]))
+            settings = init, good["trainable"], good["decay"]
+            rules.append(Rule(pattern, at.span, node, *settings))
     return rules
 
 

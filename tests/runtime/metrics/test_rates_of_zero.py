@@ -28,6 +28,7 @@ def warnings(optimizer, steps):
         ("0.0", 6, None),
     ],
 )
+@pytest.mark.filterwarnings("ignore::placer.SpecWarning")
 def test_of_a_schedule(rate, steps, first):
     found = warnings(f"{{op: sgd, learning_rate: {rate}}}", steps)
     assert len(found) == (first is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,20 @@ import pytest
 from placer.errors import PlacerError, RunError
 from placer.runtime.program.order import ALL_EDGES, DRAIN, USE, Order
 
-LINES = ('{"digest": "d"}', '["use", 3, 1, 0]', '["use", 3, 2, 1]', '["drain", 0, 2]')
+FIRST = '{"digest": "d", "run": "r"}'
+LINES = (FIRST, '["use", 3, 1, 0]', '["use", 3, 2, 1]', '["drain", 0, 2]')
+
+
+def end_of(*lines: str, events: int) -> str:
+    """Return the last line of a file with these lines before it."""
+    before = zlib.crc32("".join(f"{line}\n" for line in lines).encode())
+    return f'["end", 0, {events}, {before}]'
+
+
+def recording(path: Path) -> Order:
+    order = Order(record=path, digest="d")
+    order.begin("r")
+    return order
 
 
 def written(path: Path, *lines: str, end: str = "\n") -> Path:
@@ -21,7 +35,7 @@ def written(path: Path, *lines: str, end: str = "\n") -> Path:
 def test_each_event_is_in_the_file_when_it_has_happened(tmp_path: Path) -> None:
     """So it is there if the process is killed next."""
     file = tmp_path / "order" / "worker-0.jsonl"
-    order = Order(record=file, digest="d")
+    order = recording(file)
     order.add(USE, 3, 1, 0)
     assert file.read_text().splitlines() == [*LINES[:2]]
     order.add(DRAIN, ALL_EDGES, 1)
@@ -31,11 +45,13 @@ def test_each_event_is_in_the_file_when_it_has_happened(tmp_path: Path) -> None:
 
 
 def test_only_the_file_of_a_run_that_has_ended_has_an_end(tmp_path: Path) -> None:
-    order = Order(record=tmp_path / "whole", digest="d")
+    order = recording(tmp_path / "whole")
     order.add(USE, 3, 1, 0)
     order.close(ended=True)
-    assert (tmp_path / "whole").read_text().splitlines()[-1] == '["end", 0, 1]'
+    end = end_of(*LINES[:2], events=1)
+    assert (tmp_path / "whole").read_text().splitlines()[-1] == end
     replayed = Order(replay=tmp_path / "whole", digest="d")
+    assert replayed.replayed == "r"
     assert replayed.next(USE, 3) == [1, 0]
     with pytest.raises(RunError, match="no more events 'use' of edge 3") as error:
         replayed.next(USE, 3)
@@ -58,10 +74,13 @@ def test_the_order_of_a_run_that_was_killed_says_where_it_ends(
 @pytest.mark.parametrize(
     "lines",
     [
-        (*LINES, '["end", 0, 2]'),  # one is missing
-        (*LINES, '["end", 0, 3]', LINES[1]),
-        (LINES[0], "[", *LINES[1:], '["end", 0, 3]'),
-        (LINES[0], '["jump", 0]', '["end", 0, 1]'),
+        (*LINES, end_of(*LINES, events=2)),  # one is missing
+        (*LINES, end_of(*LINES, events=3), LINES[1]),
+        (*LINES[:3], '["drain", 0, 1]', end_of(*LINES, events=3)),  # a changed digit
+        (LINES[0], "[", *LINES[1:], '["end", 0, 3, 0]'),
+        (FIRST, '["jump", 0]', end_of(FIRST, '["jump", 0]', events=1)),
+        ('{"digest": "d"}', LINES[1]),
+        ('["digest", "d"]', LINES[1]),
         ('{"digest": "d"',),
         (),
     ],

@@ -11,18 +11,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
 import pytest
 from support.callback_runs import BATCH, ROWS, Recorder, compile_for_callbacks
 from support.marks import slow_but
 from support.real_runs import node_processes, process_environment, wait_for_exit
+from support.small_models import two_layers
 
 import placer
+from placer.channel.memory import memory_channels
+from placer.checkpoint.folder import list_checkpoints
 from placer.errors import PlacerError, RunError
 from placer.runtime.run.callbacks import STOP, CallbackQueue
-from placer.runtime.run.events import State, Step
-from placer.runtime.run.pace import MAX_LEAD, Pace
+from placer.runtime.run.events import WAITING, Event, State, Step
+from placer.runtime.run.pace import MAX_LEAD, ControlPace, Pace, ToldPace
 
 WAYS = pytest.mark.parametrize(
     "in_process", [True, False], ids=["threads", "processes"]
@@ -37,13 +42,6 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_for_callbacks(tmp_path_factory.mktemp("two"), each=1)
-
-
-@pytest.fixture(scope="module")
-def free(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build of workers that meet every 1000 steps."""
-    folder = tmp_path_factory.mktemp("free")
-    return compile_for_callbacks(folder, epoch=8000, every=1000, update="async")
 
 
 @pytest.fixture
@@ -163,31 +161,161 @@ def test_a_run_waits_for_a_slow_callback_and_stops_soon_after_it_says_so(
     assert steps == list(range(1, result.steps + 1))
 
 
-def test_threads_without_lockstep_wait_for_a_slow_callback(free: Path) -> None:
-    def stop(record: placer.Record) -> object:
-        time.sleep(0.005)
-        return STOP if record.step == 5 else None
-
-    result = placer.launch(
-        free, steps=1_000_000, in_process=True, callbacks=[Calls("on_step", stop)]
+def compile_free(folder: Path, update: str) -> Path:
+    """Compile a model for two workers that do not wait for each other."""
+    return compile_for_callbacks(
+        folder, servers=1, epoch=80_000, every=10_000, update=update
     )
-    assert 5 <= result.steps <= 5 + 3 * MAX_LEAD
 
 
-def test_a_step_waits_until_the_callbacks_have_had_enough() -> None:
-    pace, failed = Pace(), threading.Event()
+def steps_of_workers(checkpoints: Path) -> dict[str, int]:
+    """Return the last step of each worker at the only checkpoint."""
+    ((_, manifest),) = list_checkpoints(checkpoints)
+    return dict(manifest.progress.workers)
+
+
+class StopsTwoThatWait:
+    """A callback that ends the run once two nodes, which are threads, wait for it.
+
+    Attributes:
+        held: the steps that each of them has done then.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.held: dict[type[Pace], int] = {}
+        self._waiting: SimpleQueue[tuple[type[Pace], int]] = SimpleQueue()
+        for kind in (ControlPace, ToldPace):
+            patch.setattr(kind, "wait", self._noted(kind.wait))
+
+    def _noted(self, wait: Callable[..., None]) -> Callable[..., None]:
+        def noted(pace: Pace, done: int, is_over: Callable[[], bool]) -> None:
+            self._waiting.put((type(pace), done))
+            wait(pace, done, is_over)
+
+        return noted
+
+    def on_step(self, record: placer.Record) -> object:
+        while len(self.held) < 2:
+            kind, done = self._waiting.get(timeout=60)
+            self.held[kind] = done
+        return STOP
+
+
+@pytest.mark.parametrize(
+    "update", ["async", "half_async", "{geo: {every: 4}}", "{sync: {backup: 1}}"]
+)
+def test_workers_with_steps_of_their_own_wait_for_a_callback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: str
+) -> None:
+    stops = StopsTwoThatWait(monkeypatch)
+    result = placer.launch(
+        compile_free(tmp_path, update),
+        steps=10_000,
+        in_process=True,
+        checkpoint=tmp_path / "saved",
+        callbacks=[stops],
+    )
+    steps = steps_of_workers(tmp_path / "saved")
+    if steps:  # with backup workers all end at the same step
+        assert sorted(steps.values()) == sorted(stops.held.values())
+    assert result.steps <= max(stops.held.values()) + 1
+
+
+def test_frozen_first_layers_do_not_run_ahead_of_a_callback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their node receives nothing, so that it waits for no other node."""
+    stops = StopsTwoThatWait(monkeypatch)
+    rows = np.zeros((16_000, 4), np.float32)
+    np.savez(tmp_path / "rows.npz", x=rows, y=rows)
+    spec = two_layers(
+        nodes="{worker: {count: 1}, heter: {count: 1}}",
+        width=4,
+        first="/node:heter/cpu",
+        second="/node:worker/cpu",
+    )
+    spec += 'parameters: [{match: "h.*", trainable: false}]\n'
+    (tmp_path / "small.yaml").write_text(spec)
+    placer.compile(tmp_path / "small.yaml", tmp_path / "build")
+    result = placer.launch(tmp_path / "build", in_process=True, callbacks=[stops])
+    assert stops.held == {ControlPace: MAX_LEAD, ToldPace: MAX_LEAD}
+    assert result.steps == MAX_LEAD
+
+
+@pytest.mark.parametrize("update", slow_but(["async"], ["async", "{geo: {every: 4}}"]))
+def test_processes_with_steps_of_their_own_wait_for_callbacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: str
+) -> None:
+    """The callbacks have no step before both workers have reported that they wait."""
+    held: dict[str, int] = {}
+
+    def add(
+        self: CallbackQueue, event: Event, original: Any = CallbackQueue.add
+    ) -> None:
+        original(self, event)
+        if isinstance(event, State) and event.state == WAITING:
+            held.setdefault(event.node, event.step)
+
+    def call_next(self: CallbackQueue, original: Any = CallbackQueue.call_next) -> bool:
+        return len(held) == 2 and original(self)
+
+    monkeypatch.setattr(CallbackQueue, "add", add)
+    monkeypatch.setattr(CallbackQueue, "call_next", call_next)
+    placer.launch(
+        compile_free(tmp_path, update),
+        steps=10_000,
+        checkpoint=tmp_path / "saved",
+        callbacks=[Calls("on_step", lambda record: STOP)],
+    )
+    assert steps_of_workers(tmp_path / "saved") == held
+
+
+def test_workers_keep_their_lead_while_callbacks_are_slow() -> None:
+    channels = memory_channels(["worker:0", "worker:1"])
+    pace = ControlPace(channels["worker:0"], {"worker:1": False}, in_lockstep=False)
+    told = ToldPace(channels["worker:1"], "worker:0")
+    never = threading.Event().is_set
+
+    def hear() -> None:
+        told._changed.acquire()
+        assert told._changed.wait_for(lambda: told._arrived, 60)
+        told._changed.release()
+
+    with pace:
+        for _ in range(MAX_LEAD):
+            assert not pace.is_ahead(10)
+            assert not told.is_ahead(20)
+            pace.step_reported()
+        hear()
+        for called in range(1, 4):
+            assert pace.is_ahead(10 + called - 1)
+            assert told.is_ahead(20 + called - 1)
+            waiting = threading.Thread(target=told.wait, args=(20 + called - 1, never))
+            waiting.start()
+            pace.steps_called()
+            waiting.join(60)
+            assert not waiting.is_alive()
+            pace.wait(10 + called - 1, never)
+            pace.step_reported()
+        pace.steps_called(MAX_LEAD)  # they have caught up
+        hear()
+        assert not pace.is_ahead(100)
+        assert not told.is_ahead(100)
+        for _ in range(MAX_LEAD):
+            pace.step_reported()
+        hear()
+        assert told.is_ahead(100)
+    hear()
+    assert not told.is_ahead(101)  # the control node has done its last step
+
+
+def test_in_lockstep_the_steps_of_the_control_node_count() -> None:
+    (channel,) = memory_channels(["worker:0"]).values()
+    pace = ControlPace(channel)
     assert not pace.is_ahead(MAX_LEAD - 1)
     assert pace.is_ahead(MAX_LEAD)
     pace.steps_called()
-    pace.wait(MAX_LEAD, failed.is_set)
-    for _ in range(MAX_LEAD + 1):
-        assert not pace.is_ahead(None)
-        pace.step_reported()
-    assert pace.is_ahead(None)
-    failed.set()
-    pace.wait(None, failed.is_set)
-    pace.release()
-    assert not pace.is_ahead(None)
+    pace.wait(MAX_LEAD, bool)
 
 
 def test_a_callback_that_is_slower_than_the_end_of_the_run_gets_all_steps(

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from placer.checkpoint import chunked_file, own_checksums, writing
 from placer.errors import DataError
 from placer.runtime.run import parameter_files
 from placer.types import TensorType
@@ -57,7 +58,40 @@ def test_the_bytes_are_those_of_the_safetensors_package(tmp_path):
     }
     parameter_files.save(tmp_path / "p", mixed)
     contiguous = {name: np.asarray(array, order="C") for name, array in mixed.items()}
-    assert (tmp_path / "p").read_bytes() == safetensors.numpy.save(contiguous)
+    with safetensors.safe_open(tmp_path / "p", "np") as file:
+        metadata = file.metadata()
+    whole = safetensors.numpy.save(contiguous, metadata)
+    assert (tmp_path / "p").read_bytes() == whole
+
+
+def test_each_changed_byte_of_a_file_is_found(tmp_path, monkeypatch):
+    """Of the header, which has names, types and checksums, and of the values. Without the
+    name of its checksums it is a file of another tool, with the same values."""
+    for module in (writing, chunked_file, own_checksums):
+        monkeypatch.setattr(module, "CHUNK", 16)
+    file, key = tmp_path / "p", own_checksums.KEY.encode()
+    parameter_files.save(file, PARAMETERS | {"b": np.ones(9, np.float32)})
+    content = file.read_bytes()
+    name = content.index(key)
+    for at in {*range(len(content))} - {*range(name, name + len(key))}:
+        changed = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+        with pytest.raises((DataError, ValueError)):
+            own_checksums.check_content("p", changed)
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(
+        DataError, match="p is damaged: chunk 4 does not have its check"
+    ):
+        parameter_files.load(file)
+
+
+def test_a_file_without_checksums_is_read(tmp_path):
+    """Of an older placer, and of other tools, which may have other metadata."""
+    values = {"a": np.arange(3, dtype=np.float32)}
+    for metadata in (None, {"format": "pt"}):
+        safetensors.numpy.save_file(values, tmp_path / "p", metadata)
+        np.testing.assert_array_equal(
+            parameter_files.load(tmp_path / "p")["a"], values["a"]
+        )
 
 
 KILLED = """

@@ -56,7 +56,9 @@ def tables(draw):
     """Draw the settings of a table."""
     admit = draw(st.sampled_from(["always", {"count": 3}, {"probability": 0.5}]))
     forget = draw(st.sampled_from([None, {"unseen_steps": 1, "every": 2}]))
-    table = {"partitions": 4, "admit": admit, "default": 0.1}
+    table = {"partitions": 4, "admit": admit}
+    if admit != "always":
+        table["default"] = 0.1
     if forget is not None:
         table["forget"] = forget
     if draw(st.booleans()):

@@ -4,6 +4,7 @@ folder of checkpoints."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 import placer
 from placer.config.slicing import Block
-from placer.errors import CheckpointError, DataError
+from placer.errors import CheckpointError, DataError, PlacerError
 from placer.runtime.run.options import Options
 from placer.runtime.run.start_parameters import open_parameters
 from placer.runtime.run.threads import run_in_threads
@@ -103,6 +104,45 @@ def check_equal(got: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> No
         np.testing.assert_array_equal(got[name], values, err_msg=name)
 
 
+def test_a_run_of_python_starts_from_a_dict_of_arrays(trained, tmp_path):
+    arrays = load_file(trained / "params")
+    result = placer.launch(
+        build(tmp_path, rate=0.0), in_process=True, steps=1, init_params=arrays
+    )
+    check_equal(result.params, arrays)
+    result = placer.train(
+        tmp_path / "model.yaml",
+        in_process=True,
+        steps=1,
+        init_params=result.params,
+        out=tmp_path / "run",
+    )
+    check_equal(result.params, arrays)
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "message"),
+    [
+        (lambda a: {**a, "h.v": a["h.w"]}, {}, "'init_params': the parameters do not fit the model: parameter h.v is not in the model"),
+        (lambda a: {**a, "h.w": a["h.w"].T}, {}, "h.w is float32[8, 6], the model has float32[6, 8]\n  hint: give arrays of the names"),
+        (lambda a: {**a, "h.w": a["h.w"].astype(float)}, {}, "h.w is float64[6, 8], the model has"),
+        (lambda a: {**a, "h.w": a["h.w"] * np.nan}, {}, "'init_params': 'h.w' is not finite"),
+        (lambda a: {**a, "h.w": "text"}, {}, "'init_params' has 'h.w': <U4, which is not"),
+        (lambda a: [*a.values()], {}, "'init_params' is a list, not a path or a dict of arrays"),
+        (lambda a: a, {"hosts": "hosts.yaml"}, "'init_params' is a dict, and the nodes run on other machines"),
+        (lambda a: a, {"resume": "."}, "cannot be combined"),
+    ],
+)  # fmt: skip
+def test_a_dict_of_arrays_that_a_run_cannot_start_from(
+    change, more, message, trained, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts.yaml").write_text("worker: a\nps: b\n")
+    arrays = change(load_file(trained / "params"))
+    with pytest.raises(PlacerError, match=re.escape(message)):
+        placer.launch(build(tmp_path), init_params=arrays, **more)
+
+
 @pytest.mark.parametrize("servers", [1, 3])
 @pytest.mark.parametrize("start", ["params", "kept", "kept/step-000003"])
 def test_a_run_starts_from_parameters_with_another_slicing(
@@ -134,6 +174,16 @@ def test_a_damaged_checkpoint_is_refused(kept, tmp_path):
     with pytest.raises(CheckpointError, match="does not have its checksum") as caught:
         start_and_save(tmp_path, kept / "step-000003", 1)
     assert "name its folder of checkpoints" in caught.value.hint
+
+
+def test_a_changed_byte_of_a_file_of_parameters_is_found(trained, tmp_path):
+    shutil.copy(trained / "params", tmp_path / "params")
+    damage(tmp_path, "params")
+    with pytest.raises(
+        DataError, match="params is damaged: chunk 0 does not"
+    ) as caught:
+        start_and_save(tmp_path, tmp_path / "params", 1)
+    assert "save the parameters again" in caught.value.hint
 
 
 @pytest.mark.parametrize("servers", [1, 2])

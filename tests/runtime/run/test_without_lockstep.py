@@ -222,7 +222,7 @@ def test_an_order_without_the_file_of_a_node_says_which_nodes_are_needed(folder)
     assert "nodes and threads of the run" in caught.value.hint
 
 
-def test_an_order_is_not_written_over_that_of_another_run(folder):
+def test_the_orders_of_two_runs_are_not_mixed(folder):
     build = compile_spec(folder, "async")
     run(folder, build, record_order=folder / "kept", steps=1)
     kept = {path: path.read_text() for path in (folder / "kept").iterdir()}
@@ -232,6 +232,20 @@ def test_an_order_is_not_written_over_that_of_another_run(folder):
             start(build, again)
         assert "name another folder" in caught.value.hint
     assert {path: path.read_text() for path in (folder / "kept").iterdir()} == kept
+    file = (
+        folder / "kept" / "worker-1.jsonl"
+    )  # as that of another run, which was killed
+    first, *lines, _ = file.read_text().splitlines(keepends=True)
+    first = json.dumps(json.loads(first) | {"run": "another"}) + "\n"
+    file.write_text("".join([first, *lines]))
+    mixed = r"of different runs: [0-9a-f]{16} on .*; another on worker:1"
+    with pytest.raises(RunError, match=mixed) as caught:
+        run(folder, build, replay_order=folder / "kept", steps=1)
+    assert "of all nodes of one run" in caught.value.hint
+    for path in kept:
+        path.rename(path.with_name(f"other_{path.name}"))
+    with pytest.raises(PlacerError, match="has the order of another run"):
+        check_launch(build, again)
 
 
 def test_a_replay_that_is_longer_than_the_order_says_so(folder):

@@ -3,14 +3,20 @@ them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
+from placer.errors import GraphError
+from placer.passes.differentiate import differentiate
+from placer.spec import load_text
 from placer.types import TensorType
 from support.drawn.clusters import clusters
 from support.drawn.layers import LAYERS
@@ -18,7 +24,10 @@ from support.drawn.losses import TERMS, combine, data_loss
 from support.drawn.sketch import INPUTS, UPPER_BOUNDS, VOCABULARY, Sketch
 from support.drawn.training import training
 from support.drawn.values import VALUES
+from support.plain.training import optimizer_groups
 
+SUPPORT = Path(__file__).parents[1]
+"""The folder of the module `called`, which drawn models call."""
 KINDS = (*LAYERS, *VALUES, *TERMS)
 
 
@@ -112,7 +121,6 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> DrawnModel:
         **({"seed": draw(st.integers(0, 9))} if shuffle else {}),
         "remainder": draw(st.sampled_from(("drop", "keep"))),
     }
-    graph = _with_remat_scopes(s)
     spec: dict[str, Any] = {
         "name": "drawn",
         "nodes": s.cluster.nodes,
@@ -124,15 +132,17 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> DrawnModel:
             "train": train,
             "eval": {"source": "npz:eval.npz", "batch": eval_batch},
         },
-        "graph": [{"place": "/node:worker/cpu", "ops": graph}] if s.in_scope else graph,
+        "graph": [],
     }
     rules = [{"match": name, "trainable": False} for name in frozen]
     trained = [n for n in s.trainable_shapes() if n not in frozen]
-    if draw(st.booleans()):
-        rules.append({"match": draw(st.sampled_from(trained)), "decay": False})
+    spec["train"] = draw(training(s.cluster, trained, loss, metrics))
+    decayed = _decayed(spec, trained)
+    if decayed and draw(st.booleans()):
+        rules.append({"match": draw(st.sampled_from(decayed)), "decay": False})
     if rules:
         spec["parameters"] = rules
-    spec["train"] = draw(training(s.cluster, trained, loss, metrics))
+    _add_graph(s, spec)
     return DrawnModel(
         spec,
         dict(s.shapes),
@@ -140,6 +150,18 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> DrawnModel:
         eval_rows=eval_batch + draw(tails),
         seed=draw(st.integers(0, 99)),
     )
+
+
+def _add_graph(s: Sketch, spec: dict[str, Any]) -> None:
+    """Add the ops to a spec, sometimes with some of them in scopes with `remat`."""
+    for graph in (_with_remat_scopes(s), s.ops):
+        scope = [{"place": "/node:worker/cpu", "ops": graph}]
+        spec["graph"] = scope if s.in_scope else graph
+        if graph is s.ops:
+            return
+        with suppress(GraphError):  # a scope has no op with a gradient
+            differentiate(load_text(json.dumps(spec), "drawn", SUPPORT).graph)
+            return
 
 
 def _with_remat_scopes(s: Sketch) -> list[dict[str, Any]]:
@@ -154,6 +176,17 @@ def _with_remat_scopes(s: Sketch) -> list[dict[str, Any]]:
         else:
             entries += s.ops[start:stop]
     return entries
+
+
+def _decayed(spec: Mapping[str, Any], trained: list[str]) -> list[str]:
+    """Return the parameters that may have `decay: false`: of optimizers with weight decay
+    that have other parameters, too."""
+    return [
+        name
+        for entry, names in optimizer_groups(spec, trained)
+        if "weight_decay" in entry and len(names) > 1
+        for name in names
+    ]
 
 
 def _as_list(names: Any) -> list[str]:

@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
+from zlib import crc32
 
 import jax
 import jax.numpy as jnp
-from safetensors.flax import load_file
+from safetensors.flax import load
 
 
 def model(params: dict[str, jax.Array], image: jax.Array) -> dict[str, jax.Array]:
@@ -75,6 +78,19 @@ def softmax(x: jax.Array, *, axis: int = -1) -> jax.Array:
 
 
 def load_params(path: str = "params.safetensors") -> dict[str, jax.Array]:
-    """Return the parameters of a safetensors file by name."""
-    params: dict[str, jax.Array] = load_file(path)
+    """Return the parameters of a safetensors file by name.
+
+    Raises ValueError if the file has changed since placer wrote it.
+    """
+    content = Path(path).read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    metadata = header.pop("__metadata__", {})
+    entries, size = json.dumps(header, separators=(",", ":")).encode(), 4 << 20
+    values = memoryview(content)[start:]
+    chunks = [values[i : i + size] for i in range(0, len(values), size)]
+    checksums = "".join(f"{crc32(each):08x}" for each in [memoryview(entries), *chunks])
+    if metadata.get("placer.crc32", checksums) != checksums:
+        raise ValueError(f"{path} is damaged: it does not have its checksums")
+    params: dict[str, jax.Array] = load(content)
     return params

@@ -1,0 +1,92 @@
+"""Features of a source, and options of its columns, that no input reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from placer.config.columns import is_glob
+from placer.config.csv import Cells
+from placer.config.features import Features
+from placer.config.sources import ColumnMap
+
+
+def find_unread_feature(columns: ColumnMap, features: Features) -> str | None:
+    """Return a feature that no input reads, and no other feature.
+
+    Args:
+        columns: the columns, features or globs that each input reads.
+        features: the features as they are declared.
+    """
+    read = _read(columns, features)
+    # A feature is only computed from those before it, so no other one reads the last.
+    return next((name for name in reversed(list(features)) if name not in read), None)
+
+
+def find_unread_option(
+    form: Cells, columns: ColumnMap, features: Features, names: Sequence[str] | None
+) -> tuple[str, str] | None:
+    """Return the first option by column, and its entry, of a column that no input reads.
+
+    Args:
+        form: the options of a source.
+        columns: the columns, features or globs that each input reads.
+        features: the features as they are declared. `missing` and `missing_values` apply
+            to the columns that they are computed from, the other options do not.
+        names: the columns of the source; None if they are not known.
+    """
+    wanted, of_features = _wanted(columns), _operands(columns, features)
+    for key, entries in form.patterns.items():
+        read = wanted if key in ("vocabulary", "unknown") else [*wanted, *of_features]
+        for entry in entries:
+            if not any(_overlap(entry, each, names) for each in read):
+                return key, entry
+    return None
+
+
+def names_read(columns: ColumnMap, features: Features) -> list[str]:
+    """Return the columns, features and globs that inputs read, also through features."""
+    return [*_wanted(columns), *_operands(columns, features)]
+
+
+def _operands(columns: ColumnMap, features: Features) -> list[str]:
+    """Return what the features that inputs may read are computed from."""
+    read = _read(columns, features)
+    return [each for name in read for each in features[name].operands]
+
+
+def _wanted(columns: ColumnMap) -> list[str]:
+    return [
+        each
+        for wanted in columns.values()
+        for each in ([wanted] if isinstance(wanted, str) else wanted)
+    ]
+
+
+def _read(columns: ColumnMap, features: Features) -> set[str]:
+    """Return the names of the features that inputs may read."""
+    read = {name for name in features if _is_among(name, _wanted(columns))}
+    for name in reversed(list(features)):
+        if name in read:
+            operands = features[name].operands
+            read |= {other for other in features if _is_among(other, operands)}
+    return read
+
+
+def _is_among(name: str, patterns: Iterable[str]) -> bool:
+    return any(_overlap(name, each, None) for each in patterns)
+
+
+def _overlap(one: str, other: str, names: Sequence[str] | None) -> bool:
+    """Whether two names or globs may mean the same column, of these if they are known."""
+    if one == other:
+        return True
+    if names is not None:
+        return any(_matches(each, one) and _matches(each, other) for each in names)
+    if is_glob(one) and is_glob(other):
+        return True
+    return fnmatchcase(one, other) or fnmatchcase(other, one)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)

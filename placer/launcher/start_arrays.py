@@ -1,0 +1,80 @@
+"""The option `init_params` of a run from Python: also a dict of arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from placer.build.plan import Plan
+from placer.errors import DataError, PlacerError
+from placer.runtime.run.options import Options
+from placer.types import TensorType
+
+NAME = "init_params"
+
+
+@contextmanager
+def options_of(given: Mapping[str, Any]) -> Iterator[Options]:
+    """Yield the options of keyword arguments.
+
+    If `init_params` is a dict of arrays, it names a file that has them, which is removed
+    at the end of the context. Raises PlacerError for a value that an option cannot have.
+    """
+    if not _has_arrays(given):
+        yield Options(**given)
+        return
+    from placer.runtime.run.parameter_files import file_of_parameters
+
+    with file_of_parameters(given[NAME], NAME) as file:
+        yield Options(**{**given, NAME: file})
+
+
+def check_arrays(
+    plan: Plan, given: Mapping[str, Any], options: Options, *, elsewhere: bool
+) -> None:
+    """Check a dict of arrays that a run starts from, if `init_params` is one.
+
+    Args:
+        plan: the plan.
+        given: the keyword arguments.
+        options: the options that `options_of` gives for these.
+        elsewhere: whether the nodes run on other machines, which cannot read the file.
+
+    Raises:
+        PlacerError: they run on other machines.
+        DataError: the arrays are not the parameters of the model, or not finite.
+    """
+    if not _has_arrays(given):
+        return
+    if elsewhere:
+        raise PlacerError(
+            f"'{NAME}' is a dict, and the nodes run on other machines",
+            hint="write it there by safetensors.numpy.save_file, and give the path",
+        )
+    import numpy as np
+
+    from placer.checkpoint.finite import HINT, find_not_finite
+    from placer.runtime.run.parameter_files import check
+    from placer.runtime.run.start_parameters import check_start, open_parameters
+
+    assert options.init_params is not None
+    start = open_parameters(options.init_params, lambda why: None, finite=False)
+    declared = {p.name: TensorType(p.dtype, p.shape) for p in plan.parameters}
+    try:
+        check(start.types, declared)
+    except DataError as error:
+        hint = "give arrays of the names, shapes and dtypes of result.params"
+        raise DataError(f"'{NAME}': {error.message}", hint=hint) from None
+    tables = {each.name: each for each in plan.sparse_tables}
+    check_start(replace(start, file=Path(NAME)), declared, tables)
+    arrays = {name: np.asarray(value) for name, value in given[NAME].items()}
+    if plan.nan == "stop" and (problem := find_not_finite(arrays)):
+        raise DataError(f"'{NAME}': {problem}", hint=HINT)
+
+
+def _has_arrays(given: Mapping[str, Any]) -> bool:
+    return not isinstance(given.get(NAME), str | os.PathLike | None)
