@@ -52,7 +52,8 @@ def read_cells(table: Table, name: str, markers: tuple[str, ...] = ()) -> Cells:
         return Cells(text, text, _to_float(array))
     if pa.types.is_floating(type_):
         numbers = _to_float(array)
-        return Cells(None, None, numbers, _infinite(numbers))
+        text = _text_of_whole(numbers)
+        return Cells(text, text, numbers, _infinite(numbers))
     if pa.types.is_temporal(type_):
         return Cells(None, None, None, f"it holds times ({type_}): {TIMES}")
     if pa.types.is_null(type_):
@@ -60,6 +61,17 @@ def read_cells(table: Table, name: str, markers: tuple[str, ...] = ()) -> Cells:
     return Cells(
         None, None, None, f"it holds {type_}: only numbers and words are read here"
     )
+
+
+def _text_of_whole(numbers: np.ndarray) -> pa.StringArray | None:
+    """Return floats as text if all are whole numbers, as those of ids and classes with
+    gaps are; None if one is not."""
+    is_nan = np.isnan(numbers)
+    present = numbers[~is_nan]
+    if not ((np.abs(present) < 2**53) & (present == np.floor(present))).all():
+        return None
+    whole = pa.array(np.where(is_nan, 0, numbers).astype(np.int64))
+    return pc.if_else(pa.array(is_nan), "", whole.cast(pa.string()))
 
 
 def _is_parsed(type_: pa.DataType) -> bool:

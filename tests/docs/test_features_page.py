@@ -1,6 +1,5 @@
 """`docs/features.md` agrees with the code."""
 
-import json
 import re
 import struct
 import textwrap
@@ -33,14 +32,13 @@ def test_the_example_loads(tmp_path):
     model = load_text(example + REST, "model.yaml", tmp_path)
     assert [*model.train.features] == [*features]
     more = textwrap.indent(of_times, "    ")  # two levels deeper
-    added = [*yaml.safe_load(of_times)["features"]]
-    text = example.replace("    features:\n", more)
-    text = text.replace("columns: {", f"columns: {{times: {json.dumps(added)}, ")
-    text = text.replace(
-        "inputs:\n", f"inputs:\n  times: float32[batch, {len(added)}]\n"
+    times = {*yaml.safe_load(of_times)["features"]}
+    example = example.replace("    features:\n", more).replace(
+        "dense: [", f"times: [{', '.join(sorted(times))}], dense: ["
     )
-    model = load_text(text + REST, "model.yaml", tmp_path)
-    assert {*model.train.features} > {*added}
+    example = example.replace("  label:", "  times: float32[batch, 4]\n  label:", 1)
+    model = load_text(example + REST, "model.yaml", tmp_path)
+    assert {*model.train.features} > times
 
 
 def test_every_key_is_in_a_table():

@@ -295,6 +295,27 @@ def test_parquet_columns_are_described_as_those_of_text(values, kind, tmp_path):
     assert all(len(rows) == 48 for rows in read_all(tmp_path).values())
 
 
+def test_whole_floats_of_a_parquet_file_are_ids_and_classes(tmp_path):
+    """pandas writes whole numbers as floats if some are missing."""
+    ids = [None if i % 31 == 0 else i % 45 for i in range(450)]
+    table = {
+        "user_id": pa.array(ids, pa.float64()),
+        "grade": pa.array([i % 4 for i in range(450)], pa.float32()),
+        "label": pa.array([i % 2 for i in range(450)], pa.float64()),
+    }
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    spec, _ = spec_of(tmp_path / "t.parquet")
+    assert spec["data"]["train"]["features"]["user_id.key"]["type"] == "integer"
+    assert spec["data"]["train"]["parquet"]["vocabulary"] == {
+        "grade": ["0", "1", "2", "3"]
+    }
+    assert spec["inputs"]["label"] == "int32[batch]"
+    rows = read_all(tmp_path)
+    assert {*rows["grade"].tolist()} == {0, 1, 2, 3}
+    assert {*rows["label"].tolist()} == {0, 1}
+    assert len({*rows["user_id"].tolist()}) > 0.8 * 46
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_first_spec_compiles_in_every_mode(mode, tmp_path):
     columns = make_columns(2500, seed=3)

@@ -10,12 +10,16 @@ Nodes with steps of their own, such as asynchronous workers, hear that only whil
 callbacks are slow: until they have caught up. Meanwhile the lead of each node stays as it
 is: a node does one step for each step that the callbacks have had.
 
+Peers that wait for a node fail after the deadline of the run. So a node waits at most half of
+it for callbacks, and then does a step.
+
 No node waits for callbacks during a round of the common step, which stops or saves the run.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -78,10 +82,11 @@ class Pace(ABC):
     def _has_news(self, done: int) -> bool:
         """Whether `is_ahead` may have become false; called with the lock held."""
 
-    def wait(self, done: int, is_over: Callable[[], bool]) -> None:
-        """Wait until the callbacks have had enough steps, or the wait is over for another
-        reason; call `wake` for that."""
-        while not is_over() and self.is_ahead(done):
+    def wait(self, done: int, is_over: Callable[[], bool], limit: float) -> None:
+        """Wait until the callbacks have had enough steps, but not longer than `limit`
+        seconds. The wait is also over if `is_over`; call `wake` for that."""
+        end = time.monotonic() + limit
+        while not is_over() and self.is_ahead(done) and time.monotonic() < end:
             with self._changed:
                 self._changed.wait_for(lambda: is_over() or self._has_news(done), CHECK)
 
@@ -147,11 +152,11 @@ class ControlPace(Pace):
             self._lead = None
             return False
 
-    def wait(self, done: int, is_over: Callable[[], bool]) -> None:
+    def wait(self, done: int, is_over: Callable[[], bool], limit: float) -> None:
         with self._changed:
             self._waits = True
             self._note_change()
-        super().wait(done, is_over)
+        super().wait(done, is_over, limit)
         with self._changed:
             self._waits = False
             self._note_change()

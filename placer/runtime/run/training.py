@@ -211,6 +211,7 @@ class Training:
                     execution.common_step.is_pending
                     or execution.channel.aborted is not None
                 ),
+                limit=execution.options.deadline / 2,
             )
             execution.state = "running"
 

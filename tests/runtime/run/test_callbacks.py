@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import product
 from pathlib import Path
 from queue import SimpleQueue
@@ -290,12 +291,13 @@ def test_workers_keep_their_lead_while_callbacks_are_slow() -> None:
         for called in range(1, 4):
             assert pace.is_ahead(10 + called - 1)
             assert told.is_ahead(20 + called - 1)
-            waiting = threading.Thread(target=told.wait, args=(20 + called - 1, never))
+            wait = partial(told.wait, 20 + called - 1, never, 60)
+            waiting = threading.Thread(target=wait)
             waiting.start()
             pace.steps_called()
             waiting.join(60)
             assert not waiting.is_alive()
-            pace.wait(10 + called - 1, never)
+            pace.wait(10 + called - 1, never, 60)
             pace.step_reported()
         pace.steps_called(MAX_LEAD)  # they have caught up
         hear()
@@ -314,8 +316,14 @@ def test_in_lockstep_the_steps_of_the_control_node_count() -> None:
     pace = ControlPace(channel)
     assert not pace.is_ahead(MAX_LEAD - 1)
     assert pace.is_ahead(MAX_LEAD)
+    begin = time.monotonic()
+    pace.wait(
+        MAX_LEAD, bool, limit=0.01
+    )  # with half of the deadline, peers do not fail
+    assert time.monotonic() - begin < 60
+    assert pace.is_ahead(MAX_LEAD)
     pace.steps_called()
-    pace.wait(MAX_LEAD, bool)
+    pace.wait(MAX_LEAD, bool, limit=60)
 
 
 def test_a_callback_that_is_slower_than_the_end_of_the_run_gets_all_steps(
