@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.config.sources import KINDS
-from placer.errors import DataError, PlacerError, RunWarning
+from placer.errors import PlacerError, RunWarning
 from placer.files.nearest_path import path_hint
 from placer.files.utf8 import check_utf8
 from placer.files.writable import why_not_writable
@@ -48,8 +48,6 @@ _KIND_OF_SUFFIX = {
     ".npz": "npz",
 }
 _TEMPORARY = "placer-"
-_ARRAY_FILE = re.compile(rf"(?:npz:)?\S*/{_TEMPORARY}\w+/(rows|params)(?:\.npz)?")
-"""The files of arguments that are arrays."""
 
 
 @partial(takes_options, names=OF_PREDICTION)
@@ -169,11 +167,11 @@ def _errors_of_arrays() -> Iterator[None]:
     """Let errors about temporary files name the arguments with their arrays."""
     try:
         yield
-    except DataError as error:
-        message = _ARRAY_FILE.sub(r"'\1'", error.message)
-        if message == error.message:
-            raise
-        raise type(error)(message, span=error.span, hint=error.hint) from error
+    except PlacerError as error:
+        temporary = re.escape(f"{tempfile.gettempdir()}/{_TEMPORARY}")
+        file = rf"'?(?:npz:)?{temporary}\w+/(rows|params)(?:\.npz)?'?"
+        error.message = re.sub(file, r"'\1'", error.message)
+        raise
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
