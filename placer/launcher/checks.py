@@ -6,7 +6,9 @@ from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 
+from placer.build.folder import check_outside
 from placer.build.plan import Plan, read_plan, read_sources
+from placer.checkpoint.choice import check_has_some
 from placer.checkpoint.folder import check_continues, has_none, is_continued
 from placer.errors import PlacerError
 from placer.files.nearest_path import path_hint
@@ -88,8 +90,8 @@ def _check_hosts(plan: Plan, options: Options, hosts: Hosts) -> None:
 
 
 def check_output_files(build: Path, options: Options) -> None:
-    """Raise PlacerError if a file that the run writes cannot be written, is inside the
-    build, or is named by two options."""
+    """Raise PlacerError if a file that the run writes cannot be written, or is named by two
+    options, and if a file or folder that it writes is inside the build."""
     targets: set[Path] = set()
     for option in OPTIONS:
         path = getattr(options, option.name)
@@ -104,17 +106,20 @@ def check_output_files(build: Path, options: Options) -> None:
             why = f"the folder '{path.parent}' does not exist"
         elif path.is_dir():
             why = "it is a folder"
-        elif path.resolve().is_relative_to(build.resolve()):
-            why = "it is inside the build folder"
         elif is_special and option.name in ("save_params", "trace"):
             why = "it is not a regular file"
-        elif not is_special and (why := why_not_writable(path)):
-            pass
         elif path.resolve() in targets and not is_special:
             why = "the run writes another file to the same path"
+        elif not is_special:
+            why = why_not_writable(path, replaces=option.name != "history")
         if why:
             raise PlacerError(f"cannot write '{path}': {why}")
+        check_outside(path, build)
         targets.add(path.resolve())
+    if options.checkpoint is not None:
+        check_outside(options.checkpoint, build, "checkpoints to ")
+    if options.record_order is not None:
+        check_outside(options.record_order, build, "orders to ")
 
 
 def check_here(plan: Plan, spec: Path, options: Options) -> None:
@@ -128,6 +133,8 @@ def check_here(plan: Plan, spec: Path, options: Options) -> None:
             or "only the run's own folder, as --checkpoint names it, need not exist at"
             " the first start",
         )
+    if resumed is not None and resumed.is_dir() and resumed.resolve() != own:
+        check_has_some(resumed)
     check_effects(plan, options)
     if own is not None:
         check_continues(own, resumed)
@@ -140,11 +147,8 @@ def check_here(plan: Plan, spec: Path, options: Options) -> None:
 def _check_outside(plan: Plan, build: Path, options: Options) -> None:
     """Raise PlacerError if checkpoints would be written to the build."""
     settings = checkpoint_settings(plan, build, options)
-    if settings is not None and settings.folder.is_relative_to(build.resolve()):
-        raise PlacerError(
-            f"cannot write checkpoints to '{settings.folder}': it is inside the build"
-            " folder"
-        )
+    if settings is not None:
+        check_outside(settings.folder, build, "checkpoints to ")
 
 
 def _check_absolute(plan: Plan, options: Options) -> None:

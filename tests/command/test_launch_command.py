@@ -156,6 +156,10 @@ def test_files_that_a_run_must_not_write_are_refused(
         ({"save_params": tmp_path}, "it is a folder"),
         ({"save_params": build / "plan.json"}, "it is inside the build folder"),
         ({"history": build / "new.jsonl"}, "it is inside the build folder"),
+        ({"checkpoint": build / "new"}, "checkpoints to '.*inside the build folder"),
+        ({"record_order": build / "new"}, "orders to '.*inside the build folder"),
+        ({"logs": build / "new"}, "logs to '.*inside the build folder"),
+        ({"tensorboard": build / "new"}, "TensorBoard to '.*inside the build folder"),
         (
             {"history": file, "save_params": file},
             "the run writes another file to the same path",
@@ -164,6 +168,7 @@ def test_files_that_a_run_must_not_write_are_refused(
     ):
         with pytest.raises(placer.PlacerError, match=message):
             placer.launch(build, **options)
+        assert not (build / "new").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 

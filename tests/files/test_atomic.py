@@ -31,5 +31,6 @@ def test_the_mode_of_a_new_file_does_not_change_the_mask_of_other_threads(
         with monkeypatch.context() as patch:
             patch.delattr(os, "umask")
             assert mode_of(tmp_path / "new") == 0o640
+            assert [*tmp_path.iterdir()] == []
     finally:
         os.umask(before)
