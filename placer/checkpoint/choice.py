@@ -80,7 +80,9 @@ def no_checkpoints(folder: Path) -> CheckpointError:
     has_some = inner.is_dir() and not has_none(inner)
     return CheckpointError(
         f"'{folder}' has no checkpoints",
-        hint=f"did you mean '{inner}'?" if has_some else None,
+        hint=f"did you mean '{inner}'?"
+        if has_some
+        else "placer train SPEC --checkpoint DIR saves some",
     )
 
 

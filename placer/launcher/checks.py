@@ -27,6 +27,7 @@ from placer.runtime.run.option_checks import (
     check_base_port,
     check_effects,
     check_encryption,
+    check_one_process,
 )
 from placer.runtime.run.options import OPTIONS, Options
 
@@ -60,6 +61,8 @@ def check_launch(
         _check_absolute(plan, options)
         check_folder(plan, options)
         return plan, options
+    if len(plan.processes) == 1:
+        check_one_process(options)
     if needs_folder(plan, options):
         options = replace(options, checkpoint=_default_folder(build, options))
     check_output_files(build, options)
@@ -133,9 +136,9 @@ def check_here(plan: Plan, spec: Path, options: Options) -> None:
             or "only the run's own folder, as --checkpoint names it, need not exist at"
             " the first start",
         )
+    check_effects(plan, options)
     if resumed is not None and resumed.is_dir() and resumed.resolve() != own:
         check_has_some(resumed)
-    check_effects(plan, options)
     if own is not None:
         check_continues(own, resumed)
         check_can_create(own)

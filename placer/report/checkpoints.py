@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from placer.checkpoint.choice import without_digest
+from placer.checkpoint.choice import no_checkpoints, without_digest
 from placer.checkpoint.folder import (
     BEST,
     broken_checkpoints,
@@ -71,10 +71,7 @@ def find_checkpoints(folder: Path, *, verify: bool) -> Iterator[Listed]:
     found = list_checkpoints(folder)
     broken = list(broken_checkpoints(folder))
     if not found and not broken:
-        raise CheckpointError(
-            f"'{folder}' has no checkpoints",
-            hint="placer train SPEC --checkpoint DIR saves some",
-        )
+        raise no_checkpoints(folder)
     for path, manifest in found:
         yield _listed(path, manifest, verify)
     for path, problem in broken:
