@@ -70,9 +70,13 @@ def test_folders_that_cannot_be_written_are_found_before_the_run(
 ) -> None:
     (tmp_path / "file").write_text("")
     train = [each for each in TRAIN if each != "--in-process"]
-    for option in ("--checkpoint", "--logs", "--tensorboard"):
+    for option, message in (
+        ("--checkpoint", "file' is not a folder"),
+        ("--logs", "file' is not a folder"),
+        ("--tensorboard", "'file/folder' for TensorBoard: Not a directory"),
+    ):
         assert run_command(*train, option, "file/folder") == 2
-        assert "file" in capsys.readouterr().err
+        assert message in capsys.readouterr().err
         assert not [*tmp_path.glob("runs/*")], option
 
 

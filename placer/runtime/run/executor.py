@@ -239,7 +239,6 @@ def _finish(training: Training) -> Result | None:
             node.name: report["bytes_sent"]
             for node, report in zip(plan.nodes, reports, strict=True)
         },
-        warnings=tuple(find_rates_of_zero(plan, training.total_steps)),
         checkpoint_seconds=max(each["checkpoint_seconds"] for each in reports),
         streams={
             node.name: report["streams"]
