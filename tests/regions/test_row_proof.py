@@ -139,7 +139,7 @@ OF_PARAMETERS: dict[str, Step] = {
     ),
     "singular values of a parameter": lambda x, w: x * jnp.linalg.svd(w)[1],
     "determinant of a parameter": lambda x, w: x * jnp.linalg.slogdet(w)[1],
-    "exponential of a parameter": lambda x, w: x @ jax.scipy.linalg.expm(w / 4),
+    "eigenvectors of a parameter": lambda x, w: x @ jnp.linalg.eigh(w + w.T)[1],
     "Cholesky factor of a parameter": lambda x, w: x @ jnp.linalg.cholesky(w @ w.T),
     "solution for a parameter": lambda x, w: x @ jnp.linalg.solve(w, w.T),
 }
