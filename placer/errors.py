@@ -96,7 +96,8 @@ class OpError(PlacerError):
 
     `operand` (an index) or `attr` (a name) is the one at fault, so that a front end can
     point at it. `kind` is the kind of op that is the subject of the message, if any.
-    `needed_dtype` is `float` if the operand has to be one, and is not.
+    `conversion` is the index of an operand whose dtype is wrong, and the dtype to convert
+    it to; `float` is that of the model.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class OpError(PlacerError):
         self.operand = operand
         self.attr = attr
         self.kind: str | None = None
-        self.needed_dtype: str | None = None
+        self.conversion: tuple[int, str] | None = None
 
     def of(self, kind: str) -> OpError:
         """Begin the message, a predicate such as `needs rows`, with a kind of op."""

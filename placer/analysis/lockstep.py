@@ -40,19 +40,38 @@ def check_lockstep(graph: Graph) -> None:
 
 def _check_pushing_nodes(graph: Graph, pushes: Sequence[Op]) -> None:
     """Raise GraphError unless each gradient is computed by the same workers, or by heter
-    nodes for all of them."""
-    gradients = [graph.producers[op.operands[0]] for op in pushes]
+    nodes for all of them. With backup workers these are all workers."""
+    gradients = [_computed(graph, op.operands[0]) for op in pushes]
     of_workers = [op for op in gradients if op.known_place.node != HETER]
+    if not of_workers:
+        return
+    most = max(of_workers, key=lambda op: len(graph.nodes(op)))
+    places = f"gradients are computed at {most.place}"
+    hint = f"place: /node:{WORKER} for all layers, or use 'update: sync' for all optimizers"
     for gradient in of_workers:
-        if graph.nodes(gradient) != graph.nodes(of_workers[0]):
+        if graph.nodes(gradient) != graph.nodes(most):
             raise GraphError(
-                f"gradients are computed at {of_workers[0].place} and at"
-                f" {gradient.place}: without lockstep each worker must compute all of"
-                " them",
+                f"{places} and at {gradient.place}: without lockstep each worker must"
+                " compute all of them",
                 span=gradient.source,
-                hint=f"place: /node:{WORKER} for all layers, or use 'update: sync' for all"
-                " optimizers",
+                hint=hint,
             )
+    has_backup = any(op.kind == "sum_of_first" for op in pushes)
+    if has_backup and len(graph.nodes(most)) < len(graph.cluster.worker_nodes):
+        raise GraphError(
+            f"{places}, and a step with backup workers takes those of the workers that"
+            " are first: each worker must compute them",
+            span=most.source,
+            hint=hint,
+        )
+
+
+def _computed(graph: Graph, name: str) -> Op:
+    """Return the op of a worker or a heter node that a gradient comes from."""
+    op = graph.producers[name]
+    while op.known_place.node not in (WORKER, HETER):
+        op = graph.producers[op.operands[0]]
+    return op
 
 
 def _check_heter_nodes(graph: Graph, needed: Sequence[Op]) -> None:

@@ -11,12 +11,14 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from placer.checkpoint.manifest import FILE, Manifest
+from msgspec.structs import replace
+
+from placer.checkpoint.manifest import FILE, Manifest, Watched
 from placer.checkpoint.manifest_file import read_manifest
 from placer.errors import CheckpointError
 from placer.files.atomic import sync_folder
@@ -104,27 +106,79 @@ def has_none(folder: Path) -> bool:
     return not folder.is_dir() or not _named_checkpoints(folder)
 
 
-def set_best(folder: Path, checkpoint: Path) -> None:
-    """Let the link `best` name a checkpoint. Raises OSError."""
+def check_best_is_free(folder: Path) -> None:
+    """Raise CheckpointError if a folder has an entry `best` that is no link to one of its
+    checkpoints, so that a run cannot link its best one."""
     link = folder / BEST
-    if link.exists() and not link.is_symlink():
-        return  # a file or folder of the user's
+    if not os.path.lexists(link) or _linked(link):
+        return
+    raise CheckpointError(
+        f"'{link}' is not a link to a checkpoint of this folder: the run links its best"
+        " checkpoint by this name",
+        hint="rename it, or name another folder of checkpoints",
+    )
+
+
+def set_best(folder: Path, checkpoint: Path) -> None:
+    """Let the link `best` name a checkpoint. Raises OSError, and CheckpointError as
+    `check_best_is_free`."""
+    check_best_is_free(folder)
     temporary = folder / _BEST_TEMPORARY
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(checkpoint.name)
-    temporary.replace(link)
+    temporary.replace(folder / BEST)
+
+
+def link_best(folder: Path, best: Watched) -> None:
+    """Let the link `best` name the checkpoint of an evaluation, if there is one: a crash
+    may have come between its checkpoint and the link. Raises errors as `set_best`."""
+    if (path := _checkpoint_of(best, list_checkpoints(folder))) is not None:
+        set_best(folder, path)
+
+
+def best_checkpoint(
+    folder: Path, listed: Sequence[tuple[Path, Manifest]]
+) -> Path | None:
+    """Return the best of the checkpoints `listed` of a folder, last one first: the one
+    that `best` links, or else the one that the last manifest with a best evaluation
+    means. So it is known where there can be no link. None if there is none."""
+    linked = _linked(folder / BEST)
+    for path, _ in listed:
+        if path.name == linked:
+            return path
+    found = (each.progress.best for _, each in listed)
+    best = next((each for each in found if each is not None), None)
+    return None if best is None else _checkpoint_of(best, listed)
+
+
+def _linked(link: Path) -> str:
+    """Return the name of the checkpoint beside a link that it names, or nothing."""
+    target = os.readlink(link) if link.is_symlink() else ""
+    return target if _NAME.fullmatch(target) else ""
+
+
+def _checkpoint_of(
+    best: Watched, listed: Sequence[tuple[Path, Manifest]]
+) -> Path | None:
+    """Return the checkpoint of an evaluation."""
+    for path, manifest in listed:
+        found = manifest.progress.best
+        if manifest.progress.step == best.step and found == replace(best, since=0):
+            return path
+    return None
 
 
 def remove_old(folder: Path, keep: int) -> None:
-    """Remove all checkpoints but the last `keep` and the one that is linked as best.
+    """Remove all checkpoints but the last `keep` and the best one.
 
     A checkpoint loses its name before its files are removed, so that a crash leaves
     none that is not complete. Raises OSError, and CheckpointError if the folder cannot
     be read.
     """
-    best = (folder / BEST).resolve()
-    for path, _ in list_checkpoints(folder)[keep:]:
-        if path.resolve() == best:
+    listed = list_checkpoints(folder)
+    best = best_checkpoint(folder, listed)
+    for path, _ in listed[keep:]:
+        if path == best:
             continue
         hidden = path.with_name(f".{path.name}.old.tmp")
         path.rename(hidden)

@@ -205,7 +205,7 @@ class Progress(Struct, frozen=True):
         seconds: how long all steps took, in all runs.
         statistics: the metrics of this epoch so far.
         eval: the metrics of the last evaluation; nan and inf are strings.
-        best: the best evaluation for `train.checkpoint.best`.
+        best: the best evaluation, whose checkpoint is kept (`best_evaluation`).
         stopping: the best evaluation for `train.early_stopping`.
         workers: the last step of each worker, without lockstep.
         ahead: the metrics of later steps, which not all workers have done.

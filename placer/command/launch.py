@@ -263,7 +263,6 @@ def run_build(
         result_lines,
     )
     from placer.report.progress.show import show_progress, show_warnings
-    from placer.runtime.run.checkpoint_settings import checkpoint_settings
     from placer.runtime.run.interruption import interruption_of
 
     stream = sys.stderr if as_json else sys.stdout
@@ -322,9 +321,8 @@ def run_build(
             )
     for line in result_lines(result):
         echo(line, file=stream)
-    settings = checkpoint_settings(plan, build, options) if machines is None else None
-    if settings is not None and settings.best is not None:
-        for line in best_lines(settings.folder):
+    if machines is None and result.best is not None:
+        for line in best_lines(Path(result.best)):
             echo(line, file=stream)
     for text in result.warnings:
         echo(f"warning: {text}", err=True)

@@ -40,7 +40,8 @@ def expand_features(
     Args:
         source: the text of the source, for messages.
         features: the declared features; globs select columns in the order of
-            `columns`.
+            `columns`. A feature without a * in its name reads the column that it names,
+            which may have the characters of a glob.
         columns: the columns of the source, `in_natural_order` where that counts.
         keeps_missing: whether a feature of a column that is not there is no error: it is
             kept, and a glob that matches nothing stands for no feature.
@@ -81,13 +82,21 @@ def _singles(
     singles: list[tuple[str, Feature]] = []
     for index, operand in enumerate(feature.operands):
         selected = _select(operand, columns, before)
-        if feature.kind == "cross" and selected != [operand]:
-            selected = []  # a cross is of the parts that it names
+        if (is_one := COLUMN not in name) and selected not in ([], [operand]):
+            if feature.kind != "cross" and not keeps_missing:
+                raise FeatureError(
+                    name,
+                    index,
+                    f"'{name}' is one feature, and reads one column",
+                    "write a * in its name for the name of each column:"
+                    f" '*_{feature.kind}'",
+                )
+            selected = []
         if not selected and not keeps_missing:
             message = f"{source} has no column '{operand}' for feature '{name}'"
             hint = did_you_mean(operand, [*columns, *before])
             raise FeatureError(name, index, message, hint)
-        if not selected and not is_glob(operand):
+        if not selected and (is_one or not is_glob(operand)):
             selected = [operand]
         for each in selected:
             _check_operand(name, feature, index, each, before)

@@ -15,7 +15,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, structs
 
-from placer.config.columns import is_glob
 from placer.config.fields import Count, Seed, doc
 
 MAX_BOUNDARIES = 10_000
@@ -215,9 +214,7 @@ def _check_operands(name: str, feature: Feature) -> Mistake | None:
             return Mistake(kind, message, "list columns or features: cross: [a, b]")
     elif not operands:
         return Mistake(kind, f"'{kind}' names no column")
-    elif COLUMN not in name and (
-        isinstance(getattr(feature, kind), list) or is_glob(operands[0])
-    ):
+    elif COLUMN not in name and isinstance(getattr(feature, kind), list):
         message = f"'{name}' is one feature, and reads one column"
         hint = f"write a * in its name for the name of each column: '*_{kind}'"
         return Mistake(kind, message, hint)

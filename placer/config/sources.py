@@ -272,7 +272,9 @@ def missing_column_error(
 ) -> InputColumnError:
     """Return the error for an input whose column the source does not have."""
     hint = did_you_mean(column, columns)
-    if column == name:
+    if not columns:
+        hint = "it has no columns"
+    elif column == name:
         listed = ", ".join(columns)
         hint = f"its columns are {listed}; write columns: {{{name}: COLUMN}}"
     message = f"{source} has no column '{column}' for input '{name}'"

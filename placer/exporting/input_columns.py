@@ -8,7 +8,7 @@ from pathlib import Path
 from placer.build.plan import Plan
 from placer.config.columns import in_natural_order, is_glob, select_columns
 from placer.config.feature_columns import expand_features
-from placer.config.features import Feature, Features
+from placer.config.features import COLUMN, Feature, Features
 from placer.config.sources import assign_columns
 from placer.errors import DataError, PlacerError
 
@@ -44,7 +44,12 @@ def input_columns(
     listed = {n: [feed] if isinstance(feed, str) else feed for n, feed in feeds.items()}
     listed = {name: listed[name] for name in inputs}
     patterns = [each for feed in listed.values() for each in feed]
-    patterns += [each for feature in features.values() for each in feature.operands]
+    patterns += [
+        each
+        for feature, declared in features.items()
+        if COLUMN in feature
+        for each in declared.operands
+    ]
     if not source.declaration.column_lists:
         return listed, {}
     if not any(map(is_glob, patterns)):

@@ -17,9 +17,12 @@ from placer.exporting.imports import import_lines
 from placer.graph.fresh_names import unique_name
 
 _GUARD = '''\
-def {name}(*_: object) -> AbstractContextManager[None]:
+def {name}(*_):
     """Outside of placer, places have no effect."""
+    from contextlib import nullcontext
+
     return nullcontext()'''
+"""It takes no name from the module, which may have any."""
 OWN_MODULES = ("model", "prepare", "tables", "postprocess")
 """The modules that an exported model has, or may have, itself."""
 _GUARDS = ("place_guard", "device_guard")
@@ -123,8 +126,14 @@ def _uses(source: str, modules: Iterable[str]) -> dict[str, list[str]]:
 
 def _without_placer(module: str, source: str, names: list[str]) -> str:
     guards = {("placer", name): _GUARD.format(name=name) for name in _GUARDS}
-    copies = Copies({module: source}.get, set(), None, guards)
-    for name in names or Module(module, source).statements:
+    statements = Module(module, source).statements
+    imported = {
+        name
+        for name, statement in statements.items()
+        if _imported_modules(statement) not in ([], ["placer"])
+    }
+    copies = Copies({module: source}.get, imported, None, guards)
+    for name in names or statements:
         copies.add(module, name)
     imports, definitions = copies.definitions()
     for line in imports:
@@ -136,8 +145,6 @@ def _without_placer(module: str, source: str, names: list[str]) -> str:
                 " imported by their names: from placer import place_guard",
             )
     text = "\n\n\n".join(definitions)
-    if "nullcontext()" in text and any(_GUARD.format(name=n) in text for n in _GUARDS):
-        imports.append("from contextlib import AbstractContextManager, nullcontext")
     tree = ast.parse(source)
     head = [f"# What the model uses of {module}.py, without places."]
     if any(_imported_modules(node) == ["__future__"] for node in tree.body):

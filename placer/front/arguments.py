@@ -209,7 +209,7 @@ def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str
 
 def _joined(path: Sequence[str]) -> str:
     """Return the names on a path as one name."""
-    return re.sub(r"[^A-Za-z0-9_]", "_", "_".join(path))
+    return re.sub(r"[^A-Za-z0-9_]", "_", "_".join(path)) or "_"
 
 
 _RESERVED = re.compile(r"(out|mid)[0-9]+|new")

@@ -9,7 +9,12 @@ from pathlib import Path
 from placer.build.folder import check_outside
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.checkpoint.choice import check_has_some
-from placer.checkpoint.folder import check_continues, has_none, is_continued
+from placer.checkpoint.folder import (
+    check_best_is_free,
+    check_continues,
+    has_none,
+    is_continued,
+)
 from placer.errors import PlacerError
 from placer.files.nearest_path import path_hint
 from placer.files.writable import check_can_create, why_not_writable
@@ -18,6 +23,7 @@ from placer.launcher.remote import Hosts, remote_endpoints
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.runtime.program.order import check_has_none
 from placer.runtime.run.checkpoint_settings import (
+    best_evaluation,
     check_folder,
     checkpoint_folder,
     checkpoint_settings,
@@ -141,6 +147,8 @@ def check_here(plan: Plan, spec: Path, options: Options) -> None:
         check_has_some(resumed)
     if own is not None:
         check_continues(own, resumed)
+        if best_evaluation(plan) is not None:
+            check_best_is_free(own)
         check_can_create(own)
     if options.record_order is not None:
         check_can_create(options.record_order)

@@ -101,7 +101,7 @@ def require_float(name: str, types: Types, index: int) -> None:
     if not types[index].is_float:
         message = f"needs a float operand as '{name}', not {types[index]}"
         error = OpError(message, operand=index)
-        error.needed_dtype = "float"
+        error.conversion = index, "float"
         raise error
 
 
@@ -109,14 +109,25 @@ def require_integer(name: str, types: Types, index: int) -> None:
     """Raise OpError if operand `index` does not have an integer dtype."""
     if types[index].dtype not in INTEGERS:
         message = f"needs an integer operand as '{name}', not {types[index]}"
-        raise OpError(message, operand=index)
+        error = OpError(message, operand=index)
+        # Labels have fewer dimensions than scores; other values are at a wrong place.
+        others = [*types[:index], *types[index + 1 :]]
+        if all(len(types[index].shape) < len(each.shape) for each in others):
+            error.conversion = index, "int32"
+        raise error
 
 
-def require_same_dtype(names: Sequence[str], types: Types, index: int) -> None:
-    """Raise OpError if operand `index` does not have the dtype of the first."""
-    if types[index].dtype != types[0].dtype:
-        needed = f"operands of one dtype, '{names[0]}' is {types[0]}"
-        raise operand_error(types, index, names[index], needed)
+def require_same_dtype(
+    names: Sequence[str], types: Types, index: int, first: int = 0
+) -> None:
+    """Raise OpError if operand `index` does not have the dtype of operand `first`."""
+    if types[index].dtype != types[first].dtype:
+        needed = f"operands of one dtype, '{names[first]}' is {types[first]}"
+        error = operand_error(types, index, names[index], needed)
+        error.conversion = index, types[first].dtype
+        if types[index].is_float and not types[first].is_float:
+            error.conversion = first, types[index].dtype
+        raise error
 
 
 def require_same_shape(names: Sequence[str], types: Types, index: int) -> None:

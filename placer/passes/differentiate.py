@@ -12,6 +12,7 @@ Gradient ops of ops without a place get the place of `minimize`. The ops of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
 from placer import ops
@@ -27,8 +28,8 @@ from placer.types import ResidualType, TensorType
 def differentiate(graph: Graph) -> Graph:
     """Run the pass.
 
-    Raises GraphError if the loss depends on no trainable parameter, or if an optimizer
-    would update nothing.
+    Raises GraphError if the loss depends on no trainable parameter, if an optimizer would
+    update nothing, or if a scope with `remat` has nothing to recompute.
     """
     minimize_ops = graph.of_kind("minimize")
     if not minimize_ops:
@@ -40,7 +41,9 @@ def differentiate(graph: Graph) -> Graph:
             f"'{loss}' is a parameter: only the result of an op can be minimized",
             span=minimize.source,
         )
-    active = _active_operands(graph, loss)
+    _check_remat(graph, loss)
+    trainable = {op.name for op in graph.weights if "group" in op.attrs}
+    active = _active_operands(graph, loss, trainable)
     uses = _uses(graph, active)
     backward = tuple(_backward(graph, minimize, active, uses))
     trained = [op for op in graph.weights if op.name in uses]
@@ -73,10 +76,32 @@ def _check_groups(graph: Graph, loss: str, trained: Sequence[Op]) -> None:
         )
 
 
-def _active_operands(graph: Graph, loss: str) -> dict[Op, tuple[int, ...]]:
-    """Return the ops on a path from a trainable parameter to the loss, with the indices
+def _check_remat(graph: Graph, loss: str) -> None:
+    """Raise GraphError at a scope with `remat` whose ops have no gradients, whichever
+    parameters are trained."""
+    scopes: dict[int, list[Op]] = {}
+    for op in graph.ops:
+        if "remat" in op.attrs:
+            scopes.setdefault(op.attrs["remat"], []).append(op)
+    if not scopes:
+        return
+    active = _active_operands(graph, loss, {op.name for op in graph.weights})
+    for scope in scopes.values():
+        if active.keys().isdisjoint(scope):
+            raise GraphError(
+                f"'remat' of the scope with '{scope[0].name}' has no effect: none of its"
+                f" ops is between a parameter and '{loss}', so none has a gradient",
+                span=scope[0].source,
+                hint="leave remat out: there is nothing to recompute",
+            )
+
+
+def _active_operands(
+    graph: Graph, loss: str, parameters: AbstractSet[str]
+) -> dict[Op, tuple[int, ...]]:
+    """Return the ops on a path from one of the parameters to the loss, with the indices
     of the operands that such a path goes through."""
-    dependent = {op.name for op in graph.weights if "group" in op.attrs}
+    dependent = {*parameters}
     candidates: dict[Op, tuple[int, ...]] = {}  # ops that depend on a parameter
     for op in graph.ops:
         if not op.is_computed or not ops.find(op.kind).differentiable:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from placer.config.columns import Column
-from placer.config.sources import errors_of_input
+from placer.config.sources import SourceError, errors_of_input
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
 from placer.readers.column import dtype_of
@@ -195,5 +195,13 @@ def split_arrays(request: ReadRequest, arrays: dict[str, Values]) -> dict[str, V
         if len(rows) == 0 and not request.options.to_predict:
             hint = "a source needs at least one row"
             raise DataError(f"{request.source.text} has no rows", hint=hint)
-        parts[column.name] = rows[split_rows(len(rows), request.data.split)]
+        part = rows[split_rows(len(rows), request.data.split)]
+        if len(part) == 0 and not request.options.to_predict:
+            raise SourceError(
+                ("split",),
+                f"{request.source.text} has {len(rows)} rows, and none is in the split"
+                f" '{request.data.split}'",
+                "a split needs more rows: leave 'split' out, or write more rows",
+            )
+        parts[column.name] = part
     return parts

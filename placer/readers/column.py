@@ -179,6 +179,7 @@ def conversion_hint(kind: str, column: Column) -> str:
     input."""
     if kind != "f":
         return f"input '{column.name}' is {column}: declare a wider dtype"
-    wide = "float32" if dtype_kind(np.dtype(column.dtype)) != "f" else "float64"
+    wide = "float64" if column.dtype == "float32" else "float32"
     declared = Column(column.name, wide, column.shape)
-    return f"declare {column.name}: {declared}"
+    also = ", and write precision: float64" if wide == "float64" else ""
+    return f"declare {column.name}: {declared}{also}"

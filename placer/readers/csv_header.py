@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 
 from placer.config.csv import Csv
 from placer.config.sources import SourceError
@@ -13,36 +14,46 @@ _DELIMITERS = {";": ";", "\t": "\\t", "|": "|", ",": ",", " ": " "}
 
 
 @contextmanager
-def header_explained(names: Sequence[str], form: Csv) -> Iterator[None]:
+def header_explained(
+    names: Sequence[str], form: Csv, wanted: Iterable[str]
+) -> Iterator[None]:
     """Return a context whose errors about columns say how to read the header, if the file
-    seems to have another delimiter, or no header.
+    seems to have another delimiter, a comment before the header, or none.
 
-    `names` are the columns of the file.
+    Args:
+        names: the columns of the file.
+        form: how it is read.
+        wanted: columns, or globs over them, of which the file should have one.
     """
     try:
         yield
     except SourceError as error:
-        if hint := _hint(names, form):
+        if form.header is None and (hint := _hint(names, [*wanted])):
             raise SourceError(error.keys, error.message, hint) from None
         raise
 
 
-def _hint(names: Sequence[str], form: Csv) -> str | None:
-    if form.header is not None:
-        return None
+def _hint(names: Sequence[str], wanted: Sequence[str]) -> str | None:
     if len(names) == 1:
         for character, written in _DELIMITERS.items():
-            if character in names[0].replace("  ", ""):
+            cells = [cell.strip(' "') for cell in names[0].split(character)]
+            if len(cells) > 1 and any(_is_wanted(cell, wanted) for cell in cells):
                 return (
                     "its cells seem to have another delimiter:"
                     f' csv: {{delimiter: "{written}"}}'
                 )
+    if names and names[0].startswith("#"):
+        return 'its first line seems to be a comment: csv: {comment: "#"}'
     # pandas names columns without names by their numbers.
     if names == [str(number) for number in range(len(names))]:
         return None
     if all(map(_is_number, names)):
         return "its first row has numbers: name the columns, csv: {header: [NAME, …]}"
     return None
+
+
+def _is_wanted(name: str, wanted: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in wanted)
 
 
 def _is_number(text: str) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from placer.config.columns import Column
-from placer.config.csv import Csv, check, check_effects, first_match
+from placer.config.csv import Csv, check, check_effects, first_match, operands_of
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import FileFormat, collect_batches
@@ -20,7 +20,7 @@ from placer.readers.csv_cells import CellParser, add_cells
 from placer.readers.csv_header import header_explained
 from placer.readers.csv_text import find_line, open_table
 from placer.readers.features.cells import Cells
-from placer.readers.feeds import Feeds, find_feeds
+from placer.readers.feeds import Feeds, find_feeds, wanted_columns
 from placer.readers.rows import LoadedRows
 
 
@@ -56,7 +56,9 @@ def find_columns(
     """Return the columns of a file that feed the inputs, and what they mean; DataError
     if they do not fit the inputs. `names` are the columns of the file."""
     form = csv_form(request)
-    with header_explained(names, form):
+    wanted = [each for c in request.used for each in wanted_columns(request, c.name)]
+    wanted += operands_of(request.data.features)
+    with header_explained(names, form, wanted):
         if not request.options.to_predict:
             check_effects(request.source, form, names, request.data.features)
         return find_feeds(request, names), _CsvFormat(request, form)

@@ -60,10 +60,10 @@ def other_format(path: Path) -> str | None:
 def _missing_hint(source: str, opened: object) -> str:
     """Return the hint for a missing file: the nearest one, written as in the source."""
     kind, colon, path = source.partition(":")
-    if path.startswith("~"):
-        return (
-            f"'~' is not replaced by a folder: write {kind}:{os.path.expanduser(path)}"
-        )
+    if "://" in path:
+        return "a source is a file on this machine: download it"
+    if (written := os.path.expandvars(os.path.expanduser(path))) != path:
+        return f"'~' and variables are not replaced in a path: write {kind}:{written}"
     if is_glob(path):
         return (
             "a source is one file, whose name is not a pattern: join the files into one"

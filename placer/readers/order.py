@@ -37,6 +37,10 @@ class Order:
     remainder: Literal["drop", "keep"]
 
     def __post_init__(self) -> None:
+        if self.rows == 0:
+            raise SourceError(
+                ("source",), "there are no rows", "a source needs at least one row"
+            )
         if self.steps_per_epoch == 0:
             raise SourceError(
                 ("batch",),

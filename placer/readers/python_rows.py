@@ -15,6 +15,9 @@ from placer.readers.python_row import module_path, reader_errors
 from placer.readers.python_values import needs_row, python_values
 from placer.readers.rows import Rows
 
+_TABLES = ("pandas", "polars", "pyarrow")
+"""The packages whose tables are no rows."""
+
 
 def read(request: ReadRequest) -> Rows:
     """Call `FUNCTION` of `MODULE.py` for its rows.
@@ -47,6 +50,11 @@ def read(request: ReadRequest) -> Rows:
             raise DataError(
                 f"{request.source.text} returned {what}, which has no rows",
                 hint="yield a dict for each row, or return the rows",
+            )
+        if type(data).__module__.partition(".")[0] in _TABLES:
+            raise DataError(
+                f"{request.source.text} returned a {type(data).__name__}",
+                hint="return a dict with the array of each column that the inputs read",
             )
         if isinstance(data, Mapping):
             return read_columns(request, data)

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from placer.checkpoint.choice import no_checkpoints, without_digest
 from placer.checkpoint.folder import (
-    BEST,
+    best_checkpoint,
     broken_checkpoints,
     incomplete_checkpoint,
     list_checkpoints,
@@ -45,7 +45,7 @@ class Listed:
         manifest: its manifest, None if that cannot be read.
         problem: what is wrong with it, None if nothing.
         verified: whether the checksums of its files were checked.
-        is_best: whether the folder links it as the best one.
+        is_best: whether it is the best one of its folder.
         rows: of each sparse table the number of rows and the bytes of all that is stored
             of it; empty if the checkpoint is damaged.
     """
@@ -64,7 +64,10 @@ def find_checkpoints(folder: Path, *, verify: bool) -> Iterator[Listed]:
     Raises CheckpointError if there is none.
     """
     if (folder / FILE).exists():
-        yield _listed(folder, read_manifest(folder), verify)
+        path = folder.resolve() if folder.is_symlink() else folder
+        beside = list_checkpoints(path.parent)
+        best = best_checkpoint(path.parent, beside)
+        yield _listed(path, read_manifest(path), verify, best)
         return
     if (incomplete := incomplete_checkpoint(folder)) is not None:
         raise incomplete
@@ -72,15 +75,14 @@ def find_checkpoints(folder: Path, *, verify: bool) -> Iterator[Listed]:
     broken = list(broken_checkpoints(folder))
     if not found and not broken:
         raise no_checkpoints(folder)
+    best = best_checkpoint(folder, found)
     for path, manifest in found:
-        yield _listed(path, manifest, verify)
+        yield _listed(path, manifest, verify, best)
     for path, problem in broken:
         yield Listed(path, None, problem, verify)
 
 
-def _listed(path: Path, manifest: Manifest, verify: bool) -> Listed:
-    path = path.resolve() if path.is_symlink() else path
-    is_best = (path.parent / BEST).resolve() == path.resolve()
+def _listed(path: Path, manifest: Manifest, verify: bool, best: Path | None) -> Listed:
     problem, rows = None, {}
     try:
         checkpoint = Checkpoint(path)
@@ -89,7 +91,7 @@ def _listed(path: Path, manifest: Manifest, verify: bool) -> Listed:
             checkpoint.verify()
     except CheckpointError as error:
         problem = error
-    return Listed(path, manifest, problem, verify, is_best, rows)
+    return Listed(path, manifest, problem, verify, path == best, rows)
 
 
 def list_view(listed: Sequence[Listed], screen: Console) -> Iterator[RenderableType]:

@@ -41,17 +41,17 @@ def result_lines(result: Result) -> Iterator[str]:
         yield f"  {node:{max(width, 10)}}  {_shares(shares)}"
 
 
-def best_lines(folder: Path) -> Iterator[str]:
-    """Yield a line about the checkpoint with the best evaluation of a folder, if it has
-    one: its metrics and its path."""
-    best = folder / BEST
-    if best.is_symlink():
-        progress = read_manifest(best).progress
-        metrics = {name: float(value) for name, value in progress.eval.items()}
-        yield f"  best        {format_metrics(metrics)}  (step {progress.step})"
-        here = Path.cwd()
-        shown = best.relative_to(here) if best.is_relative_to(here) else best
-        yield f"              is in {shown}"
+def best_lines(best: Path) -> Iterator[str]:
+    """Yield a line about the checkpoint with the best evaluation: its metrics and its
+    path, by the link to it, if there is one."""
+    progress = read_manifest(best).progress
+    metrics = {name: float(value) for name, value in progress.eval.items()}
+    yield f"  best        {format_metrics(metrics)}  (step {progress.step})"
+    link = best.with_name(BEST)
+    path = link if link.resolve() == best.resolve() else best
+    here = Path.cwd()
+    shown = path.relative_to(here) if path.is_relative_to(here) else path
+    yield f"              is in {shown}"
 
 
 def _shares(shares: Mapping[str, float]) -> str:

@@ -157,12 +157,41 @@ def check_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> bool
                 if not _is_of({name: item.value}, type_)
             )
     for what, item, item_type in misfits:
-        allowed, actual = _describe_type(item_type), describe_value(item.value)
-        message = f"{what} must be {allowed}, not {actual}"
-        problems.add(message, item.span)
+        _report_misfit(what, item, item_type, problems)
     if not misfits:
         report_wrong_type(key, node, type_, problems)
     return False
+
+
+def _report_misfit(
+    what: str, node: SpecNode, info: inspect.Type, problems: Problems
+) -> None:
+    """Report an item of a list or mapping; of a list of texts those that are none."""
+    for option in _options(info):
+        if (
+            isinstance(node, SequenceNode)
+            and isinstance(option, inspect.ListType)
+            and isinstance(option.item_type, inspect.StrType)
+        ):
+            for each in node.items:
+                if not isinstance(each.value, str):
+                    problems.add(
+                        f"an item of {what} must be text, not"
+                        f" {describe_value(each.value)}",
+                        each.span,
+                        _quoted_hint(each),
+                    )
+            return
+    is_text = any(isinstance(each, inspect.StrType) for each in _options(info))
+    message = f"{what} must be {_describe_type(info)}, not {describe_value(node.value)}"
+    problems.add(message, node.span, _quoted_hint(node) if is_text else None)
+
+
+def _quoted_hint(node: SpecNode) -> str | None:
+    """Return how to write a number or bool as text."""
+    if isinstance(node, ScalarNode) and node.value is not None:
+        return f'write "{node.text}"'
+    return None
 
 
 def _check_fields(

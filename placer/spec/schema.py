@@ -139,7 +139,11 @@ class CheckpointKeys(Struct, forbid_unknown_fields=True):
         DEFAULT_KEEP
     )
     best: Annotated[
-        BestKeys | None, doc("also save and keep the one with the best evaluation")
+        BestKeys | None,
+        doc(
+            "the metric by which the best one is saved and kept too; by default that of"
+            " `early_stopping`, or the loss"
+        ),
     ] = None
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from placer.config.missing import MISSING
-from placer.readers.arrow_text import read_text
+from placer.readers.arrow_text import is_text, read_text
 from placer.readers.parquet import can_be_words
 from placer.starter.table import Table
 
@@ -40,7 +40,8 @@ def read_cells(table: Table, name: str, markers: tuple[str, ...] = ()) -> Cells:
     """Return the values of a column of a table; `markers` are texts that mean a missing
     one, besides the usual texts."""
     array = table.columns[name]
-    if table.kind == "csv" or markers:
+    # Text and decimals of a Parquet file are read as the cells of a CSV file are.
+    if table.kind == "csv" or markers or _is_parsed(array.type):
         array = read_text(array)
         text = _without(array, MISSING.union(markers))
         words = _without(array, _NO_WORDS.union(markers))
@@ -51,11 +52,8 @@ def read_cells(table: Table, name: str, markers: tuple[str, ...] = ()) -> Cells:
         return Cells(text, text, _to_float(array))
     if pa.types.is_floating(type_):
         numbers = _to_float(array)
-        return Cells(None, None, numbers, _infinite(numbers))
-    if can_be_words(type_):
-        text = read_text(array)
-        words = _without(text, _NO_WORDS)
-        return Cells(_without(text, MISSING), words, None)
+        text = _text_of_whole(numbers)
+        return Cells(text, text, numbers, _infinite(numbers))
     if pa.types.is_temporal(type_):
         return Cells(None, None, None, f"it holds times ({type_}): {TIMES}")
     if pa.types.is_null(type_):
@@ -63,6 +61,23 @@ def read_cells(table: Table, name: str, markers: tuple[str, ...] = ()) -> Cells:
     return Cells(
         None, None, None, f"it holds {type_}: only numbers and words are read here"
     )
+
+
+def _text_of_whole(numbers: np.ndarray) -> pa.StringArray | None:
+    """Return floats as text if all are whole numbers, as those of ids and classes with
+    gaps are; None if one is not."""
+    is_nan = np.isnan(numbers)
+    present = numbers[~is_nan]
+    if not ((np.abs(present) < 2**53) & (present == np.floor(present))).all():
+        return None
+    whole = pa.array(np.where(is_nan, 0, numbers).astype(np.int64))
+    return pc.if_else(pa.array(is_nan), "", whole.cast(pa.string()))
+
+
+def _is_parsed(type_: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type_):
+        return can_be_words(type_)
+    return is_text(type_) or bool(pa.types.is_decimal(type_))
 
 
 TIMES = "write numbers to the file, such as the month or the days since a date"

@@ -61,6 +61,11 @@ class Numbers:
         return present
 
     @property
+    def are_finite(self) -> bool:
+        """Whether all of them are finite."""
+        return bool(np.isfinite(self.present).all())
+
+    @property
     def missing(self) -> int:
         """The number of rows without a value."""
         return len(self.values) - len(self.present)
@@ -174,6 +179,19 @@ def read_numbers(table: Table, name: str) -> Numbers | None:
     return None if numbers is None else Numbers(name, numbers)
 
 
+def find_unscalable(values: np.ndarray) -> str:
+    """Return why different numbers cannot be scaled to variance 1; nothing if they can."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        deviation = values.std()
+    if 0 < deviation < np.inf:
+        return ""
+    size = "small" if deviation == 0 else "large"
+    largest = values[np.argmax(np.abs(values))]
+    return (
+        f"its numbers, such as {largest:.6g}, are too {size} for a standard deviation"
+    )
+
+
 def numbers_rows(values: np.ndarray) -> bool:
     """Return whether different whole numbers are those of rows, in any order."""
     steps = np.unique(np.diff(np.unique(values)))
@@ -202,6 +220,8 @@ def _describe_numbers(name: str, cells: Cells) -> Column:
         return LeftOut(name, f"all its values are {distinct[0]:.6g}")
     if column.missing >= _MOSTLY * rows:
         return LeftOut(name, f"{_percent(column.missing, rows)} of its cells are empty")
+    if why := find_unscalable(present):
+        return LeftOut(name, why)
     is_whole = bool((distinct == np.floor(distinct)).all())
     if is_whole and len(distinct) == rows:
         if numbers_rows(present):
@@ -241,10 +261,13 @@ def _describe_ids(
     if len(counts) <= MAX_CODES and not is_asked:
         return _all_words(name, cells)
     numbers = cells.numbers
-    are_numbers = numbers is not None and bool(
-        (np.abs(numbers[~np.isnan(numbers)]) < 2**53).all()
-    )
-    return Ids(name, len(counts), are_numbers)
+    are_whole = numbers is not None and _are_exact(numbers[~np.isnan(numbers)])
+    return Ids(name, len(counts), are_whole)
+
+
+def _are_exact(numbers: np.ndarray) -> bool:
+    """Return whether numbers are whole, and no two of them are one float."""
+    return bool(((np.abs(numbers) < 2**53) & (numbers == np.floor(numbers))).all())
 
 
 def _describe_words(table: Table, name: str, cells: Cells) -> Column:
@@ -297,6 +320,9 @@ def _almost_numbers(table: Table, name: str, cells: Cells) -> Numbers | LeftOut 
     first = _first_misfit(table, name, wrong)
     cells = read_cells(table, name, tuple(wrong))
     if len(wrong) <= _MAX_MARKERS and cells.numbers is not None:
+        described = _describe_numbers(name, cells)
+        if isinstance(described, LeftOut):
+            return described
         return Numbers(name, cells.numbers, tuple(sorted(wrong)), first)
     return LeftOut(
         name,

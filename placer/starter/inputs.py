@@ -242,7 +242,8 @@ def rounded(value: float) -> float:
 
 
 def _short(value: float) -> float | int:
-    return int(value) if value == int(value) else value
+    """Return a number as it is short to write: YAML has whole numbers of 64 bits."""
+    return int(value) if value == int(value) and abs(value) < 2**53 else value
 
 
 def name_columns(

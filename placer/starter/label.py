@@ -16,6 +16,7 @@ from placer.starter.column import (
     Words,
     count_values,
     find_misfit,
+    find_unscalable,
     numbers_rows,
     read_numbers,
 )
@@ -102,6 +103,8 @@ def describe_label(
             f" '{name}', which is to be predicted",
             hint="remove these rows, or name another column: --label COLUMN",
         )
+    if numbers is not None and isinstance(values, LeftOut) and not numbers.are_finite:
+        raise _useless_error(table, name, values.why)
     if numbers is not None and task != "classification":
         distinct = np.unique(numbers.present)
         if is_guess and numbers_rows(numbers.present):
@@ -124,18 +127,17 @@ def describe_label(
             hint="a regression predicts a number: name another column with --label",
         )
     if isinstance(values, LeftOut):
-        raise DataError(
-            f"{table.path}: the column '{name}' cannot be predicted: {values.why}",
-            hint="name another column: --label COLUMN",
-        )
+        raise _useless_error(table, name, values.why)
     return _describe_classes(table, values)
 
 
 def _describe_quantity(table: Table, name: str, numbers: Numbers) -> Quantity:
-    deviation = float(numbers.present.std())
-    if deviation == 0 or not np.isfinite(deviation):
-        raise _constant_error(table, name, f"{numbers.present[0]:g}")
-    mean = float(numbers.present.mean())
+    values = numbers.present
+    if (values == values[0]).all():
+        raise _constant_error(table, name, f"{values[0]:g}")
+    if why := find_unscalable(values):
+        raise _useless_error(table, name, why)
+    mean, deviation = float(values.mean()), float(values.std())
     return Quantity(name, float(f"{mean:.4g}"), float(f"{deviation:.4g}"))
 
 
@@ -165,6 +167,13 @@ def _describe_classes(table: Table, values: Words) -> Classes:
         values.counts,
         is_numbered=values.words == numbered,
         may_be_quantity=values.is_codes,
+    )
+
+
+def _useless_error(table: Table, name: str, why: str) -> DataError:
+    return DataError(
+        f"{table.path}: the column '{name}' cannot be predicted: {why}",
+        hint="name another column: --label COLUMN",
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from glob import escape
 from pathlib import Path
 from shlex import quote
 
@@ -13,7 +15,7 @@ from placer.starter.draft import Draft
 from placer.starter.inputs import NUMBERS, make_inputs, name_columns
 from placer.starter.label import Classes, Quantity
 from placer.starter.model_text import OWN_NAMES, model_lines
-from placer.starter.text import comment, comment_text, flow_list, is_glob
+from placer.starter.text import comment, comment_text, flow_list
 
 
 def write_spec(draft: Draft, out: Path) -> str:
@@ -42,6 +44,8 @@ class _Writer:
             is_whole=draft.table.is_whole,
             has_few_rows=draft.has_few_rows,
         )
+
+        self.features = {each.name for each in self.inputs.features}
 
     def lines(self) -> Iterator[str]:
         yield from self._head()
@@ -161,7 +165,7 @@ class _Writer:
         if self.inputs.numbers:
             yield from flow_list(NUMBERS, self.inputs.numbers, 6)
         for name, source in renamed.items():
-            yield f"      {name}: {one_line(source)}"
+            yield f"      {name}: {one_line(self._key(source))}"
 
     def _options(self) -> Iterator[str]:
         """Yield the key `csv` or `parquet`: how cells become numbers."""
@@ -187,34 +191,38 @@ class _Writer:
                 "      # ",
             )
             yield "      missing_values:"
-            for name in _globs_last(inputs.markers):
-                column = inputs.markers[name]
+            for name, column in inputs.markers.items():
                 yield from comment(f"{column.first_marker}.", "        # ")
-                yield from flow_list(name, column.markers, 8)
+                yield from flow_list(self._key(name), column.markers, 8)
         if inputs.filled:
             yield from comment(
                 "The number to use for an empty cell: the median of its column.",
                 "      # ",
             )
             yield "      missing:"
-            for name in _globs_last(inputs.filled):
-                yield f"        {one_line(name)}: {one_line(inputs.filled[name])}"
+            for name, number in inputs.filled.items():
+                yield f"        {one_line(self._key(name))}: {one_line(number)}"
         if not words:
             return
         yield from comment(
             "The number of a word is its position in the list, from 0.", "      # "
         )
         yield "      vocabulary:"
-        for name in _globs_last(words):
-            yield from flow_list(name, words[name], 8)
+        for name, listed in words.items():
+            yield from flow_list(self._key(name), listed, 8)
         if unknown:
             yield from comment(
                 "The number of every other cell: a missing, a rare or a new word.",
                 "      # ",
             )
             yield "      unknown:"
-            for name in _globs_last(unknown):
-                yield f"        {one_line(name)}: {unknown[name]}"
+            for name, number in unknown.items():
+                yield f"        {one_line(self._key(name))}: {number}"
+
+    def _key(self, column: str) -> str:
+        """Return a column's name as a key that no other column matches."""
+        others = {*self.draft.table.columns, *self.features} - {column}
+        return escape(column) if any(fnmatchcase(n, column) for n in others) else column
 
 
 _FEATURE_COMMENTS = {
@@ -223,11 +231,6 @@ _FEATURE_COMMENTS = {
     "days": "`days` are those since 1970-01-01.",
     "hash": "`hash` makes a number below `bins` of an id; a few ids share one.",
 }
-
-
-def _globs_last(names: Iterable[str]) -> list[str]:
-    """Return the names of columns, those last that are patterns too."""
-    return sorted(names, key=is_glob)
 
 
 def _quoted(text: str) -> str:

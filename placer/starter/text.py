@@ -44,8 +44,3 @@ def flow_list(key: str, items: Iterable[object], indent: int) -> Iterator[str]:
             line = f"{pad}   "
         line += text + " "
     yield line.rstrip()
-
-
-def is_glob(name: str) -> bool:
-    """Return whether a column's name is also a pattern, whose entry comes last."""
-    return any(character in name for character in "*?[")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from placer.readers.features.times import split_times
 from placer.readers.times import DAY, parse_time
 from placer.starter.cells import Cells
 from placer.starter.table import Table
@@ -57,9 +58,9 @@ def read_dates(table: Table, name: str, cells: Cells) -> Dates | None:
     """Return the dates of a column; None if it holds something else."""
     array = table.columns[name]
     if pa.types.is_date(array.type) or pa.types.is_timestamp(array.type):
-        times = array.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
-        days = times.astype("datetime64[us]").astype(np.float64) / 86_400e6
-        days[np.isnat(times)] = np.nan
+        whole, nanoseconds = split_times(array)
+        days = whole + nanoseconds / DAY
+        days[array.is_null().to_numpy(zero_copy_only=False)] = np.nan
     elif cells.text is not None and cells.numbers is None:
         encoded = cells.text.dictionary_encode()
         words = encoded.dictionary.to_pylist()

@@ -4,11 +4,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.sparse_specs import write_sparse_spec
 
 from placer import SpecError, compile
 from placer.resources import find_file
+from placer.runtime.program.range_exchange import RangeEdge
+from placer.runtime.program.worker_messages import WorkerMessage
+from placer.runtime.program.worker_sums import WorkerSums
 
 DIGITS = find_file("specs/digits.yaml").read_text(encoding="utf-8")
 
@@ -118,6 +122,29 @@ train:
     assert needed["float32"] - needed["bfloat16"] == pytest.approx(
         2 * gradient, rel=0.1
     )
+
+
+def test_the_memory_of_a_server_that_sums_has_a_growing_and_a_sent_sum_of_each_worker(
+    tmp_path,
+):
+    """As many as `WorkerSums` has when all workers ask at different points."""
+    spec = find_file("specs/digits_sum_server.yaml")
+    plan = compile(spec, tmp_path / "build", nodes={"worker": 4})
+    (push,) = (edge for edge in plan.step_edges if edge.exchange == "push_sum")
+    for server in push.targets:
+        sums, owned = WorkerSums(push, server), RangeEdge(push).of_owner[server]
+        pushed = [np.zeros(high - low, np.float32) for _, low, high in owned]
+        sent = []
+        for step, worker in enumerate((*push.sources, ""), 1):
+            pieces = [(i, 0, array) for i, array in enumerate(pushed, 1)]
+            sums.add(WorkerMessage(push.id, "", step, step, 1, parts=(iter(pieces),)))
+            if worker:
+                sent += sums.take(worker).arrays
+        growing = [array for group in sums._groups for array in group.arrays]
+        held = sum({id(array): array.nbytes for array in (*growing, *sent)}.values())
+        planned = plan.node(server)
+        assert held == planned.table_bytes == 8 * sum(each.nbytes for each in pushed)
+        assert planned.device_bytes["cpu:0"] == planned.activation_bytes + held
 
 
 def with_rows(folder: Path, size: str, **settings: Any) -> Path:

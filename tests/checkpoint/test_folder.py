@@ -6,16 +6,20 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from support.checkpoints import write_checkpoint
 
 from placer.checkpoint.choice import check_has_some, last_good
 from placer.checkpoint.folder import (
     broken_checkpoints,
+    check_best_is_free,
+    link_best,
     list_checkpoints,
     locked,
     remove_old,
     set_best,
 )
+from placer.checkpoint.manifest import Watched
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
 from placer.report.checkpoints import find_checkpoints
@@ -48,6 +52,32 @@ def test_the_last_ones_and_the_best_are_kept(tmp_path):
     set_best(tmp_path, tmp_path / "step-000050")
     remove_old(tmp_path, 2)
     assert names(tmp_path) == ["step-000050", "step-000040"]
+
+
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir, "elsewhere"])
+def test_the_best_one_is_kept_beside_an_entry_of_its_name(make, tmp_path):
+    """A file, a folder or a link of the user's: it is neither replaced nor followed."""
+    entry = tmp_path / "best"
+    entry.symlink_to(make) if isinstance(make, str) else make(entry)
+    mode = entry.lstat().st_mode
+    best = Watched("loss", "min", 0.5, step=10)
+    write_checkpoint(tmp_path, 10, 1, best=best)
+    for sequence in range(2, 6):
+        later = replace(best, since=sequence - 1)
+        write_checkpoint(tmp_path, 10 * sequence, sequence, best=later)
+    remove_old(tmp_path, 1)
+    assert names(tmp_path) == ["step-000050", "step-000010"]
+    assert [each.is_best for each in find_checkpoints(tmp_path, verify=False)] == [
+        False,
+        True,
+    ]
+    for write in (link_best, lambda folder, _: check_best_is_free(folder)):
+        with pytest.raises(
+            CheckpointError, match="best' is not a link to a che"
+        ) as caught:
+            write(tmp_path, best)
+        assert "rename it, or name another folder" in caught.value.hint
+    assert entry.lstat().st_mode == mode
 
 
 def test_only_one_run_writes_to_a_folder(tmp_path):

@@ -67,9 +67,6 @@ def evil(tmp_path: Path) -> Path:
     """A folder with a module that creates a file when it is run."""
     (tmp_path / "evil.py").write_text(MODULE)
     (tmp_path / "calls.yaml").write_text(SPEC)
-    calls = [line for line in SPEC.splitlines() if "op: call" in line]
-    plain = SPEC.replace("\n".join(calls) + "\n", "").replace("in: two", "in: h")
-    (tmp_path / "plain.yaml").write_text(plain)
     return tmp_path
 
 
@@ -96,27 +93,6 @@ def test_without_code_a_python_file_is_refused(
     assert (status, output) == (2, "")
     assert "evil.py:build is a Python file, which must be run" in error
     assert not (evil / "it ran").exists()
-
-
-def test_a_python_source_is_run_by_check_only_before_the_run(
-    evil: Path, run_command: RunCommand
-) -> None:
-    plain = evil / "plain.yaml"
-    for options in (("--no-data",), ("--no-code",)):
-        assert run_command("check", plain, *options)[0] == 0
-    for options in ((), ("--no-code",)):
-        assert run_command("show", plain, *options)[0] == 0
-        assert run_command("compile", plain, "--out", evil / "build", *options)[0] == 0
-    assert run_command("show", evil / "build", "--node", "worker:0")[0] == 0
-    assert run_command("explain", evil / "build", "h.w", "--no-code")[0] == 0
-    assert not (evil / "it ran").exists()
-    run_command("check", plain)
-    assert (evil / "it ran").exists()
-
-
-def test_checking_a_call_runs_its_module(evil: Path, run_command: RunCommand) -> None:
-    assert run_command("check", evil / "calls.yaml", "--no-data")[0] == 0
-    assert (evil / "it ran").exists()
 
 
 # output

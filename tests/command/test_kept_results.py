@@ -92,9 +92,14 @@ def test_only_the_fields_of_a_result_are_json(build: Path) -> None:
         "staleness_bound",
         "divergence",
     ]
-    keys += ["untrained_rows", "shares", "tables"]
+    keys += ["untrained_rows", "shares", "tables", "best"]
     assert list(json.loads(result_json(result))) == keys
-    assert set(msgspec.to_builtins(result)) == {"event", "warnings", *keys}
+    assert set(msgspec.to_builtins(result)) == {
+        "event",
+        "warnings",
+        "failed_late",
+        *keys,
+    }
 
 
 def test_a_result_of_another_origin_has_no_history() -> None:

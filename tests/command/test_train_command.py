@@ -88,8 +88,13 @@ def test_folders_that_cannot_be_written_are_found_before_the_run(
 def test_a_run_that_cannot_start_leaves_no_folder(
     run_command: RunCommand, tmp_path: Path, words: list[str]
 ) -> None:
+    (tmp_path / "mine").mkdir()
     assert run_command(*TRAIN, *words) == 2
-    assert not list(tmp_path.glob("runs/*"))
+    assert run_command(*TRAIN, *words, "--out", "mine") == 2
+    assert run_command(*TRAIN, *words, "--out", "new/a/b") == 2
+    # A folder that was there stays, empty.
+    assert [*tmp_path.iterdir()] == [tmp_path / "mine"]
+    assert not [*(tmp_path / "mine").iterdir()]
 
 
 @pytest.mark.parametrize(("bad", "is_kept"), [(1, False), (20, True)])
@@ -105,6 +110,7 @@ def test_only_a_run_that_has_done_a_step_leaves_a_folder(
     (tmp_path / "small.yaml").write_text(spec)
     assert run_command("train", "small.yaml", "--in-process", "--debug-nans") == 1
     assert [*tmp_path.glob("runs/*/*")] == [tmp_path / "runs/small-1/build"] * is_kept
+    assert (tmp_path / "runs").exists() == is_kept
 
 
 def test_an_error_of_a_callback_keeps_the_folder(

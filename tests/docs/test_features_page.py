@@ -32,10 +32,13 @@ def test_the_example_loads(tmp_path):
     model = load_text(example + REST, "model.yaml", tmp_path)
     assert [*model.train.features] == [*features]
     more = textwrap.indent(of_times, "    ")  # two levels deeper
-    model = load_text(
-        example.replace("    features:\n", more) + REST, "model.yaml", tmp_path
+    times = {*yaml.safe_load(of_times)["features"]}
+    example = example.replace("    features:\n", more).replace(
+        "dense: [", f"times: [{', '.join(sorted(times))}], dense: ["
     )
-    assert {*model.train.features} > {*yaml.safe_load(of_times)["features"]}
+    example = example.replace("  label:", "  times: float32[batch, 4]\n  label:", 1)
+    model = load_text(example + REST, "model.yaml", tmp_path)
+    assert {*model.train.features} > times
 
 
 def test_every_key_is_in_a_table():

@@ -36,6 +36,13 @@ def test_the_parameters_of_an_exported_model_are_those_that_outputs_need(
     assert "logits" not in (model.folder / "model.py").read_text()
 
 
+def test_an_error_about_arrays_names_the_argument(digits, tmp_path):
+    arrays = load_file(digits / "params")
+    arrays["h1.w"][3, 5] = np.nan
+    with pytest.raises(DataError, match=r"^'params': 'h1\.w' is not finite"):
+        placer.export(digits / "build", tmp_path / "model", params=arrays)
+
+
 def test_outputs_of_a_build_can_be_chosen(digits, tmp_path):
     build = tmp_path / "build"
     placer.compile(SPECS / "digits.yaml", build, outputs=["h1", "logits"])

@@ -251,17 +251,18 @@ inputs:
   ids: int32[batch, 3]
   numbers: float32[batch, 2]
   bought: float32[batch]
+  key: int32[batch]
 data:
   train:
     source: "csv:people.csv"
     batch: 4
-    columns: {ids: ["*.id", pair], numbers: ["gain.*", age]}
+    columns: {ids: ["*.id", pair], numbers: ["gain.*", age], key: bought.key}
     features:
       "*.id": {hash: [city, "wor?"], bins: 50}
       age.bucket: {buckets: age, boundaries: [18, 40]}
       pair: {cross: [city, age.bucket], bins: 50}
       gain.log: {log1p: gain}
-      bought.key: {hash: bought}
+      bought.key: {hash: bought, bins: 50}
     csv: {missing: {gain: 0}}
 graph:
   - {name: table, op: embedding, in: ids, size: [50, 2]}

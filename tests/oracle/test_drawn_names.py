@@ -207,12 +207,13 @@ def exported(build, folder, params, names, inputs):
 
 
 def copy_order(order, out, build):
-    """Copy an order to a build of the same model with other names."""
+    """Copy an order to a build of the same model with other names, without the checksum at
+    its end."""
     out.mkdir()
     digest = read_plan(build).digest
     for file in order.iterdir():
-        _, *events = file.read_text().splitlines()
-        first = json.dumps({"digest": digest})
+        recorded, *events, _ = file.read_text().splitlines()
+        first = json.dumps(json.loads(recorded) | {"digest": digest})
         (out / file.name).write_text("\n".join([first, *events]) + "\n")
     return out
 

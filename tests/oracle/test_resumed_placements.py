@@ -23,6 +23,7 @@ from safetensors.numpy import load_file
 from support.checkpointed import lines
 
 import placer
+from placer.runtime.run import checkpoint_settings
 from placer.runtime.run.checkpoints import Checkpoints
 from placer.runtime.run.events import Event, Step
 from placer.runtime.run.options import Options
@@ -244,7 +245,11 @@ def save_behind_steps(build: Path, step: int, **options: Any) -> None:
             assert has_ended.wait(WITHIN), f"step {later} has not ended"
         write(self, job)
 
-    with patch.object(Checkpoints, "_write", write_later):
+    # A checkpoint of the best evaluation would wait for that of `step`.
+    with (
+        patch.object(Checkpoints, "_write", write_later),
+        patch.object(checkpoint_settings, "best_evaluation", lambda plan: None),
+    ):
         run_in_threads(
             build,
             Options(

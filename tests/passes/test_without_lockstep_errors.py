@@ -66,6 +66,35 @@ REFUSED = {
         " without lockstep each worker must compute all of them",
         f"place: /node:worker for all layers, or {SYNC}",
     ),
+    "the first layer on one of the workers": (
+        model(first="/node:worker:0/cpu"),
+        "10:12: gradients are computed at /node:worker/cpu and at /node:worker:0/cpu:"
+        " without lockstep each worker must compute all of them",
+        f"place: /node:worker for all layers, or {SYNC}",
+    ),
+    "the first layer on one of the workers with a backup": (
+        model("{sync: {backup: 1}}", first="/node:worker:0/cpu"),
+        "10:12: gradients are computed at /node:worker/cpu and at /node:worker:0/cpu:"
+        " without lockstep each worker must compute all of them",
+        f"place: /node:worker for all layers, or {SYNC}",
+    ),
+    "the second layer on one of the workers with a backup": (
+        model("{sync: {backup: 1}}", second="/node:worker:0/cpu"),
+        "11:12: gradients are computed at /node:worker/cpu and at /node:worker:0/cpu:"
+        " without lockstep each worker must compute all of them",
+        f"place: /node:worker for all layers, or {SYNC}",
+    ),
+    "all layers on one of the workers with a backup": (
+        model(
+            "{sync: {backup: 1}}",
+            first="/node:worker:0/cpu",
+            second="/node:worker:0/cpu",
+        ),
+        "10:12: gradients are computed at /node:worker:0/cpu, and a step with backup"
+        " workers takes those of the workers that are first: each worker must compute"
+        " them",
+        f"place: /node:worker for all layers, or {SYNC}",
+    ),
     "a layer on a server": (
         model(second="/node:ps:0/cpu", train="  slicing: {min_block: 8}"),
         "11:12: 'out.w' is used at /node:ps:0/cpu, and its optimizer has"

@@ -24,13 +24,14 @@ from support.real_runs import (
 )
 
 from placer.build.plan import Plan, read_plan
+from placer.errors import SpecWarning
 from placer.runtime.run.options import Options
 from placer.runtime.run.threads import run_in_threads
 
 KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
 KEYS += ["checkpoint_seconds", "streams", "staleness"]
 KEYS += ["staleness_bound", "divergence"]
-KEYS += ["untrained_rows", "shares", "tables"]
+KEYS += ["untrained_rows", "shares", "tables", "best"]
 
 
 def compile_spec(
@@ -212,7 +213,8 @@ def test_processes_and_one_process_learn_digits_alike(tmp_path: Path) -> None:
 def test_saved_parameters_equal_the_initial_ones_if_the_learning_rate_is_zero(
     tmp_path: Path,
 ) -> None:
-    build = compile_small(tmp_path, rate=0.0)
+    with pytest.warns(SpecWarning, match="the learning rate of 'sgd' is 0"):
+        build = compile_small(tmp_path, rate=0.0)
     initial = initial_parameters(read_plan(build))
     save_file(initial, tmp_path / "initial")
     options = Options(

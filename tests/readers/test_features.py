@@ -509,6 +509,7 @@ def test_a_value_over_the_range_of_an_op_is_an_error(kind, tmp_path):
          "two features are named 'word.x'"),
         ({"x": {"cross": ["word", "[gy]*"]}},
          "{} has no column '[gy]*' for feature 'x'"),
+        ({"x": {"log1p": "g*"}}, "'x' is one feature, and reads one column"),
         ({"x": {"hash": "word"}},
          "{}: 'x' has keys of 64 bits, and input 'x' is float64[batch]"),
     ],
@@ -520,6 +521,14 @@ def test_features_that_do_not_fit_the_columns_are_an_error(
         open_rows(tmp_path, kind, COLUMNS, features, [NUMBER], missing={"gain": 0})
     source = "python:t:rows" if kind == "python" else f"{kind}:t.{kind}"
     assert caught.value.message == message.format(source)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_of_a_feature_may_have_the_characters_of_a_glob(kind, tmp_path):
+    columns = {"gain [$]": [1, 2], "gain $": [3, 4]}
+    features = {"x": {"buckets": "gain [$]", "boundaries": [2]}}
+    rows = open_rows(tmp_path, kind, columns, features, [NUMBER])
+    assert rows.take(np.arange(2))["x"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -17,7 +17,8 @@ import pytest
 from support.small_models import two_layers
 
 from placer.config import sparse_keys
-from placer.errors import SpecError
+from placer.errors import GraphError, SpecError
+from placer.passes.differentiate import differentiate
 from placer.spec import load_text
 from placer.spec.jsonschema import json_schema
 
@@ -81,6 +82,17 @@ def op(keys: str, says: str) -> Refused:
     """An op of the hidden layer."""
     entry = f"  - {{name: p, in: h, {keys}}}\n  - {{name: out"
     return Refused(two_layers().replace("  - {name: out", entry), says)
+
+
+def scope(keys: str, says: str) -> Refused:
+    """A scope; `*` is an op with a gradient."""
+    hidden = "{name: h, op: fc, in: x, size: 16, activation: tanh}"
+    text = two_layers(first=None, second=None)
+    if "*" in keys:
+        return Refused(text.replace(hidden, f"{{{keys.replace('*', hidden)}}}"), says)
+    return Refused(
+        text.replace("  - {name: out", f"  - {{{keys}}}\n  - {{name: out"), says
+    )
 
 
 def keyed(keys: str, says: str) -> Refused:
@@ -247,7 +259,22 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
     "Scope": {
         "ops": _REQUIRED,
         "place": _PLACE,
-        "remat": "ops without gradients have nothing to recompute, as in prediction",
+        "remat": (
+            scope(
+                "remat: true, ops: [{name: p, op: argmax, in: h}]", "of the scope wi"
+            ),
+            scope(
+                "remat: true, ops: [{name: p, op: relu, in: h}]",
+                "so none has a gradient",
+            ),
+            *(
+                scope(
+                    f"remat: true, ops: [{{remat: {inner}, ops: [*]}}]",
+                    f"'remat: {inner}' has no effect: a scope around",
+                )
+                for inner in ("true", "false")
+            ),
+        ),
     },
     "ParameterRule": {
         "match": parameters(
@@ -615,8 +642,8 @@ def refusals() -> Iterator[Any]:
 
 @pytest.mark.parametrize("refused", [*refusals()])
 def test_a_key_without_effect_is_refused(refused: Refused, tmp_path: Path) -> None:
-    with pytest.raises(SpecError) as caught:
-        load_text(refused.text, "model.yaml", tmp_path)
+    with pytest.raises((SpecError, GraphError)) as caught:
+        differentiate(load_text(refused.text, "model.yaml", tmp_path).graph)
     assert refused.says in str(caught.value)
     assert "model.yaml:" in str(caught.value)
 

@@ -1,5 +1,6 @@
 """The dtypes of inputs in the graph, and how they are reported."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -149,3 +150,58 @@ def test_an_integer_input_of_an_op_of_floats(precision, dtype, name, shape, tmp_
         "model.yaml",
         tmp_path,
     )
+
+
+ONE_DTYPE = """\
+nodes: {worker: {count: 1}}
+inputs:
+  x: "float32[batch, 2]"
+  n: "int32[batch, 2]"
+  h: "bfloat16[batch, 2]"
+  f: "float32[batch]"
+data: {train: {source: "npz:rows.npz", batch: 4}}
+graph:
+  - {name: p, op: fc, in: x, size: 2}
+  - {name: i, op: cast, in: p, dtype: int32}
+  - {name: q, OP}
+  - {name: loss, op: mean_squared_error, in: [p, x]}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("op", "name", "dtype"),
+    [
+        ("op: sub, in: [x, n]", "n", "float32"),
+        ("op: sub, in: [n, p]", "n", "float32"),
+        ("op: mul, in: [x, h]", "h", "float32"),
+        ("op: sub, in: [x, i]", "i", "float32"),
+        ("op: greater, in: [i, x]", "i", "float32"),
+        ("op: where, in: [n, x, h]", "h", "float32"),
+        ("op: concat, in: [x, n], axis: 1", "n", "float32"),
+        ("op: accuracy, in: [p, f]", "f", "int32"),
+        ("op: softmax_cross_entropy, in: [p, f]", "f", "int32"),
+    ],
+)
+def test_operands_of_several_dtypes(op, name, dtype, tmp_path):
+    bad = ONE_DTYPE.replace("OP", op)
+    with pytest.raises(SpecError) as caught:
+        load_text(bad, "model.yaml", tmp_path)
+    hint = str(caught.value.hint)
+    assert hint.endswith(f" with the op cast, dtype: {dtype}")
+    # Both ways of the hint work, unless the operand is no input.
+    used = re.sub(rf"\b{name}\b(?=[],])", "c", op)
+    cast = f"- {{name: c, op: cast, in: {name}, dtype: {dtype}}}\n  - {{name: q,"
+    load_text(
+        bad.replace(op, used).replace("- {name: q,", cast), "model.yaml", tmp_path
+    )
+    if name == "i":
+        assert hint.startswith("convert 'i' with")
+        return
+    form = rf"declare the input '{name}' (.*) instead of (.*), or convert it with .*"
+    found = re.fullmatch(form, hint)
+    assert found is not None
+    declared, written = found.groups()
+    good = bad.replace(f'{name}: "{written}"', f'{name}: "{declared}"')
+    assert good != bad
+    load_text(good, "model.yaml", tmp_path)

@@ -35,11 +35,11 @@ parameters:
   - {match: "h.w", init: {file: FILE}}
 train:
   minimize: loss
-  optimizer: {op: sgd, learning_rate: 0.0, place: /node:ps/cpu}
+  optimizer: {op: sgd, learning_rate: 1.0e-30, place: /node:ps/cpu}
   slicing: {min_block: 4}
 """
 WEIGHTS = {
-    "h.w": np.arange(24, dtype=np.float64).reshape(4, 6),
+    "h.w": np.arange(1, 25, dtype=np.float64).reshape(4, 6),
     "c": np.array(0.5, np.float32),
     "other": np.arange(3),
 }
@@ -238,7 +238,7 @@ def test_files_of_one_name_in_the_build_are_rejected(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the spec and checkpoints of steps 1 and 2, which have the values of
-    `WEIGHTS`: the learning rate is 0. The best one is that of step 1."""
+    `WEIGHTS`: the learning rate changes none of them. The best one is that of step 1."""
     folder = tmp_path_factory.mktemp("trained")
     placer.compile(write(folder), folder / "build")
     kept = folder / "kept"

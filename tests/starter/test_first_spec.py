@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import runpy
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +166,14 @@ def table_of(**columns) -> dict[str, list]:
             "its values are numbers but for 4, the first is 'a' in line 38",
         ),
         ([f"{i},5" for i in range(40)], "its numbers have commas, such as '0,5'"),
+        (
+            [i * 1e-300 for i in range(40)],
+            "its numbers, such as 3.9e-299, are too small",
+        ),
+        (
+            ["unknown", *(f"{i % 12 + 1}e-300" for i in range(39))],
+            "its numbers, such as 1.2e-299, are too small",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -190,6 +199,7 @@ def test_ids_that_are_not_in_order_are_left_out_by_their_name(tmp_path):
         ("user_id", [7 * (i % 45) for i in range(450)], [], "integer"),
         ("seller", [7 * (i % 45) for i in range(450)], ["seller"], "integer"),
         ("userId", [f"u{i % 45}" for i in range(450)], [], None),
+        ("code", [i % 45 + 0.5 for i in range(450)], ["code"], None),
         ("town", [f"town {i % 101}" for i in range(450)], [], None),
     ],
 )
@@ -242,6 +252,68 @@ MODES = (
     "train.optimizer.place=/node:worker/cpu",
     "train.optimizer.update={sync: {backup: 1}}",
 )
+
+
+@pytest.mark.parametrize("name", ["weight [kg]", "paid?", "price*", "*"])
+def test_a_name_may_have_the_characters_of_a_glob(name, tmp_path):
+    """Such as those around a unit. What is written for the column is for no other one."""
+    rows = {}
+    for column, folder in ((name, tmp_path / "glob"), ("plain", tmp_path / "plain")):
+        folder.mkdir()
+        columns = {
+            column: ["" if i == 3 else i % 23 / 2 for i in range(60)],
+            "price 2": [i % 19 for i in range(60)],
+            f"{column} of": ["red", "blue"] * 30,
+            f"{column} on": [f"2024-05-{i % 28 + 1:02}" for i in range(60)],
+            "y": [i % 17 / 4 for i in range(60)],
+        }
+        spec_of(write_csv(folder / "t.csv", columns))
+        rows[column] = [*read_all(folder).values()]
+    for found, wanted in zip(rows[name], rows["plain"], strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (pa.array([Decimal(i % 37) / 4 for i in range(60)]), "Numbers"),
+        (pa.array([f"{i % 37 / 4}" for i in range(60)]), "Numbers"),
+        (pa.array(["n/a", *(f"{i % 37}".encode() for i in range(59))]), "Numbers"),
+        (pa.array([i * 10**14 + 1 for i in range(60)], pa.timestamp("ns")), "Dates"),
+        (pa.array([None, *range(59)], pa.timestamp("s", "Asia/Tokyo")), "Dates"),
+        (pa.array([Decimal(i % 20) for i in range(60)]).dictionary_encode(), "Numbers"),
+    ],
+)
+def test_parquet_columns_are_described_as_those_of_text(values, kind, tmp_path):
+    """The same columns as in a CSV file: decimals and text with numbers are numbers."""
+    table = {"c": values, "x": [*range(60)], "y": ["a", "b", "c"] * 20}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    found = draft_model(read_table(tmp_path / "t.parquet"), None, None)
+    described = {type(each).__name__ for each in (*found.numbers, *found.dates)}
+    assert described == {kind}
+    spec_of(tmp_path / "t.parquet")
+    assert all(len(rows) == 48 for rows in read_all(tmp_path).values())
+
+
+def test_whole_floats_of_a_parquet_file_are_ids_and_classes(tmp_path):
+    """pandas writes whole numbers as floats if some are missing."""
+    ids = [None if i % 31 == 0 else i % 45 for i in range(450)]
+    table = {
+        "user_id": pa.array(ids, pa.float64()),
+        "grade": pa.array([i % 4 for i in range(450)], pa.float32()),
+        "label": pa.array([i % 2 for i in range(450)], pa.float64()),
+    }
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    spec, _ = spec_of(tmp_path / "t.parquet")
+    assert spec["data"]["train"]["features"]["user_id.key"]["type"] == "integer"
+    assert spec["data"]["train"]["parquet"]["vocabulary"] == {
+        "grade": ["0", "1", "2", "3"]
+    }
+    assert spec["inputs"]["label"] == "int32[batch]"
+    rows = read_all(tmp_path)
+    assert {*rows["grade"].tolist()} == {0, 1, 2, 3}
+    assert {*rows["label"].tolist()} == {0, 1}
+    assert len({*rows["user_id"].tolist()}) > 0.8 * 46
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -337,6 +409,12 @@ def test_the_loss_fits_the_values_of_the_label(values, task, loss, dtype, tmp_pa
         ([f"n{i % 150}" for i in range(400)], "c", None, "too many classes"),
         ([*range(0, 80, 2), "12,5"], "c", None, "'12,5' in line 42"),
         ([*range(0, 80, 2), "12,5"], "c", "regression", "numbers but for 1, the first"),
+        (
+            [i * 1e-300 for i in range(40)],
+            "c",
+            None,
+            "'c' cannot be predicted: its num",
+        ),
     ],
 )
 def test_a_label_that_cannot_be_predicted_is_refused(

@@ -14,7 +14,7 @@ from placer.ops.elementwise.broadcasting import (
     grad_flops,
     result_flops,
 )
-from placer.ops.operand import INTEGERS, Operand, Types, operand_error
+from placer.ops.operand import INTEGERS, Operand, Types, require_same_dtype
 from placer.types import TensorType
 
 _CASES = (
@@ -55,9 +55,7 @@ def _infer_where(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
             operand=0,
             hint="greater, less and equal make one" if types[0].is_float else None,
         )
-    if types[1].dtype != types[2].dtype:
-        needed = f"operands of one dtype, 'a' is {types[1]}"
-        raise operand_error(types, 2, "b", needed)
+    require_same_dtype(("condition", "a", "b"), types, 2, first=1)
     return (
         TensorType(types[1].dtype, broadcast_shapes(types, ("condition", "a", "b"))),
     )

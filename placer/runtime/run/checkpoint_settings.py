@@ -19,8 +19,7 @@ class CheckpointSettings:
         folder: the folder of checkpoints.
         every: how often one is saved; one is saved at the end of a run too.
         keep: how many are kept, besides the one with the best evaluation.
-        best: which evaluation is the best one: as `train.checkpoint.best` says, or else
-            `train.early_stopping`; None if neither does.
+        best: which evaluation is the best one, None without evaluations that say so.
     """
 
     folder: Path
@@ -65,10 +64,21 @@ def checkpoint_settings(
     if options.checkpoint_every is not None:
         every = Interval.parse(options.checkpoint_every)
     keep = DEFAULT_KEEP if planned is None else planned.keep
-    best = planned.best if planned is not None else None
-    if best is None and plan.early_stopping is not None:
-        best = plan.early_stopping.best
+    best = best_evaluation(plan)
     return CheckpointSettings(folder, every, options.checkpoint_keep or keep, best)
+
+
+def best_evaluation(plan: Plan) -> Best | None:
+    """Return which evaluation is the best one: as `train.checkpoint.best` says, else
+    `train.early_stopping`, else the smallest loss; None if there are no evaluations, or
+    if they do not have the loss."""
+    if plan.checkpoint is not None and plan.checkpoint.best is not None:
+        return plan.checkpoint.best
+    if plan.early_stopping is not None:
+        return plan.early_stopping.best
+    if plan.evaluation is None or plan.minimize not in plan.metrics:
+        return None
+    return Best(plan.minimize, "min")
 
 
 def needs_folder(plan: Plan, options: Options) -> bool:

@@ -30,11 +30,13 @@ from placer.build.plan import Plan
 from placer.channel.protocol import Aborted, Key
 from placer.checkpoint.finite import find_not_finite
 from placer.checkpoint.folder import (
+    best_checkpoint,
+    check_best_is_free,
     check_continues,
+    link_best,
     list_checkpoints,
     locked,
     remove_old,
-    set_best,
 )
 from placer.checkpoint.manifest import (
     OLD,
@@ -42,7 +44,6 @@ from placer.checkpoint.manifest import (
     Manifest,
     Progress,
     Stored,
-    Watched,
 )
 from placer.checkpoint.writing import (
     commit,
@@ -137,6 +138,8 @@ class Checkpoints:
     Attributes:
         last_step: the step of the last checkpoint, of which all nodes have a part.
         saved: the last complete checkpoint, on the control node.
+        best: the complete checkpoint of the best evaluation, on the control node, if
+            there is one.
         seconds: how long the steps have waited for checkpoints; the caller adds it up.
 
     Raises:
@@ -157,6 +160,7 @@ class Checkpoints:
         self._before_commit = before_commit
         self.last_step = 0
         self.saved: Path | None = None
+        self.best: Path | None = None
         self.problem = ""
         self.seconds = 0.0
         self._execution, self._tables, self._facts = execution, tables, facts
@@ -183,7 +187,10 @@ class Checkpoints:
                 folder, resumed = self.settings.folder, self._execution.options.resume
                 exits.enter_context(locked(folder))
                 check_continues(folder, resumed)
-                listed = list_checkpoints(self.settings.folder)
+                if self.settings.best is not None:
+                    check_best_is_free(folder)
+                listed = list_checkpoints(folder)
+                self.best = best_checkpoint(folder, listed)
                 self._sequence = listed[0][1].sequence if listed else 0
             self._run, self._sees_folder = _share_folder(
                 self._execution, self.settings.folder
@@ -452,7 +459,7 @@ class Checkpoints:
         self._execution.report(CheckpointSaved(step, str(self.saved), is_best))
         try:
             if progress.best is not None:
-                _link_best(folder, progress.best)
+                link_best(folder, progress.best)
         except (OSError, CheckpointError) as error:
             self._execution.report(NodeWarning(f"'{folder}': {_describe(error)}"))
         self._remove_old(self.settings.keep)
@@ -461,6 +468,7 @@ class Checkpoints:
         folder = self.settings.folder
         try:
             remove_old(folder, keep)
+            self.best = best_checkpoint(folder, list_checkpoints(folder))
         except (OSError, CheckpointError) as error:
             self._execution.report(NodeWarning(f"'{folder}': {_describe(error)}"))
 
@@ -486,16 +494,6 @@ def _is_in_memory(snapshot: Snapshot) -> bool:
     return all(
         isinstance(a, np.ndarray) for arrays in snapshot.values() for a in arrays
     )
-
-
-def _link_best(folder: Path, best: Watched) -> None:
-    """Let the link `best` name the checkpoint of the best evaluation, if there is one:
-    a crash may have come between its checkpoint and the link."""
-    for path, manifest in list_checkpoints(folder):
-        found = manifest.progress.best
-        if manifest.progress.step == best.step and found == replace(best, since=0):
-            set_best(folder, path)
-            return
 
 
 def _share_folder(execution: Execution, folder: Path) -> tuple[str, bool]:

@@ -253,6 +253,7 @@ def _finish(training: Training) -> Result | None:
         untrained_rows=history.untrained_rows,
         shares=shares,
         tables=_add_tables(report["tables"] for report in reports),
+        best=str(checkpoints.best) if checkpoints and checkpoints.best else None,
     )
     execution.report(result)
     execution.report_state("done")

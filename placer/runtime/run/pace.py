@@ -2,10 +2,16 @@
 
 The control node hears from the launcher how many steps the callbacks have had. If they are
 `MAX_LEAD` steps behind, it waits before its next step; in lockstep, the other nodes then
-wait for it. Nodes with steps of their own, such as asynchronous workers, hear from it how
-many steps the callbacks have had, until these have caught up. Meanwhile the lead of each
-node stays as it is: a node does one step for each step that the callbacks have had.
-While callbacks are fast, no message is sent.
+wait for it, but for those that receive nothing in a step, such as the first layers of a
+model if they are frozen. These hear from it how many steps the callbacks have had, and
+wait likewise.
+
+Nodes with steps of their own, such as asynchronous workers, hear that only while the
+callbacks are slow: until they have caught up. Meanwhile the lead of each node stays as it
+is: a node does one step for each step that the callbacks have had.
+
+Peers that wait for a node fail after the deadline of the run. So a node waits at most half of
+it for callbacks, and then does a step.
 
 No node waits for callbacks during a round of the common step, which stops or saves the run.
 """
@@ -13,8 +19,10 @@ No node waits for callbacks during a round of the common step, which stops or sa
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from placer.build.plan import Plan
@@ -35,12 +43,18 @@ _CAUGHT_UP: Final = -1
 def make_pace(plan: Plan, channel: Channel) -> Pace | None:
     """Return the pace of a node in a run with callbacks; None if it only waits for other
     nodes."""
-    has_own_steps = [n.name for n in plan.nodes if plan.worker_of(n.name) is not None]
+    names = [node.name for node in plan.nodes]
+    has_own_steps = {name for name in names if plan.worker_of(name) is not None}
+    targets = {name for edge in plan.step_edges for name in edge.targets}
+    told = {
+        name: plan.in_lockstep and name not in has_own_steps
+        for name in names
+        if name != plan.control and (name in has_own_steps or name not in targets)
+    }
     if channel.node == plan.control:
-        others = [name for name in has_own_steps if name != plan.control]
-        return ControlPace(channel, others, in_lockstep=plan.in_lockstep)
-    if channel.node in has_own_steps:
-        return ToldPace(channel, plan.control)
+        return ControlPace(channel, told, in_lockstep=plan.in_lockstep)
+    if channel.node in told:
+        return ToldPace(channel, plan.control, always=told[channel.node])
     return None
 
 
@@ -68,10 +82,11 @@ class Pace(ABC):
     def _has_news(self, done: int) -> bool:
         """Whether `is_ahead` may have become false; called with the lock held."""
 
-    def wait(self, done: int, is_over: Callable[[], bool]) -> None:
-        """Wait until the callbacks have had enough steps, or the wait is over for another
-        reason; call `wake` for that."""
-        while not is_over() and self.is_ahead(done):
+    def wait(self, done: int, is_over: Callable[[], bool], limit: float) -> None:
+        """Wait until the callbacks have had enough steps, but not longer than `limit`
+        seconds. The wait is also over if `is_over`; call `wake` for that."""
+        end = time.monotonic() + limit
+        while not is_over() and self.is_ahead(done) and time.monotonic() < end:
             with self._changed:
                 self._changed.wait_for(lambda: is_over() or self._has_news(done), CHECK)
 
@@ -93,17 +108,23 @@ class ControlPace(Pace):
 
     Args:
         channel: the channel of the control node.
-        others: the other nodes with steps of their own.
+        others: the nodes that hear from this one, each with whether it does so always,
+            and not only while callbacks are slow.
         in_lockstep: whether the steps of this node count. Otherwise the reported steps
             do, which all workers have done.
     """
 
     def __init__(
-        self, channel: Channel, others: Sequence[str] = (), *, in_lockstep: bool = True
+        self,
+        channel: Channel,
+        others: Mapping[str, bool] = MappingProxyType({}),
+        *,
+        in_lockstep: bool = True,
     ) -> None:
         super().__init__()
         self._channel = channel
-        self._others = others
+        self._told = dict.fromkeys(others, _CAUGHT_UP)
+        self._always = {name for name, is_told in others.items() if is_told}
         self._in_lockstep = in_lockstep
         self._reported = self._called = 0
         self._is_slow = False  # the callbacks
@@ -131,11 +152,11 @@ class ControlPace(Pace):
             self._lead = None
             return False
 
-    def wait(self, done: int, is_over: Callable[[], bool]) -> None:
+    def wait(self, done: int, is_over: Callable[[], bool], limit: float) -> None:
         with self._changed:
             self._waits = True
             self._note_change()
-        super().wait(done, is_over)
+        super().wait(done, is_over, limit)
         with self._changed:
             self._waits = False
             self._note_change()
@@ -159,28 +180,33 @@ class ControlPace(Pace):
             self._is_slow = False
         elif behind >= MAX_LEAD or self._waits:
             self._is_slow = True
-        if self._others and self._thread is None and self._is_slow:
+        if self._thread is None and self._news():
             self._thread = threading.Thread(
                 target=self._run, name="placer pace", daemon=True
             )
             self._thread.start()
         self._changed.notify_all()
 
-    @property
-    def _message(self) -> int:
-        return self._called if self._is_slow else _CAUGHT_UP
+    def _news(self) -> dict[str, int]:
+        """Return what nodes must hear; called with the lock held."""
+        now = {
+            name: self._called if self._is_slow or name in self._always else _CAUGHT_UP
+            for name in self._told
+        }
+        return {name: each for name, each in now.items() if each != self._told[name]}
 
     def _run(self) -> None:
         """Tell the other nodes what has changed, in a thread that must not delay a step."""
-        told = _CAUGHT_UP
         try:
-            while told != _CAUGHT_UP or not self._ended:
+            while True:
                 with self._changed:
-                    while self._message == told and not self._ended:
+                    while not (news := self._news()) and not self._ended:
                         self._changed.wait()
-                    told = self._message
-                for node in self._others:
-                    send_json(self._channel, node, _KEY, told)
+                    self._told |= news
+                if not news:
+                    return
+                for node, called in news.items():
+                    send_json(self._channel, node, _KEY, called)
         except Aborted:
             pass  # the compute thread learns it too
         except RunError as error:
@@ -189,17 +215,19 @@ class ControlPace(Pace):
 
 
 class ToldPace(Pace):
-    """The pace of a node with steps of its own, as the control node tells it.
+    """The pace of another node, as the control node tells it.
 
-    It must be created before the first step, so that no message is missed.
+    It must be created before the first step, so that no message is missed. If the node
+    `always` hears of the callbacks, it is at most `MAX_LEAD` steps ahead of them.
     """
 
-    def __init__(self, channel: Channel, control: str) -> None:
+    def __init__(self, channel: Channel, control: str, *, always: bool = False) -> None:
         super().__init__()
         self._channel = channel
         self._control = control
         self._arrived = 0
-        self._called = _CAUGHT_UP
+        self._always = always
+        self._called = 0 if always else _CAUGHT_UP
         channel.listen(PACE, self._on_message)
 
     def is_ahead(self, done: int) -> bool:
@@ -208,6 +236,8 @@ class ToldPace(Pace):
             self._called = receive_json(self._channel, self._control, _KEY, int)
             with self._changed:
                 self._arrived -= 1
+        if self._always:
+            return done - self._called >= MAX_LEAD
         if self._called != _CAUGHT_UP:
             return self._keeps_lead(done, self._called)
         self._lead = None

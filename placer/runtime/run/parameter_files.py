@@ -57,7 +57,7 @@ def file_of_parameters(
     params: str | os.PathLike[str] | Mapping[str, Any], argument: str = "params"
 ) -> Iterator[Path]:
     """Yield the path of parameters: the one that is given, or that of a file with the
-    arrays of a dict, which is removed at the end.
+    arrays of a dict, which is removed at the end. Errors name it 'params'.
 
     `argument` is the name of the argument that gives them, for messages.
 
@@ -82,7 +82,11 @@ def file_of_parameters(
     with tempfile.TemporaryDirectory(prefix="placer-") as folder:
         file = Path(folder) / "params"
         save(file, arrays)
-        yield file
+        try:
+            yield file
+        except DataError as error:
+            message = error.message.replace(str(file), "'params'")
+            raise type(error)(message, span=error.span, hint=error.hint) from error
 
 
 class ParameterFile:

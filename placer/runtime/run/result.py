@@ -60,6 +60,10 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
             step began, `metrics` and, after an evaluation, `eval`, as `--history`
             writes them.
         params: the parameters after the last step, by name.
+        best: the path of the checkpoint of the best evaluation, which `placer.predict`,
+            `placer.export` and `init_params` take as parameters; None without
+            checkpoints or evaluations. With other machines it is on that of the first
+            node.
 
     Example:
         result = placer.launch("build")
@@ -81,6 +85,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
     untrained_rows: int = 0
     shares: dict[str, dict[str, float]] = {}
     tables: dict[str, dict[str, int | float | None]] = {}
+    best: str | None = None
 
     def __repr__(self) -> str:
         sent = sum(self.bytes_sent.values()) / 1e6

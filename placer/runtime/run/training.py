@@ -11,6 +11,7 @@ from msgspec import structs
 
 from placer.channel.protocol import Aborted, Key
 from placer.checkpoint.manifest import Progress, StepStatistics
+from placer.errors import PlacerError
 from placer.runtime.metrics.combiner import Phase
 from placer.runtime.metrics.evaluation_watch import EvaluationWatch
 from placer.runtime.metrics.history import HistoryWriter
@@ -47,7 +48,7 @@ class Watches:
     """What follows from the evaluations of a run.
 
     Attributes:
-        best: the evaluation for `train.checkpoint.best`, if there is one.
+        best: the evaluation whose checkpoint is kept, if the run keeps one.
         stopping: that for `train.early_stopping`.
     """
 
@@ -162,7 +163,10 @@ class Training:
         self._begun_step = done
         total = self.total_steps
         if why := self._why_nothing_is_left(first - 1, total):
-            self._warn(f"nothing is left to train after step {first - 1}: {why}")
+            nothing = f"nothing is left to train after step {first - 1}: {why}"
+            self._warn(nothing)
+            if self.execution.options.shrink and progress is not None:
+                self._save_shrunk(progress, nothing)
             return
         self._report_start(first, total)
         self.execution.report_state("running")
@@ -207,6 +211,7 @@ class Training:
                     execution.common_step.is_pending
                     or execution.channel.aborted is not None
                 ),
+                limit=execution.options.deadline / 2,
             )
             execution.state = "running"
 
@@ -503,6 +508,18 @@ class Training:
         checkpoints.seconds += time.perf_counter() - start
         if waits:
             execution.report_state("running")
+
+    def _save_shrunk(self, progress: Progress, nothing: str) -> None:
+        """Save sparse tables that have forgotten keys, at the position of the checkpoint
+        that they are from. Raises PlacerError if the run saves no checkpoints."""
+        is_control = self.execution.is_control
+        if self.checkpoints is not None:
+            self.checkpoints.save(progress.step, progress if is_control else None)
+        elif is_control:
+            raise PlacerError(
+                f"'shrink' (--shrink) has no effect without checkpoints: {nothing}",
+                hint="add --checkpoint DIR, to which the tables are saved",
+            )
 
     def _add_parts(self, ahead: Sequence[StepStatistics]) -> None:
         """Add the metrics of steps that not all workers have done to those of the

@@ -64,7 +64,13 @@ def _build_scope(
     good = decode(node, Scope, "a scope", context.problems)
     own = node.get("place") if good.get("place") is not None else None
     place = context.places.merge(outer, own)
-    if remat is None and good.get("remat", False):
+    written = node.keys.get("remat")
+    if remat is not None and written is not None and good.get("remat") is not None:
+        value = "true" if good["remat"] else "false"
+        message = f"'remat: {value}' has no effect: a scope around this one has 'remat'"
+        hint = "leave it out, or put the ops into a scope of their own"
+        context.problems.add(message, written.span, hint)
+    elif good.get("remat", False):
         remat = next(context.remat_numbers)
     _build_entries(good.get("ops"), "ops", place, remat, context)
 
@@ -110,23 +116,27 @@ def _build_op(
 def _dtype_hint(
     error: OpError, kind: OpKind, operands: Operands, context: Context
 ) -> str | None:
-    """Return how to make an operand a float, for an op without operands of integers.
+    """Return how to convert an operand to the dtype that an op needs.
 
-    With integers among them, the operands may just be in another order.
+    With integers among the operands of an op, one that is no float may just be at the
+    wrong place.
     """
-    index = error.operand
-    if index is None or index >= len(operands) or error.needed_dtype != "float":
+    if error.conversion is None or error.conversion[0] >= len(operands):
         return None
-    if any(operand.dtype == "integer" for operand in kind.operands):
-        return None
+    index, dtype = error.conversion
+    if dtype == "float":
+        if any(operand.dtype == "integer" for operand in kind.operands):
+            return None
+        dtype = "float64" if context.is_float64 else "float32"
     node, type_ = operands[index]
-    dtype = "float64" if context.is_float64 else "float32"
-    cast = f"convert it with the op cast, dtype: {dtype}"
     declared = context.values.declared_type(node.text)
     if declared is None:
-        return cast
+        return f"convert '{node.text}' with the op cast, dtype: {dtype}"
     right = TensorType(dtype, type_.shape)
-    return f"declare the input '{node.text}' {right} instead of {declared}, or {cast}"
+    return (
+        f"declare the input '{node.text}' {right} instead of {declared}, or convert it"
+        f" with the op cast, dtype: {dtype}"
+    )
 
 
 def _add_op(

@@ -9,15 +9,18 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import product
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
 import pytest
 from support.callback_runs import BATCH, ROWS, Recorder, compile_for_callbacks
 from support.marks import slow_but
 from support.real_runs import node_processes, process_environment, wait_for_exit
+from support.small_models import two_layers
 
 import placer
 from placer.channel.memory import memory_channels
@@ -172,40 +175,72 @@ def steps_of_workers(checkpoints: Path) -> dict[str, int]:
     return dict(manifest.progress.workers)
 
 
+class StopsTwoThatWait:
+    """A callback that ends the run once two nodes, which are threads, wait for it.
+
+    Attributes:
+        held: the steps that each of them has done then.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.held: dict[type[Pace], int] = {}
+        self._waiting: SimpleQueue[tuple[type[Pace], int]] = SimpleQueue()
+        for kind in (ControlPace, ToldPace):
+            patch.setattr(kind, "wait", self._noted(kind.wait))
+
+    def _noted(self, wait: Callable[..., None]) -> Callable[..., None]:
+        def noted(pace: Pace, done: int, is_over: Callable[[], bool]) -> None:
+            self._waiting.put((type(pace), done))
+            wait(pace, done, is_over)
+
+        return noted
+
+    def on_step(self, record: placer.Record) -> object:
+        while len(self.held) < 2:
+            kind, done = self._waiting.get(timeout=60)
+            self.held[kind] = done
+        return STOP
+
+
 @pytest.mark.parametrize(
     "update", ["async", "half_async", "{geo: {every: 4}}", "{sync: {backup: 1}}"]
 )
 def test_workers_with_steps_of_their_own_wait_for_a_callback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: str
 ) -> None:
-    """The callback returns after both workers have begun to wait."""
-    waiting: SimpleQueue[tuple[type[Pace], int]] = SimpleQueue()
-    for kind in (ControlPace, ToldPace):
-
-        def wait(self, done, is_over, original=kind.wait):  # type: ignore[no-untyped-def]
-            waiting.put((type(self), done))
-            original(self, done, is_over)
-
-        monkeypatch.setattr(kind, "wait", wait)
-    held: dict[type[Pace], int] = {}
-
-    def stop(record: placer.Record) -> object:
-        while len(held) < 2:
-            kind, done = waiting.get(timeout=60)
-            held[kind] = done
-        return STOP
-
+    stops = StopsTwoThatWait(monkeypatch)
     result = placer.launch(
         compile_free(tmp_path, update),
-        steps=1_000_000,
+        steps=10_000,
         in_process=True,
         checkpoint=tmp_path / "saved",
-        callbacks=[Calls("on_step", stop)],
+        callbacks=[stops],
     )
     steps = steps_of_workers(tmp_path / "saved")
     if steps:  # with backup workers all end at the same step
-        assert sorted(steps.values()) == sorted(held.values())
-    assert result.steps <= max(held.values()) + 1
+        assert sorted(steps.values()) == sorted(stops.held.values())
+    assert result.steps <= max(stops.held.values()) + 1
+
+
+def test_frozen_first_layers_do_not_run_ahead_of_a_callback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their node receives nothing, so that it waits for no other node."""
+    stops = StopsTwoThatWait(monkeypatch)
+    rows = np.zeros((16_000, 4), np.float32)
+    np.savez(tmp_path / "rows.npz", x=rows, y=rows)
+    spec = two_layers(
+        nodes="{worker: {count: 1}, heter: {count: 1}}",
+        width=4,
+        first="/node:heter/cpu",
+        second="/node:worker/cpu",
+    )
+    spec += 'parameters: [{match: "h.*", trainable: false}]\n'
+    (tmp_path / "small.yaml").write_text(spec)
+    placer.compile(tmp_path / "small.yaml", tmp_path / "build")
+    result = placer.launch(tmp_path / "build", in_process=True, callbacks=[stops])
+    assert stops.held == {ControlPace: MAX_LEAD, ToldPace: MAX_LEAD}
+    assert result.steps == MAX_LEAD
 
 
 @pytest.mark.parametrize("update", slow_but(["async"], ["async", "{geo: {every: 4}}"]))
@@ -238,7 +273,7 @@ def test_processes_with_steps_of_their_own_wait_for_callbacks(
 
 def test_workers_keep_their_lead_while_callbacks_are_slow() -> None:
     channels = memory_channels(["worker:0", "worker:1"])
-    pace = ControlPace(channels["worker:0"], ["worker:1"], in_lockstep=False)
+    pace = ControlPace(channels["worker:0"], {"worker:1": False}, in_lockstep=False)
     told = ToldPace(channels["worker:1"], "worker:0")
     never = threading.Event().is_set
 
@@ -256,12 +291,13 @@ def test_workers_keep_their_lead_while_callbacks_are_slow() -> None:
         for called in range(1, 4):
             assert pace.is_ahead(10 + called - 1)
             assert told.is_ahead(20 + called - 1)
-            waiting = threading.Thread(target=told.wait, args=(20 + called - 1, never))
+            wait = partial(told.wait, 20 + called - 1, never, 60)
+            waiting = threading.Thread(target=wait)
             waiting.start()
             pace.steps_called()
             waiting.join(60)
             assert not waiting.is_alive()
-            pace.wait(10 + called - 1, never)
+            pace.wait(10 + called - 1, never, 60)
             pace.step_reported()
         pace.steps_called(MAX_LEAD)  # they have caught up
         hear()
@@ -280,8 +316,14 @@ def test_in_lockstep_the_steps_of_the_control_node_count() -> None:
     pace = ControlPace(channel)
     assert not pace.is_ahead(MAX_LEAD - 1)
     assert pace.is_ahead(MAX_LEAD)
+    begin = time.monotonic()
+    pace.wait(
+        MAX_LEAD, bool, limit=0.01
+    )  # with half of the deadline, peers do not fail
+    assert time.monotonic() - begin < 60
+    assert pace.is_ahead(MAX_LEAD)
     pace.steps_called()
-    pace.wait(MAX_LEAD, bool)
+    pace.wait(MAX_LEAD, bool, limit=60)
 
 
 def test_a_callback_that_is_slower_than_the_end_of_the_run_gets_all_steps(

@@ -169,7 +169,7 @@ def check_continues(folder: Path, copy: Copy, into: Path) -> None:
     )
     check_equal(params, folder / "params")
     assert lines(history) == lines(folder / "history")
-    assert [path.name for path in kept.iterdir()] == ["step-000012"]
+    assert {path.name for path in kept.iterdir()} == {"best", "step-000012"}
 
 
 @pytest.mark.parametrize("last", [0, 2, 4, 6])
@@ -227,7 +227,7 @@ def test_a_full_disk_at_any_moment_costs_one_checkpoint(tmp_path, capsys):
         assert (warning in err) is not is_saved
     assert len(names) < 60 - 15  # `mkdir` of a folder that exists may fail
     assert "No space left on device; the run continues" in err
-    assert not [name for name in names if not name.startswith("step-")]
+    assert {name for name in names if not name.startswith("step-")} == {"best"}
     for name in names:
         Checkpoint(kept / name).verify()
 

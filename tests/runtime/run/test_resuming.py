@@ -16,6 +16,8 @@ from support.checkpointed import build, check_equal, lines, run, spec
 from placer.checkpoint.folder import list_checkpoints
 from placer.checkpoint.manifest_file import read_manifest
 from placer.errors import CheckpointError, PlacerError, RunError, SpecWarning
+from placer.launcher.checks import check_launch
+from placer.runtime.run.options import Options
 
 
 @pytest.fixture(scope="module")
@@ -306,6 +308,40 @@ def test_the_best_evaluation_of_early_stopping_is_kept(tmp_path):
     assert len([*checkpoints.glob("step-*")]) == 2
 
 
+def test_the_checkpoint_with_the_smallest_loss_is_kept(tmp_path):
+    """The loss gets worse with this rate. A continued run knows the best one so far."""
+    optimizer = {"op": "sgd", "learning_rate": 30.0, "place": "/node:ps"}
+    train = {"optimizer": optimizer, "nan": "warn", "eval": {"every": "2 steps"}}
+    built = build(tmp_path, spec(train=train))
+    kept, history = tmp_path / "kept", tmp_path / "history"
+    options = {"checkpoint": kept, "checkpoint_keep": 1, "history": history}
+    first = run(built, steps=6, **options)
+    result = run(built, steps=12, resume=kept, **options)
+    losses = {e["step"]: e["eval"]["loss"] for e in lines(history) if "eval" in e}
+    assert [*losses] == [2, 4, 6, 8, 10, 12]
+    best = min(losses, key=lambda step: losses[step])
+    assert best < 6
+    path = kept / f"step-{best:06d}"
+    assert [each for each, _ in list_checkpoints(kept)] == [kept / "step-000012", path]
+    assert Path(result.best) == Path(first.best) == path == (kept / "best").resolve()
+    found = read_manifest(kept / "step-000012").progress.best
+    assert (found.value, found.step, found.since) == (losses[best], best, 6 - best // 2)
+
+
+def test_a_folder_in_which_the_best_one_cannot_be_linked_is_refused(whole, tmp_path):
+    built, kept = whole[0] / "b", tmp_path / "kept"
+    (kept / "best").mkdir(parents=True)
+    for start in (
+        lambda: check_launch(built, Options(checkpoint=kept)),
+        lambda: run(built, checkpoint=kept),
+    ):
+        with pytest.raises(
+            CheckpointError, match="best' is not a link to a checkpoint"
+        ):
+            start()
+    assert [each.name for each in kept.iterdir()] == ["best"]
+
+
 def test_breaks_do_not_bring_early_stopping_forward(tmp_path, capsys):
     """The evaluations at the ends of parts of the run do not count."""
     optimizer = {"op": "sgd", "learning_rate": 30.0, "place": "/node:ps"}
@@ -332,7 +368,8 @@ def test_breaks_do_not_bring_early_stopping_forward(tmp_path, capsys):
 def test_an_interval_of_time_is_that_of_one_clock(tmp_path, capsys):
     """Between two checkpoints the interval passes on the control node."""
     run(
-        build(tmp_path, spec(train={"epochs": 100})),
+        # The only evaluation is at the end, where one is saved too.
+        build(tmp_path, spec(train={"epochs": 100, "eval": {"every": "600 steps"}})),
         checkpoint=tmp_path / "kept",
         checkpoint_every="0.2s",
         checkpoint_keep=1000,

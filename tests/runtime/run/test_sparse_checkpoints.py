@@ -13,6 +13,8 @@ from support.saved_rows import assert_same_tables, rows_of
 
 import placer
 from placer.build.plan import read_plan
+from placer.checkpoint.chunked_file import ChunkedFile
+from placer.checkpoint.folder import list_checkpoints
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError, PlacerError, RunError
 from placer.runtime.run import resuming
@@ -256,6 +258,32 @@ def test_a_run_that_shrinks_forgets_keys_of_all_partitions_first(tmp_path, serve
     assert shrunk["forgotten"] == old
 
 
+def test_a_run_that_has_ended_saves_what_it_shrinks(tmp_path):
+    """`--shrink` without a step to train, and without checkpoints, has no effect."""
+    built = build(
+        tmp_path,
+        "b",
+        table={"forget": {"unseen_steps": 1, "every": 1000}},
+        update="async",
+    )
+    kept = tmp_path / "kept"
+    run_in_threads(built, Options(steps=4, checkpoint=kept))
+    before = rows_of(kept / "step-000004", "emb.table")
+    options = {"resume": kept, "steps": 4, "shrink": True}
+    with pytest.raises(
+        PlacerError, match=r"\(--shrink\) has no effect .* after step 4"
+    ):
+        run_in_threads(built, Options(**options))
+    result = run_in_threads(built, Options(**options, checkpoint=kept))
+    (path, last), (_, first) = list_checkpoints(kept)
+    assert (last.progress, path.name) == (first.progress, "step-000004-2")
+    after = rows_of(path, "emb.table")
+    forgotten = result.tables["emb.table"]["forgotten"]
+    assert len(after) == len(before) - forgotten < len(before)
+    for key, row in after.items():
+        assert_array_equal(row["values"], before[key]["values"])
+
+
 def test_shrinking_needs_a_checkpoint(tmp_path):
     with pytest.raises(PlacerError, match=r"'shrink' .* needs 'resume'"):
         placer.launch(build(tmp_path, "b"), shrink=True)
@@ -288,7 +316,9 @@ def test_small_partitions_are_read_together(tmp_path, monkeypatch):
     saved = tmp_path / "saved"
     run_in_threads(build(tmp_path, "b", servers=1), Options(checkpoint=saved, steps=4))
     checkpoint, read = Checkpoint(saved / "step-000004"), []
-    monkeypatch.setattr(Checkpoint, "_read_chunk", lambda _, *chunk: read.append(chunk))
+    monkeypatch.setattr(
+        ChunkedFile, "_read_chunk", lambda _, *chunk: read.append(chunk)
+    )
     numbers = (("emb.table", number) for number in range(PARTITIONS))
     assert len(list(read_partitions(checkpoint, numbers, finite=False))) == PARTITIONS
     assert len(read) == 1

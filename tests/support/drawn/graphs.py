@@ -3,14 +3,20 @@ them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
+from placer.errors import GraphError
+from placer.passes.differentiate import differentiate
+from placer.spec import load_text
 from placer.types import TensorType
 from support.drawn.clusters import clusters
 from support.drawn.layers import LAYERS
@@ -20,6 +26,8 @@ from support.drawn.training import training
 from support.drawn.values import VALUES
 from support.plain.training import optimizer_groups
 
+SUPPORT = Path(__file__).parents[1]
+"""The folder of the module `called`, which drawn models call."""
 KINDS = (*LAYERS, *VALUES, *TERMS)
 
 
@@ -113,7 +121,6 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> DrawnModel:
         **({"seed": draw(st.integers(0, 9))} if shuffle else {}),
         "remainder": draw(st.sampled_from(("drop", "keep"))),
     }
-    graph = _with_remat_scopes(s)
     spec: dict[str, Any] = {
         "name": "drawn",
         "nodes": s.cluster.nodes,
@@ -125,7 +132,7 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> DrawnModel:
             "train": train,
             "eval": {"source": "npz:eval.npz", "batch": eval_batch},
         },
-        "graph": [{"place": "/node:worker/cpu", "ops": graph}] if s.in_scope else graph,
+        "graph": [],
     }
     rules = [{"match": name, "trainable": False} for name in frozen]
     trained = [n for n in s.trainable_shapes() if n not in frozen]
@@ -135,6 +142,7 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> DrawnModel:
         rules.append({"match": draw(st.sampled_from(decayed)), "decay": False})
     if rules:
         spec["parameters"] = rules
+    _add_graph(s, spec)
     return DrawnModel(
         spec,
         dict(s.shapes),
@@ -142,6 +150,18 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> DrawnModel:
         eval_rows=eval_batch + draw(tails),
         seed=draw(st.integers(0, 99)),
     )
+
+
+def _add_graph(s: Sketch, spec: dict[str, Any]) -> None:
+    """Add the ops to a spec, sometimes with some of them in scopes with `remat`."""
+    for graph in (_with_remat_scopes(s), s.ops):
+        scope = [{"place": "/node:worker/cpu", "ops": graph}]
+        spec["graph"] = scope if s.in_scope else graph
+        if graph is s.ops:
+            return
+        with suppress(GraphError):  # a scope has no op with a gradient
+            differentiate(load_text(json.dumps(spec), "drawn", SUPPORT).graph)
+            return
 
 
 def _with_remat_scopes(s: Sketch) -> list[dict[str, Any]]:
