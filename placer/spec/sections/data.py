@@ -254,7 +254,7 @@ class _SourceReader:
             self.problems.add(
                 f"feature '{unread}' has no effect: no input reads it",
                 declared.keys[unread].span,
-                f"write columns: {{INPUT: {unread}}}, or leave it out",
+                f'write columns: {{INPUT: "{unread}"}}, or leave it out',
             )
             valid = False
         node, options = self.node.get(kind), good.get(kind)
@@ -270,7 +270,7 @@ class _SourceReader:
                     section.keys[entry].span,
                     f"did you mean '{close}'?"
                     if close is not None
-                    else f"write columns: {{INPUT: {entry}}}, or leave it out",
+                    else f'write columns: {{INPUT: "{entry}"}}, or leave it out',
                 )
                 valid = False
         return valid
