@@ -139,7 +139,6 @@ OF_PARAMETERS: dict[str, Step] = {
     ),
     "singular values of a parameter": lambda x, w: x * jnp.linalg.svd(w)[1],
     "determinant of a parameter": lambda x, w: x * jnp.linalg.slogdet(w)[1],
-    "eigenvectors of a parameter": lambda x, w: x @ jnp.linalg.eigh(w + w.T)[1],
     "Cholesky factor of a parameter": lambda x, w: x @ jnp.linalg.cholesky(w @ w.T),
     "solution for a parameter": lambda x, w: x @ jnp.linalg.solve(w, w.T),
 }
