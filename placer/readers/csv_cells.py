@@ -26,6 +26,8 @@ from placer.readers.column import (
     conversion_hint,
     dtype_kind,
     limits_hint,
+    missing_label_hint,
+    unknown_word_hint,
 )
 from placer.readers.times import ISO_TIME
 from placer.readers.words import word_of
@@ -167,7 +169,7 @@ class CellParser:
         number = self._word_or_none(text)
         if number is None:
             near = nearest(text, words)
-            hint = f"add it, or write {self.kind}: {{unknown: {{{self.name}: N}}}}"
+            hint = unknown_word_hint(self.kind, self.name, self.column, words)
             hint += f"; did you mean '{near}'?" if near else ""
             raise DataError(f"{quote(text)} is not in the vocabulary", hint=hint)
         return number
@@ -192,7 +194,7 @@ class CellParser:
             if text and text not in MISSING:
                 message = f"{quote(text)} means a missing value"
             hint = f"write its value: {self.kind}: {{missing: {{{self.name}: 0}}}}"
-            raise DataError(message, hint=hint)
+            raise DataError(message, hint=missing_label_hint(self.column) or hint)
         return self.missing
 
 
