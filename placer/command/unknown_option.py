@@ -30,6 +30,8 @@ def explain_unknown_option(
         )
     elif others:
         advice = f"It is an option of: {', '.join(others)}."
+    elif error.possibilities:  # in the order of similarity; click would sort them
+        advice = f"Did you mean {' or '.join(error.possibilities)}?"
     else:
         return error
     return click.UsageError(f"{error.message} {advice}", context)
