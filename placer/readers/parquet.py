@@ -30,6 +30,8 @@ from placer.readers.column import (
     check_shape,
     convert,
     dtype_of,
+    missing_hint,
+    missing_value_error,
 )
 from placer.readers.csv_cells import CellParser, add_cells, have_numbers
 from placer.readers.features.cells import Cells as FeatureCells
@@ -220,10 +222,8 @@ def _fill(
         marked = have_numbers(array, markers)
         if missing is None and pc.any(marked).as_py():
             at = pc.index(marked, True).as_py()
-            raise DataError(
-                f"{where(at)}: {array[at].as_py()} means a missing value",
-                hint=f"write its value: parquet: {{missing: {{{name}: 0}}}}",
-            )
+            shown = str(array[at].as_py())
+            raise missing_value_error("parquet", name, where(at), shown)
         array = pc.if_else(marked, None, array)
     if missing is None:
         return array
@@ -296,7 +296,7 @@ def _to_numpy(source: str, name: str, array: pa.Array, first: int) -> np.ndarray
         index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
         raise DataError(
             f"{source}: column '{name}', row {first + index} is null",
-            hint=f"write its value: parquet: {{missing: {{{name}: 0}}}}",
+            hint=missing_hint("parquet", name),
         )
     values: np.ndarray = array.to_numpy(zero_copy_only=False)
     return values
