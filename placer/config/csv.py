@@ -195,13 +195,18 @@ def find_idle(
     return None
 
 
-def missing_in_list(source: str, column: str) -> DataError:
-    """Return the error for `missing` of a column whose cells are lists."""
-    return DataError(
-        f"{source}: 'missing' of column '{column}' has no effect: its cells are lists",
-        hint="'missing' is for columns with one number in each row: leave it out, and"
-        " write the numbers into the lists",
-    )
+def check_list_column(source: Source, form: Cells, column: str) -> None:
+    """Raise SourceError if `missing` or `missing_values` names a column whose cells are
+    lists, to which no option applies. A glob may also match such columns."""
+    for key in ("missing", "missing_values"):
+        if column in form.patterns.get(key, ()):
+            raise SourceError(
+                (source.kind, key, column),
+                f"{source.text}: '{key}' of column '{column}' has no effect: its cells"
+                " are lists",
+                f"'{key}' is for columns with one number in each row: leave it out, and"
+                " write the numbers into the lists",
+            )
 
 
 def check_effects(

@@ -73,7 +73,8 @@ def parse_columns(
     """Return an input from columns of cells, texts or numbers, as of a CSV file.
 
     Args:
-        columns: the columns by name, each with one cell for each row.
+        columns: the columns by name, each with one cell for each row. A single one may
+            have lists of the shape instead, to which nothing of the following applies.
         names: the columns that the input reads: as many as a row of it has values, in
             C order.
         dtype: the dtype of the input.
@@ -90,6 +91,8 @@ def parse_columns(
         ValueError: a column is missing, or a cell does not fit; it names the row.
     """
     check_names(columns, names)
+    if shape and len(names) == 1 and has_lists(columns[names[0]]):
+        return stack_columns(columns, names, dtype, shape, limits)
     parsed: list[np.ndarray] = []
     for name in names:
         vocabulary = first_match(words or {}, name)
@@ -108,6 +111,12 @@ def parse_columns(
         parsed.append(to_dtype(name, number_list(name, numbers), dtype))
     array = reshape_rows(names, join(names, parsed), shape)
     return check_limits(names, array, limits)
+
+
+def has_lists(cells: Any) -> bool:
+    """Return whether the first cell of a column is a list or an array."""
+    first = next(iter(cells), None)
+    return isinstance(first, list | tuple) or bool(getattr(first, "ndim", None))
 
 
 def with_numbers(

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyarrow.parquet import ParquetFile
 
 from placer.config.columns import Column
-from placer.config.csv import Cells, check_effects, first_match, missing_in_list
+from placer.config.csv import Cells, check_effects, check_list_column, first_match
 from placer.config.missing import Markers
 from placer.config.sources import errors_of_input
 from placer.errors import DataError
@@ -187,8 +187,8 @@ class _ParquetFormat:
                     hint="features are computed from texts and numbers",
                 )
         for name, shape in shapes.items():
-            if shape and name in form.missing:
-                raise missing_in_list(source, name)
+            if shape:
+                check_list_column(self.request.source, form, name)
             if len(names) > 1 and shape:
                 raise DataError(
                     f"{source}: input '{column.name}' reads {len(names)} columns, and"

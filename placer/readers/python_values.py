@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from placer.config.columns import Column, is_glob
-from placer.config.csv import Cells, check_effects, first_match, missing_in_list
+from placer.config.csv import Cells, check_effects, check_list_column, first_match
 from placer.config.missing import Markers
 from placer.config.sources import SourceError, errors_of_input, missing_column_error
 from placer.errors import DataError
@@ -244,8 +244,8 @@ class PythonValues:
                 f"{self._where(name, [number], 0)}: {error}",
                 hint=f"input '{column.name}' is {column}",
             ) from error
-        if array.shape and name in self.form.missing:
-            raise missing_in_list(self.request.source.text, name)
+        if array.shape:
+            check_list_column(self.request.source, self.form, name)
         return array
 
     def _value(self, row: Row, column: Column, name: str) -> Any:

@@ -208,6 +208,35 @@ def test_a_value_that_is_nothing_is_an_error_without_a_number(tmp_path):
         read_all(tmp_path, data, [X])
 
 
+@pytest.mark.parametrize("shape", [(2,), (1,), (1, 2)])
+@pytest.mark.parametrize("kind", ["parquet", "python"])
+def test_no_option_applies_to_lists(kind, shape, tmp_path):
+    inputs = [Column("x", "float32", shape), N]
+    lists = np.full((2, *shape), -999.0).tolist()
+    columns = {"x": lists, "n": [-999, 3]}
+    source = write_table(tmp_path, kind, columns)
+    options = {"missing": {"*": 5}, "missing_values": [-999]}
+    rows = read_all(tmp_path, data_of(source, inputs, **options), inputs)
+    assert rows["x"].tolist() == lists
+    assert rows["n"].tolist() == [5, 3]
+    prepared = prepare_of(data_of(source, inputs, **options), inputs)(columns)
+    for name, values in rows.items():
+        np.testing.assert_array_equal(prepared[name], values)
+    for key, value in {"missing": 0, "missing_values": [-999]}.items():
+        data = data_of(source, inputs, **{key: {"x": value}})
+        message = f"'{key}' of column 'x' has no effect: its cells are lists"
+        with pytest.raises(SourceError, match=message) as caught:
+            read_all(tmp_path, data, inputs)
+        assert caught.value.keys == (kind, key, "x")
+
+
+def test_columns_of_one_number_may_be_scalars_or_lists_in_prepare():
+    inputs = [Column("x", "float32", (1,))]
+    prepare = prepare_of(data_of("parquet:t.parquet", inputs, missing={"x": 5}), inputs)
+    for cells in ([None, 2], [[5], [2]], np.array([[5.0], [2.0]])):
+        assert prepare({"x": cells})["x"].tolist() == [[5], [2]]
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
