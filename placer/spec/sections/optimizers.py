@@ -192,7 +192,8 @@ def read_group(
     at_match = span if match is None else inner_span(node.entries["match"])
     place = node.get("place") if good.get("place") else None
     merged = context.places.merge(None, place)
-    _check_several_workers(node, attrs, merged, context)
+    if merged is not None or "place" not in node.entries:  # else an error was reported
+        _check_several_workers(node, attrs, merged, context)
     return Group(Pattern(match, at_match), span, node, attrs, merged)
 
 
