@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 import numpy as np
@@ -179,6 +180,20 @@ def read_numbers(table: Table, name: str) -> Numbers | None:
     return None if numbers is None else Numbers(name, numbers)
 
 
+def count_numbers(table: Table, name: str) -> int:
+    """Return how many different numbers a column of numbers has."""
+    return _count_numbers(read_cells(table, name))
+
+
+def _count_numbers(cells: Cells) -> int:
+    assert cells.numbers is not None
+    distinct = np.unique(cells.numbers[~np.isnan(cells.numbers)])
+    if cells.text is None or (np.abs(distinct) < 2**53).all():
+        return len(distinct)
+    # Of larger numbers several are one float.
+    return len({Decimal(text) for text in count_texts(cells.text)[0]})
+
+
 def find_unscalable(values: np.ndarray) -> str:
     """Return why different numbers cannot be scaled to variance 1; nothing if they can."""
     with np.errstate(over="ignore", invalid="ignore"):
@@ -187,6 +202,8 @@ def find_unscalable(values: np.ndarray) -> str:
         return ""
     size = "small" if deviation == 0 else "large"
     largest = values[np.argmax(np.abs(values))]
+    if (values == largest).all():
+        return f"its numbers, all about {largest:.6g}, are equal in float64"
     return (
         f"its numbers, such as {largest:.6g}, are too {size} for a standard deviation"
     )
@@ -215,29 +232,29 @@ def _describe_numbers(name: str, cells: Cells) -> Column:
     present, rows = column.present, len(column.values)
     if len(present) == 0:
         return LeftOut(name, "all its values are missing")
-    distinct = np.unique(present)
-    if len(distinct) == 1:
-        return LeftOut(name, f"all its values are {distinct[0]:.6g}")
+    distinct = _count_numbers(cells)
+    if distinct == 1:
+        return LeftOut(name, f"all its values are {present[0]:.6g}")
     if column.missing >= _MOSTLY * rows:
         return LeftOut(name, f"{_percent(column.missing, rows)} of its cells are empty")
-    if why := find_unscalable(present):
-        return LeftOut(name, why)
-    is_whole = bool((distinct == np.floor(distinct)).all())
-    if is_whole and len(distinct) == rows:
+    is_whole = bool((present == np.floor(present)).all())
+    if is_whole and distinct == rows:
         if numbers_rows(present):
             return LeftOut(name, "it numbers the rows")
         if _ROW_ID.fullmatch(name):
             return LeftOut(
                 name, "it is different in each row, and its name is of an id"
             )
-    few = 2 < len(distinct) <= MAX_CODES
-    enough = len(present) >= _LEAST_ROWS_PER_CODE * len(distinct)
+    if is_whole and distinct > MAX_CODES and _ID.fullmatch(name):
+        return _describe_ids(name, cells)
+    few = 2 < distinct <= MAX_CODES
+    enough = len(present) >= _LEAST_ROWS_PER_CODE * distinct
     if is_whole and few and enough and cells.text is not None:
         codes = _all_words(name, cells)
-        if len(codes.words) == len(distinct):  # no number is written in two ways
+        if len(codes.words) == distinct:  # no number is written in two ways
             return codes
-    if is_whole and len(distinct) > MAX_CODES and _ID.fullmatch(name):
-        return _describe_ids(name, cells)
+    if why := find_unscalable(present):
+        return LeftOut(name, why)
     return column
 
 

@@ -174,6 +174,10 @@ def table_of(**columns) -> dict[str, list]:
             ["unknown", *(f"{i % 12 + 1}e-300" for i in range(39))],
             "its numbers, such as 1.2e-299, are too small",
         ),
+        (
+            [2**60 + i % 20 for i in range(40)],
+            "its numbers, all about 1.15292e+18, are equal in float64",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -198,6 +202,7 @@ def test_ids_that_are_not_in_order_are_left_out_by_their_name(tmp_path):
     [
         ("user_id", [7 * (i % 45) for i in range(450)], [], "integer"),
         ("seller", [7 * (i % 45) for i in range(450)], ["seller"], "integer"),
+        ("user_id", [2**60 + i % 45 for i in range(450)], [], None),
         ("userId", [f"u{i % 45}" for i in range(450)], [], None),
         ("code", [i % 45 + 0.5 for i in range(450)], ["code"], None),
         ("town", [f"town {i % 101}" for i in range(450)], [], None),
@@ -380,6 +385,7 @@ def test_the_label_is_the_named_column_or_one_named_so_or_the_last(tmp_path):
         ([1, 2], None, "sigmoid_cross_entropy", "int32[batch]"),
         (["1.0", "0.0"], None, "sigmoid_cross_entropy", "int32[batch]"),
         ([3, 4, 5, 8], None, "softmax_cross_entropy", "int32[batch]"),
+        ([2**60 + i for i in range(4)], None, "softmax_cross_entropy", "int32[batch]"),
         ([3, 4, 5, 8], "regression", "mean_squared_error", "float32[batch]"),
         ([0.5, 0.25, 7, 1], None, "mean_squared_error", "float32[batch]"),
         ([0.5, 0.25], "classification", "sigmoid_cross_entropy", "int32[batch]"),
@@ -415,6 +421,13 @@ def test_the_loss_fits_the_values_of_the_label(values, task, loss, dtype, tmp_pa
             None,
             "'c' cannot be predicted: its num",
         ),
+        (
+            [2**60 + i % 20 for i in range(40)],
+            "c",
+            "regression",
+            "'c' cannot be predicted: its numbers, all about 1.15292e",
+        ),
+        ([*range(40)], None, None, "the column 'label', which is a guess, numbers"),
     ],
 )
 def test_a_label_that_cannot_be_predicted_is_refused(
