@@ -55,6 +55,25 @@ def rows(keys: str, says: str) -> Refused:
     return Refused(CSV.replace("KEYS", keys), says)
 
 
+def of_other_kinds(refused: Refused) -> list[Refused]:
+    """The same options of other sources; none with a header, which only CSV files have."""
+    if "header:" in refused.text:
+        return []
+    at, options = "csv:rows.csv", "    csv: {"
+    assert at in refused.text
+    assert options in refused.text
+    return [
+        Refused(
+            refused.text.replace(at, source).replace(options, f"    {kind}: {{"),
+            refused.says,
+        )
+        for kind, source in (
+            ("parquet", "parquet:rows.parquet"),
+            ("python", "python:made:rows"),
+        )
+    ]
+
+
 def npz(key: str, says: str) -> Refused:
     """A key of a source of arrays."""
     return Refused(two_layers().replace("batch: 8}", f"batch: 8, {key}}}"), says)
@@ -154,6 +173,43 @@ _OPTIONS = [
     "since",
 ]
 
+_OPTIONS_OF_COLUMNS: Mapping[str, tuple[Refused, ...]] = {
+    "vocabulary": (
+        rows(
+            "csv: {vocabulary: {l*: [no], label: [a]}}",
+            "'label' of 'vocabulary' has no",
+        ),
+        rows("csv: {vocabulary: {lable: [no]}}", "did you mean 'label'?"),
+        rows("csv: {vocabulary: {c*: [no]}}", "no input reads such a column"),
+        rows(
+            "csv: {header: [a, b, label, c], vocabulary: {c*: [no]}}",
+            "no input reads such a column",
+        ),
+        rows("csv: {header: [a, b, label], vocabulary: {c: [no]}}", "no column 'c'"),
+    ),
+    "unknown": (
+        rows(f"csv: {{{WORDS}, unknown: {{a: 0}}}}", "'unknown' of 'a' has no effect"),
+        rows("csv: {unknown: {'*': 0}}", "'unknown' of '*' has no effect"),
+    ),
+    "missing": (
+        rows(
+            f"csv: {{{WORDS}, missing: {{label: 0}}}}",
+            "'missing' of 'label' has no",
+        ),
+        rows("csv: {missing: {'*': 0, a: 1}}", "'a' of 'missing' has no effect: '*'"),
+        rows(
+            f"csv: {{header: [a, b, label], {WORDS}, missing: {{l*: 0}}}}",
+            "'missing' of 'l*' has no effect",
+        ),
+    ),
+    "missing_values": (
+        rows(
+            "csv: {missing_values: {c: ['-9']}}",
+            "'c' of 'missing_values' has no effect",
+        ),
+    ),
+}
+
 TABLE: Mapping[str, Mapping[str, Entry]] = {
     "Spec": {
         **dict.fromkeys(("data", "graph", "train"), _REQUIRED),
@@ -204,51 +260,15 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         for key in ("window", "lanes")
     },
     "Csv": {
-        "vocabulary": (
-            rows(
-                "csv: {vocabulary: {l*: [no], label: [a]}}",
-                "'label' of 'vocabulary' has no",
-            ),
-            rows("csv: {vocabulary: {lable: [no]}}", "did you mean 'label'?"),
-            rows("csv: {vocabulary: {c*: [no]}}", "no input reads such a column"),
-            rows(
-                "csv: {header: [a, b, label, c], vocabulary: {c*: [no]}}",
-                "no input reads such a column",
-            ),
-            rows(
-                "csv: {header: [a, b, label], vocabulary: {c: [no]}}", "no column 'c'"
-            ),
-        ),
-        "unknown": (
-            rows(
-                f"csv: {{{WORDS}, unknown: {{a: 0}}}}", "'unknown' of 'a' has no effect"
-            ),
-            rows("csv: {unknown: {'*': 0}}", "'unknown' of '*' has no effect"),
-        ),
-        "missing": (
-            rows(
-                f"csv: {{{WORDS}, missing: {{label: 0}}}}",
-                "'missing' of 'label' has no",
-            ),
-            rows(
-                "csv: {missing: {'*': 0, a: 1}}", "'a' of 'missing' has no effect: '*'"
-            ),
-            rows(
-                f"csv: {{header: [a, b, label], {WORDS}, missing: {{l*: 0}}}}",
-                "'missing' of 'l*' has no effect",
-            ),
-        ),
-        "missing_values": rows(
-            "csv: {missing_values: {c: ['-9']}}",
-            "'c' of 'missing_values' has no effect",
-        ),
+        **_OPTIONS_OF_COLUMNS,
         "header": "the names of the columns",
         "delimiter": "how lines are read",
         "comment": "lines that the file may have",
     },
-    "Cells": dict.fromkeys(
-        ("vocabulary", "unknown", "missing", "missing_values"), "as in Csv: one reader"
-    ),
+    "Cells": {
+        key: tuple(each for refused in entry for each in of_other_kinds(refused))
+        for key, entry in _OPTIONS_OF_COLUMNS.items()
+    },
     "Feature": {
         **dict.fromkeys(_OF_FEATURES, "the kind, of which a feature has just one"),
         **{
@@ -642,6 +662,7 @@ def refusals() -> Iterator[Any]:
 
 @pytest.mark.parametrize("refused", [*refusals()])
 def test_a_key_without_effect_is_refused(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "made.py").write_text("def rows(): ...\n")
     with pytest.raises((SpecError, GraphError)) as caught:
         differentiate(load_text(refused.text, "model.yaml", tmp_path).graph)
     assert refused.says in str(caught.value)
