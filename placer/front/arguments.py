@@ -54,11 +54,15 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The terms of the arguments, and the values in them in order."""
+    """The arguments of a call, as terms.
+
+    Attributes:
+        terms: one term for each argument, with a `Leaf` for each value.
+        leaves: the values in the terms, in order.
+        state: the parts that training must not change, if they have parameters.
+    """
 
     terms: list[Any]
-    """One term for each argument, with a `Leaf` for each value. `state` has the parts that
-    training must not change, if they have parameters."""
     leaves: list[Leaf]
     state: list[State]
 
