@@ -21,6 +21,7 @@ from support.refusals import (
     check_refused,
     keyed,
     npz,
+    of_other_kinds,
     parameters,
     params_of,
     rows,
@@ -66,6 +67,43 @@ _OPTIONS = [
     "std",
     "since",
 ]
+
+_OPTIONS_OF_COLUMNS: Mapping[str, tuple[Refused, ...]] = {
+    "vocabulary": (
+        rows(
+            "csv: {vocabulary: {l*: [no], label: [a]}}",
+            "'label' of 'vocabulary' has no",
+        ),
+        rows("csv: {vocabulary: {lable: [no]}}", "did you mean 'label'?"),
+        rows("csv: {vocabulary: {c*: [no]}}", "no input reads such a column"),
+        rows(
+            "csv: {header: [a, b, label, c], vocabulary: {c*: [no]}}",
+            "no input reads such a column",
+        ),
+        rows("csv: {header: [a, b, label], vocabulary: {c: [no]}}", "no column 'c'"),
+    ),
+    "unknown": (
+        rows(f"csv: {{{WORDS}, unknown: {{a: 0}}}}", "'unknown' of 'a' has no effect"),
+        rows("csv: {unknown: {'*': 0}}", "'unknown' of '*' has no effect"),
+    ),
+    "missing": (
+        rows(
+            f"csv: {{{WORDS}, missing: {{label: 0}}}}",
+            "'missing' of 'label' has no",
+        ),
+        rows("csv: {missing: {'*': 0, a: 1}}", "'a' of 'missing' has no effect: '*'"),
+        rows(
+            f"csv: {{header: [a, b, label], {WORDS}, missing: {{l*: 0}}}}",
+            "'missing' of 'l*' has no effect",
+        ),
+    ),
+    "missing_values": (
+        rows(
+            "csv: {missing_values: {c: ['-9']}}",
+            "'c' of 'missing_values' has no effect",
+        ),
+    ),
+}
 
 TABLE: Mapping[str, Mapping[str, Entry]] = {
     "Spec": {
@@ -117,51 +155,15 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         for key in ("window", "lanes")
     },
     "Csv": {
-        "vocabulary": (
-            rows(
-                "csv: {vocabulary: {l*: [no], label: [a]}}",
-                "'label' of 'vocabulary' has no",
-            ),
-            rows("csv: {vocabulary: {lable: [no]}}", "did you mean 'label'?"),
-            rows("csv: {vocabulary: {c*: [no]}}", "no input reads such a column"),
-            rows(
-                "csv: {header: [a, b, label, c], vocabulary: {c*: [no]}}",
-                "no input reads such a column",
-            ),
-            rows(
-                "csv: {header: [a, b, label], vocabulary: {c: [no]}}", "no column 'c'"
-            ),
-        ),
-        "unknown": (
-            rows(
-                f"csv: {{{WORDS}, unknown: {{a: 0}}}}", "'unknown' of 'a' has no effect"
-            ),
-            rows("csv: {unknown: {'*': 0}}", "'unknown' of '*' has no effect"),
-        ),
-        "missing": (
-            rows(
-                f"csv: {{{WORDS}, missing: {{label: 0}}}}",
-                "'missing' of 'label' has no",
-            ),
-            rows(
-                "csv: {missing: {'*': 0, a: 1}}", "'a' of 'missing' has no effect: '*'"
-            ),
-            rows(
-                f"csv: {{header: [a, b, label], {WORDS}, missing: {{l*: 0}}}}",
-                "'missing' of 'l*' has no effect",
-            ),
-        ),
-        "missing_values": rows(
-            "csv: {missing_values: {c: ['-9']}}",
-            "'c' of 'missing_values' has no effect",
-        ),
+        **_OPTIONS_OF_COLUMNS,
         "header": "the names of the columns",
         "delimiter": "how lines are read",
         "comment": "lines that the file may have",
     },
-    "Cells": dict.fromkeys(
-        ("vocabulary", "unknown", "missing", "missing_values"), "as in Csv: one reader"
-    ),
+    "Cells": {
+        key: tuple(each for refused in entry for each in of_other_kinds(refused))
+        for key, entry in _OPTIONS_OF_COLUMNS.items()
+    },
     "Feature": {
         **dict.fromkeys(_OF_FEATURES, "the kind, of which a feature has just one"),
         **{
