@@ -112,7 +112,7 @@ def predict_command(
     """
     import msgspec
 
-    from placer.command.build_or_spec import build_folder
+    from placer.build_or_spec import build_folder
     from placer.launcher.one_process import one_process_build
     from placer.launcher.predict import check_predict, make_request, predict_to_file
     from placer.report.outcome import prediction_line

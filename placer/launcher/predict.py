@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.build.folder import check_outside
 from placer.build.plan import Plan, read_plan, read_sources
+from placer.build_or_spec import build_folder, is_spec
 from placer.config.sources import KINDS
 from placer.errors import PlacerError, RunWarning
 from placer.files.nearest_path import path_hint
@@ -76,7 +77,8 @@ def predict(
 
     Args:
         build: a build folder whose spec has `predict.outputs`, or that was compiled
-            with `outputs`.
+            with `outputs`; or a spec, a YAML file or `FILE.py:FUNCTION`, which is
+            compiled into a temporary folder, with `outputs`.
         rows: a file (`.csv`, `.csv.gz`, `.parquet`, `.npz`), a source such as
             `sklearn:digits`, or an array for each input by name. By default the rows of
             `data.eval`, or else of `data.train`. Columns are read as the spec says.
@@ -101,6 +103,7 @@ def predict(
         `probability.NAME` for each class (docs/spec.md#predict).
 
     Raises:
+        SpecError, PlaceError, GraphError: a mistake in the spec.
         PlacerError: the build has no such output, or arguments do not fit together.
         DataError: the rows or the parameters do not fit the model.
         RunError: a node failed; all processes have ended.
@@ -109,6 +112,7 @@ def predict(
         predicted = placer.predict("build", "rows.csv", params="m.safetensors")
         print(predicted["class"], predicted["probability.yes"])
     """
+    refuse_in_node("placer.predict")
     refuse_unknown("predict", options)
     import numpy as np
 
@@ -120,12 +124,16 @@ def predict(
         exits.enter_context(_errors_of_arrays())
         temporary = tempfile.TemporaryDirectory(prefix=_TEMPORARY)
         folder = Path(exits.enter_context(temporary))
+        used_build = Path(build)
+        if is_spec(build):
+            compiled = build_folder(used_build, outputs=outputs or None)
+            used_build = exits.enter_context(compiled)
         if isinstance(rows, Mapping):
             arrays = {key: to_array(value) for key, value in rows.items()}
             rows = folder / "rows.npz"
             _write_arrays(rows, arrays)
             used = {
-                n for output in read_plan(Path(build)).outputs for n in output.inputs
+                n for output in read_plan(used_build).outputs for n in output.inputs
             }
             columns = {n: n for n in arrays if n in used} | dict(columns or {})
         elif not isinstance(rows, str | os.PathLike | None):
@@ -144,7 +152,6 @@ def predict(
         )
         file = exits.enter_context(file_of_parameters(params))
         chosen = Options(init_params=file, **options)
-        used_build = Path(build)
         if single_process:
             check_one_process(chosen)
             check_predict(used_build, request, logs=logs)

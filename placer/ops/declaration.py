@@ -181,10 +181,15 @@ class Signature:
 @dataclass(frozen=True, slots=True)
 class IndexBound:
     """The valid values of an index: 0 to `size` - 1, and `padding`, which stands for
-    none."""
+    none.
+
+    `scores` is for labels: the operand with the scores that they are compared with, or
+    that the op computes them with.
+    """
 
     size: int
     padding: int | None = None
+    scores: int | None = None
 
 
 def takes_no_count(types: Types, attrs: Attrs) -> bool:

@@ -348,6 +348,21 @@ def test_outputs_are_chosen_when_the_model_is_compiled(built):
     with pytest.raises(PlacerError, match="'score' is not an output") as caught:
         predict(built, outputs=["score"])
     assert "--outputs score" in caught.value.hint
+    (built / "model.yaml").write_text(SPEC)  # it is compiled first, with the outputs
+    options = {"params": built / "params", "in_process": True}
+    got = placer.predict(built / "model.yaml", str(built / "rows.csv"), **options)
+    check(built, got)
+    x, kind = np.ones((1, 3)), [0]
+    got = placer.predict(
+        str(built / "model.yaml"),
+        {"x": x, "kind": kind},
+        outputs=["thinned"],
+        single_process=True,
+        **options,
+    )
+    assert list(got) == ["thinned"]
+    with pytest.raises(SpecError, match=r"did you mean .*model\.yaml"):
+        placer.predict(built / "modle.yaml", **options)
 
 
 def test_a_build_without_outputs_predicts_nothing(built):
