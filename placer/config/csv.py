@@ -15,7 +15,7 @@ from placer.config.features import Features
 from placer.config.fields import doc
 from placer.config.missing import NO_MARKERS, Marker, Markers, make_markers
 from placer.config.sources import Source, SourceError
-from placer.errors import DataError, did_you_mean
+from placer.errors import did_you_mean
 
 T = TypeVar("T")
 
@@ -131,25 +131,7 @@ def first_match(patterns: Mapping[str, T], column: str) -> T | None:
     return None
 
 
-def check_patterns(source: Source, form: Cells, names: Sequence[str]) -> None:
-    """Raise SourceError if a column of the options `form` is not one of a source."""
-    for option, patterns in form.patterns.items():
-        for pattern in patterns:
-            try:
-                check_pattern(source.text, pattern, names)
-            except DataError as error:
-                keys = source.kind, option, pattern
-                raise SourceError(keys, error.message, error.hint) from None
-
-
-def check_pattern(source: str, pattern: str, names: Sequence[str]) -> None:
-    """Raise DataError if `pattern`, a key of `csv`, matches no column."""
-    if not any(_matches(name, pattern) for name in names):
-        hint = did_you_mean(pattern, names)
-        raise DataError(f"{source} has no column '{pattern}'", hint=hint)
-
-
-def find_idle(
+def _find_idle(
     form: Cells, names: Sequence[str] | None, operands: Collection[str] = ()
 ) -> tuple[str, str, str, str] | None:
     """Find an entry of an option by column that has no effect.
@@ -195,13 +177,18 @@ def find_idle(
     return None
 
 
-def missing_in_list(source: str, column: str) -> DataError:
-    """Return the error for `missing` of a column whose cells are lists."""
-    return DataError(
-        f"{source}: 'missing' of column '{column}' has no effect: its cells are lists",
-        hint="'missing' is for columns with one number in each row: leave it out, and"
-        " write the numbers into the lists",
-    )
+def check_list_column(source: Source, form: Cells, column: str) -> None:
+    """Raise SourceError if `missing` or `missing_values` names a column whose cells are
+    lists, to which no option applies. A glob may also match such columns."""
+    for key in ("missing", "missing_values"):
+        if column in form.patterns.get(key, ()):
+            raise SourceError(
+                (source.kind, key, column),
+                f"{source.text}: '{key}' of column '{column}' has no effect: its cells"
+                " are lists",
+                f"'{key}' is for columns with one number in each row: leave it out, and"
+                " write the numbers into the lists",
+            )
 
 
 def check_effects(
@@ -209,11 +196,33 @@ def check_effects(
 ) -> None:
     """Raise SourceError for an entry of the options `form` that matches no column of a
     source, or has no effect."""
-    check_patterns(source, form, names)
-    if idle := find_idle(form, names, operands_of(features)):
+    for error in find_effectless(source, form, names, features):
+        raise error
+
+
+def find_effectless(
+    source: Source, form: Cells, names: Sequence[str] | None, features: Features | None
+) -> list[SourceError]:
+    """Return the errors for the entries of the options `form` that match no column of a
+    source; if there are none, the one for the first entry that has no effect.
+
+    `names` are the columns of the source; None if they are not known.
+    """
+    errors = [
+        SourceError(
+            (source.kind, option, pattern),
+            f"{source.text} has no column '{pattern}'",
+            did_you_mean(pattern, names),
+        )
+        for option, patterns in form.patterns.items()
+        for pattern in patterns
+        if names is not None and not any(_matches(name, pattern) for name in names)
+    ]
+    if not errors and (idle := _find_idle(form, names, operands_of(features))):
         key, entry, message, hint = idle
         keys = source.kind, key, entry
-        raise SourceError(keys, f"{source.text}: {message}", hint)
+        errors.append(SourceError(keys, f"{source.text}: {message}", hint))
+    return errors
 
 
 def operands_of(features: Features | None) -> list[str]:

@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
-from placer.build.folder import read_file
+from placer.build.folder import check_outside, read_file
 from placer.build.modules import modules_in
 from placer.build.plan import MODEL, Plan, SparseTable, read_plan, read_sources
 from placer.config.feature_columns import source_columns
@@ -164,8 +164,7 @@ def _check_target(target: Path, build: Path) -> None:
         raise PlacerError(
             f"cannot write '{target}': the folder '{target.parent}' does not exist"
         )
-    if target.resolve().is_relative_to(build.resolve()):
-        raise PlacerError(f"cannot write '{target}': it is inside the build folder")
+    check_outside(target, build)
 
 
 def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:

@@ -145,6 +145,11 @@ class Signature:
     source: str = ""
     cases: tuple[Case, ...] = ()
 
+    @property
+    def written_attrs(self) -> tuple[Attr, ...]:
+        """The attributes that a spec may write: those that the compiler does not."""
+        return tuple(attr for attr in self.attrs if not attr.compiler_only)
+
     def infer(self, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         """Return the result types; raise OpError for a wrong operand or attribute."""
         return self._call(self.result_types, check_operands, types, attrs)

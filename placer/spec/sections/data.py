@@ -8,7 +8,7 @@ from typing import Any
 
 from placer.config import sources
 from placer.config.columns import Column, select_columns
-from placer.config.csv import OPTIONS, Cells, Csv, find_idle, operands_of
+from placer.config.csv import OPTIONS, Cells, Csv, find_effectless
 from placer.config.data import Data, RowSource
 from placer.config.feature_columns import expand_features
 from placer.config.unread import find_unread_feature, find_unread_option, names_read
@@ -230,19 +230,20 @@ class _SourceReader:
         return good["features"] is not None
 
     def check_options(self, good: dict[str, Any]) -> bool:
-        """Report an entry of the options of the kind of source that has no effect, and
-        return False. The file is not read: see `check_columns`."""
+        """Report entries of the options of the kind of source that match no column, or
+        have no effect, and return False. The file is not read: see `check_columns`."""
         node, options = self.node.get(self.source.kind), good.get(self.source.kind)
         if not isinstance(node, MappingNode) or not isinstance(options, Cells):
             return True
-        idle = find_idle(options, _header(good), operands_of(good.get("features")))
-        if idle is None:
-            return True
-        key, entry, message, hint = idle
-        section = node.entries[key]
-        assert isinstance(section, MappingNode)
-        self.problems.add(message, section.keys[entry].span, hint)
-        return False
+        errors = find_effectless(
+            self.source, options, _header(good), good.get("features")
+        )
+        for error in errors:
+            _, key, entry = error.keys
+            section = node.entries[key]
+            assert isinstance(section, MappingNode)
+            self.problems.add_error(error, span=section.keys[entry].span)
+        return not errors
 
     def check_unread(self, columns: sources.ColumnMap, good: dict[str, Any]) -> bool:
         """Report a feature, and an option of a column, that no input reads, and return
@@ -254,7 +255,7 @@ class _SourceReader:
             self.problems.add(
                 f"feature '{unread}' has no effect: no input reads it",
                 declared.keys[unread].span,
-                f"write columns: {{INPUT: {unread}}}, or leave it out",
+                f'write columns: {{INPUT: "{unread}"}}, or leave it out',
             )
             valid = False
         node, options = self.node.get(kind), good.get(kind)
@@ -270,7 +271,7 @@ class _SourceReader:
                     section.keys[entry].span,
                     f"did you mean '{close}'?"
                     if close is not None
-                    else f"write columns: {{INPUT: {entry}}}, or leave it out",
+                    else f'write columns: {{INPUT: "{entry}"}}, or leave it out',
                 )
                 valid = False
         return valid

@@ -1,6 +1,7 @@
 """Predictions: rows, keys, outputs, formats of files, and what is wrong with them."""
 
 import csv
+import tempfile
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 import placer
 from placer.build.plan import read_plan
 from placer.errors import DataError, PlacerError, RunError, SpecError
-from placer.launcher.predict import make_request, predict_to_file
+from placer.launcher.predict import _errors_of_arrays, make_request, predict_to_file
 from placer.runtime.run import prediction_file
 from placer.spec import load_text
 from placer.spec.single_process import to_single_process
@@ -205,6 +206,25 @@ def test_rows_as_arrays(built):
         predict(built, {"x": [[1, 2, None]], "kind": [0]})
     with pytest.raises(PlacerError, match="'rows' is a Table, not a file or arrays"):
         predict(built, pa.table({"x": [1, 2]}))
+
+
+def test_an_error_about_rows_or_parameters_as_arrays_names_the_argument(
+    built, monkeypatch
+):
+    """Not their temporary file, also if the temporary folder has a space in its name;
+    and also in the error of a process, which is a RunError."""
+    folder = built / "a folder"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    rows = {"x": np.zeros((5, 2)), "kind": [0] * 5}
+    with pytest.raises(DataError, match=r"^'rows': column 'x' has shape \[n, 2\]"):
+        predict(built, rows)
+    for path in ("npz:{}/rows.npz", "'{}/rows.npz'"):
+        with (
+            pytest.raises(RunError, match=r"^a:0 failed: 'rows': no"),
+            _errors_of_arrays(),
+        ):
+            raise RunError(f"a:0 failed: {path.format(f'{folder}/placer-1_a')}: no")
 
 
 @pytest.mark.parametrize("nodes", [{"worker": 3}, {"worker": 1, "ps": 1}])
