@@ -189,7 +189,7 @@ class CellParser:
         return words.get(text, self.unknown)
 
     def _is_missing(self, text: str) -> bool:
-        return text in MISSING or self.markers.mean(text)
+        return text in MISSING or self.markers.marks_missing(text)
 
     def _missing_number(self, text: str) -> float:
         if self.missing is None:
@@ -222,7 +222,9 @@ def are_missing(cells: pa.StringArray, markers: Markers) -> pa.BooleanArray:
     numbers = cast_floats(pc.if_else(mask, "nan", cells))
     if numbers is None:  # one is not a number, such as a word or a date
         encoded = cells.dictionary_encode()
-        means = np.array([*map(markers.mean, encoded.dictionary.to_pylist())], np.bool_)
+        means = np.array(
+            [*map(markers.marks_missing, encoded.dictionary.to_pylist())], np.bool_
+        )
         marked = means[encoded.indices.to_numpy()]
     else:
         marked = np.isin(numbers, [*markers.numbers])

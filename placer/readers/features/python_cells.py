@@ -63,7 +63,11 @@ def _times_of_python(
     for i, value in enumerate(values):
         try:
             text = value.strip() if isinstance(value, str) else None
-            if is_absent(value) or text in MISSING or (text and markers.mean(text)):
+            if (
+                is_absent(value)
+                or text in MISSING
+                or (text and markers.marks_missing(text))
+            ):
                 ticks.append(None)
             else:
                 days, nanoseconds = time_of(value)
