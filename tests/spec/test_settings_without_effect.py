@@ -74,6 +74,15 @@ def servers(keys: str, says: str) -> Refused:
     return optimizer(f"place: /node:ps/cpu, {keys}", says)
 
 
+def _of_parquet(entry: Entry) -> tuple[Refused, ...]:
+    """The same keys of a parquet: source, which has no `header`."""
+    return tuple(
+        Refused(each.text.replace("csv:", "parquet:"), each.says)
+        for each in ((entry,) if isinstance(entry, Refused) else entry)
+        if isinstance(each, Refused) and "header" not in each.text
+    )
+
+
 def parameters(rules: str, says: str) -> Refused:
     return Refused(two_layers(extra=f"parameters: [{rules}]"), says)
 
@@ -154,7 +163,7 @@ _OPTIONS = [
     "since",
 ]
 
-TABLE: Mapping[str, Mapping[str, Entry]] = {
+TABLE: dict[str, Mapping[str, Entry]] = {
     "Spec": {
         **dict.fromkeys(("data", "graph", "train"), _REQUIRED),
         "nodes": "required; a kind that no place names is for other places",
@@ -183,6 +192,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "shuffle": "the order of the rows",
         "seed": (
             rows("seed: 3", "'seed' has no effect"),
+            rows("seed: 0", "'seed' has no effect"),
             rows("shuffle: false\n    seed: 3", "'seed' has no effect"),
         ),
         "remainder": "the rows of the last batch, of which there may be fewer",
@@ -237,18 +247,35 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
                 f"csv: {{header: [a, b, label], {WORDS}, missing: {{l*: 0}}}}",
                 "'missing' of 'l*' has no effect",
             ),
+            *(
+                Refused(
+                    CSV.replace("[a, b], y", "[a, q], y").replace(
+                        "KEYS",
+                        f"csv: {{missing: {{c: 0}}}}\n    features: {{q: {feature}}}",
+                    ),
+                    "'c' of 'missing' has no effect: the column is only hashed as text",
+                )
+                for feature in ("{hash: c, bins: 9}", "{cross: [c, d], bins: 9}")
+            ),
+            rows(
+                f"csv: {{{WORDS}, missing: {{label: 0}}}}\n"
+                "    features: {a: {hash: label, bins: 2}}",
+                "'missing' of 'label' has no",
+            ),
         ),
-        "missing_values": rows(
-            "csv: {missing_values: {c: ['-9']}}",
-            "'c' of 'missing_values' has no effect",
+        "missing_values": (
+            rows(
+                "csv: {missing_values: {c: ['-9']}}",
+                "'c' of 'missing_values' has no effect",
+            ),
+            rows("csv: {missing_values: {a: [], '*': [1], b: []}}", "'*' comes first"),
+            rows("csv: {missing_values: {'*': [1], a: []}}", "'*' comes first"),
+            rows("csv: {missing_values: {a: []}}", "its list is empty"),
         ),
         "header": "the names of the columns",
         "delimiter": "how lines are read",
         "comment": "lines that the file may have",
     },
-    "Cells": dict.fromkeys(
-        ("vocabulary", "unknown", "missing", "missing_values"), "as in Csv: one reader"
-    ),
     "Feature": {
         **dict.fromkeys(_OF_FEATURES, "the kind, of which a feature has just one"),
         **{
@@ -488,6 +515,8 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         ),
     },
 }
+_ENTRIES = ("vocabulary", "unknown", "missing", "missing_values")
+TABLE["Cells"] = {key: _of_parquet(TABLE["Csv"][key]) for key in _ENTRIES}
 ATTRIBUTES: Mapping[str, Entry] = {
     **{
         f"embedding.{key}": embedding(
@@ -524,6 +553,21 @@ ATTRIBUTES: Mapping[str, Entry] = {
         )
         for kind in ("layer_norm", "group_norm")
     },
+    **{
+        f"batch_norm.{key}": Refused(
+            two_layers(
+                first=None,
+                second=None,
+                extra="parameters: [{match: n.running*, trainable: false}]",
+            ).replace(
+                "name: out, op: fc, in: h",
+                f"name: n, op: batch_norm, in: h, {key}: {value}}}\n"
+                "  - {name: out, op: fc, in: n",
+            ),
+            f"keeps its moving averages by trainable: false, so '{key}' has no effect",
+        )
+        for key, value in {"momentum": "0.9", "scope": "replica"}.items()
+    },
 }
 """Attributes whose effect depends on others, as `KIND.ATTRIBUTE`."""
 ALWAYS = {
@@ -538,9 +582,7 @@ ALWAYS = {
     "pool_size",
     "strides",
     "padding",
-    "momentum",
     "epsilon",
-    "scope",
     "dtype",
     "min",
     "max",
@@ -656,13 +698,13 @@ def test_a_key_without_effect_is_refused(refused: Refused, tmp_path: Path) -> No
         (f"csv: {{{WORDS}, unknown: {{label: 2}}}}", "[a, b]"),
         (
             f"csv: {{{WORDS}, missing: {{label: 0}}}}\n"
-            "    features: {h: {hash: label, bins: 2}}",
+            "    features: {h: {hash: label, type: integer, bins: 2}}",
             "[h, a]",
         ),
         (
             "features: {q: {hash: c, bins: 3}, r: {cross: [q, d], bins: 2},"
             " '*_h': {hash: [e, f], bins: 2}}\n"
-            "    csv: {missing: {c: 1, e: 0}}",
+            "    csv: {missing_values: {c: [1], e: [0]}}",
             "[r, e_h]",
         ),
         ("csv: {missing: {z*: 1}, vocabulary: {y1: [no]}}", "[z1, 'y*']"),
