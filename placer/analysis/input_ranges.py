@@ -67,6 +67,9 @@ def index_ranges(
             is_more = bound.padding not in range(bound.size)
             padding = bound.padding if is_more else None
             valid = Range(0, bound.size - 1, op.name, op.kind, padding)
+            if bound.scores is not None:
+                layer = _layer_of_size(graph, op.operands[bound.scores], bound.size)
+                valid = structs.replace(valid, is_label=True, layer=layer)
             for name in inputs.get(op.operands[index], ()):
                 ranges[name] = _intersect(ranges.get(name, valid), valid)
     return ranges
@@ -75,11 +78,28 @@ def index_ranges(
 def _intersect(first: Range, second: Range) -> Range:
     """Return what is valid for two ops, and the one of them that allows less."""
     pair = (first, second)
-    small, large = sorted(pair, key=lambda r: (r.high, r.padding is not None))
+    small, large = sorted(
+        pair, key=lambda r: (r.high, r.padding is not None, not r.is_label)
+    )
     padding = small.padding
     if padding is None or padding == large.padding or 0 <= padding <= large.high:
         return small
     return structs.replace(small, padding=None)
+
+
+def _layer_of_size(graph: Graph, scores: str, size: int) -> str | None:
+    """Return the op whose key `size` is the number of scores: the layer that computes
+    them, before ops that keep their number. None if there is none."""
+    while (op := graph.producers.get(scores)) is not None and op.is_computed:
+        if graph.tensor_type(scores).shape[-1:] != (size,):
+            return None
+        attrs = declared(graph, op)[0].attrs
+        if any(attr.name == "size" and attr.type is int for attr in attrs):
+            return op.name
+        if not op.operands:
+            return None
+        scores = op.operands[0]
+    return None
 
 
 def _is_training_root(op: Op) -> bool:

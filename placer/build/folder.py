@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
-from placer.errors import BuildError
+from placer.errors import BuildError, PlacerError
 from placer.files.owners import check_owner
 from placer.files.regular import NotRegularError, open_regular, read_at_most
 
@@ -48,6 +48,22 @@ def read_file(
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise edited_error(file)
     return content
+
+
+def check_outside(path: Path, build: Path, what: str = "") -> None:
+    """Raise PlacerError if a file or folder that something writes is inside a build, whose
+    files must not change.
+
+    Args:
+        path: the file or folder.
+        build: the folder of the build.
+        what: the words before the path in the message, such as `checkpoints to `.
+    """
+    if path.resolve().is_relative_to(build.resolve()):
+        raise PlacerError(
+            f"cannot write {what}'{path}': it is inside the build folder",
+            hint="name a path outside of it: a build with other files cannot be run",
+        )
 
 
 def write_unfinished(folder: Path, path: str, content: bytes) -> None:

@@ -623,6 +623,10 @@ def is_build(folder: Path) -> bool:
 
 def _build_hint(folder: Path) -> str:
     """Return the hint for a folder without a plan: the build that may be meant."""
+    if os.path.isfile(folder):
+        return (
+            "if it is a spec: placer.train runs it, placer.compile makes a build of it"
+        )
     if is_build(folder / OF_RUN):
         return f"did you mean '{folder / OF_RUN}'?"
     return path_hint(folder, is_build) or (

@@ -89,7 +89,10 @@ class FrameSocket:
         """Where the other end is, for messages."""
         if self.is_unix:
             return "this machine"
-        host, port, *_ = self._socket.getpeername()
+        try:
+            host, port, *_ = self._socket.getpeername()
+        except OSError:  # the peer has reset the connection
+            return "an unknown address"
         return show_endpoint((host, port))
 
     def serve(self, epoll: select.epoll) -> None:

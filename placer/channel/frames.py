@@ -58,17 +58,20 @@ class InvalidFrame(Exception):  # noqa: N818 - the outcome of a check
 
 
 class Refused(InvalidFrame):
-    """A `Hello` of a node that is not of this run; the text says why, also to that node."""
+    """A `Hello` of a node that is not of this run; the text says why, also to that node.
+
+    `is_second` says that the sender is a second process of a node whose first one is heard.
+    """
+
+    def __init__(self, why: str, *, is_second: bool = False) -> None:
+        super().__init__(why)
+        self.is_second = is_second
 
 
 class Frame(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=True
 ):
     """A frame; the name of its class, which is its tag, says of which kind."""
-
-
-class Taken(Refused):
-    """A `Hello` of a second process of a node, while the first one is heard."""
 
 
 class Welcome(Frame, frozen=True):
@@ -118,10 +121,10 @@ class Hello(Frame, frozen=True):
 
 
 class Refusal(Frame, frozen=True):
-    """Why a node refuses a `Hello`; `taken` says that another process is its sender."""
+    """Why a node refuses a `Hello`; `is_second` as in `Refused`."""
 
     why: Text
-    taken: bool = False
+    is_second: bool = False
 
 
 class Reference(NamedTuple):

@@ -72,8 +72,12 @@ class JoinError(Exception):
     """A connection cannot be established; the text says why, if that is known."""
 
 
-class TakenError(JoinError):
-    """A peer is connected to another process of this node."""
+class SecondError(JoinError):
+    """A peer refuses this process as a second one of its node; `told` is its text."""
+
+    def __init__(self, told: str) -> None:
+        super().__init__(_refused(told))
+        self.told = told
 
 
 @dataclass(eq=False, slots=True)
@@ -277,9 +281,7 @@ class Joining:
             if pending.framed is not None and not pending.connects:
                 pending.framed.put(
                     frames.encode(
-                        frames.Refusal(
-                            frames.as_text(str(why)), isinstance(why, frames.Taken)
-                        )
+                        frames.Refusal(frames.as_text(str(why)), why.is_second)
                     )
                 )
                 pending.framed.finish()
@@ -288,8 +290,8 @@ class Joining:
             self._give_up(pending, "it does not speak this protocol")
         except JoinError as why:
             self._give_up(pending, str(why))
-            if isinstance(why, TakenError):
-                self.session.refused_as_second(str(why))
+            if isinstance(why, SecondError):
+                self.session.refused_as_second(why.told)
         else:
             self.epoll.modify(pending.fd, pending.event)
 
@@ -426,11 +428,15 @@ def _next_frame(framed: FrameSocket, kind: type[Kind]) -> Steps[Kind]:
         more = framed.receive()
     frame, _ = arrived
     if isinstance(frame, frames.Refusal):
-        why = f"it refuses this node: {frame.why[:200]}"
-        raise TakenError(why) if frame.taken else JoinError(why)
+        why = frame.why[:200]
+        raise SecondError(why) if frame.is_second else JoinError(_refused(why))
     if not isinstance(frame, kind):
         raise InvalidFrame("kind")
     return frame
+
+
+def _refused(why: str) -> str:
+    return f"it refuses this node: {why}"
 
 
 def _end(error: OSError | None) -> str:

@@ -64,8 +64,8 @@ DRAIN_LIMIT: Final = 64
 MAX_EVENTS: Final = 64
 """Sockets that are looked at before `epoll` is asked again."""
 SECOND_WAIT: Final = 12.0
-"""Seconds that a second process of a node tries to connect: after those, peers would have
-found a first one silent that does not exist any more (`peers.SILENT_AFTER`)."""
+"""Seconds after which a refused second process fails; by then peers have noticed that the
+first one is gone (`peers.SILENT_AFTER`)."""
 _ENDED: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
 
 
@@ -254,7 +254,8 @@ class Session(Channel, Carrier):
             own = show_endpoint(self._endpoints[self.node])
             raise RunError(
                 "; ".join(map(self._absence, absent)),
-                hint=f"start the node with the same build and key; {self.node} is at {own}",
+                hint=f"start the node with the same build and key; {self.node} is at {own}."
+                f" Or end another process of {self.node}, if one runs",
             )
         self._joined = True
 
@@ -620,9 +621,10 @@ class Session(Channel, Carrier):
             if not link.ended and self._peers.is_alive(peer):
                 # Both may be meant to be this node, but it is the first one that the
                 # run has a state of.
-                raise frames.Taken(
-                    f"{peer} runs already, at {link.socket.peer_address}; this second one"
-                    f" is at {newcomer.peer_address}: end one of them"
+                raise Refused(
+                    f"this node runs already, at {link.socket.peer_address}; the second"
+                    f" process is at {newcomer.peer_address}: end one of them",
+                    is_second=True,
                 )
             self.fail(Cause(peer, f"seen from {self.node}", "was restarted"))
             raise Refused("it was restarted")
@@ -637,9 +639,7 @@ class Session(Channel, Carrier):
         now = time.monotonic()
         self._second_since = self._second_since or now
         if now - self._second_since >= SECOND_WAIT:
-            self.fail(
-                Cause(self.node, "", f"a peer is connected to another one: {why}")
-            )
+            self.fail(Cause(self.node, "", why))
 
     def connected(self, peer: str, socket: FrameSocket, hello: Hello) -> None:
         """Serve a peer that is connected now, for the first time or again."""

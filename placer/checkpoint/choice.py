@@ -52,7 +52,7 @@ def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
         raise incomplete
     broken, listed = [*broken_checkpoints(named)], list_checkpoints(named)
     if not broken and not listed:
-        raise CheckpointError(f"'{named}' has no checkpoints")
+        raise no_checkpoints(named)
     for _, error in broken:
         warn(error.message)
     for path, _ in listed:
@@ -63,6 +63,26 @@ def candidates(named: Path, warn: Warn) -> Iterator[Checkpoint]:
     raise CheckpointError(
         f"'{named}' has no checkpoint that can be read",
         hint="placer checkpoints DIR lists and verifies them",
+    )
+
+
+def check_has_some(named: Path) -> None:
+    """Raise CheckpointError if a path is a folder that is no checkpoint and has none."""
+    if is_checkpoint(named) or not has_none(named):
+        return
+    raise incomplete_checkpoint(named) or no_checkpoints(named)
+
+
+def no_checkpoints(folder: Path) -> CheckpointError:
+    """Return the error of a folder without checkpoints. If it is the folder of a run, the
+    hint names that of its checkpoints."""
+    inner = folder / "checkpoints"
+    has_some = inner.is_dir() and not has_none(inner)
+    return CheckpointError(
+        f"'{folder}' has no checkpoints",
+        hint=f"did you mean '{inner}'?"
+        if has_some
+        else "placer train SPEC --checkpoint DIR saves some",
     )
 
 

@@ -269,7 +269,7 @@ def run_build(
     with ExitStack() as exits:
         notes = []
         if not in_process:
-            folder = exits.enter_context(log_folder(logs, plan.name))
+            folder = exits.enter_context(log_folder(logs, plan.name, build))
             if not isinstance(machines, OnEngine):  # which says it of a job
                 notes.append(folder.described())
         if options.emulate or plan.emulate:

@@ -112,7 +112,7 @@ def predict_command(
     """
     import msgspec
 
-    from placer.command.build_or_spec import build_folder
+    from placer.build_or_spec import build_folder
     from placer.launcher.one_process import one_process_build
     from placer.launcher.predict import check_predict, make_request, predict_to_file
     from placer.report.outcome import prediction_line
@@ -142,7 +142,9 @@ def predict_command(
         elif in_process and as_json:  # such prints must not mix with the result
             exits.enter_context(redirect_stdout(sys.stderr))
         if single_process and build.is_dir():
-            check_predict(folder, request)  # the temporary build is not the user's
+            check_predict(
+                folder, request, logs=logs
+            )  # the temporary build is not the user's
             folder = exits.enter_context(one_process_build(folder))
         watch: Watch | None = None  # threads have none
         if not in_process and quiet:

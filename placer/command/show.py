@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from placer.build.plan import NodePlan
-    from placer.command.build_or_spec import LoadedBuild
+    from placer.build_or_spec import LoadedBuild
 
 
 @click.command(
@@ -61,7 +61,7 @@ def show_command(
             "--summary, --tables, --schedule and --node cannot be combined; use one of"
             " them"
         )
-    from placer.command.build_or_spec import load_build
+    from placer.build_or_spec import load_build
     from placer.report.console import console
 
     loaded = load_build(build, overrides=overrides, code=code)

@@ -18,7 +18,9 @@ from placer.errors import DataError
 class Range(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The least and greatest valid value of an input, and the op that requires it.
 
-    `padding` is one more valid value, which is outside of them.
+    `padding` is one more valid value, which is outside of them. `is_label` is whether the
+    op compares the input with scores; `layer` is the op whose size is the number of
+    scores, if one is.
     """
 
     low: int
@@ -26,6 +28,8 @@ class Range(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     op: ValueName
     kind: ValueName
     padding: int | None = None
+    is_label: bool = False
+    layer: ValueName | None = None
 
 
 class Column(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -180,7 +180,10 @@ def _find_idle(
                     f"'missing' of '{entry}' has no effect: it is for numbers, and the"
                     " column has a vocabulary"
                 )
-                hint = f"an empty cell is a word: write unknown: {{{entry}: N}}"
+                hint = (
+                    "an empty cell is a word: remove the rows without a label; of other"
+                    f" columns, write unknown: {{{entry}: N}}"
+                )
                 return key, entry, message, hint
     return None
 

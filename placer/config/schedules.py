@@ -52,9 +52,22 @@ def check(spec: object) -> str | None:
     problem = check_mapping(body, form.required, form.optional)
     if not problem and "then" in body and (wrong := check(body["then"])):
         problem = f"in 'then': {wrong}"
+    if not problem:
+        problem = _find_idle(body)
     if not problem and name == "piecewise":
         problem = _check_piecewise(body["boundaries"], body["values"])
     return f"schedule '{name}': {problem}" if problem else None
+
+
+def _find_idle(body: Mapping[str, Any]) -> str | None:
+    """Return which key of a schedule has no effect beside the others, or None."""
+    if body.get("staircase") and body["steps"] == 1:
+        return "'staircase' has no effect: with steps: 1 each step is a stair"
+    if "end" in body and body["init"] == body["end"]:
+        for key, default in (("power", 1), ("cycle", False)):
+            if body.get(key, default) != default:
+                return f"'{key}' has no effect: 'init' and 'end' are equal"
+    return None
 
 
 def is_always_zero(spec: Any) -> bool:

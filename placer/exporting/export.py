@@ -14,9 +14,10 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
-from placer.build.folder import read_file
+from placer.build.folder import check_outside, read_file
 from placer.build.modules import modules_in
 from placer.build.plan import MODEL, Plan, SparseTable, read_plan, read_sources
+from placer.build_or_spec import build_folder, is_spec
 from placer.config.feature_columns import source_columns
 from placer.config.slicing import Block
 from placer.errors import CheckpointWarning, PlacerError, missing_package_hint
@@ -77,7 +78,8 @@ def export(
 
     Args:
         build: a build folder whose spec has `predict.outputs`, or that was compiled
-            with `outputs`. It may have any number of nodes.
+            with `outputs`. It may have any number of nodes. Or a spec, a YAML file or
+            `FILE.py:FUNCTION`, which is compiled into a temporary folder, with `outputs`.
         out: the folder to write: a new or an empty one.
         params: the parameters: a dict of arrays, as `Result.params` is, a file, as
             `save_params` of `launch` writes it, or a checkpoint, which alone has the rows
@@ -91,6 +93,7 @@ def export(
         What was written.
 
     Raises:
+        SpecError, PlaceError, GraphError: a mistake in the spec.
         PlacerError: there is no such argument, the build has no outputs, the folder is not empty, or a module
             cannot be used without placer.
         DataError: the parameters do not fit the model.
@@ -98,11 +101,23 @@ def export(
     Example:
         placer.export("build", "model", params="model.safetensors")
     """
-    from placer.runtime.run.parameter_files import file_of_parameters
-
     refuse_in_node("placer.export")
     refuse_unknown("export", unknown)
-    folder, target = Path(build), Path(out)
+    if is_spec(build):
+        with build_folder(Path(build), outputs=outputs or None) as folder:
+            return _export(folder, Path(out), params, outputs, batch)
+    return _export(Path(build), Path(out), params, outputs, batch)
+
+
+def _export(
+    folder: Path,
+    target: Path,
+    params: AnyPath | Mapping[str, np.ndarray],
+    outputs: Sequence[str],
+    batch: Sequence[int],
+) -> ExportedModel:
+    from placer.runtime.run.parameter_files import file_of_parameters
+
     plan = read_plan(folder)
     graph = _graph_of(folder, plan, outputs)
     _check_target(target, folder)
@@ -164,8 +179,7 @@ def _check_target(target: Path, build: Path) -> None:
         raise PlacerError(
             f"cannot write '{target}': the folder '{target.parent}' does not exist"
         )
-    if target.resolve().is_relative_to(build.resolve()):
-        raise PlacerError(f"cannot write '{target}': it is inside the build folder")
+    check_outside(target, build)
 
 
 def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,10 +18,10 @@ def atomic_file(path: Path, mode: int) -> Iterator[BinaryIO]:
     """Return a context with a file to write to, which replaces `path` at its end.
 
     If the block raises, `path` is unchanged. At the end the file and its name are on the
-    disk. While it is written, the file has no name
-    (O_TMPFILE), so that the system removes it if the writer is killed. On a file system
-    without such files it is a hidden file beside `path`, which the next writer of
-    `path` removes. `mode` are the permissions of the file. Raises OSError.
+    disk. While it is written, the file has no name (O_TMPFILE), so that the system removes
+    it if the writer is killed. On a file system without such files it is a hidden file
+    beside `path`, which the next writer of `path` removes. `mode` are the permissions of
+    the file. Raises OSError.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     _remove_stale(path)
@@ -52,13 +51,19 @@ def mode_of(path: Path) -> int:
     """Return the mode of an existing file, or that of a new file."""
     if path.exists():
         return path.stat().st_mode & 0o777
+    return 0o666 & ~_umask()
+
+
+def _umask() -> int:
     # `os.umask` tells the mask only by changing it, for all threads of the process.
-    with tempfile.TemporaryDirectory(prefix="placer-") as folder:
-        descriptor = os.open(Path(folder) / "new", os.O_WRONLY | os.O_CREAT, 0o666)
-        try:
-            return os.fstat(descriptor).st_mode & 0o777
-        finally:
-            os.close(descriptor)
+    with suppress(FileNotFoundError):  # not every system has /proc
+        for line in Path("/proc/self/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name == "Umask":
+                return int(value, 8)
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def sync_folder(folder: Path) -> None:

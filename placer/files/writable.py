@@ -8,11 +8,16 @@ from pathlib import Path
 from placer.errors import PlacerError
 
 
-def why_not_writable(file: Path) -> str:
-    """Return why a file cannot be written or replaced, or nothing. Its folder exists."""
-    if not os.access(file.parent, os.W_OK | os.X_OK):
+def why_not_writable(file: Path, *, replaces: bool) -> str:
+    """Return why a file cannot be written, or nothing. Its folder exists.
+
+    With `replaces`, a new file takes the place of an existing one, which needs a writable
+    folder; without it, an existing one is opened.
+    """
+    exists = file.exists()
+    if (replaces or not exists) and not os.access(file.parent, os.W_OK | os.X_OK):
         return f"the folder '{file.parent}' is not writable"
-    if file.exists() and not os.access(file, os.W_OK):
+    if exists and not os.access(file, os.W_OK):
         return "it is not writable"
     return ""
 

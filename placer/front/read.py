@@ -50,7 +50,7 @@ def read_model(
     """
     changes = read_overrides(overrides, spec if isinstance(spec, Program) else None)
     if not isinstance(spec, Program):
-        if _PYTHON.fullmatch(str(spec)) is None:
+        if not is_python(str(spec)):
             return load(spec, nodes=nodes, overrides=changes)
         if not code:
             raise SpecError(
@@ -59,6 +59,11 @@ def read_model(
             )
         spec = run_builder(str(spec))
     return spec.model(nodes=nodes, overrides=changes)
+
+
+def is_python(spec: str) -> bool:
+    """Whether a spec is `FILE.py:FUNCTION`, or lacks only the function."""
+    return _PYTHON.fullmatch(spec) is not None
 
 
 def run_builder(text: str) -> Program:

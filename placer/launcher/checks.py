@@ -6,7 +6,9 @@ from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 
+from placer.build.folder import check_outside
 from placer.build.plan import Plan, read_plan, read_sources
+from placer.checkpoint.choice import check_has_some
 from placer.checkpoint.folder import (
     check_best_is_free,
     check_continues,
@@ -31,6 +33,7 @@ from placer.runtime.run.option_checks import (
     check_base_port,
     check_effects,
     check_encryption,
+    check_one_process,
 )
 from placer.runtime.run.options import OPTIONS, Options
 
@@ -64,6 +67,8 @@ def check_launch(
         _check_absolute(plan, options)
         check_folder(plan, options)
         return plan, options
+    if len(plan.processes) == 1:
+        check_one_process(options)
     if needs_folder(plan, options):
         options = replace(options, checkpoint=_default_folder(build, options))
     check_output_files(build, options)
@@ -94,8 +99,8 @@ def _check_hosts(plan: Plan, options: Options, hosts: Hosts) -> None:
 
 
 def check_output_files(build: Path, options: Options) -> None:
-    """Raise PlacerError if a file that the run writes cannot be written, is inside the
-    build, or is named by two options."""
+    """Raise PlacerError if a file that the run writes cannot be written, or is named by two
+    options, and if a file or folder that it writes is inside the build."""
     targets: set[Path] = set()
     for option in OPTIONS:
         path = getattr(options, option.name)
@@ -110,17 +115,20 @@ def check_output_files(build: Path, options: Options) -> None:
             why = f"the folder '{path.parent}' does not exist"
         elif path.is_dir():
             why = "it is a folder"
-        elif path.resolve().is_relative_to(build.resolve()):
-            why = "it is inside the build folder"
         elif is_special and option.name in ("save_params", "trace"):
             why = "it is not a regular file"
-        elif not is_special and (why := why_not_writable(path)):
-            pass
         elif path.resolve() in targets and not is_special:
             why = "the run writes another file to the same path"
+        elif not is_special:
+            why = why_not_writable(path, replaces=option.name != "history")
         if why:
             raise PlacerError(f"cannot write '{path}': {why}")
+        check_outside(path, build)
         targets.add(path.resolve())
+    if options.checkpoint is not None:
+        check_outside(options.checkpoint, build, "checkpoints to ")
+    if options.record_order is not None:
+        check_outside(options.record_order, build, "orders to ")
 
 
 def check_here(plan: Plan, spec: Path, options: Options) -> None:
@@ -135,6 +143,8 @@ def check_here(plan: Plan, spec: Path, options: Options) -> None:
             " the first start",
         )
     check_effects(plan, options)
+    if resumed is not None and resumed.is_dir() and resumed.resolve() != own:
+        check_has_some(resumed)
     if own is not None:
         check_continues(own, resumed)
         if best_evaluation(plan) is not None:
@@ -148,11 +158,8 @@ def check_here(plan: Plan, spec: Path, options: Options) -> None:
 def _check_outside(plan: Plan, build: Path, options: Options) -> None:
     """Raise PlacerError if checkpoints would be written to the build."""
     settings = checkpoint_settings(plan, build, options)
-    if settings is not None and settings.folder.is_relative_to(build.resolve()):
-        raise PlacerError(
-            f"cannot write checkpoints to '{settings.folder}': it is inside the build"
-            " folder"
-        )
+    if settings is not None:
+        check_outside(settings.folder, build, "checkpoints to ")
 
 
 def _check_absolute(plan: Plan, options: Options) -> None:

@@ -36,7 +36,7 @@ def check_data(
 ) -> None:
     """Check that the sources of a plan can be read and fit the inputs.
 
-    What is read of a source says `placer.readers.check`.
+    `placer.readers.check` says how many rows are read.
 
     Args:
         plan: the plan.

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from placer.files.last_line import last_line_of
+from placer.files.readable import is_readable
 from placer.launcher.fork_messages import receive, send
 from placer.launcher.process_state import is_frozen
 from placer.memory.blas import VARIABLE as BLAS_THREADS
@@ -24,12 +24,10 @@ from placer.runtime.run.signals import signal_name, signals_blocked
 MODULE: Final = "placer.launcher.fork_server"
 ANSWER_TIMEOUT: Final = 10.0
 """Seconds in which the server answers, once it has made its imports."""
-
-
 FREEZE_CHECK: Final = 1.0
+"""Seconds between two looks at a server that makes its imports."""
 FREEZE_CHECKS: Final = 5
-"""Seconds between two looks at a server that makes its imports, and how many of these find
-it frozen before it is given up."""
+"""The number of looks in a row that find a server frozen before it is given up."""
 
 
 class ForkError(Exception):
@@ -107,7 +105,7 @@ class ForkServer:
         """Wait until the server has made its imports. Raises ForkError if it has ended, is
         frozen, or must not be forked."""
         frozen = 0
-        while not select.select([self._connection], [], [], FREEZE_CHECK)[0]:
+        while not is_readable(self._connection.fileno(), FREEZE_CHECK):
             frozen = frozen + 1 if is_frozen(self.pid) else 0
             if frozen >= FREEZE_CHECKS:
                 raise self._killed()

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from placer.build.folder import is_inside
+from placer.build.folder import check_outside, is_inside
 from placer.engines.engine import JobFiles
 from placer.errors import PlacerError
 
@@ -25,10 +25,7 @@ def write_job_files(folder: Path, files: JobFiles, build: Path) -> None:
     Raises PlacerError if the folder is inside the build, if it has other files where
     those of the job belong, and if they cannot be written.
     """
-    if folder.resolve().is_relative_to(build.resolve()):
-        raise PlacerError(
-            f"cannot write a job to '{folder}': it is inside the build folder"
-        )
+    check_outside(folder, build, "a job to ")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         old = _old_files(folder)

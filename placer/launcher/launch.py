@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from placer.build.folder import check_outside
 from placer.build.plan import Plan
 from placer.errors import PlacerError, RunWarning
 from placer.launcher.checks import check_launch
@@ -174,7 +175,7 @@ def launch_checked(
             result = _launch_threads(build, params.options, interruption, keep, calls)
         else:
             with (
-                log_folder(logs, plan.name) as run_logs,
+                log_folder(logs, plan.name, build) as run_logs,
                 _shown(plan, watch, progress) as show,
             ):
 
@@ -217,6 +218,7 @@ def callback_queue(
         return
     from placer.report.tensorboard import TensorBoard, run_folder
 
+    check_outside(Path(tensorboard), build, "for TensorBoard to ")
     settings = checkpoint_settings(plan, build, options)
     saved = settings.folder if settings is not None else None
     folder = run_folder(Path(tensorboard), plan.name, saved, options.resume)

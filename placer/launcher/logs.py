@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from placer.build.folder import check_outside
 from placer.files.regular import open_regular
 from placer.files.writable import check_can_create
 from placer.memory.caches import usable_folder, user_cache
@@ -54,13 +55,15 @@ class LogFolder:
 
 
 @contextmanager
-def log_folder(named: str | Path | None, name: str) -> Iterator[LogFolder]:
-    """Yield the folder for the logs of a run of the model `name`: `named`, or a new one.
+def log_folder(named: str | Path | None, name: str, build: Path) -> Iterator[LogFolder]:
+    """Yield the folder for the logs of a run of the model `name`: `named`, which must be
+    outside of the build, or a new one.
 
     Only the user can read a new one. It is removed at the end if nothing was raised and
     `failed` is not set, and also if no node was started.
     """
     if named is not None:
+        check_outside(Path(named), build, "logs to ")
         check_can_create(Path(named))
         yield LogFolder(Path(named), is_new=False)
         return

@@ -24,7 +24,8 @@ def node_command(
 ) -> list[str]:
     """Return the command line `placer run BUILD --node NODE …` for this interpreter.
 
-    With `paced`, its steps wait for the callbacks of the launcher. With `prediction`, the node predicts these rows instead of training.
+    With `paced`, its steps wait for the callbacks of the launcher. With `prediction`, the
+    node predicts these rows instead of training.
     """
     command = [*interpreter(), "run", str(build), "--node", node]
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())

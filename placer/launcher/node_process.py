@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import RunError
+from placer.files.readable import is_readable
 from placer.launcher.forked_process import ForkedProcess, ForkServer
 from placer.launcher.process_state import is_frozen
 from placer.launcher.watched_node import WatchedNode
@@ -79,7 +79,7 @@ class NodeProcess(WatchedNode):
         """Close the descriptors, and end the process if it runs."""
         if self.running:
             _kill_group(self.process)
-            if select.select([self.pidfd], [], [], END_LIMIT)[0]:
+            if is_readable(self.pidfd, END_LIMIT):
                 self.reap()
         for fd in (self.report_fd, self.order_fd, self.pidfd):
             if fd is not None:

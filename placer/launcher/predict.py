@@ -13,9 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from placer.build.folder import check_outside
 from placer.build.plan import Plan, read_plan, read_sources
+from placer.build_or_spec import build_folder, is_spec
 from placer.config.sources import KINDS
-from placer.errors import DataError, PlacerError, RunWarning
+from placer.errors import PlacerError, RunWarning
 from placer.files.nearest_path import path_hint
 from placer.files.utf8 import check_utf8
 from placer.files.writable import why_not_writable
@@ -48,8 +50,6 @@ _KIND_OF_SUFFIX = {
     ".npz": "npz",
 }
 _TEMPORARY = "placer-"
-_ARRAY_FILE = re.compile(rf"(?:npz:)?\S*/{_TEMPORARY}\w+/(rows|params)(?:\.npz)?")
-"""The files of arguments that are arrays."""
 
 
 @partial(takes_options, names=OF_PREDICTION)
@@ -77,7 +77,8 @@ def predict(
 
     Args:
         build: a build folder whose spec has `predict.outputs`, or that was compiled
-            with `outputs`.
+            with `outputs`; or a spec, a YAML file or `FILE.py:FUNCTION`, which is
+            compiled into a temporary folder, with `outputs`.
         rows: a file (`.csv`, `.csv.gz`, `.parquet`, `.npz`), a source such as
             `sklearn:digits`, or an array for each input by name. By default the rows of
             `data.eval`, or else of `data.train`. Columns are read as the spec says.
@@ -102,6 +103,7 @@ def predict(
         `probability.NAME` for each class (docs/spec.md#predict).
 
     Raises:
+        SpecError, PlaceError, GraphError: a mistake in the spec.
         PlacerError: the build has no such output, or arguments do not fit together.
         DataError: the rows or the parameters do not fit the model.
         RunError: a node failed; all processes have ended.
@@ -110,6 +112,7 @@ def predict(
         predicted = placer.predict("build", "rows.csv", params="m.safetensors")
         print(predicted["class"], predicted["probability.yes"])
     """
+    refuse_in_node("placer.predict")
     refuse_unknown("predict", options)
     import numpy as np
 
@@ -121,12 +124,16 @@ def predict(
         exits.enter_context(_errors_of_arrays())
         temporary = tempfile.TemporaryDirectory(prefix=_TEMPORARY)
         folder = Path(exits.enter_context(temporary))
+        used_build = Path(build)
+        if is_spec(build):
+            compiled = build_folder(used_build, outputs=outputs or None)
+            used_build = exits.enter_context(compiled)
         if isinstance(rows, Mapping):
             arrays = {key: to_array(value) for key, value in rows.items()}
             rows = folder / "rows.npz"
             _write_arrays(rows, arrays)
             used = {
-                n for output in read_plan(Path(build)).outputs for n in output.inputs
+                n for output in read_plan(used_build).outputs for n in output.inputs
             }
             columns = {n: n for n in arrays if n in used} | dict(columns or {})
         elif not isinstance(rows, str | os.PathLike | None):
@@ -145,10 +152,9 @@ def predict(
         )
         file = exits.enter_context(file_of_parameters(params))
         chosen = Options(init_params=file, **options)
-        used_build = Path(build)
         if single_process:
             check_one_process(chosen)
-            check_predict(used_build, request)
+            check_predict(used_build, request, logs=logs)
             used_build = exits.enter_context(one_process_build(used_build))
         result = predict_to_file(
             used_build,
@@ -169,11 +175,11 @@ def _errors_of_arrays() -> Iterator[None]:
     """Let errors about temporary files name the arguments with their arrays."""
     try:
         yield
-    except DataError as error:
-        message = _ARRAY_FILE.sub(r"'\1'", error.message)
-        if message == error.message:
-            raise
-        raise type(error)(message, span=error.span, hint=error.hint) from error
+    except PlacerError as error:
+        temporary = re.escape(f"{tempfile.gettempdir()}/{_TEMPORARY}")
+        file = rf"'?(?:npz:)?{temporary}\w+/(rows|params)(?:\.npz)?'?"
+        error.message = re.sub(file, r"'\1'", error.message)
+        raise
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -236,7 +242,10 @@ def _source_of(rows: str) -> str:
 
 
 def check_predict(
-    build: Path, request: PredictionRequest, params: Path | None = None
+    build: Path,
+    request: PredictionRequest,
+    params: Path | None = None,
+    logs: AnyPath | None = None,
 ) -> Plan:
     """Return the plan of a build; PlacerError if it cannot predict what is asked."""
     refuse_in_node("placer.predict")
@@ -250,12 +259,13 @@ def check_predict(
         raise PlacerError(
             f"cannot write '{out}': the folder '{out.parent}' does not exist"
         )
-    if why := why_not_writable(out):
+    if why := why_not_writable(out, replaces=True):
         raise PlacerError(f"cannot write '{out}': {why}")
     if out.exists() and not out.is_file():
         raise PlacerError(f"cannot write '{out}': it is not a regular file")
-    if out.resolve().is_relative_to(build.resolve()):
-        raise PlacerError(f"cannot write '{out}': it is inside the build folder")
+    check_outside(out, build)
+    if logs is not None:
+        check_outside(Path(logs), build, "logs to ")
     rows = spec.parent / rows_of(plan, request).parsed.path
     for read in (params, rows):
         if read is not None and out.resolve().is_relative_to(read.resolve()):
@@ -284,7 +294,7 @@ def predict_to_file(
             build, options, interruption=interruption, prediction=request
         )
     else:
-        with log_folder(logs, plan.name) as run_logs:
+        with log_folder(logs, plan.name, build) as run_logs:
             result = run_processes(
                 build,
                 plan,

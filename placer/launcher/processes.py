@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -14,6 +13,7 @@ from placer.build.plan import Plan
 from placer.channel.keys import find_key, new_key, pass_key
 from placer.channel.ports import free_endpoints
 from placer.errors import PlacerError, RunError
+from placer.files.readable import is_readable
 from placer.launcher.engine_job import OnEngine, followed_job
 from placer.launcher.forked_process import ForkError, ForkServer
 from placer.launcher.forks import can_fork, cannot_fork, open_fork_server
@@ -231,7 +231,7 @@ def _start_all(
                 children.append(child)
         except ForksEnded:
             for child in children:  # others will have its addresses
-                select.select([child.pidfd], [], [], FORKS_END)
+                is_readable(child.pidfd, FORKS_END)
             return None
         exits.push(closing.pop_all())
     return children

@@ -145,6 +145,11 @@ class Signature:
     source: str = ""
     cases: tuple[Case, ...] = ()
 
+    @property
+    def written_attrs(self) -> tuple[Attr, ...]:
+        """The attributes that a spec may write: those that the compiler does not."""
+        return tuple(attr for attr in self.attrs if not attr.compiler_only)
+
     def infer(self, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         """Return the result types; raise OpError for a wrong operand or attribute."""
         return self._call(self.result_types, check_operands, types, attrs)
@@ -176,10 +181,15 @@ class Signature:
 @dataclass(frozen=True, slots=True)
 class IndexBound:
     """The valid values of an index: 0 to `size` - 1, and `padding`, which stands for
-    none."""
+    none.
+
+    `scores` is for labels: the operand with the scores that they are compared with, or
+    that the op computes them with.
+    """
 
     size: int
     padding: int | None = None
+    scores: int | None = None
 
 
 def takes_no_count(types: Types, attrs: Attrs) -> bool:

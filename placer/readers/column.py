@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 import ml_dtypes  # registers bfloat16 with numpy
 import numpy as np
 
-from placer.config.columns import Column
+from placer.config.columns import Column, Range
 from placer.errors import DataError
 
 
@@ -124,7 +124,7 @@ def check_limits(
     index = np.unravel_index(int(np.argmax(is_outside)), is_outside.shape)
     raise DataError(
         f"{where(int(index[0]))}: {array[index]} is outside {limits.low}-{limits.high}",
-        hint=limits_hint(column),
+        hint=limits_hint(column, has_more=bool(array[index] > limits.high)),
     )
 
 
@@ -150,15 +150,64 @@ def missing_hint(kind: str, name: str) -> str:
     return f"write its value: {kind}: {{missing: {{{name}: 0}}}}"
 
 
-def limits_hint(column: Column) -> str | None:
-    """Return which values an input with limits takes; None for one without."""
+def limits_hint(column: Column, *, has_more: bool = False) -> str | None:
+    """Return which values an input with limits takes; None for one without.
+
+    `has_more` is whether a value is above them: for a label, a further class.
+    """
     if (limits := column.limits) is None:
         return None
     padding = "" if limits.padding is None else f", and {limits.padding} as padding"
     return (
         f"input '{column.name}' goes to op '{limits.op}' ({limits.kind}), which takes"
         f" {limits.low} to {limits.high}{padding}"
+        + (f"; {more}" if has_more and (more := more_classes(limits)) else "")
     )
+
+
+def more_classes(limits: Range, count: int | None = None) -> str:
+    """Return how a label may have more classes, `count` if it is given; nothing if no
+    layer has their number as its size."""
+    if limits.layer is None:
+        return ""
+    classes = limits.high + 1
+    if count is None:
+        return f"for more classes, raise the size of op '{limits.layer}', which is {classes}"
+    return f"raise the size of op '{limits.layer}' from {classes} to {count}"
+
+
+def unknown_word_hint(
+    kind: str, name: str, column: Column, words: Mapping[str, int]
+) -> str:
+    """Return what to do about a word that is not in a vocabulary.
+
+    For a label, it is no number for unknown words: they would all be of one class.
+
+    Args:
+        kind: the kind of the source, under whose key its options are.
+        name: the column of the source.
+        column: the input.
+        words: the vocabulary.
+    """
+    limits = column.limits
+    if limits is None or not limits.is_label:
+        return f"add it, or write {kind}: {{unknown: {{{name}: N}}}}"
+    count = max(words.values(), default=-1) + 2
+    if count <= limits.high + 1:
+        return "remove these rows, or add the word to the vocabulary"
+    if more := more_classes(limits, count):
+        return f"remove these rows, or add the word to the vocabulary and {more}"
+    return f"remove these rows: {limits_hint(column)}"
+
+
+def missing_label_hint(column: Column) -> str | None:
+    """Return what to do about a missing value of a label; None for another input.
+
+    It is no number for missing values: they would all be of one class.
+    """
+    if column.limits is not None and column.limits.is_label:
+        return f"input '{column.name}' is a label: remove the rows without one"
+    return None
 
 
 def dtype_of(column: Column, source: str) -> np.dtype[np.generic]:

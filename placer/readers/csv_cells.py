@@ -28,6 +28,8 @@ from placer.readers.column import (
     dtype_kind,
     limits_hint,
     missing_hint,
+    missing_label_hint,
+    unknown_word_hint,
 )
 from placer.readers.scalars import nearest_numbers
 from placer.readers.times import ISO_TIME
@@ -173,7 +175,7 @@ class CellParser:
         number = self._word_or_none(text)
         if number is None:
             near = nearest(text, words)
-            hint = f"add it, or write {self.kind}: {{unknown: {{{self.name}: N}}}}"
+            hint = unknown_word_hint(self.kind, self.name, self.column, words)
             hint += f"; did you mean '{near}'?" if near else ""
             raise DataError(f"{quote(text)} is not in the vocabulary", hint=hint)
         return number
@@ -197,7 +199,8 @@ class CellParser:
             message = f"{quote(text)} is not a number" if text else empty
             if text and text not in MISSING:
                 message = f"{quote(text)} means a missing value"
-            raise DataError(message, hint=missing_hint(self.kind, self.name))
+            hint = missing_label_hint(self.column) or missing_hint(self.kind, self.name)
+            raise DataError(message, hint=hint)
         return self.missing
 
 

@@ -72,18 +72,19 @@ def _check_parts(small: Sequence[Any], large: Sequence[Any]) -> None:
             _check_same(parameter, other.params[key])
 
 
+_JAXPRS = core.Jaxpr | core.ClosedJaxpr
+"""One class in JAX 0.12."""
+
+
 def _check_same(one: Any, other: Any) -> None:
     if isinstance(one, tuple | list) and isinstance(other, tuple | list):
         require(len(one) == len(other))
         for pair in zip(one, other, strict=True):
             _check_same(*pair)
-    elif isinstance(one, core.ClosedJaxpr) and isinstance(other, core.ClosedJaxpr):
-        require(is_same(tuple(one.consts), tuple(other.consts)))
-        _check_same(one.jaxpr, other.jaxpr)
-    elif isinstance(one, core.Jaxpr) and isinstance(other, core.Jaxpr):
-        require(
-            str(one) == str(other)
-        )  # with the names of variables, which are in order
+    elif isinstance(one, _JAXPRS) and isinstance(other, _JAXPRS):
+        constants = (tuple(getattr(each, "consts", ())) for each in (one, other))
+        require(is_same(*constants))
+        require(str(one) == str(other))  # with names of variables in their order
         _check_parts(one.eqns, other.eqns)
     else:
         # A mesh is a decorator, too.

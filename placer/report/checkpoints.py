@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from placer.checkpoint.choice import without_digest
+from placer.checkpoint.choice import no_checkpoints, without_digest
 from placer.checkpoint.folder import (
     best_checkpoint,
     broken_checkpoints,
@@ -74,10 +74,7 @@ def find_checkpoints(folder: Path, *, verify: bool) -> Iterator[Listed]:
     found = list_checkpoints(folder)
     broken = list(broken_checkpoints(folder))
     if not found and not broken:
-        raise CheckpointError(
-            f"'{folder}' has no checkpoints",
-            hint="placer train SPEC --checkpoint DIR saves some",
-        )
+        raise no_checkpoints(folder)
     best = best_checkpoint(folder, found)
     for path, manifest in found:
         yield _listed(path, manifest, verify, best)

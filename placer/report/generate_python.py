@@ -128,7 +128,7 @@ def _name(declaration: OpKind) -> str:
 
 def _function(declaration: OpKind, aliases: dict[str, str]) -> str:
     operands = [o for o in declaration.operands if not o.parameter]
-    attrs = declaration.attrs
+    attrs = declaration.written_attrs
     required = [
         f"{o.name}: {'Sequence[Variable]' if o.variadic else 'Variable'}"
         for o in operands
@@ -193,7 +193,7 @@ def _docstring(
     for operand in operands:
         doc = "; ".join([operand.doc or "any", *operand_notes(operand)])
         lines += _wrap(f"{operand.name}: {doc}.", 8, 12)
-    for attr in declaration.attrs:
+    for attr in declaration.written_attrs:
         lines += _wrap(f"{attr.name}: {attr.doc}.", 8, 12)
     parameters = [f"`{o.name}`" for o in declaration.operands if o.parameter]
     if parameters:

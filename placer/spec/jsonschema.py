@@ -63,7 +63,7 @@ def _op(declaration: OpKind) -> dict[str, Any]:
             "properties": {operand: {"type": "string"} for operand in shared},
             "additionalProperties": False,
         }
-    for attr in declaration.attrs:
+    for attr in declaration.written_attrs:
         properties[attr.name] = _attr(attr)
     required = ["name", "op"]
     required += ["in"] if any(not o.parameter for o in declaration.operands) else []

@@ -52,11 +52,11 @@ def read_attrs(
     the choices, and then returns None.
     """
     entries = entry.node.entries
-    keys = {*COMMON_KEYS, *(attr.name for attr in kind.attrs)}
+    keys = {*COMMON_KEYS, *(attr.name for attr in kind.written_attrs)}
     good = entries.keys() <= keys
     meant = report_unknown_keys(entry.node, keys, entry.where, problems)
     attrs = {}
-    for attr in kind.attrs:
+    for attr in kind.written_attrs:
         value = entries.get(attr.name)
         if value is None:
             if attr.required:

@@ -44,6 +44,17 @@ def add_up(parts: Sequence[Array], out: Array) -> None:
             out[...] = total
 
 
+def mean_of(parts: Sequence[Array], divisor: int, dtype: np.dtype[Any]) -> Array:
+    """Return the sum of numpy arrays of one shape, from the first to the last, divided by a
+    number. Half floats are added and divided in float32; `dtype` is that of the result."""
+    total = np.empty(parts[0].shape, dtype_of_sums(dtype))
+    add_up(parts, total)
+    if divisor != 1:
+        total /= divisor
+    rounded: Array = round_to(total, dtype)
+    return rounded
+
+
 def round_to(total: Any, dtype: np.dtype[Any]) -> Any:
     """Round a sum to the dtype of its parts; one that is too large becomes inf, without a
     warning. A sum of that dtype is returned as it is."""

@@ -181,6 +181,8 @@ def test_a_folder_without_a_plan_is_not_a_build(tmp_path):
         "'BUILD' is not a build folder: it has no plan.json\n"
         "  hint: create one with: placer compile SPEC --out FOLDER"
     )
+    (tmp_path / "model.yaml").touch()
+    assert "spec: placer.train runs it" in refusal(tmp_path / "model.yaml")
 
 
 @pytest.mark.parametrize("version", ["2", '"1"', "null"])

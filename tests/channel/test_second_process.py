@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from typing import Any
 
 import numpy as np
 import pytest
 from support.free_addresses import free_addresses
 
+from placer.channel.frame_socket import FrameSocket
 from placer.channel.protocol import Aborted, Key
 from placer.channel.session import Session
+from placer.errors import RunError
+from placer.memory.arena import Arena
 
 
 @pytest.mark.parametrize("transport", ["tcp", "tls"])
@@ -28,9 +33,8 @@ def test_a_second_process_is_refused_while_the_first_one_is_heard(
     finally:
         second.close()
     text = str(refused.value)
-    assert text.startswith("b:0: a peer is connected to another one: it refuses this")
-    assert "b:0 runs already, at 127.0.0.1:" in text
-    assert "; this second one is at 127.0.0.1:" in text
+    assert text.startswith("b:0: this node runs already, at 127.0.0.1:")
+    assert "; the second process is at 127.0.0.1:" in text
     assert text.endswith("end one of them")
     for step in (1, 2):
         channels["b:0"].send("a:0", Key(1, step), [np.arange(3)])
@@ -38,3 +42,35 @@ def test_a_second_process_is_refused_while_the_first_one_is_heard(
         assert got.tolist() == [0, 1, 2]
     assert channels["a:0"].aborted is None
     assert channels["b:0"].aborted is None
+
+
+@pytest.mark.parametrize("transport", ["tcp"])
+def test_a_second_process_that_no_peer_connects_to_is_named_in_the_hint(
+    between: Any, make: Any, addresses: dict[str, str]
+) -> None:
+    """Nodes connect to those whose names sort before theirs: none connects to this one."""
+    channels = between("a:0", "b:0", addresses=dict.fromkeys(addresses, addresses))
+    other = free_addresses(["c:0"])["c:0"]
+    second = make("a:0", addresses, "test job", bind=other, join_timeout=0.2)
+    try:
+        with pytest.raises(RunError, match="b:0 did not join") as failed:
+            second.join()
+    finally:
+        second.close()
+    assert str(failed.value.hint).endswith("Or end another process of a:0, if one runs")
+    assert all(channel.aborted is None for channel in channels.values())
+
+
+def test_a_peer_that_has_reset_its_connection_has_no_address() -> None:
+    """Its Hello may be read after that, so the address is asked for then."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    peer = socket.create_connection(listener.getsockname())
+    accepted, _ = listener.accept()
+    framed = FrameSocket(accepted, Arena())
+    host, port = peer.getsockname()
+    assert framed.peer_address == f"{host}:{port}"
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+    assert framed.peer_address == "an unknown address"
+    framed.close()
+    listener.close()

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from support.checkpoints import write_checkpoint
 
-from placer.checkpoint.choice import last_good
+from placer.checkpoint.choice import check_has_some, last_good
 from placer.checkpoint.folder import (
     broken_checkpoints,
     check_best_is_free,
@@ -115,6 +115,21 @@ def test_a_checkpoint_without_its_manifest_is_said_to_be_incomplete(name, tmp_pa
     (tmp_path / "others" / "model.safetensors").write_text("")
     with pytest.raises(CheckpointError, match="others' has no checkpoints"):
         last_good(tmp_path / "others", print)
+
+
+def test_the_folder_of_a_run_has_a_hint_that_names_its_checkpoints(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    write_checkpoint(tmp_path / "checkpoints", 10, 1)
+    for find in (
+        lambda: last_good(tmp_path, print),
+        lambda: list(find_checkpoints(tmp_path, verify=True)),
+        lambda: check_has_some(tmp_path),
+    ):
+        with pytest.raises(CheckpointError, match="' has no checkpoints") as error:
+            find()
+        assert error.value.hint == f"did you mean '{tmp_path}/checkpoints'?"
+    check_has_some(tmp_path / "checkpoints")
+    check_has_some(tmp_path / "checkpoints" / "step-000010")
 
 
 def test_a_folder_that_cannot_be_created_is_an_error(tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.small_models import load_model, two_layers
 
 import placer
 from placer.build.plan import read_plan
@@ -145,6 +146,32 @@ def test_options_that_cannot_be_combined_are_refused(
         placer.launch(build, **options)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"transport": "tcp"},
+        {"join_timeout": 9},
+        {"lost_after": 9},
+        {"base_port": 9000},
+        {"insecure_network": True},
+    ],
+    ids=str,
+)
+def test_options_about_other_processes_are_refused_for_one(
+    one_process: Path, options: dict[str, Any]
+) -> None:
+    message = "has no effect on a run of one process: there are no other processes"
+    with pytest.raises(placer.PlacerError, match=message):
+        placer.launch(one_process, **options)
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("one")
+    placer.compile(load_model(two_layers()), folder / "build", single_process=True)
+    return folder / "build"
+
+
 def test_files_that_a_run_must_not_write_are_refused(
     build: Path, tmp_path: Path
 ) -> None:
@@ -156,6 +183,10 @@ def test_files_that_a_run_must_not_write_are_refused(
         ({"save_params": tmp_path}, "it is a folder"),
         ({"save_params": build / "plan.json"}, "it is inside the build folder"),
         ({"history": build / "new.jsonl"}, "it is inside the build folder"),
+        ({"checkpoint": build / "new"}, "checkpoints to '.*inside the build folder"),
+        ({"record_order": build / "new"}, "orders to '.*inside the build folder"),
+        ({"logs": build / "new"}, "logs to '.*inside the build folder"),
+        ({"tensorboard": build / "new"}, "TensorBoard to '.*inside the build folder"),
         (
             {"history": file, "save_params": file},
             "the run writes another file to the same path",
@@ -164,6 +195,7 @@ def test_files_that_a_run_must_not_write_are_refused(
     ):
         with pytest.raises(placer.PlacerError, match=message):
             placer.launch(build, **options)
+        assert not (build / "new").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from placer.command.build_or_spec import LoadedBuild, load_build
+from placer.build_or_spec import LoadedBuild, load_build
 from placer.report.numbers import format_size
 from placer.report.summary import Layer, find_layers, process_memory, summarize
 from placer.resources import find_file

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.checkpoints import write_checkpoint
 from support.small_models import two_layers
 
 import placer
@@ -70,10 +71,26 @@ def test_folders_that_cannot_be_written_are_found_before_the_run(
 ) -> None:
     (tmp_path / "file").write_text("")
     train = [each for each in TRAIN if each != "--in-process"]
-    for option in ("--checkpoint", "--logs", "--tensorboard"):
+    for option, message in (
+        ("--checkpoint", "file' is not a folder"),
+        ("--logs", "file' is not a folder"),
+        ("--tensorboard", "'file/folder' for TensorBoard: Not a directory"),
+    ):
         assert run_command(*train, option, "file/folder") == 2
-        assert "file" in capsys.readouterr().err
+        assert message in capsys.readouterr().err
         assert not [*tmp_path.glob("runs/*")], option
+
+
+def test_the_folder_of_a_run_is_no_folder_of_checkpoints(
+    run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That is found before nodes are started, and before the new run has a folder."""
+    (tmp_path / "old" / "checkpoints").mkdir(parents=True)
+    write_checkpoint(tmp_path / "old" / "checkpoints", 10, 1)
+    train = [each for each in TRAIN if each != "--in-process"]
+    assert run_command(*train, "--resume", "old") == 2
+    assert "did you mean 'old/checkpoints'?" in capsys.readouterr().err
+    assert not [*tmp_path.glob("runs/*")]
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,9 @@ def digits(tmp_path_factory):
 def test_the_parameters_of_an_exported_model_are_those_that_outputs_need(
     digits, tmp_path
 ):
-    build = tmp_path / "build"
-    placer.compile(SPECS / "digits.yaml", build, outputs=["h1"])
+    spec = SPECS / "digits.yaml"  # it is compiled first, with the outputs
     wanted = load_file(digits / "params")  # a dict, as the `params` of a result
-    model = placer.export(build, tmp_path / "model", params=wanted)
+    model = placer.export(spec, tmp_path / "model", params=wanted, outputs=["h1"])
     parameters = load_file(model.folder / "params.safetensors")
     assert parameters.keys() == {"h1.w", "h1.b"}
     for name, array in parameters.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 
 from placer.files.atomic import atomic_file, mode_of
 
@@ -30,6 +31,7 @@ def test_the_mode_of_a_new_file_does_not_change_the_mask_of_other_threads(
     try:
         with monkeypatch.context() as patch:
             patch.delattr(os, "umask")
+            patch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
             assert mode_of(tmp_path / "new") == 0o640
     finally:
         os.umask(before)

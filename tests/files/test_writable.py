@@ -12,7 +12,7 @@ from placer.files.writable import check_can_create, why_not_writable
 
 def test_a_folder_below_one_without_permission_cannot_be_created(tmp_path, monkeypatch):
     check_can_create(tmp_path / "a" / "b")
-    assert not why_not_writable(tmp_path / "a")
+    assert not why_not_writable(tmp_path / "a", replaces=True)
     (tmp_path / "old").write_text("")
     access = os.access
     monkeypatch.setattr(
@@ -20,7 +20,16 @@ def test_a_folder_below_one_without_permission_cannot_be_created(tmp_path, monke
     )
     with pytest.raises(PlacerError, match=f"'{tmp_path}' is not writable"):
         check_can_create(tmp_path / "a" / "b")
-    assert "is not writable" in why_not_writable(tmp_path / "old")
+    old, new = tmp_path / "old", tmp_path / "new"
+    assert (
+        why_not_writable(old, replaces=True)
+        == f"the folder '{tmp_path}' is not writable"
+    )
+    assert not why_not_writable(old, replaces=False)
+    assert (
+        why_not_writable(new, replaces=False)
+        == f"the folder '{tmp_path}' is not writable"
+    )
 
 
 def test_a_folder_below_a_file_cannot_be_created(tmp_path):

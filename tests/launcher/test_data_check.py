@@ -76,9 +76,9 @@ def check_spec(text: str, folder: Path, *, code: bool = True) -> str:
         ("x: [a, b]", "x: [a, f]\n    features: {f: {log1p: c}}", CSV, "11:19", "no column 'c' for feature 'f'"),
         ("x: [a, b]", "x: [a, f]\n    features: {f: {days: b}}", CSV, "10:10", "'2' is not a date"),
         ("batch: 8", "batch: 17", CSV, "8:12", "16 rows do not fill one batch of 17"),
-        ("x: 1", "x: 1", CSV.replace("3,4", "3,four"), "10:10", "'four' is not a number"),
-        ("x: 1", "x: 1", CSV + "1,2\n", "7:14", "line 18 has 2 cells"),
-        ("x: 1", "x: 1", "", "7:14", "csv:rows.csv is empty"),
+        ("", "", CSV.replace("3,4", "3,four"), "10:10", "'four' is not a number"),
+        ("", "", CSV + "1,2\n", "7:14", "line 18 has 2 cells"),
+        ("", "", "", "7:14", "csv:rows.csv is empty"),
     ],
 )  # fmt: skip
 def test_a_csv_file_that_does_not_fit(old, new, rows, at, message, tmp_path):
@@ -87,6 +87,39 @@ def test_a_csv_file_that_does_not_fit(old, new, rows, at, message, tmp_path):
     assert found.startswith(f"m.yaml:{at}: ")
     assert message in found.splitlines()[0]
     assert "^" in found.splitlines()[2]
+
+
+VOCABULARY = '    csv:\n      vocabulary:\n        label: ["no", "yes"]\n'
+LOSS = """\
+      - {name: logits, op: fc, in: x, size: 2}
+      - {name: loss, op: softmax_cross_entropy, in: [logits, label]}
+"""
+BINARY = """\
+      - {name: logits, op: fc, in: x, size: 1}
+      - {name: score, op: reshape, in: logits, shape: [batch]}
+      - {name: loss, op: sigmoid_cross_entropy, in: [score, label]}
+"""
+LABEL_HINT = "remove these rows, or add the word to the vocabulary"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rows", "message", "hint"),
+    [
+        ("x: 1", "x: 1", CSV + "1,2,maybe\n", "'maybe' is not", f"{LABEL_HINT} and raise the size of op 'logits' from 2 to 3"),
+        ("x: 1", "x: 1", CSV + "1,2,\n", "'' is not", f"{LABEL_HINT} and raise the size of op 'logits' from 2 to 3"),
+        ("size: 2", "size: 3", CSV + "1,2,yess\n", "'yess' is not", f"{LABEL_HINT}; did you mean 'yes'?"),
+        ('"yes"]', '"yes", maybe]', CSV + "1,2,maybe\n", "2 is outside 0-1", "input 'label' goes to op 'loss' (softmax_cross_entropy), which takes 0 to 1; for more classes, raise the size of op 'logits', which is 2"),
+        (VOCABULARY, "", "a,b,label\n" + "1,2,1\n" * 8 + "1,2,\n", "the cell is empty", "input 'label' is a label: remove the rows without one"),
+        (LOSS, BINARY, CSV + "1,2,maybe\n", "'maybe' is not", "remove these rows: input 'label' goes to op 'loss' (sigmoid_cross_entropy), which takes 0 to 1"),
+    ],
+)  # fmt: skip
+def test_a_hint_about_a_label_makes_no_class_of_unknown_words(
+    old, new, rows, message, hint, tmp_path
+):
+    (tmp_path / "rows.csv").write_text(rows)
+    found = check_spec(SPEC.replace(old, new, 1), tmp_path)
+    assert message in found.splitlines()[0]
+    assert found.splitlines()[-1] == f"  hint: {hint}"
 
 
 def test_a_source_that_fits_is_valid(tmp_path):
@@ -243,8 +276,8 @@ def made(body: str) -> str:
         (MODULE, "", made("yield {'x': [[1, 2]] * 8, 'label': [1] * 8}"), "7:14", "is a batch of 8 rows", "one row at a time"),
         (MODULE, "columns: {x: [a, b]}", made("yield {'a': 1, 'b': [2], 'label': 1}"), "9:18", "'b', row 0, has the shape [1]", "one number"),
         (MODULE, "columns: {x: [f, b]}\n    features: {f: {log1p: a}}", made("yield {'a': [1], 'b': 2, 'label': 1}"), "9:18", "list is not one value", "a text or a number"),
-        (MODULE, "python: {vocabulary: {label: ['no', 'yes']}}", made("yield {'x': [1, 2], 'label': 'maybe'}"), "9:34", "'maybe' is not in the vocabulary", "unknown: {label: N}"),
-        (MODULE, "python: {vocabulary: {'l*': ['no', 'yes']}}", made("yield {'x': [1, 2], 'label': 'maybe'}"), "9:26", "'maybe' is not in the vocabulary", "unknown: {label: N}"),
+        (MODULE, "python: {vocabulary: {label: ['no', 'yes']}}", made("yield {'x': [1, 2], 'label': 'maybe'}"), "9:34", "'maybe' is not in the vocabulary", "raise the size of op 'logits' from 2 to 3"),
+        (MODULE, "python: {vocabulary: {'l*': ['no', 'yes']}}", made("yield {'x': [1, 2], 'label': 'maybe'}"), "9:26", "'maybe' is not in the vocabulary", "raise the size of op 'logits' from 2 to 3"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_found_with_its_position_and_what_to_do(
@@ -338,7 +371,7 @@ def test_a_node_that_is_started_by_hand_checks_its_own_data_before_it_joins(
 @pytest.mark.parametrize(
     ("old", "new", "at", "message"),
     [
-        ("x: 1", "x: 1", "7:14", "csv:rows.csv: there is no such file"),
+        ("", "", "7:14", "csv:rows.csv: there is no such file"),
         ("x: [a, b]", "x: [a, c]", "10:10", "csv:rows.csv has no column 'c' for"),
         ('"no", "yes"', '"no"', "13:16", "'yes' is not in the vocabulary"),
         ('"csv:rows.csv"}', '"csv:rows.csv", batch: 20, remainder: drop}', "14:41", "16 rows do not fill one batch of 20"),

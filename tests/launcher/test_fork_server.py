@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from placer.runtime.run.events import Event
 from placer.runtime.run.interpreter import interpreter
 from placer.runtime.run.interruption import Interruption
 from placer.runtime.run.options import Options
+from placer.runtime.run.signals import SignalPipe
 
 PLACER = "placer.command.check"
 FACTS = """
@@ -256,6 +258,39 @@ def test_a_process_with_threads_a_backend_or_files_is_not_forked(
         pytest.raises(ForkError, match=why),
     ):
         server.wait_until_ready()
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """So many open files that new descriptors are above 1023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    yield
+    for fd in files:
+        os.close(fd)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
+def test_a_process_with_many_open_files_starts_and_ends_nodes(tmp_path: Path) -> None:
+    with ForkServer(environment(), [PLACER], 1000) as server:
+        server.wait_until_ready()
+        start(server, tmp_path, SLEEP)
+        command = [sys.executable, "-c", "import signal; signal.pause()"]
+        node = node_process.start_node(
+            "a:0", command, tmp_path / "log", environment(), takes_orders=False
+        )
+        assert node.pidfd > 1023
+        node.close()
+        assert not node.running
+    reader, writer = os.pipe()
+    os.write(writer, bytes([signal.SIGTERM]))
+    os.set_blocking(reader, False)
+    assert reader > 1023
+    assert SignalPipe(reader).next() is signal.SIGTERM
+    os.close(reader)
+    os.close(writer)
 
 
 def test_a_variable_that_imports_read_must_be_the_same(

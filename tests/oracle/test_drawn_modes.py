@@ -199,7 +199,7 @@ def test_drawn_models_use_every_setting_of_every_mode():
     written = set()
 
     @given(models_without_lockstep(FAMILIES))
-    @settings(SETTINGS, max_examples=60, derandomize=True)
+    @settings(SETTINGS, max_examples=120, derandomize=True)
     def draw(drawn):
         written.update(re.findall(r"[/\w:]+", str(drawn.spec)))
 

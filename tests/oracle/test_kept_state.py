@@ -22,7 +22,7 @@ data:
   eval: {source: "npz:eval.npz", batch: 8}
 graph:
   - {name: h, op: fc, in: x, size: 3}
-  - {name: n, op: batch_norm, in: h, scope: batch}
+  - {name: n, op: batch_norm, in: h, scope: batch, momentum: 0.5}
   - {name: t, op: tanh, in: n}
   - {name: loss, op: mean_squared_error, in: [t, y]}
 parameters:
@@ -169,7 +169,7 @@ def test_the_python_front_end_keeps_statistics(rows, tmp_path, monkeypatch):
     with placer.Program(**sections, emulate=True) as program:
         x, y = (layers.data(name, "float32[batch, 3]") for name in "xy")
         with placer.place_guard(WORKERS):
-            n = layers.batch_norm(layers.fc(x, 3, name="h"), name="n")
+            n = layers.batch_norm(layers.fc(x, 3, name="h"), momentum=0.5, name="n")
             loss = layers.mean_squared_error(layers.tanh(n), y, name="loss")
         optimizer.Momentum(0.1).minimize(loss)
     kinds = [op.kind for op in program.model().graph.ops]

@@ -139,7 +139,6 @@ OF_PARAMETERS: dict[str, Step] = {
     ),
     "singular values of a parameter": lambda x, w: x * jnp.linalg.svd(w)[1],
     "determinant of a parameter": lambda x, w: x * jnp.linalg.slogdet(w)[1],
-    "exponential of a parameter": lambda x, w: x @ jax.scipy.linalg.expm(w / 4),
     "Cholesky factor of a parameter": lambda x, w: x @ jnp.linalg.cholesky(w @ w.T),
     "solution for a parameter": lambda x, w: x @ jnp.linalg.solve(w, w.T),
 }

@@ -21,6 +21,8 @@ from placer.runtime.run.options import Options
 from placer.runtime.run.threads import run_in_threads
 from placer.tables.initial.weight_file import read_flat_range
 
+pytestmark = pytest.mark.filterwarnings("ignore::placer.SpecWarning")
+"""Initial values are compared after steps with a learning rate of 0."""
 SPEC = """\
 name: begun
 nodes: {worker: {count: 1}, ps: {count: 2}}

@@ -10,6 +10,11 @@ MAY_PAIR_ROWS = pytest.mark.filterwarnings(
 )
 """For tests of drawn models, which may combine all pairs of rows."""
 
+MAY_TRAIN_NOTHING = pytest.mark.filterwarnings(
+    "ignore:.* the learning rate of .* is 0:placer.errors.SpecWarning"
+)
+"""For tests with a learning rate of 0."""
+
 
 def slow_but(fast: Iterable[Any], every: Iterable[Any]) -> list[Any]:
     """Return the cases `every` for `parametrize`; those not in `fast` are marked slow.

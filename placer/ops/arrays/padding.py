@@ -49,6 +49,13 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
             attr="value",
             hint="leave value out, or write mode: constant",
         )
+    if not any(map(any, paddings)) and (attrs["value"] or attrs["mode"] != "constant"):
+        name = "value" if attrs["value"] else "mode"
+        raise OpError(
+            f"adds no elements, so '{name}' has no effect",
+            attr=name,
+            hint=f"leave {name} out, or write paddings above 0",
+        )
     if not is_in_range(x.dtype, attrs["value"]):
         raise OpError(f"cannot insert {attrs['value']} in 'x' {x}", attr="value")
     shape = [

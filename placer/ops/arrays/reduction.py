@@ -37,6 +37,12 @@ def normalize_axes(attrs: Attrs, rank: int, of: str = "operand") -> tuple[int, .
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     reduced = normalize_axes(attrs, types[0].rank)
+    if attrs["keepdims"] and attrs["axis"] == ():
+        raise OpError(
+            "reduces no axis, so 'keepdims' has no effect",
+            attr="keepdims",
+            hint="leave keepdims out, or write an axis",
+        )
     kept = (1,) if attrs["keepdims"] else ()
     dims = [kept if i in reduced else (d,) for i, d in enumerate(types[0].shape)]
     return (TensorType(types[0].dtype, tuple(chain(*dims))),)

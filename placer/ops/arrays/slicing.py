@@ -108,6 +108,11 @@ def _infer_slice(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,), axes = types, attrs["axis"]
     normalize_axes(attrs, x.rank)  # raises if an axis is named twice
     axes = (axes,) if isinstance(axes, int) else axes
+    for name in ("start", "stop", "step"):
+        if not axes and attrs[name] not in (None, (), 1):
+            message = f"slices no axis, so '{name}' has no effect"
+            hint = f"leave {name} out, or write an axis"
+            raise OpError(message, attr=name, hint=hint)
     bounds = (_per_axis(name, attrs, len(axes)) for name in ("start", "stop", "step"))
     shape: list[Dim] = list(x.shape)
     for axis, start, stop, step in zip(axes, *bounds, strict=True):

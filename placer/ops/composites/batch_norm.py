@@ -55,7 +55,6 @@ def _expand(use: CompositeUse) -> Iterator[Part]:
     x, scale, bias, *running = use.operands
     epsilon = {"epsilon": attrs["epsilon"]}
     if _keeps(name, running, use.kept_states):
-        _check_kept(name, attrs)
         yield Part("normalize", (x, *running, scale, bias), ("",), epsilon)
         return
     if attrs["scope"] == "batch":
@@ -77,17 +76,6 @@ def _expand(use: CompositeUse) -> Iterator[Part]:
         decay = {"momentum": attrs["momentum"]}
         yield Part("moving_average", (old, f"{name}.{statistic}"), (new,), decay)
         yield Part("store", (old, name + new), ())
-
-
-def _check_kept(name: str, attrs: Attrs) -> None:
-    """Raise OpError for an attribute of moving averages that are not updated."""
-    for key, default in (("momentum", 0.99), ("scope", "batch")):
-        if attrs[key] != default:
-            raise OpError(
-                f"keeps its moving averages by trainable: false, so '{key}' has no effect",
-                attr=key,
-                hint=f"leave '{key}' out",
-            ).of("batch_norm")
 
 
 def _keeps(name: str, running: Sequence[str], kept: AbstractSet[str]) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from placer.errors import OpError
 from placer.ops.common.checks import (
     check_attr,
     check_divides,
@@ -130,6 +131,16 @@ def make_parameters(
     """Return the parameters `w` and `b`; raise OpError for an invalid attribute."""
     _, channels = image_sizes(types, layer.dims)
     window = per_dimension("kernel_size", attrs["kernel_size"], layer.dims)
+    dilation = per_dimension("dilation", attrs["dilation"], layer.dims)
+    if max(dilation) > 1 and all(
+        min(pair) == 1 for pair in zip(window, dilation, strict=True)
+    ):
+        raise OpError(
+            "has windows of one element where they are dilated, so 'dilation' has no"
+            " effect",
+            attr="dilation",
+            hint="leave dilation out, or write a larger kernel_size",
+        )
     groups, number = _groups(layer, channels, attrs), attrs[layer.filters_attr]
     needed = f"{layer.filters_attr} of at least 1"
     if groups > 1:

@@ -106,7 +106,9 @@ SOFTMAX_CROSS_ENTROPY = declare_loss(
     ),
     saves=lambda types, attrs: (1,),
     residuals=lambda types, attrs: (types[0],),
-    index_bounds=lambda types, attrs: {1: IndexBound(int(types[0].shape[-1]))},
+    index_bounds=lambda types, attrs: {
+        1: IndexBound(int(types[0].shape[-1]), scores=0)
+    },
     formula="loss = Σ q · (log Σ exp(logits) - logits),"
     " q = class_weights · ((1 - label_smoothing) · onehot(label)"
     " + label_smoothing / classes); dlogits = softmax(logits) · Σ q - q",
@@ -159,7 +161,7 @@ SIGMOID_CROSS_ENTROPY = declare_loss(
         ),
     ),
     _infer_sigmoid,
-    index_bounds=lambda types, attrs: {1: IndexBound(2)},
+    index_bounds=lambda types, attrs: {1: IndexBound(2, scores=0)},
     flops=_sigmoid_flops,
     grad_flops=_sigmoid_grad_flops,
     attrs=(

@@ -124,7 +124,7 @@ _sampled_loss = partial(
     grad_flops=_grad_flops,
     saves=lambda types, attrs: (0, 1, 3, 4),
     residuals=lambda types, attrs: (_logits(types)[0],),
-    index_bounds=lambda types, attrs: {3: IndexBound(int(types[1].shape[0]))},
+    index_bounds=lambda types, attrs: {3: IndexBound(int(types[1].shape[0]), scores=1)},
     inserted=True,
     cases=(
         case(

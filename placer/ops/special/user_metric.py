@@ -48,7 +48,7 @@ METRIC = Declaration(
         Attr(
             "cost",
             list[int],
-            "FLOPs for no rows, and for each row",
+            "FLOPs for no rows, and for each row; the compiler writes them",
             default=(0, 0),
             compiler_only=True,
         ),

@@ -131,15 +131,15 @@ class HistoryWriter:
     def _cut(self, file: FileIO, step: int) -> None:
         """Remove the lines of an existing file after that of a step."""
         end = last = 0
-        lines = open(file.fileno(), "rb", closefd=False)  # noqa: SIM115 - it is `file`
-        while line := lines.readline(MAX_LINE):
-            try:
-                number = msgspec.json.decode(line, type=_Line).step
-            except msgspec.DecodeError:
-                break
-            if number > step or not line.endswith(b"\n"):
-                break
-            end, last = end + len(line), number
+        with open(file.fileno(), "rb", closefd=False) as lines:
+            while line := lines.readline(MAX_LINE):
+                try:
+                    number = msgspec.json.decode(line, type=_Line).step
+                except msgspec.DecodeError:
+                    break
+                if number > step or not line.endswith(b"\n"):
+                    break
+                end, last = end + len(line), number
         if last != step:
             raise RunError(
                 f"the history {self._execution.options.history} has no line of step"

@@ -38,14 +38,14 @@ def find_rates_of_zero(plan: Plan, steps: int) -> list[str]:
             train = f", or train {first - 1:,} steps" if first > 1 else ""
             found.append(
                 f"the learning rate of {what} is 0 from step {first:,} of {steps:,} on,"
-                f" so that nothing more is trained by it: change its schedule{train}"
+                f" which trains nothing: change its schedule{train}"
             )
     return found
 
 
 def _first_of_zero(rate: Mapping[str, Any], updates: int) -> int | None:
-    """Return the number of the first update, from 1, from which on the rate is 0; None if
-    that of the last one is not, or that of the update after it, as in a warm-up."""
+    """Return the first update, from 1, of those at the end whose rates are 0; None if there
+    is at most one, as a schedule may end at 0."""
     schedule = build_schedule(rate)
     first = updates + 1
     while first > 0 and schedule(first - 1) == 0.0:

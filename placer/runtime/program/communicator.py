@@ -9,15 +9,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from placer.build.plan import Edge
 from placer.channel.protocol import Array, Channel, Key
 from placer.config.update_modes import Async, HalfAsync
 from placer.runtime.program.order import SEND, Order
 from placer.runtime.program.range_exchange import RangeEdge
 from placer.runtime.program.worker_messages import MessageKind, header
-from placer.tables.half_sums import add_up, dtype_of_sums, round_to
+from placer.tables.half_sums import mean_of
 
 Versions = tuple[int, ...]
 """The version of each server of a table."""
@@ -240,7 +238,7 @@ class Communicator(ABC):
             return [*merged[0].arrays]
         divisor = len(merged) if self._mode.merge == "mean" else 1
         return [
-            _total(parts, divisor)
+            mean_of(parts, divisor, parts[0].dtype)
             for parts in zip(*(each.arrays for each in merged), strict=True)
         ]
 
@@ -266,14 +264,3 @@ class Communicator(ABC):
             if self._wanted is not None and self._wanted <= self._horizon:
                 self._wanted = None
             self._changed.notify_all()
-
-
-def _total(parts: Sequence[Array], divisor: int) -> Array:
-    """Return the sum of arrays, from the first to the last, divided; half floats are added
-    and divided in float32."""
-    total = np.empty(parts[0].shape, dtype_of_sums(parts[0].dtype))
-    add_up(parts, total)
-    if divisor != 1:
-        total /= divisor
-    rounded: Array = round_to(total, parts[0].dtype)
-    return rounded

@@ -11,7 +11,7 @@ from placer.build.plan import EdgeValue
 from placer.channel.protocol import Array
 from placer.memory import aligned
 from placer.runtime.program.worker_messages import WorkerMessage, malformed
-from placer.tables.half_sums import add_up, dtype_of_sums, round_to
+from placer.tables.half_sums import mean_of
 
 
 def join_pieces(
@@ -51,7 +51,4 @@ def _mean(parts: Sequence[Array], dtype: np.dtype[Any]) -> Array:
     """Return the mean of arrays, which are added in their order."""
     if len(parts) == 1:
         return parts[0].reshape(-1)
-    total = np.empty(parts[0].size, dtype_of_sums(dtype))
-    add_up([part.reshape(-1) for part in parts], total)
-    mean: Array = round_to(total / len(parts), dtype)
-    return mean
+    return mean_of([part.reshape(-1) for part in parts], len(parts), dtype)

@@ -52,7 +52,7 @@ def check_thread_options(options: Options, **others: object) -> None:
         if value is not None:
             raise _threads_error(name)
     for option in OPTIONS:
-        if not option.for_threads and getattr(options, option.name) != option.default:
+        if option.between_processes and getattr(options, option.name) != option.default:
             raise _threads_error(option.name)
 
 
@@ -65,10 +65,11 @@ def _threads_error(option: str) -> PlacerError:
 def check_one_process(options: Options) -> None:
     """Raise PlacerError for an option about other processes; there is one only."""
     for option in OPTIONS:
-        if not option.for_threads and getattr(options, option.name) != option.default:
+        if option.between_processes and getattr(options, option.name) != option.default:
             raise PlacerError(
-                f"'{option.name}' ({option.flag}) has no effect with 'single_process'"
-                " (--single-process): there are no other processes"
+                f"'{option.name}' ({option.flag}) has no effect on a run of one process:"
+                " there are no other processes",
+                hint="leave it out",
             )
 
 
@@ -115,8 +116,8 @@ def _check_saving(plan: Plan, options: Options) -> None:
     for name in ("checkpoint_every", "checkpoint_keep"):
         if getattr(options, name) is not None:
             raise PlacerError(
-                f"--{name.replace('_', '-')} needs a folder for checkpoints",
-                hint="name it with --checkpoint DIR, or in train.checkpoint.to",
+                f"--{name.replace('_', '-')} needs checkpoints, and the run saves none",
+                hint="add --checkpoint DIR, or train.checkpoint to the spec",
             )
     if options.save_params is None and options.grace != Options().grace:
         raise PlacerError(

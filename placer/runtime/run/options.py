@@ -59,7 +59,8 @@ class Option:
         file: whether the value is a file or folder that the run reads, a file that it
             writes, or a folder.
         parse: reads the value; it raises PlacerError for one that is not valid.
-        for_threads: whether nodes that are threads can use it.
+        between_processes: whether it is about the processes of nodes, so that it has no
+            effect on threads and on a single process.
     """
 
     name: str
@@ -74,7 +75,7 @@ class Option:
     choices: tuple[str, ...] = ()
     file: Literal["read", "written", "folder"] | None = None
     parse: Callable[[Any], object] | None = None
-    for_threads: bool = True
+    between_processes: bool = False
 
     @property
     def flag(self) -> str:
@@ -249,7 +250,7 @@ class Options:
         metavar="PORT",
         low=1,
         high=65535,
-        for_threads=False,
+        between_processes=True,
     )
     join_timeout: float = _option(
         600.0,
@@ -257,7 +258,7 @@ class Options:
         "own",
         "The longest that a node waits for the others to start.",
         seconds=True,
-        for_threads=False,
+        between_processes=True,
     )
     deadline: float = _option(
         600.0,
@@ -273,7 +274,7 @@ class Options:
         "The silence after which a node counts as lost, which ends the run. It is named "
         "after 8 s.",
         seconds=True,
-        for_threads=False,
+        between_processes=True,
     )
     transport: str = _option(
         "auto",
@@ -282,7 +283,7 @@ class Options:
         "The transport between nodes: shared memory or TCP. `auto` is "
         "the value of PLACER_TRANSPORT, or else shared memory on one machine.",
         choices=CHOICES,
-        for_threads=False,
+        between_processes=True,
     )
     key: Path | None = _option(
         None,
@@ -291,7 +292,7 @@ class Options:
         "The key of the run, as `placer key new` writes it: for connections between "
         "machines. By default PLACER_KEY_FILE names it.",
         file="read",
-        for_threads=False,
+        between_processes=True,
     )
     insecure_network: bool = _option(
         False,
@@ -299,7 +300,7 @@ class Options:
         "own",
         "Do not encrypt connections between machines, on a network that does so itself. "
         "Each connection is still authenticated with the key when it begins.",
-        for_threads=False,
+        between_processes=True,
     )
     record_order: Path | None = _option(
         None,

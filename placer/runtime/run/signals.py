@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import select
 import signal
 import sys
 import threading
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn
 
+from placer.files.readable import is_readable
 from placer.printable import make_printable
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -218,7 +218,7 @@ class SignalPipe:
         if self._has_received:
             time.sleep(DUPLICATE_WINDOW)
             self._read()
-        select.select([self.fd], [], [], seconds)
+        is_readable(self.fd, seconds)
         read = self._read()
         number = next((n for n in read if n in END_SIGNALS), None)
         self._has_received = number is not None

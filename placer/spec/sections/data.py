@@ -260,7 +260,7 @@ class _SourceReader:
             self.problems.add(
                 f"feature '{unread}' has no effect: no input reads it",
                 declared.keys[unread].span,
-                f"write columns: {{INPUT: {unread}}}, or leave it out",
+                f'write columns: {{INPUT: "{unread}"}}, or leave it out',
             )
             valid = False
         node, options = self.node.get(kind), good.get(kind)
@@ -270,7 +270,7 @@ class _SourceReader:
                 key, entry, reason = found
                 section = node.entries[key]
                 assert isinstance(section, MappingNode)
-                hint = f"write columns: {{INPUT: {entry}}}, or leave it out"
+                hint = f'write columns: {{INPUT: "{entry}"}}, or leave it out'
                 if reason == HASHED:
                     hint = "leave it out: 'missing' is for numbers and dates"
                 elif close := nearest(entry, names_read(columns, features)):

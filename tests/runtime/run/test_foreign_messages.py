@@ -99,8 +99,17 @@ def test_a_node_of_another_version_is_reported(
     channels["worker:1"].send("worker:0", Key(HANDSHAKE, 0), report)
     with pytest.raises(RunError, match=r"^worker:1 runs another version of placer"):
         run_handshake(
-            SimpleNamespace(plan=plan, channel=channels["worker:0"], options=Options()),  # type: ignore[arg-type]
-            SimpleNamespace(training=SimpleNamespace(source_rows=3), evaluating=None),  # type: ignore[arg-type]
+            SimpleNamespace(
+                plan=plan,
+                channel=channels["worker:0"],
+                options=Options(),
+                is_control=True,
+            ),  # type: ignore[arg-type]
+            SimpleNamespace(  # type: ignore[arg-type]
+                training=SimpleNamespace(source_rows=3),
+                evaluating=None,
+                order=SimpleNamespace(replayed=None),
+            ),
         )
 
 

@@ -1,6 +1,7 @@
 """Predictions: rows, keys, outputs, formats of files, and what is wrong with them."""
 
 import csv
+import tempfile
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 import placer
 from placer.build.plan import read_plan
 from placer.errors import DataError, PlacerError, RunError, SpecError
-from placer.launcher.predict import make_request, predict_to_file
+from placer.launcher.predict import _errors_of_arrays, make_request, predict_to_file
 from placer.runtime.run import prediction_file
 from placer.spec import load_text
 from placer.spec.single_process import to_single_process
@@ -207,6 +208,25 @@ def test_rows_as_arrays(built):
         predict(built, pa.table({"x": [1, 2]}))
 
 
+def test_an_error_about_rows_or_parameters_as_arrays_names_the_argument(
+    built, monkeypatch
+):
+    """Not their temporary file, also if the temporary folder has a space in its name;
+    and also in the error of a process, which is a RunError."""
+    folder = built / "a folder"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    rows = {"x": np.zeros((5, 2)), "kind": [0] * 5}
+    with pytest.raises(DataError, match=r"^'rows': column 'x' has shape \[n, 2\]"):
+        predict(built, rows)
+    for path in ("npz:{}/rows.npz", "'{}/rows.npz'"):
+        with (
+            pytest.raises(RunError, match=r"^a:0 failed: 'rows': no"),
+            _errors_of_arrays(),
+        ):
+            raise RunError(f"a:0 failed: {path.format(f'{folder}/placer-1_a')}: no")
+
+
 @pytest.mark.parametrize("nodes", [{"worker": 3}, {"worker": 1, "ps": 1}])
 def test_any_number_of_nodes_predicts_the_same(built, nodes):
     text = SPEC.replace("batch: 4", "batch: 6")
@@ -328,6 +348,21 @@ def test_outputs_are_chosen_when_the_model_is_compiled(built):
     with pytest.raises(PlacerError, match="'score' is not an output") as caught:
         predict(built, outputs=["score"])
     assert "--outputs score" in caught.value.hint
+    (built / "model.yaml").write_text(SPEC)  # it is compiled first, with the outputs
+    options = {"params": built / "params", "in_process": True}
+    got = placer.predict(built / "model.yaml", str(built / "rows.csv"), **options)
+    check(built, got)
+    x, kind = np.ones((1, 3)), [0]
+    got = placer.predict(
+        str(built / "model.yaml"),
+        {"x": x, "kind": kind},
+        outputs=["thinned"],
+        single_process=True,
+        **options,
+    )
+    assert list(got) == ["thinned"]
+    with pytest.raises(SpecError, match=r"did you mean .*model\.yaml"):
+        placer.predict(built / "modle.yaml", **options)
 
 
 def test_a_build_without_outputs_predicts_nothing(built):

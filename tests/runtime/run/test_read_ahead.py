@@ -56,26 +56,31 @@ def test_a_second_thread_waits_for_one_that_hangs(opened, monkeypatch):
     """They would read with one reader at the same time."""
     monkeypatch.setattr(read_ahead, "END_TIMEOUT", 0.01)
     hangs, second, goes_on = (threading.Event() for _ in range(3))
-    active = []
+    order, main, join = [], threading.current_thread(), threading.Thread.join
+
+    def noted_join(thread, timeout=None):
+        if threading.current_thread() is not main:
+            second.set()  # it waits
+        join(thread, timeout)
 
     def read(position):
-        active.append(position)
+        order.append(position)
         if position == (1, 5):
             hangs.set()
-            if second.wait(0.2):  # nothing else may come
-                active.append("two threads")
             goes_on.wait(60)
-        else:
-            second.set()
+            order.append("end")
+        second.set()  # it reads
         return position[1]
 
+    monkeypatch.setattr(threading.Thread, "join", noted_join)
     values = opened(read)
     values.begin((1, 5))
     assert hangs.wait(60)
     values.begin((1, 7))
+    assert second.wait(60)
     goes_on.set()
     assert values.take((1, 7)) == 7
-    assert "two threads" not in active
+    assert order[:3] == [(1, 5), "end", (1, 7)]
 
 
 def test_values_are_computed_in_order_in_another_thread(opened):

@@ -9,6 +9,7 @@ from threading import Event
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from support.marks import MAY_TRAIN_NOTHING
 from support.small_models import two_layers
 
 import placer
@@ -16,6 +17,8 @@ from placer.checkpoint.folder import list_checkpoints
 from placer.layouts.partition import RowShard
 from placer.runtime.run.common_step import Action, CommonStep
 from placer.runtime.run.training import Training
+
+pytestmark = MAY_TRAIN_NOTHING
 
 ROWS, BATCH, WIDTH = 94, 12, 6
 EPOCH = 8  # steps, the last one with fewer rows

@@ -265,7 +265,7 @@ def test_evaluations_and_checkpoints_are_of_one_state(folder):
         history=history,
         checkpoint=saved,
         checkpoint_every="4",
-        checkpoint_keep=9,
+        checkpoint_keep=99,
     )
     lines = [json.loads(line) for line in history.read_text().splitlines()]
     evaluated = {each["step"]: each["eval"]["loss"] for each in lines if "eval" in each}
@@ -278,7 +278,7 @@ def test_evaluations_and_checkpoints_are_of_one_state(folder):
         loss = np.mean((h @ params["out.w"] + params["out.b"] - rows["y"]) ** 2)
         np.testing.assert_allclose(evaluated[step], loss, rtol=1e-9)
         compared += 1
-    assert compared == 8
+    assert compared >= 8  # more for each new best evaluation
 
 
 def test_a_resumed_run_goes_on_from_the_step_of_its_checkpoint(folder):

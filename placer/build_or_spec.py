@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -117,6 +118,15 @@ def build_folder(
             code=code,
         )
         yield build
+
+
+def is_spec(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a spec: a file, or named like one. A build is a folder."""
+    from placer.front.read import is_python
+
+    text = os.fspath(path)
+    is_named = is_python(text) or text.endswith((".yaml", ".yml"))
+    return os.path.isfile(path) or (is_named and not os.path.isdir(path))
 
 
 def _set_error(build: Path) -> BuildError:
