@@ -140,8 +140,8 @@ def _find_idle(
         form: the options of a source.
         names: the columns of the source; None if they are not known, and then entries
             with a glob are not checked.
-        operands: the columns, or globs over them, that features are computed from.
-            `missing` applies to these even if they have a vocabulary.
+        operands: the columns of numbers and dates, or globs over them, that features are
+            computed from. `missing` applies to these even if they have a vocabulary.
 
     Returns:
         None, or the key, the entry, the message and a hint.
@@ -161,6 +161,14 @@ def _find_idle(
                 first = _first(entries, matching[0])
                 message = f"'{entry}' of '{key}' has no effect: '{first}' comes first"
                 return key, entry, message, f"write '{entry}' before '{first}'"
+            if key == "missing_values" and own and not form.markers(own[0]):
+                later = list(entries)[list(entries).index(entry) + 1 :]
+                if any(_matches(n, each) for n in own for each in later):
+                    continue  # they are values of these columns
+                message = (
+                    f"'{entry}' of 'missing_values' has no effect: its list is empty"
+                )
+                return key, entry, message, "list values, or leave it out"
             if key == "unknown" and own and not any(map(form.words, own)):
                 message = f"'unknown' of '{entry}' has no effect without a vocabulary"
                 hint = "add its words to 'vocabulary', or write 'missing' for numbers"
@@ -221,7 +229,8 @@ def find_effectless(
         for pattern in patterns
         if names is not None and not any(_matches(name, pattern) for name in names)
     ]
-    if not errors and (idle := _find_idle(form, names, operands_of(features))):
+    numbers = {n: each for n, each in (features or {}).items() if not each.reads_text}
+    if not errors and (idle := _find_idle(form, names, operands_of(numbers))):
         key, entry, message, hint = idle
         keys = source.kind, key, entry
         errors.append(SourceError(keys, f"{source.text}: {message}", hint))

@@ -352,7 +352,8 @@ train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
     ("values", "message"),
     [
         ("[unknown, -999]", None),
-        ("{x: [unknown, -999], y: []}", None),
+        ('{y: [], "*": [unknown, -999]}', None),
+        ("{x: [unknown, -999], y: []}", "'y' of 'missing_values' has no effect"),
         (
             "unknown",
             "'missing_values' must be a list or a mapping, not the text 'unknown'",

@@ -96,12 +96,29 @@ _OPTIONS_OF_COLUMNS: Mapping[str, tuple[Refused, ...]] = {
             f"csv: {{header: [a, b, label], {WORDS}, missing: {{l*: 0}}}}",
             "'missing' of 'l*' has no effect",
         ),
+        *(
+            Refused(
+                CSV.replace("[a, b], y", "[a, q], y").replace(
+                    "KEYS",
+                    f"csv: {{missing: {{c: 0}}}}\n    features: {{q: {feature}}}",
+                ),
+                "'c' of 'missing' has no effect: the column is only hashed as text",
+            )
+            for feature in ("{hash: c, bins: 9}", "{cross: [c, d], bins: 9}")
+        ),
+        rows(
+            f"csv: {{{WORDS}, missing: {{label: 0}}}}\n"
+            "    features: {a: {hash: label, bins: 2}}",
+            "'missing' of 'label' has no",
+        ),
     ),
     "missing_values": (
         rows(
             "csv: {missing_values: {c: ['-9']}}",
             "'c' of 'missing_values' has no effect",
         ),
+        rows("csv: {missing_values: {a: [], '*': [1], b: []}}", "'*' comes first"),
+        rows("csv: {missing_values: {a: []}}", "its list is empty"),
     ),
 }
 
@@ -134,6 +151,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "shuffle": "the order of the rows",
         "seed": (
             rows("seed: 3", "'seed' has no effect"),
+            rows("seed: 0", "'seed' has no effect"),
             rows("shuffle: false\n    seed: 3", "'seed' has no effect"),
         ),
         "remainder": "the rows of the last batch, of which there may be fewer",
@@ -467,13 +485,13 @@ def test_a_key_without_effect_is_refused(refused: Refused, tmp_path: Path) -> No
         (f"csv: {{{WORDS}, unknown: {{label: 2}}}}", "[a, b]"),
         (
             f"csv: {{{WORDS}, missing: {{label: 0}}}}\n"
-            "    features: {h: {hash: label, bins: 2}}",
+            "    features: {h: {hash: label, type: integer, bins: 2}}",
             "[h, a]",
         ),
         (
             "features: {q: {hash: c, bins: 3}, r: {cross: [q, d], bins: 2},"
             " '*_h': {hash: [e, f], bins: 2}}\n"
-            "    csv: {missing: {c: 1, e: 0}}",
+            "    csv: {missing_values: {c: [1], e: [0]}}",
             "[r, e_h]",
         ),
         ("csv: {missing: {z*: 1}, vocabulary: {y1: [no]}}", "[z1, 'y*']"),

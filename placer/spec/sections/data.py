@@ -11,7 +11,12 @@ from placer.config.columns import Column, select_columns
 from placer.config.csv import OPTIONS, Cells, Csv, find_effectless
 from placer.config.data import Data, RowSource
 from placer.config.feature_columns import expand_features
-from placer.config.unread import find_unread_feature, find_unread_option, names_read
+from placer.config.unread import (
+    HASHED,
+    find_unread_feature,
+    find_unread_option,
+    names_read,
+)
 from placer.errors import DataError, Span, nearest
 from placer.spec.context import Context
 from placer.spec.csv_options import read_options
@@ -102,7 +107,7 @@ def _read_rows(
         if which == "train":
             context.problems.add("'batch' is missing in data.train", node.span)
         good["batch"] = train.batch if train else None
-    if good.get("seed") and "shuffle" in good and _is_off(good["shuffle"]):
+    if node.get("seed") is not None and "shuffle" in good and _is_off(good["shuffle"]):
         message = (
             "'seed' has no effect: it is that of the shuffle, and 'shuffle' is false"
         )
@@ -262,16 +267,18 @@ class _SourceReader:
         if isinstance(node, MappingNode) and isinstance(options, Cells):
             found = find_unread_option(options, columns, features, _header(good))
             if found is not None:
-                key, entry = found
+                key, entry, reason = found
                 section = node.entries[key]
                 assert isinstance(section, MappingNode)
-                close = nearest(entry, names_read(columns, features))
+                hint = f'write columns: {{INPUT: "{entry}"}}, or leave it out'
+                if reason == HASHED:
+                    hint = "leave it out: 'missing' is for numbers and dates"
+                elif close := nearest(entry, names_read(columns, features)):
+                    hint = f"did you mean '{close}'?"
                 self.problems.add(
-                    f"'{entry}' of '{key}' has no effect: no input reads such a column",
+                    f"'{entry}' of '{key}' has no effect: {reason}",
                     section.keys[entry].span,
-                    f"did you mean '{close}'?"
-                    if close is not None
-                    else f'write columns: {{INPUT: "{entry}"}}, or leave it out',
+                    hint,
                 )
                 valid = False
         return valid
