@@ -71,6 +71,7 @@ def select_columns(
     column: Column,
     wanted: str | Sequence[str],
     names: Sequence[str] | None,
+    features: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Return the columns that an input reads.
 
@@ -80,8 +81,9 @@ def select_columns(
         column: The input.
         wanted: A column name or a glob over names, or a list of them. A glob selects
             them in the order of `names`.
-        names: The columns of the source `in_natural_order` and then its features, or
-            None if they are not known yet: then globs are returned as they are.
+        names: The columns of the source `in_natural_order`, or None if they are not known
+            yet: then globs are returned as they are.
+        features: The features of the source, which follow its columns.
 
     Raises:
         DataError: A column is missing, duplicated, or selected twice, or the number of
@@ -91,11 +93,12 @@ def select_columns(
     patterns = [wanted] if isinstance(wanted, str) else list(wanted)
     if names is None and any(map(is_glob, patterns)):
         return tuple(patterns)
-    columns = [c for each in patterns for c in _expand(each, names or patterns)]
-    in_file, selected = Counter(names), Counter(columns)
+    every = None if names is None else [*names, *features]
+    columns = [c for each in patterns for c in _expand(each, every or patterns)]
+    in_file, selected = Counter(every), Counter(columns)
     for each in columns:
         if names is not None and each not in in_file:
-            raise missing_column_error(source.text, each, name, tuple(names))
+            raise missing_column_error(source.text, each, name, names, features)
         if in_file[each] > 1:
             raise duplicate_column_error(source.text, each)
         if selected[each] > 1:

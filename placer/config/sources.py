@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -179,11 +179,25 @@ class SourceError(DataError):
 
 
 class InputColumnError(SourceError):
-    """The column of one input is wrong; `input` is its name."""
+    """The column of one input is wrong; `input` is its name.
 
-    def __init__(self, input: str, message: str, hint: str | None) -> None:
+    `missing` is the column that the source does not have, if that is wrong, and `columns`
+    those that it has.
+    """
+
+    def __init__(
+        self,
+        input: str,
+        message: str,
+        hint: str | None,
+        *,
+        missing: str | None = None,
+        columns: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(("columns", input), message, hint)
         self.input = input
+        self.missing = missing
+        self.columns = columns
 
 
 @contextmanager
@@ -268,14 +282,25 @@ def assign_columns(
 
 
 def missing_column_error(
-    source: str, column: str, name: str, columns: tuple[str, ...]
+    source: str,
+    column: str,
+    name: str,
+    columns: Sequence[str],
+    features: Sequence[str] = (),
 ) -> InputColumnError:
-    """Return the error for an input whose column the source does not have."""
-    hint = did_you_mean(column, columns)
+    """Return the error for an input whose column the source does not have.
+
+    An input may also read one of `features`, which are computed from columns.
+    """
+    hint = did_you_mean(column, [*columns, *features])
     if not columns:
         hint = "it has no columns"
     elif column == name:
-        listed = ", ".join(columns)
-        hint = f"its columns are {listed}; write columns: {{{name}: COLUMN}}"
+        hint = f"{list_columns(columns)}; write columns: {{{name}: COLUMN}}"
     message = f"{source} has no column '{column}' for input '{name}'"
-    return InputColumnError(name, message, hint)
+    return InputColumnError(name, message, hint, missing=column, columns=tuple(columns))
+
+
+def list_columns(columns: Sequence[str]) -> str:
+    """Return a hint with the columns of a source."""
+    return f"its columns are {', '.join(columns)}"

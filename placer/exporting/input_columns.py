@@ -59,9 +59,8 @@ def input_columns(
     try:
         names = _read_names(plan, folder)
         computed = expand_features(source.text, features, names, keeps_missing=True)
-        every = [*names, *computed]
         selected = {
-            name: [*select_columns(source, columns[name], feed, every)]
+            name: [*select_columns(source, columns[name], feed, names, [*computed])]
             for name, feed in listed.items()
         }
     except DataError as error:

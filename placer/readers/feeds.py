@@ -67,7 +67,7 @@ def find_feeds(request: ReadRequest, names: Sequence[str]) -> Feeds:
     for each in request.used:
         with errors_of_input(each.name):
             inputs[each.name] = select_columns(
-                source, each, request.feeds[each.name], [*ordered, *features]
+                source, each, request.feeds[each.name], ordered, [*features]
             )
     feeds, in_file = Feeds(inputs, features), Counter(names)
     for name, columns in feeds.sources.items():

@@ -80,6 +80,8 @@ def test_the_service_predicts_rows(service):
     [
         ({"image": [[0] * 63]}, r"rows of shape (63,), not (64,)"),
         ({"image": [["a"] * 64]}, "not numbers"),
+        ({"image": 0.5}, 'send a list for each column: {"city": ["Oslo"], …}'),
+        ([{"image": [0] * 64}], 'send a list for each column: {"city": ["Oslo"], …}'),
         ({}, "there is no column 'image'"),
         ({"image": [[0] * 64] * 65}, "send 1 to 64 rows, not 65"),
     ],

@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from placer.build.plan import NodePlan, data_root
 from placer.config.data import RowSource
-from placer.config.sources import InputColumnError
-from placer.errors import DataError
+from placer.config.sources import InputColumnError, list_columns
+from placer.errors import DataError, nearest
 from placer.memory.collection import begin_collection
 from placer.readers import Order, PieceRows, Rows
 from placer.runtime.program.devices import in_precision, open_devices
@@ -155,8 +156,30 @@ def _open_rows(execution: Execution, data: RowSource) -> Rows | PieceRows | None
         names = [o.name for o in execution.plan.outputs if error.input in o.inputs]
         needing = " and ".join(f"'{name}'" for name in names)
         raise DataError(
-            f"{error.message}, which {needing} depends on", hint=error.hint
+            f"{error.message}, which {needing} depends on",
+            hint=_missing_column_hint(error, data),
         ) from error
+
+
+def _missing_column_hint(error: InputColumnError, data: RowSource) -> str | None:
+    """Return how the rows to predict can have the column of an input.
+
+    The option `--columns` names the one column of an input; other columns, such as those
+    that features read, have their names in the build.
+    """
+    missing, columns = error.missing, error.columns
+    if missing is None or not columns:
+        return error.hint
+    near = nearest(missing, columns)
+    if (data.columns or {}).get(error.input, error.input) != missing:
+        before = f"rename '{near}' to" if near else "call it"
+        others = "" if near else f"{list_columns(columns)}; "
+        return f"{others}{before} '{missing}' in the file: the build reads this name"
+    listed = "" if near else f"{list_columns(columns)}; "
+    column = near or "COLUMN"
+    option = "" if "," in column else quote(f"{error.input}={column}")
+    command = f"--columns {option}, or in Python " if option else "in Python "
+    return f"{listed}write {command}columns={{{error.input!r}: {column!r}}}"
 
 
 def _without_optimizers(me: NodePlan) -> NodePlan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -291,19 +291,19 @@ class _SourceReader:
         section = self.node.get("columns")
         nodes = section.entries if isinstance(section, MappingNode) else {}
         features, header = good["features"] or {}, _header(good)
+        computed: Sequence[str] = ()
         if header is not None:
             try:
-                computed = expand_features(self.source.text, features, header)
+                computed = [*expand_features(self.source.text, features, header)]
             except DataError as error:  # of the features of train, which eval uses
                 self.problems.add_error(error, span=self.node.entries["source"].span)
                 return False
-            header = [*header, *computed]
         valid = True
         for name, type_ in self.inputs.items():
             assert type_ is not None
             column = Column(name, type_.dtype, type_.sizes(1)[1:])
             try:
-                select_columns(self.source, column, columns[name], header)
+                select_columns(self.source, column, columns[name], header, computed)
             except DataError as error:
                 span = nodes.get(name, self.node.entries["source"]).span
                 self.problems.add_error(error, span=span)

@@ -1,6 +1,7 @@
 """Predictions: rows, keys, outputs, formats of files, and what is wrong with them."""
 
 import csv
+import re
 import tempfile
 
 import numpy as np
@@ -329,11 +330,31 @@ def test_a_failed_prediction_leaves_the_earlier_file(built):
     assert (built / "out.csv").read_text() == "earlier"
 
 
-def test_a_missing_column_says_which_output_needs_it(built):
-    (built / "few.csv").write_text("x0,x1,x2\n1,2,3\n")
-    message = "few.csv has no column 'kind' for input 'kind', which 'score' and 'both'"
-    with pytest.raises(DataError, match=message):
+@pytest.mark.parametrize(
+    ("kind", "header", "missing", "hint"),
+    [
+        ("kind", "x0,x1,x2", "kind", "its columns are x0, x1, x2; write --columns kind=COLUMN, or in Python columns={'kind': 'COLUMN'}"),
+        ("kind", "x0,x1,x2,kinds", "kind", "write --columns kind=kinds, or in Python columns={'kind': 'kinds'}"),
+        ("kind", "x0,x1,x2,the kinds", "kind", "write --columns 'kind=the kinds', or in Python columns={'kind': 'the kinds'}"),
+        ("kind.low", "x0,x1,x2", "since", "its columns are x0, x1, x2; call it 'since' in the file: the build reads this name"),
+        ("kind.low", "since", "x*", "its columns are since; write --columns x=COLUMN, or in Python columns={'x': 'COLUMN'}"),
+        ("kind.low", "x0,x1,x2,sinse", "since", "rename 'sinse' to 'since' in the file: the build reads this name"),
+    ],
+)  # fmt: skip
+def test_a_missing_column_says_which_output_needs_it(
+    built, kind, header, missing, hint
+):
+    (built / "few.csv").write_text(f"{header}\n")
+    if kind != "kind":
+        spec = SPEC.replace('"x*"}', f'"x*", kind: {kind}}}', 1).replace(
+            "    csv:", "    features: {kind.low: {weekday: since}}\n    csv:"
+        )
+        build(built, spec.replace("{kind: [low, high], ", "{"))
+    name = "x" if missing == "x*" else "kind"
+    message = f"few.csv has no column '{missing}' for input '{name}', which 'score' and"
+    with pytest.raises(DataError, match=re.escape(message)) as caught:
         predict(built, "few.csv")
+    assert caught.value.hint == hint
 
 
 def test_an_output_that_depends_on_the_label_needs_it(built):
