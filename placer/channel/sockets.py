@@ -145,7 +145,8 @@ def _listen(
             raise RunError(f"{what}: {error.strerror}") from None
         raise RunError(
             f"{what}: the port is in use",
-            hint="another run may still be going; end it or choose another port",
+            hint=f"{node} may already run, or another run uses the port: end it, or choose"
+            " another port",
         ) from None
     return listener
 

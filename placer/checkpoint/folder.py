@@ -132,7 +132,7 @@ def set_best(folder: Path, checkpoint: Path) -> None:
 def link_best(folder: Path, best: Watched) -> None:
     """Let the link `best` name the checkpoint of an evaluation, if there is one: a crash
     may have come between its checkpoint and the link. Raises errors as `set_best`."""
-    if (path := _checkpoint_of(best, list_checkpoints(folder))) is not None:
+    if (path := checkpoint_of(best, list_checkpoints(folder))) is not None:
         set_best(folder, path)
 
 
@@ -148,7 +148,7 @@ def best_checkpoint(
             return path
     found = (each.progress.best for _, each in listed)
     best = next((each for each in found if each is not None), None)
-    return None if best is None else _checkpoint_of(best, listed)
+    return None if best is None else checkpoint_of(best, listed)
 
 
 def _linked(link: Path) -> str:
@@ -157,10 +157,10 @@ def _linked(link: Path) -> str:
     return target if _NAME.fullmatch(target) else ""
 
 
-def _checkpoint_of(
+def checkpoint_of(
     best: Watched, listed: Sequence[tuple[Path, Manifest]]
 ) -> Path | None:
-    """Return the checkpoint of an evaluation."""
+    """Return the checkpoint of an evaluation; None if it is not among those `listed`."""
     for path, manifest in listed:
         found = manifest.progress.best
         if manifest.progress.step == best.step and found == replace(best, since=0):

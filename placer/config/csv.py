@@ -15,7 +15,7 @@ from placer.config.features import Features
 from placer.config.fields import doc
 from placer.config.missing import NO_MARKERS, Marker, Markers, make_markers
 from placer.config.sources import Source, SourceError
-from placer.errors import DataError, did_you_mean
+from placer.errors import did_you_mean
 
 T = TypeVar("T")
 
@@ -131,25 +131,7 @@ def first_match(patterns: Mapping[str, T], column: str) -> T | None:
     return None
 
 
-def check_patterns(source: Source, form: Cells, names: Sequence[str]) -> None:
-    """Raise SourceError if a column of the options `form` is not one of a source."""
-    for option, patterns in form.patterns.items():
-        for pattern in patterns:
-            try:
-                check_pattern(source.text, pattern, names)
-            except DataError as error:
-                keys = source.kind, option, pattern
-                raise SourceError(keys, error.message, error.hint) from None
-
-
-def check_pattern(source: str, pattern: str, names: Sequence[str]) -> None:
-    """Raise DataError if `pattern`, a key of `csv`, matches no column."""
-    if not any(_matches(name, pattern) for name in names):
-        hint = did_you_mean(pattern, names)
-        raise DataError(f"{source} has no column '{pattern}'", hint=hint)
-
-
-def find_idle(
+def _find_idle(
     form: Cells, names: Sequence[str] | None, operands: Collection[str] = ()
 ) -> tuple[str, str, str, str] | None:
     """Find an entry of an option by column that has no effect.
@@ -158,8 +140,8 @@ def find_idle(
         form: the options of a source.
         names: the columns of the source; None if they are not known, and then entries
             with a glob are not checked.
-        operands: the columns, or globs over them, that features are computed from.
-            `missing` applies to these even if they have a vocabulary.
+        operands: the columns of numbers and dates, or globs over them, that features are
+            computed from. `missing` applies to these even if they have a vocabulary.
 
     Returns:
         None, or the key, the entry, the message and a hint.
@@ -179,6 +161,14 @@ def find_idle(
                 first = _first(entries, matching[0])
                 message = f"'{entry}' of '{key}' has no effect: '{first}' comes first"
                 return key, entry, message, f"write '{entry}' before '{first}'"
+            if key == "missing_values" and own and not form.markers(own[0]):
+                later = list(entries)[list(entries).index(entry) + 1 :]
+                if any(_matches(n, each) for n in own for each in later):
+                    continue  # they are values of these columns
+                message = (
+                    f"'{entry}' of 'missing_values' has no effect: its list is empty"
+                )
+                return key, entry, message, "list values, or leave it out"
             if key == "unknown" and own and not any(map(form.words, own)):
                 message = f"'unknown' of '{entry}' has no effect without a vocabulary"
                 hint = "add its words to 'vocabulary', or write 'missing' for numbers"
@@ -198,13 +188,18 @@ def find_idle(
     return None
 
 
-def missing_in_list(source: str, column: str) -> DataError:
-    """Return the error for `missing` of a column whose cells are lists."""
-    return DataError(
-        f"{source}: 'missing' of column '{column}' has no effect: its cells are lists",
-        hint="'missing' is for columns with one number in each row: leave it out, and"
-        " write the numbers into the lists",
-    )
+def check_list_column(source: Source, form: Cells, column: str) -> None:
+    """Raise SourceError if `missing` or `missing_values` names a column whose cells are
+    lists, to which no option applies. A glob may also match such columns."""
+    for key in ("missing", "missing_values"):
+        if column in form.patterns.get(key, ()):
+            raise SourceError(
+                (source.kind, key, column),
+                f"{source.text}: '{key}' of column '{column}' has no effect: its cells"
+                " are lists",
+                f"'{key}' is for columns with one number in each row: leave it out, and"
+                " write the numbers into the lists",
+            )
 
 
 def check_effects(
@@ -212,11 +207,34 @@ def check_effects(
 ) -> None:
     """Raise SourceError for an entry of the options `form` that matches no column of a
     source, or has no effect."""
-    check_patterns(source, form, names)
-    if idle := find_idle(form, names, operands_of(features)):
+    for error in find_effectless(source, form, names, features):
+        raise error
+
+
+def find_effectless(
+    source: Source, form: Cells, names: Sequence[str] | None, features: Features | None
+) -> list[SourceError]:
+    """Return the errors for the entries of the options `form` that match no column of a
+    source; if there are none, the one for the first entry that has no effect.
+
+    `names` are the columns of the source; None if they are not known.
+    """
+    errors = [
+        SourceError(
+            (source.kind, option, pattern),
+            f"{source.text} has no column '{pattern}'",
+            did_you_mean(pattern, names),
+        )
+        for option, patterns in form.patterns.items()
+        for pattern in patterns
+        if names is not None and not any(_matches(name, pattern) for name in names)
+    ]
+    numbers = {n: each for n, each in (features or {}).items() if not each.reads_text}
+    if not errors and (idle := _find_idle(form, names, operands_of(numbers))):
         key, entry, message, hint = idle
         keys = source.kind, key, entry
-        raise SourceError(keys, f"{source.text}: {message}", hint)
+        errors.append(SourceError(keys, f"{source.text}: {message}", hint))
+    return errors
 
 
 def operands_of(features: Features | None) -> list[str]:

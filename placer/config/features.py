@@ -110,6 +110,11 @@ class Feature(
         return (operand,) if isinstance(operand, str) else tuple(operand)
 
     @property
+    def reads_text(self) -> bool:
+        """Whether the columns that it is computed from hold text."""
+        return self.kind == "cross" or (self.kind == "hash" and self.type == "text")
+
+    @property
     def is_key(self) -> bool:
         """Whether the values are keys, of which all 64 bits count."""
         return self.kind in ("hash", "cross") and self.bins is None

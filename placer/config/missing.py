@@ -43,7 +43,7 @@ class Markers:
     def __bool__(self) -> bool:
         return bool(self.texts)
 
-    def mean(self, text: str) -> bool:
+    def marks_missing(self, text: str) -> bool:
         """Return whether a cell without blanks at its ends is one of these."""
         return text in self.texts or (
             bool(self.numbers) and _number_in(text) in self.numbers

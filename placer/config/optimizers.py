@@ -332,10 +332,23 @@ def nearest_dense(name: str) -> str:
 
 
 def check_init(rule: str, init: Any) -> str | None:
-    """Return what is wrong with the initializer of a parameter for its rule, or None: a
-    predicate, whose subject is the rule."""
+    """Return what is wrong with the initializer of a parameter for its rule, as a
+    predicate of the rule, such as `computes …`; None if nothing is."""
     if not RULES[rule].begins_at_zero:
         return None
     if init == "zeros" or (isinstance(init, Mapping) and init.get("constant") == 0):
         return None
     return f"computes a value from its slots, so that it begins at 0, not {init}"
+
+
+def check_outer(name: str) -> tuple[str, str] | None:
+    """Return why servers cannot have a rule as their outer optimizer, and a hint; None
+    if they can."""
+    what = f"'{name}' cannot be an outer optimizer: it"
+    if RULES[name].is_two_phase:
+        why = "needs norms of whole parameters, and servers have blocks of them"
+        return f"{what} {why}", "nesterov, sgd or adam need none"
+    if row_slot(name):
+        why = "is a rule of sparse tables, which have no outer optimizer"
+        return f"{what} {why}", f"use {nearest_dense(name)}"
+    return None

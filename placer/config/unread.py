@@ -25,23 +25,39 @@ def find_unread_feature(columns: ColumnMap, features: Features) -> str | None:
 
 def find_unread_option(
     form: Cells, columns: ColumnMap, features: Features, names: Sequence[str] | None
-) -> tuple[str, str] | None:
-    """Return the first option by column, and its entry, of a column that no input reads.
+) -> tuple[str, str, str] | None:
+    """Find an option of a column to which it does not apply, since no input reads it.
+
+    Returns the first such option, its entry and the reason, or None.
 
     Args:
         form: the options of a source.
         columns: the columns, features or globs that each input reads.
         features: the features as they are declared. `missing` and `missing_values` apply
-            to the columns that they are computed from, the other options do not.
+            to the columns that they are computed from, `missing` only to numbers and
+            dates. The other options do not.
         names: the columns of the source; None if they are not known.
     """
-    wanted, of_features = _wanted(columns), _operands(columns, features)
+    wanted = _wanted(columns)
+    of_features = [*wanted, *_operands(columns, features)]
+    numbers = {name: each for name, each in features.items() if not each.reads_text}
     for key, entries in form.patterns.items():
-        read = wanted if key in ("vocabulary", "unknown") else [*wanted, *of_features]
+        read = wanted if key in ("vocabulary", "unknown") else of_features
         for entry in entries:
             if not any(_overlap(entry, each, names) for each in read):
-                return key, entry
+                return key, entry, "no input reads such a column"
+        if key != "missing":
+            continue
+        read = [*wanted, *_operands(columns, features, numbers)]
+        for entry in entries:
+            if not any(_overlap(entry, each, names) for each in read):
+                return key, entry, HASHED
     return None
+
+
+HASHED = (
+    "the column is only hashed as text, of which a missing one has a key of its own"
+)
 
 
 def names_read(columns: ColumnMap, features: Features) -> list[str]:
@@ -49,10 +65,14 @@ def names_read(columns: ColumnMap, features: Features) -> list[str]:
     return [*_wanted(columns), *_operands(columns, features)]
 
 
-def _operands(columns: ColumnMap, features: Features) -> list[str]:
-    """Return what the features that inputs may read are computed from."""
+def _operands(
+    columns: ColumnMap, features: Features, some: Features | None = None
+) -> list[str]:
+    """Return what the features that inputs may read, or some of them, are computed
+    from."""
     read = _read(columns, features)
-    return [each for name in read for each in features[name].operands]
+    some = features if some is None else some
+    return [each for name in read if name in some for each in some[name].operands]
 
 
 def _wanted(columns: ColumnMap) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from math import isnan
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from placer.exporting.prepare_functions import (
     is_missing,
     whole,
 )
+from placer.readers.scalars import is_absent
 from placer.readers.times import DAY, time_of, time_of_number
 
 BITS = 2**64 - 1
@@ -76,7 +76,8 @@ def hash_texts(
     Args:
         columns: the columns by name.
         name: the column.
-        seed: the seed of its field, which is also the key of a missing text: None or NaN.
+        seed: the seed of its field, which is also the key of a missing text: None, NaN or
+            NA.
         empty_is_missing: whether an empty text is missing too, as in a CSV file. In such
             a file, booleans may be written in several ways, so they are refused.
         markers: more texts that are missing.
@@ -87,8 +88,7 @@ def hash_texts(
     check_names(columns, [name])
     keys = []
     for row, cell in enumerate(columns[name]):
-        is_nan = isinstance(cell, float | np.floating) and isnan(cell)
-        text = None if is_nan else cell
+        text = None if is_absent(cell) else cell
         if isinstance(text, bool | np.bool_) and not empty_is_missing:
             text = str(text).lower()
         if not isinstance(text, str | bytes | None):
@@ -139,7 +139,7 @@ def whole_number(
 ) -> int | None:
     """Return the whole number in a cell, a text or a number; None for a missing one."""
     value = as_cell(cell)
-    if is_missing(value, markers):
+    if is_missing(cell, markers):
         value = missing
     if value is None:
         return None
@@ -348,8 +348,8 @@ def read_times(
     times = []
     for row, cell in enumerate(columns[name]):
         try:
-            value = as_cell(cell)
-            times.append(filled if is_missing(value, markers) else time_of(value))
+            is_filled = is_missing(cell, markers)
+            times.append(filled if is_filled else time_of(as_cell(cell)))
         except (TypeError, ValueError) as error:
             raise ValueError(f"column '{name}', row {row}: {error}") from None
     return times

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from math import prod
 from typing import Any
 
 from placer.config.columns import Column
@@ -69,6 +70,8 @@ def write_prepare(
         if column.name in arguments:
             names = feeds[column.name]
             cells = [name for name in names if name not in needed]
+            if len(names) != prod(column.shape):
+                cells = []  # a column of lists, to which no option applies
             has_cells = cells and (data.parsed.kind == "csv" or _tables(cells, data))
             function = "parse_columns" if has_cells else "stack_columns"
             values = Expression("columns")

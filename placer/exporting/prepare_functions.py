@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from placer.config.missing import MISSING_WORDS
+from placer.readers.scalars import is_absent, is_marker, scalar_of
 from placer.readers.whole_numbers import to_array
 from placer.readers.words import word_of
 
@@ -72,7 +73,8 @@ def parse_columns(
     """Return an input from columns of cells, texts or numbers, as of a CSV file.
 
     Args:
-        columns: the columns by name, each with one cell for each row.
+        columns: the columns by name, each with one cell for each row. A single one may
+            have lists of the shape instead, to which nothing of the following applies.
         names: the columns that the input reads: as many as a row of it has values, in
             C order.
         dtype: the dtype of the input.
@@ -82,13 +84,15 @@ def parse_columns(
         words: the numbers of the words of a column. This and the following are by the
             name of a column, or by a glob, of which the first that matches applies.
         unknown: the number of any other word.
-        missing: the number of a cell that is None, NaN or empty.
+        missing: the number of a cell that is None, NaN, NA or empty.
         markers: more texts and numbers of cells that mean a missing one.
 
     Raises:
         ValueError: a column is missing, or a cell does not fit; it names the row.
     """
     check_names(columns, names)
+    if shape and len(names) == 1 and has_lists(columns[names[0]]):
+        return stack_columns(columns, names, dtype, shape, limits)
     parsed: list[np.ndarray] = []
     for name in names:
         vocabulary = first_match(words or {}, name)
@@ -107,6 +111,12 @@ def parse_columns(
         parsed.append(to_dtype(name, number_list(name, numbers), dtype))
     array = reshape_rows(names, join(names, parsed), shape)
     return check_limits(names, array, limits)
+
+
+def has_lists(cells: Any) -> bool:
+    """Return whether the first cell of a column is a list or an array."""
+    first = next(iter(cells), None)
+    return isinstance(first, list | tuple) or bool(getattr(first, "ndim", None))
 
 
 def with_numbers(
@@ -207,12 +217,14 @@ def cell_number(
     """Return the number in a cell, a text or a number; for an integer dtype, a whole one
     is an int."""
     text = as_cell(cell)
-    if is_missing(text, markers):
+    if is_missing(cell, markers):
         if missing is None:
             raise ValueError("the value is missing")
         text = missing
-    if dtype == "bool" and text in BOOLS:
-        return BOOLS[text]
+    if dtype == "bool" and isinstance(text, str | Decimal):
+        if (word := str(text)) not in BOOLS:
+            raise ValueError(f"{word!r} is not 0, 1, true or false")
+        return BOOLS[word]
     if isinstance(text, str):
         return whole(text) if "int" in dtype else finite(text)
     if isinstance(text, np.generic):
@@ -229,20 +241,24 @@ def as_cell(value: Any) -> Any:
     if isinstance(value, str | bytes):
         return (value.decode() if isinstance(value, bytes) else value).strip()
     # The item of a datetime64 may be a whole number.
+    value = scalar_of(value)
     is_number = isinstance(value, np.generic) and value.dtype.kind in "biuf"
     return value.item() if is_number else value
 
 
 def is_missing(cell: Any, markers: Sequence[str | float] = ()) -> bool:
-    """Return whether a cell without blanks at its ends means a missing value: None, NaN,
-    NaT, one of the usual texts, or of the markers, of which numbers mean any text of them.
-    """
-    if not isinstance(cell, str):
-        return cell is None or cell != cell or (bool(markers) and cell in markers)
-    if cell.lower() in MISSING_WORDS or cell in markers:
+    """Return whether a cell means a missing value: None, NaN, NaT, NA, one of the usual
+    texts, or of the markers, of which numbers mean any text of them."""
+    if is_absent(cell):
+        return True
+    text = str(cell) if isinstance(cell, Decimal) else as_cell(cell)
+    if not isinstance(text, str):
+        numbers = [each for each in markers if not isinstance(each, str)]
+        return bool(numbers) and is_marker(scalar_of(cell), numbers)
+    if text.lower() in MISSING_WORDS or text in markers:
         return True
     try:
-        return bool(markers) and finite(cell) in markers
+        return bool(markers) and finite(text) in markers
     except ValueError:
         return False
 
@@ -272,15 +288,16 @@ def finite(text: str) -> float:
 def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     """Return an array in another dtype; ValueError for a value that does not fit.
 
-    Numpy has no bfloat16: the model rounds to it.
+    Numpy has no bfloat16: the array is then float32, and the model rounds it.
     """
-    dtype = "float32" if dtype == "bfloat16" else dtype
     if array.dtype.kind not in "biuf":
         raise ValueError(f"column '{name}' holds {array.dtype}, not numbers")
     with np.errstate(over="ignore", invalid="ignore"):
-        cast = array.astype(dtype)
+        cast = array.astype("float32" if dtype == "bfloat16" else dtype)
     if cast.dtype.kind == "f":
-        is_misfit = np.isinf(cast) & np.isfinite(array)
+        # From this number on, the nearest bfloat16 is infinite.
+        end = 511 * 2.0**119 if dtype == "bfloat16" else np.inf
+        is_misfit = (np.abs(cast) >= end) & np.isfinite(array)
     else:
         is_misfit = (cast.astype(array.dtype) != array) | ((cast < 0) != (array < 0))
     if is_misfit.any():

@@ -32,7 +32,7 @@ class Leaf:
 
     @property
     def path_text(self) -> str:
-        return ".".join(self.path)
+        return _show(self.path)
 
     def type(self, wide: bool) -> TensorType:
         """Return the type of the value in the graph."""
@@ -54,11 +54,15 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The terms of the arguments, and the values in them in order."""
+    """The arguments of a call, as terms.
+
+    Attributes:
+        terms: one term for each argument, with a `Leaf` for each value.
+        leaves: the values in the terms, in order.
+        state: the parts that training must not change, if they have parameters.
+    """
 
     terms: list[Any]
-    """One term for each argument, with a `Leaf` for each value. `state` has the parts that
-    training must not change, if they have parameters."""
     leaves: list[Leaf]
     state: list[State]
 
@@ -137,14 +141,14 @@ class _TermBuilder:
         if type(arg) is dict:
             for key in arg:
                 if not isinstance(key, str):
-                    message = f"{'.'.join(path)} has the key {key!r}, not a string"
+                    message = f"{_show(path)} has the key {key!r}, not a string"
                     raise SpecError(message)
             # Sort the keys, as JAX does when it flattens a dict.
             return {"dict": {k: self.term(arg[k], (*path, k)) for k in sorted(arg)}}
         if hasattr(arg, "shape") and hasattr(arg, "dtype"):
             if str(arg.dtype) not in FLOATS:
                 raise SpecError(
-                    f"{'.'.join(path)} is an array of {arg.dtype}, but a parameter must"
+                    f"{_show(path)} is an array of {arg.dtype}, but a parameter must"
                     " be an array of floats",
                     hint=f"create it in {self._file}, or pass it as an input",
                 )
@@ -153,7 +157,7 @@ class _TermBuilder:
 
     def _template_term(self, arg: Any, path: tuple[str, ...]) -> dict[str, Any]:
         """Return the term of a pytree that is a global name of the function's file."""
-        shown = ".".join(path)
+        shown = _show(path)
         names = [k for k, each in self._globals.items() if each is arg and is_name(k)]
         if not names:
             raise SpecError(
@@ -175,7 +179,7 @@ class _TermBuilder:
         is_parameter = self._regions.parameter_mask(pytree)
         for inner, leaf in self._regions.leaves_with_paths(pytree):
             if isinstance(leaf, Variable):
-                raise SpecError(f"{shown}.{'.'.join(inner)} is a value of the program")
+                raise SpecError(f"{_show((*path, *inner))} is a value of the program")
             if next(is_parameter):
                 self._add_leaf(leaf, (*path, *inner))
         return {"make": names[0]}
@@ -184,7 +188,7 @@ class _TermBuilder:
         for other in self.leaves:
             if other.value is value and not isinstance(value, Variable):
                 raise SpecError(
-                    f"{'.'.join(path)} and {other.path_text} are the same array, and"
+                    f"{_show(path)} and {other.path_text} are the same array, and"
                     " would be two parameters",
                     hint="pass it once and use it twice, or copy it",
                 )
@@ -205,6 +209,13 @@ def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str
             yield from (f"{name}{i}" for i in range(len(value)))
         else:
             yield name
+
+
+def _show(path: Sequence[str]) -> str:
+    """Return a path for messages: a different text for each path, such as `p.a['b.c']`."""
+    return path[0] + "".join(
+        f".{key}" if re.fullmatch(r"\w+", key) else f"[{key!r}]" for key in path[1:]
+    )
 
 
 def _joined(path: Sequence[str]) -> str:

@@ -54,7 +54,7 @@ def failure_from_exit(child: WatchedNode, last: State | None) -> Failure:
     if child.lost:
         text = f"the fork server {child.lost}, and all nodes end with it"
         return Failure("", text, True)
-    where = f" at step {last.step}" if last is not None and last.step else ""
+    where = f" at step {last.step} or later" if last is not None and last.step else ""
     why = f" ({child.why})" if child.why else ""
     if status is None:
         text = f"was lost{where}{why}"

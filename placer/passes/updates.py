@@ -136,15 +136,17 @@ def _update(
 def _check_rules(parameter: Op, optimizer: Op) -> None:
     """Raise GraphError for a rule that a parameter cannot have: that of its optimizer, or
     that of the outer one."""
-    name = parameter.name
+    name, own = parameter.name, optimizer.attrs["rule"]
+    if optimizers.row_slot(own) and parameter.kind != "sparse_table":
+        use = f"use {optimizers.nearest_dense(own)}"
+        is_geo = isinstance(read_mode(optimizer.attrs["update"]), Geo)
+        raise GraphError(
+            f"parameter '{name}': '{own}' is a rule of sparse tables, with one number for"
+            " each row",
+            span=optimizer.source,
+            hint=use if is_geo else f"match sparse tables only, or {use}",
+        )
     for rule, what in _rules(optimizer):
-        if optimizers.row_slot(rule) and parameter.kind != "sparse_table":
-            raise GraphError(
-                f"parameter '{name}': {what} is a rule of sparse tables, with one number"
-                " for each row",
-                span=optimizer.source,
-                hint=f"match sparse tables only, or use {optimizers.nearest_dense(rule)}",
-            )
         if problem := optimizers.check_init(rule, parameter.attrs["init"]):
             raise GraphError(
                 f"parameter '{name}': {what} {problem}",

@@ -128,6 +128,28 @@ def check_limits(
     )
 
 
+def missing_value_error(
+    kind: str, name: str, where: str, shown: str | None
+) -> DataError:
+    """Return the error for a missing value of a column for which no number is given.
+
+    Args:
+        kind: the kind of the source, under whose key its options are.
+        name: the column.
+        where: the position of the value.
+        shown: the text or number that means a missing value; None if there is nothing.
+    """
+    what = "the value is missing"
+    if shown is not None:
+        what = f"{shown} means a missing value"
+    return DataError(f"{where}: {what}", hint=missing_hint(kind, name))
+
+
+def missing_hint(kind: str, name: str) -> str:
+    """Return what to write for the missing values of a column."""
+    return f"write its value: {kind}: {{missing: {{{name}: 0}}}}"
+
+
 def limits_hint(column: Column, *, has_more: bool = False) -> str | None:
     """Return which values an input with limits takes; None for one without.
 

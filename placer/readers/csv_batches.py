@@ -17,11 +17,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow.csv import (
     ConvertOptions,
-    CSVStreamingReader,
     InvalidRow,
     ParseOptions,
     ReadOptions,
-    open_csv,
+    read_csv,
 )
 
 from placer.config.csv import Csv
@@ -65,15 +64,14 @@ def read_batches(
         count = 0
         try:
             with open_body(path, table.header_lines) as file:
-                width = len(table.names)
-                for record_batch in parse_cells(file, width, form, indices):
-                    if record_batch.num_rows:
-                        yield dict(zip(wanted, record_batch.columns, strict=True))
-                    count += record_batch.num_rows
+                for text in _read_blocks(file):
+                    for rows_ in parse_cells(text, len(table.names), form, indices):
+                        yield dict(zip(wanted, rows_.columns, strict=True))
+                        count += rows_.num_rows
             return
         except pa.ArrowInvalid:
-            # A row without one cell per column, or longer than a block: the csv module
-            # continues with the rows that follow the batches so far.
+            # A row without one cell per column, or a cell that is too long: the csv
+            # module continues with the rows that follow the batches so far.
             rows = islice(rows, count, None)
     while pending := [row for _, row in islice(rows, _ROWS_PER_BATCH)]:
         columns = list(zip(*pending, strict=True))
@@ -83,17 +81,29 @@ def read_batches(
         }
 
 
-def parse_cells(
-    file: BinaryIO,
-    width: int,
-    form: Csv,
-    indices: Sequence[int],
-    block_nbytes: int = BLOCK_NBYTES,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the cells of some of the `width` columns of plain text, in batches of rows.
+def _read_blocks(file: BinaryIO) -> Iterator[bytes]:
+    """Yield plain text in parts that are whole rows.
 
-    Raises pa.ArrowInvalid for a row without one cell per column, or with more bytes than
-    a block of the text that is read at a time.
+    Raises pa.ArrowInvalid for a quoted cell that is too long.
+    """
+    while text := file.read(BLOCK_NBYTES) + file.readline():
+        while text.count(b'"') % 2 and (line := file.readlines(BLOCK_NBYTES)):
+            if len(text) > MAX_CHARACTERS:
+                raise pa.ArrowInvalid("a quoted cell is too long")
+            text = b"".join([text, *line])
+        yield text
+
+
+def parse_cells(
+    text: bytes, width: int, form: Csv, indices: Sequence[int]
+) -> list[pa.RecordBatch]:
+    """Return the cells of some of the `width` columns of plain text, which is whole rows.
+
+    The threads of pyarrow read a copy of the text, and call nothing of Python: one that
+    does so, or that still has a reference to a file, when the interpreter ends aborts the
+    process.
+
+    Raises pa.ArrowInvalid for a row without one cell per column.
     """
 
     def skip_blank(row: InvalidRow) -> str:
@@ -103,7 +113,7 @@ def parse_cells(
     # Names of columns may be repeated, so they are numbered instead.
     names = [str(index) for index in range(width)]
     reading = ReadOptions(
-        column_names=names, use_threads=False, block_size=block_nbytes
+        column_names=names, use_threads=False, block_size=len(text) + 1
     )
     parsing = ParseOptions(
         delimiter=form.delimiter,
@@ -116,9 +126,11 @@ def parse_cells(
         include_columns=included,
         check_utf8=False,  # `scan_plain` has decoded the file
     )
-    with open_csv(file, reading, parsing, converting) as batches:
-        reader: CSVStreamingReader = batches
-        yield from reader
+    copy = pa.BufferOutputStream()
+    copy.write(text)
+    table = read_csv(pa.BufferReader(copy.getvalue()), reading, parsing, converting)
+    batches: list[pa.RecordBatch] = table.to_batches()
+    return batches
 
 
 def scan_plain(

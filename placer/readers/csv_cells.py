@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections.abc import Callable, Mapping
@@ -26,9 +27,11 @@ from placer.readers.column import (
     conversion_hint,
     dtype_kind,
     limits_hint,
+    missing_hint,
     missing_label_hint,
     unknown_word_hint,
 )
+from placer.readers.scalars import nearest_numbers
 from placer.readers.times import ISO_TIME
 from placer.readers.words import word_of
 
@@ -106,13 +109,16 @@ class CellParser:
     def parse_value(self, value: Any, where: Callable[[int], str]) -> np.generic:
         """Parse a value of Python: the word that it stands for, or a number as text.
 
-        The limits of the input are not checked. Raises DataError as `parse` does;
-        `where(0)` is the position of the value.
+        The limits of the input are not checked. Raises DataError as `parse` does, and
+        for a value that is not one word; `where(0)` is the position of the value.
         """
         try:
             text = word_of(value, self.words or ())
-        except UnicodeDecodeError as error:
-            raise DataError(f"{where(0)}: {error}") from None
+        except ValueError as error:
+            hint = None
+            if not isinstance(error, UnicodeDecodeError):
+                hint = "a vocabulary is for columns with one word in each row"
+            raise DataError(f"{where(0)}: {error}", hint=hint) from None
         number = self._parse_at(text, 0, where)
         parsed: np.generic = np.array([number]).astype(self.dtype)[0]
         return parsed
@@ -183,7 +189,7 @@ class CellParser:
         return words.get(text, self.unknown)
 
     def _is_missing(self, text: str) -> bool:
-        return text in MISSING or self.markers.mean(text)
+        return text in MISSING or self.markers.marks_missing(text)
 
     def _missing_number(self, text: str) -> float:
         if self.missing is None:
@@ -193,8 +199,8 @@ class CellParser:
             message = f"{quote(text)} is not a number" if text else empty
             if text and text not in MISSING:
                 message = f"{quote(text)} means a missing value"
-            hint = f"write its value: {self.kind}: {{missing: {{{self.name}: 0}}}}"
-            raise DataError(message, hint=missing_label_hint(self.column) or hint)
+            hint = missing_label_hint(self.column) or missing_hint(self.kind, self.name)
+            raise DataError(message, hint=hint)
         return self.missing
 
 
@@ -216,7 +222,9 @@ def are_missing(cells: pa.StringArray, markers: Markers) -> pa.BooleanArray:
     numbers = cast_floats(pc.if_else(mask, "nan", cells))
     if numbers is None:  # one is not a number, such as a word or a date
         encoded = cells.dictionary_encode()
-        means = np.array([*map(markers.mean, encoded.dictionary.to_pylist())], np.bool_)
+        means = np.array(
+            [*map(markers.marks_missing, encoded.dictionary.to_pylist())], np.bool_
+        )
         marked = means[encoded.indices.to_numpy()]
     else:
         marked = np.isin(numbers, [*markers.numbers])
@@ -224,9 +232,17 @@ def are_missing(cells: pa.StringArray, markers: Markers) -> pa.BooleanArray:
 
 
 def have_numbers(array: pa.Array, markers: Markers) -> pa.BooleanArray:
-    """Return which numbers of a column mean a missing value; a null does not."""
-    floats = array.cast(pa.float64(), safe=False).fill_null(float("nan"))
-    return pa.array(np.isin(floats.to_numpy(), [*markers.numbers]))
+    """Return which numbers of a column mean a missing value.
+
+    A null and a boolean do not. Floats are compared in their own type: -999.1 means the
+    float32 nearest to it.
+    """
+    if pa.types.is_boolean(array.type):
+        return pa.array(np.zeros(len(array), np.bool_))
+    if not pa.types.is_floating(array.type):
+        array = array.cast(pa.float64(), safe=False)
+    floats = array.fill_null(pa.scalar(math.nan).cast(array.type)).to_numpy()
+    return pa.array(np.isin(floats, nearest_numbers(markers.numbers, floats.dtype)))
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from io import BytesIO
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from placer.config.csv import Csv
 from placer.config.sources import SourceError
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
-from placer.readers.csv_batches import BLOCK_NBYTES, parse_cells, scan_plain
+from placer.readers.csv_batches import parse_cells, scan_plain
 from placer.readers.csv_rows import csv_form, find_columns
 from placer.readers.csv_text import open_body, open_table
 from placer.readers.pieces import Batch, Columns, OpenFile, PieceRows
@@ -69,8 +68,8 @@ def open_pieces(request: ReadRequest) -> PieceRows:
     )
     largest = max((b - a for a, b in pairwise(pieces.ends)), default=0)
     columns = Columns(own, feeds, shape)
-    # The text, its cells, and what pyarrow allocates to find them.
-    return PieceRows(tuple(pieces.counts), columns, reader, digest, 3 * largest)
+    # The text, the copy that pyarrow reads, its cells, and what finds them.
+    return PieceRows(tuple(pieces.counts), columns, reader, digest, 4 * largest)
 
 
 def _first_byte(path: Path, header_lines: int) -> int:
@@ -173,16 +172,14 @@ class _Ranges:
         self.file.check_unchanged()
         width, first = len(self.names), self.starts[piece]
         try:
-            block = max(BLOCK_NBYTES, len(text))
-            batches = [*parse_cells(BytesIO(text), width, self.form, indices, block)]
+            batches = parse_cells(text, width, self.form, indices)
         except pa.ArrowInvalid:
             batches = []
         count = sum(batch.num_rows for batch in batches)
         if count != self.starts[piece + 1] - first:
             self._raise_malformed()
         for batch in batches:
-            if batch.num_rows:
-                yield Batch(first, dict(zip(self.wanted, batch.columns, strict=True)))
+            yield Batch(first, dict(zip(self.wanted, batch.columns, strict=True)))
             first += batch.num_rows
 
     def _raise_malformed(self) -> None:

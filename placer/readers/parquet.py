@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyarrow.parquet import ParquetFile
 
 from placer.config.columns import Column
-from placer.config.csv import Cells, check_effects, first_match, missing_in_list
+from placer.config.csv import Cells, check_effects, check_list_column, first_match
 from placer.config.missing import Markers
 from placer.config.sources import errors_of_input
 from placer.errors import DataError
@@ -30,6 +30,8 @@ from placer.readers.column import (
     check_shape,
     convert,
     dtype_of,
+    missing_hint,
+    missing_value_error,
 )
 from placer.readers.csv_cells import CellParser, add_cells, have_numbers
 from placer.readers.features.cells import Cells as FeatureCells
@@ -185,8 +187,8 @@ class _ParquetFormat:
                     hint="features are computed from texts and numbers",
                 )
         for name, shape in shapes.items():
-            if shape and name in form.missing:
-                raise missing_in_list(source, name)
+            if shape:
+                check_list_column(self.request.source, form, name)
             if len(names) > 1 and shape:
                 raise DataError(
                     f"{source}: input '{column.name}' reads {len(names)} columns, and"
@@ -220,10 +222,8 @@ def _fill(
         marked = have_numbers(array, markers)
         if missing is None and pc.any(marked).as_py():
             at = pc.index(marked, True).as_py()
-            raise DataError(
-                f"{where(at)}: {array[at].as_py()} means a missing value",
-                hint=f"write its value: parquet: {{missing: {{{name}: 0}}}}",
-            )
+            shown = str(array[at].as_py())
+            raise missing_value_error("parquet", name, where(at), shown)
         array = pc.if_else(marked, None, array)
     if missing is None:
         return array
@@ -296,7 +296,7 @@ def _to_numpy(source: str, name: str, array: pa.Array, first: int) -> np.ndarray
         index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
         raise DataError(
             f"{source}: column '{name}', row {first + index} is null",
-            hint=f"write its value: parquet: {{missing: {{{name}: 0}}}}",
+            hint=missing_hint("parquet", name),
         )
     values: np.ndarray = array.to_numpy(zero_copy_only=False)
     return values

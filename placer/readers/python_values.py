@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from placer.config.columns import Column, is_glob
-from placer.config.csv import Cells, check_effects, first_match, missing_in_list
+from placer.config.csv import Cells, check_effects, check_list_column, first_match
+from placer.config.missing import Markers
 from placer.config.sources import SourceError, errors_of_input, missing_column_error
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
@@ -21,14 +22,16 @@ from placer.readers.column import (
     check_shape,
     convert,
     dtype_of,
+    missing_value_error,
     row_positions,
 )
 from placer.readers.csv_cells import CellParser
 from placer.readers.features.cells import Cells as FeatureCells
 from placer.readers.features.computation import Computation
 from placer.readers.features.input_values import input_values
-from placer.readers.features.python_cells import from_python, is_missing
+from placer.readers.features.python_cells import from_python
 from placer.readers.feeds import Feeds, find_feeds, wanted_columns
+from placer.readers.scalars import is_absent, is_marker, scalar_of
 from placer.readers.whole_numbers import to_array
 
 Row = Mapping[str, Any]
@@ -70,11 +73,15 @@ class PythonValues:
         request: the inputs.
         feeds: the columns and the features that feed them.
         form: the options of the columns.
+        parsers: what parses each column for each input, of those used so far.
+        markers: what means a missing value of each column used so far.
     """
 
     request: ReadRequest
     feeds: Feeds
     form: Cells
+    parsers: dict[tuple[str, str], CellParser] = field(default_factory=dict)
+    markers: dict[str, Markers] = field(default_factory=dict)
 
     def is_computed(self, column: Column) -> bool:
         """Return whether an input reads features, which `compute` computes."""
@@ -128,10 +135,16 @@ class PythonValues:
         for column in filter(self.is_computed, columns):
             for name in self.feeds.sources[column.name]:
                 value = self._value(row, column, name)
-                if isinstance(value, np.ndarray) and value.ndim == 0:
-                    value = value[()]  # the source may reuse the array
-                if isinstance(value, np.generic) and value.dtype.kind not in "mM":
-                    value = value.item()  # that of a datetime64 may be a number
+                is_number = (
+                    isinstance(value, np.generic) and value.dtype.kind not in "mM"
+                )
+                # As one of Python, a float32 differs from its marker.
+                if is_marker(value, self._markers(name).numbers):
+                    value = None
+                elif is_number:  # the item of a datetime64 may be a number
+                    value = value.item()
+                elif is_absent(value) and not isinstance(value, float):
+                    value = None
                 if isinstance(value, np.ndarray | list | tuple | Mapping):
                     raise SourceError(
                         ("columns", column.name),
@@ -166,7 +179,7 @@ class PythonValues:
             values = [row[name] for row in rows]
             missing = first_match(self.form.missing, name)
             where = partial(self._where, name, numbers)
-            return from_python(name, values, missing, where, self.form.markers(name))
+            return from_python(name, values, missing, where, self._markers(name))
 
         computed = Computation(self.feeds.features, cells)
         arrays: Arrays = {}
@@ -219,12 +232,11 @@ class PythonValues:
         return convert(value[np.newaxis], column, source, name, number)
 
     def _array(self, row: Row, column: Column, name: str, number: int) -> np.ndarray:
-        value, words = self._value(row, column, name), self.form.words(name)
-        where = partial(self._where, name, [number])
-        if words is None and not isinstance(value, str | bytes | Decimal):
-            value = self._present(value, name, where)
+        value, parser = self._value(row, column, name), self._parser(column, name)
+        if parser.words is None and not isinstance(value, str | bytes | Decimal):
+            value = self._present(value, parser, number)
         else:
-            value = self._parse(value, column, name, words, where)
+            value = parser.parse_value(value, partial(self._where, name, [number]))
         try:
             array = to_array(value)
         except (TypeError, ValueError) as error:
@@ -232,8 +244,8 @@ class PythonValues:
                 f"{self._where(name, [number], 0)}: {error}",
                 hint=f"input '{column.name}' is {column}",
             ) from error
-        if array.shape and name in self.form.missing:
-            raise missing_in_list(self.request.source.text, name)
+        if array.shape:
+            check_list_column(self.request.source, self.form, name)
         return array
 
     def _value(self, row: Row, column: Column, name: str) -> Any:
@@ -244,52 +256,43 @@ class PythonValues:
                 column.name,
                 tuple(sorted(map(str, row))),
             )
-        return row[name]
+        return scalar_of(row[name])
 
-    def _present(self, value: Any, name: str, where: Callable[[int], str]) -> Any:
+    def _present(self, value: Any, parser: CellParser, number: int) -> Any:
         """Return a value, or the number to use for a missing one."""
-        missing, markers = (
-            first_match(self.form.missing, name),
-            self.form.markers(name),
-        )
-        is_marked = (
-            bool(markers.numbers) and not np.ndim(value) and (value in markers.numbers)
-        )
-        if missing is not None and (is_marked or is_missing(value)):
+        numbers, missing = parser.markers.numbers, parser.missing
+        is_marked = bool(numbers) and is_marker(value, numbers)
+        if missing is not None and (is_marked or is_absent(value)):
             return missing
-        if is_marked or value is None:
-            what = (
-                "the value is missing"
-                if value is None
-                else f"{value} means a missing value"
-            )
-            raise DataError(
-                f"{where(0)}: {what}",
-                hint=f"write its value: python: {{missing: {{{name}: 0}}}}",
-            )
+        # An input of floats takes NaN, which is not an object.
+        is_nothing = is_absent(value) and np.asarray(value).dtype == object
+        if is_marked or is_nothing:
+            shown = None if is_nothing else str(value)
+            where = self._where(parser.name, [number], 0)
+            raise missing_value_error("python", parser.name, where, shown)
         return value
 
-    def _parse(
-        self,
-        value: Any,
-        column: Column,
-        name: str,
-        words: Mapping[str, int] | None,
-        where: Callable[[int], str],
-    ) -> np.generic:
-        """Return the number of a word or in a text, as of a cell of a file."""
-        parser = CellParser(
-            "python",
-            name,
-            column,
-            dtype_of(column, self.request.source.text),
-            words,
-            first_match(self.form.unknown, name),
-            first_match(self.form.missing, name),
-            self.form.markers(name),
-        )
-        number: np.generic = parser.parse_value(value, where)
-        return number
+    def _parser(self, column: Column, name: str) -> CellParser:
+        """Return the options of a column that an input reads, and what parses its words
+        and texts."""
+        key = column.name, name
+        if key not in self.parsers:
+            self.parsers[key] = CellParser(
+                "python",
+                name,
+                column,
+                dtype_of(column, self.request.source.text),
+                self.form.words(name),
+                first_match(self.form.unknown, name),
+                first_match(self.form.missing, name),
+                self._markers(name),
+            )
+        return self.parsers[key]
+
+    def _markers(self, name: str) -> Markers:
+        if name not in self.markers:
+            self.markers[name] = self.form.markers(name)
+        return self.markers[name]
 
 
 def _check_no_batch(

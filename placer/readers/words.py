@@ -10,17 +10,22 @@ from typing import Any
 
 import numpy as np
 
+from placer.readers.scalars import is_absent, scalar_of
+
 
 def word_of(value: Any, words: Collection[str]) -> str:
     """Return the word that a value stands for: its text, without blanks at its ends.
 
-    None, NaN and NaT are the empty word. A boolean is `true` or `false`, and a whole
+    None, NaN, NaT and NA are the empty word. A boolean is `true` or `false`, and a whole
     float the word of the whole number, unless `words` has `True` or `1.0`. Bytes are
     UTF-8.
 
-    Raises UnicodeDecodeError for other bytes.
+    Raises ValueError for other bytes, and for a list, an array or a mapping.
     """
-    if value is None or (not isinstance(value, str | bytes) and value != value):
+    value = scalar_of(value)
+    if isinstance(value, list | tuple | dict) or getattr(value, "ndim", None):
+        raise ValueError(f"{type(value).__name__} is not one word")
+    if is_absent(value):
         return ""
     text = value.decode() if isinstance(value, bytes) else str(value)
     text = text.strip()

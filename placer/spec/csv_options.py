@@ -1,11 +1,10 @@
-"""Reads the keys `csv` and `parquet` of a source."""
+"""Reads the keys `csv`, `parquet` and `python` of a source."""
 
 from __future__ import annotations
 
 from placer.config.checks import describe_value
-from placer.config.csv import OPTIONS, Cells, Csv, check, check_pattern
+from placer.config.csv import OPTIONS, Cells, Csv, check
 from placer.config.sources import Source
-from placer.errors import DataError
 from placer.spec.decode import decode
 from placer.spec.names import quote
 from placer.spec.problems import Problems
@@ -26,24 +25,11 @@ def read_options(
         return None
     options = {key: value for key, value in good.items() if value is not None}
     cells = form(**{**options, "vocabulary": vocabulary})
-    if not isinstance(cells, Csv):
-        return cells
-    csv = cells
-    if problem := check(csv):
+    if isinstance(cells, Csv) and (problem := check(cells)):
         key, message, hint = problem
         problems.add(message, node.entries[key].span, hint)
         return None
-    valid = True
-    for section in map(node.get, csv.patterns):
-        if not isinstance(section, MappingNode) or not csv.header:
-            continue
-        for pattern in section.keys.values():
-            try:
-                check_pattern(source.text, pattern.text, csv.header)
-            except DataError as error:
-                problems.add_error(error, span=pattern.span)
-                valid = False
-    return csv if valid else None
+    return cells
 
 
 def _vocabulary(section: SpecNode | None, problems: Problems) -> Vocabulary | None:

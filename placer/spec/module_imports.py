@@ -34,8 +34,12 @@ def modules_of(module: str, function: str, folder: Path) -> tuple[str, ...]:
         )
     if function in _MODULE_ATTRIBUTES:
         raise DataError(
-            f"a function cannot have the name '{function}', which Python gives a meaning"
-            " in every module",
+            f"a function cannot have the name '{function}': "
+            + (
+                "every module has an attribute of this name"
+                if hasattr(ModuleType, function)
+                else "it is a constant of Python"
+            ),
             hint=f"rename it in {module}.py",
         )
     if not is_there:

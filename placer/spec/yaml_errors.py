@@ -18,6 +18,15 @@ _TYPE = re.compile(r"\w+(\[)[^\[\]]*\]")
 # A key and its value on one line, maybe the first key of an item of a list.
 _KEY_ABOVE = re.compile(r"\s*(?:- +)*(['\"]?\w+['\"]?): +[^\s#]")
 
+_OTHER_THAN_KEYS = (
+    "this is not aligned with the keys above it",
+    "keys of one mapping start in the same column",
+)
+_OTHER_THAN_ITEMS = (
+    "this is not aligned with the list above it",
+    "items of one list start with '- ' in the same column",
+)
+
 # The rest of a place, after a comma.
 _PLACE_REST = re.compile(r"[0-9]+(-[0-9]+)?(/[a-z0-9_:*-]*)?")
 
@@ -49,9 +58,12 @@ def explain_syntax_error(error: Any, source: Text) -> SpecError:
         if blank := _missing_blank_error(source, line):
             return blank
         problem, hint = "this is not a key and a value", "write 'key: value'"
+    elif text[column : column + 1] in ("]", "}") and "flow" not in (
+        error.context or ""
+    ):
+        problem, hint = f"this '{text[column]}' closes no bracket", "remove it"
     elif "<document start>" in problem:
-        problem = "this is not aligned with the keys above it"
-        hint = "keys of one mapping start in the same column"
+        problem, hint = _explain_second_value(source, line, column)
     elif "end of stream" in problem:
         line, column = error.context_mark.line, error.context_mark.column
         problem, hint = "this quote is never closed", "close it on the same line"
@@ -72,12 +84,27 @@ def explain_syntax_error(error: Any, source: Text) -> SpecError:
                 problem = f"',' or '{close}' is missing after this '{bracket}'"
                 hint = f"write ', ' between entries, and '{close}' at the end"
         elif "-" in problem:
-            problem = "this is not aligned with the list above it"
-            hint = "items of one list start with '- ' in the same column"
+            problem, hint = _OTHER_THAN_ITEMS
         else:
-            problem = "this is not aligned with the keys above it"
-            hint = "keys of one mapping start in the same column"
+            problem, hint = _OTHER_THAN_KEYS
     return SpecError(problem, span=source.span(line, column), hint=hint)
+
+
+def _explain_second_value(source: Text, line: int, column: int) -> tuple[str, str]:
+    """Return the error and the hint for a text after the end of the document: it is
+    indented less than the first line, or starts something new."""
+    before = source.lines[:line]
+    contents = (each for each in before if each.strip() and each[0] not in "%#-")
+    first = next((each for each in contents if each.lstrip()[0] != "#"), "")
+    is_ended = any(each.startswith("...") for each in source.lines[: line + 1])
+    start = first.lstrip()
+    is_block = not is_ended and start[:1] not in ("{", "[", "'", '"')
+    if is_block and column < len(first) - len(start):
+        return _OTHER_THAN_ITEMS if start.startswith("- ") else _OTHER_THAN_KEYS
+    return (
+        "a second document or value starts here",
+        "a spec is one mapping: remove this, or write it as a key of the mapping",
+    )
 
 
 def _missing_blank_error(source: Text, *lines: int) -> SpecError | None:

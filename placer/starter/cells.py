@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from placer.config.missing import MISSING
 from placer.readers.arrow_text import is_text, read_text
+from placer.readers.csv_cells import cast_floats
 from placer.readers.parquet import can_be_words
 from placer.starter.table import Table
 
@@ -20,7 +21,7 @@ _NO_WORDS = frozenset(text for text in MISSING if text.lower() not in ("none", "
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class ColumnCells:
     """The values of a column.
 
     Attributes:
@@ -36,7 +37,9 @@ class Cells:
     kind: str | None = None
 
 
-def read_cells(table: Table, name: str, markers: tuple[str, ...] = ()) -> Cells:
+def describe_cells(
+    table: Table, name: str, markers: tuple[str, ...] = ()
+) -> ColumnCells:
     """Return the values of a column of a table; `markers` are texts that mean a missing
     one, besides the usual texts."""
     array = table.columns[name]
@@ -45,20 +48,20 @@ def read_cells(table: Table, name: str, markers: tuple[str, ...] = ()) -> Cells:
         array = read_text(array)
         text = _without(array, MISSING.union(markers))
         words = _without(array, _NO_WORDS.union(markers))
-        return Cells(text, words, _parse_numbers(text))
+        return ColumnCells(text, words, _parse_numbers(text))
     type_ = array.type
     if pa.types.is_boolean(type_) or pa.types.is_integer(type_):
         text = read_text(array)
-        return Cells(text, text, _to_float(array))
+        return ColumnCells(text, text, _to_float(array))
     if pa.types.is_floating(type_):
         numbers = _to_float(array)
         text = _text_of_whole(numbers)
-        return Cells(text, text, numbers, _infinite(numbers))
+        return ColumnCells(text, text, numbers, _infinite(numbers))
     if pa.types.is_temporal(type_):
-        return Cells(None, None, None, f"it holds times ({type_}): {TIMES}")
+        return ColumnCells(None, None, None, f"it holds times ({type_}): {TIMES}")
     if pa.types.is_null(type_):
-        return Cells(None, None, None, "all its values are missing")
-    return Cells(
+        return ColumnCells(None, None, None, "all its values are missing")
+    return ColumnCells(
         None, None, None, f"it holds {type_}: only numbers and words are read here"
     )
 
@@ -87,7 +90,7 @@ def _without(text: pa.StringArray, missing: frozenset[str]) -> pa.StringArray:
     return pc.if_else(pc.is_in(text, pa.array(sorted(missing))), "", text)
 
 
-def count_words(cells: Cells) -> tuple[Counter[str], int]:
+def count_words(cells: ColumnCells) -> tuple[Counter[str], int]:
     """Return how many rows have each word, without the blanks around it, and how many
     have none. Words of a column of numbers are those of the numbers."""
     return count_texts(cells.words if cells.numbers is None else cells.text)
@@ -131,11 +134,12 @@ def _infinite(numbers: np.ndarray) -> str | None:
 
 def _parse_numbers(text: pa.StringArray) -> np.ndarray | None:
     """Return texts as float64, NaN for ""; None if one is not a number for float32."""
-    try:
-        numbers = _to_float(pc.if_else(pc.equal(text, ""), None, text))
-    except pa.ArrowInvalid:
+    is_present = pc.not_equal(text, "")
+    present = cast_floats(text.filter(is_present))
+    if present is None or not len(present):
         return None
-    is_nan = np.isnan(numbers)
-    if is_nan.sum() != pc.sum(pc.equal(text, "")).as_py() or _infinite(numbers):
+    if np.isnan(present).any() or _infinite(present):
         return None
-    return None if is_nan.all() else numbers
+    numbers = np.full(len(text), np.nan)
+    numbers[is_present.to_numpy(zero_copy_only=False)] = present
+    return numbers

@@ -6,12 +6,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 import numpy as np
 
 from placer.report.numbers import format_count
-from placer.starter.cells import Cells, count_texts, count_words, misfits, read_cells
+from placer.starter.cells import (
+    ColumnCells,
+    count_texts,
+    count_words,
+    describe_cells,
+    misfits,
+)
 from placer.starter.table import Table
 from placer.starter.times import Dates, read_dates
 
@@ -153,7 +160,7 @@ def describe_column(table: Table, name: str, *, is_id: bool = False) -> Column:
         return LeftOut("", "the column has no name")
     if name in table.repeated:
         return LeftOut(name, "several columns have this name")
-    cells = read_cells(table, name)
+    cells = describe_cells(table, name)
     if is_id:
         return _describe_ids(name, cells, is_asked=True)
     if (dates := read_dates(table, name, cells)) is not None:
@@ -167,7 +174,7 @@ def describe_column(table: Table, name: str, *, is_id: bool = False) -> Column:
 
 def count_values(table: Table, name: str) -> Words | LeftOut:
     """Return all different values of a column as words, for the classes of a label."""
-    cells = read_cells(table, name)
+    cells = describe_cells(table, name)
     if cells.text is None:
         return LeftOut(name, cells.kind or "it holds no words and no whole numbers")
     return _all_words(name, cells)
@@ -175,8 +182,22 @@ def count_values(table: Table, name: str) -> Words | LeftOut:
 
 def read_numbers(table: Table, name: str) -> Numbers | None:
     """Return a column as numbers; None if it holds something else."""
-    numbers = read_cells(table, name).numbers
+    numbers = describe_cells(table, name).numbers
     return None if numbers is None else Numbers(name, numbers)
+
+
+def count_numbers(table: Table, name: str) -> int:
+    """Return how many different numbers a column of numbers has."""
+    return _count_numbers(describe_cells(table, name))
+
+
+def _count_numbers(cells: ColumnCells) -> int:
+    assert cells.numbers is not None
+    distinct = np.unique(cells.numbers[~np.isnan(cells.numbers)])
+    if cells.text is None or (np.abs(distinct) < 2**53).all():
+        return len(distinct)
+    # Of larger numbers several are one float.
+    return len({Decimal(text) for text in count_texts(cells.text)[0]})
 
 
 def find_unscalable(values: np.ndarray) -> str:
@@ -187,6 +208,8 @@ def find_unscalable(values: np.ndarray) -> str:
         return ""
     size = "small" if deviation == 0 else "large"
     largest = values[np.argmax(np.abs(values))]
+    if (values == largest).all():
+        return f"its numbers, all about {largest:.6g}, are equal in float64"
     return (
         f"its numbers, such as {largest:.6g}, are too {size} for a standard deviation"
     )
@@ -209,40 +232,40 @@ def _describe_dates(dates: Dates) -> Dates | LeftOut:
     return dates
 
 
-def _describe_numbers(name: str, cells: Cells) -> Column:
+def _describe_numbers(name: str, cells: ColumnCells) -> Column:
     assert cells.numbers is not None
     column = Numbers(name, cells.numbers)
     present, rows = column.present, len(column.values)
     if len(present) == 0:
         return LeftOut(name, "all its values are missing")
-    distinct = np.unique(present)
-    if len(distinct) == 1:
-        return LeftOut(name, f"all its values are {distinct[0]:.6g}")
+    distinct = _count_numbers(cells)
+    if distinct == 1:
+        return LeftOut(name, f"all its values are {present[0]:.6g}")
     if column.missing >= _MOSTLY * rows:
         return LeftOut(name, f"{_percent(column.missing, rows)} of its cells are empty")
-    if why := find_unscalable(present):
-        return LeftOut(name, why)
-    is_whole = bool((distinct == np.floor(distinct)).all())
-    if is_whole and len(distinct) == rows:
+    is_whole = bool((present == np.floor(present)).all())
+    if is_whole and distinct == rows:
         if numbers_rows(present):
             return LeftOut(name, "it numbers the rows")
         if _ROW_ID.fullmatch(name):
             return LeftOut(
                 name, "it is different in each row, and its name is of an id"
             )
-    few = 2 < len(distinct) <= MAX_CODES
-    enough = len(present) >= _LEAST_ROWS_PER_CODE * len(distinct)
+    if is_whole and distinct > MAX_CODES and _ID.fullmatch(name):
+        return _describe_ids(name, cells)
+    few = 2 < distinct <= MAX_CODES
+    enough = len(present) >= _LEAST_ROWS_PER_CODE * distinct
     if is_whole and few and enough and cells.text is not None:
         codes = _all_words(name, cells)
-        if len(codes.words) == len(distinct):  # no number is written in two ways
+        if len(codes.words) == distinct:  # no number is written in two ways
             return codes
-    if is_whole and len(distinct) > MAX_CODES and _ID.fullmatch(name):
-        return _describe_ids(name, cells)
+    if why := find_unscalable(present):
+        return LeftOut(name, why)
     return column
 
 
 def _describe_ids(
-    name: str, cells: Cells, *, is_asked: bool = False
+    name: str, cells: ColumnCells, *, is_asked: bool = False
 ) -> Ids | Words | LeftOut:
     """Describe a column of ids; `is_asked` says that the user has named it so."""
     if cells.text is None:
@@ -270,7 +293,7 @@ def _are_exact(numbers: np.ndarray) -> bool:
     return bool(((np.abs(numbers) < 2**53) & (numbers == np.floor(numbers))).all())
 
 
-def _describe_words(table: Table, name: str, cells: Cells) -> Column:
+def _describe_words(table: Table, name: str, cells: ColumnCells) -> Column:
     counts, missing = count_words(cells)
     present, rows = sum(counts.values()), sum(counts.values()) + missing
     if not present:
@@ -310,7 +333,9 @@ def _describe_words(table: Table, name: str, cells: Cells) -> Column:
     )
 
 
-def _almost_numbers(table: Table, name: str, cells: Cells) -> Numbers | LeftOut | None:
+def _almost_numbers(
+    table: Table, name: str, cells: ColumnCells
+) -> Numbers | LeftOut | None:
     """Describe a column of which few values are no numbers; None for other columns.
 
     Few different words, such as `unknown`, are missing values.
@@ -318,7 +343,7 @@ def _almost_numbers(table: Table, name: str, cells: Cells) -> Numbers | LeftOut 
     if not (wrong := _find_misfits(cells)):
         return None
     first = _first_misfit(table, name, wrong)
-    cells = read_cells(table, name, tuple(wrong))
+    cells = describe_cells(table, name, tuple(wrong))
     if len(wrong) <= _MAX_MARKERS and cells.numbers is not None:
         described = _describe_numbers(name, cells)
         if isinstance(described, LeftOut):
@@ -334,11 +359,11 @@ def _almost_numbers(table: Table, name: str, cells: Cells) -> Numbers | LeftOut 
 def find_misfit(table: Table, name: str) -> str | None:
     """Return how many values of a column are no numbers, and the first; None if all are
     numbers, or few are."""
-    wrong = _find_misfits(read_cells(table, name))
+    wrong = _find_misfits(describe_cells(table, name))
     return _first_misfit(table, name, wrong) if wrong else None
 
 
-def _find_misfits(cells: Cells) -> dict[str, int]:
+def _find_misfits(cells: ColumnCells) -> dict[str, int]:
     """Return the values that are no numbers, with their counts, if they are few, and so
     are those of a column of numbers."""
     if cells.text is None:
@@ -353,7 +378,7 @@ def _find_misfits(cells: Cells) -> dict[str, int]:
 
 def _first_misfit(table: Table, name: str, wrong: Mapping[str, int]) -> str:
     """Return how many values are no numbers, and the first of them."""
-    text = read_cells(table, name).text
+    text = describe_cells(table, name).text
     assert text is not None
     words = text.to_pylist()
     first = next(i for i, word in enumerate(words) if word.strip() in wrong)
@@ -361,7 +386,7 @@ def _first_misfit(table: Table, name: str, wrong: Mapping[str, int]) -> str:
     return f"{count}, the first is {_shorten(words[first])} in {table.position(first)}"
 
 
-def _all_words(name: str, cells: Cells) -> Words:
+def _all_words(name: str, cells: ColumnCells) -> Words:
     counts, missing = count_words(cells)
     is_codes = cells.numbers is not None and "true" not in counts
     words = sorted(counts, key=(lambda w: (float(w), w)) if is_codes else None)

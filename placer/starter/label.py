@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from placer.errors import DataError, did_you_mean
 from placer.report.numbers import format_count
 from placer.starter.column import (
@@ -14,6 +12,7 @@ from placer.starter.column import (
     LeftOut,
     Numbers,
     Words,
+    count_numbers,
     count_values,
     find_misfit,
     find_unscalable,
@@ -106,13 +105,13 @@ def describe_label(
     if numbers is not None and isinstance(values, LeftOut) and not numbers.are_finite:
         raise _useless_error(table, name, values.why)
     if numbers is not None and task != "classification":
-        distinct = np.unique(numbers.present)
         if is_guess and numbers_rows(numbers.present):
             raise DataError(
-                f"{table.path}: the last column, '{name}', numbers the rows",
+                f"{table.path}: the column '{name}', which is a guess, numbers the rows",
                 hint="name the column to predict: --label COLUMN",
             )
-        few = len(distinct) <= MAX_CODES and bool((distinct % 1 == 0).all())
+        are_whole = bool((numbers.present % 1 == 0).all())
+        few = are_whole and count_numbers(table, name) <= MAX_CODES
         if task == "regression" or not few or isinstance(values, LeftOut):
             return _describe_quantity(table, name, numbers)
     if (misfit := find_misfit(table, name)) is not None:
@@ -133,7 +132,7 @@ def describe_label(
 
 def _describe_quantity(table: Table, name: str, numbers: Numbers) -> Quantity:
     values = numbers.present
-    if (values == values[0]).all():
+    if count_numbers(table, name) == 1:
         raise _constant_error(table, name, f"{values[0]:g}")
     if why := find_unscalable(values):
         raise _useless_error(table, name, why)

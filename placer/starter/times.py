@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from placer.readers.features.times import split_times
-from placer.readers.times import DAY, parse_time
-from placer.starter.cells import Cells
+from placer.errors import DataError
+from placer.readers.features.times import parse_times, split_times
+from placer.readers.times import DAY
+from placer.starter.cells import ColumnCells
 from placer.starter.table import Table
 
 
@@ -54,7 +56,7 @@ class Dates:
         return int(np.floor(self.present.max()))
 
 
-def read_dates(table: Table, name: str, cells: Cells) -> Dates | None:
+def read_dates(table: Table, name: str, cells: ColumnCells) -> Dates | None:
     """Return the dates of a column; None if it holds something else."""
     array = table.columns[name]
     if pa.types.is_date(array.type) or pa.types.is_timestamp(array.type):
@@ -63,10 +65,14 @@ def read_dates(table: Table, name: str, cells: Cells) -> Dates | None:
         days[array.is_null().to_numpy(zero_copy_only=False)] = np.nan
     elif cells.text is not None and cells.numbers is None:
         encoded = cells.text.dictionary_encode()
-        words = encoded.dictionary.to_pylist()
-        parsed = np.array([_parse_day(word.strip()) for word in words])
-        if any(np.isnan(day) and word for day, word in zip(parsed, words, strict=True)):
+        words = pc.utf8_trim_whitespace(encoded.dictionary)
+        is_present = pc.not_equal(words, "")
+        try:
+            whole, nanoseconds = parse_times(words.filter(is_present), str)
+        except DataError:
             return None
+        parsed = np.full(len(words), np.nan)
+        parsed[is_present.to_numpy(zero_copy_only=False)] = whole + nanoseconds / DAY
         days = parsed[encoded.indices.to_numpy()]
     else:
         return None
@@ -74,12 +80,3 @@ def read_dates(table: Table, name: str, cells: Cells) -> Dates | None:
     if not len(present):
         return None
     return Dates(name, days, bool((present != np.floor(present)).any()))
-
-
-def _parse_day(text: str) -> float:
-    """Return the days since 1970-01-01; NaN for what is no date."""
-    try:
-        day, nanoseconds = parse_time(text)
-    except ValueError:
-        return float("nan")
-    return day + nanoseconds / DAY

@@ -111,6 +111,7 @@ def test_node_cannot_be_started_twice(make):
     assert raised.value.message == (
         f"a:0 cannot listen at {addresses['a:0']}: the port is in use"
     )
+    assert raised.value.hint.startswith("a:0 may already run, or another run uses")
     first.close()
     make("a:0", addresses, "job").close()
 

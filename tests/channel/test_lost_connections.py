@@ -124,7 +124,7 @@ def test_a_restart_of_a_silent_node_ends_the_run(alone, monkeypatch):
         channel.join()
         with connect() as second:
             second.send(second.hello(second.welcome(), incarnation=8))
-            assert "b:0 runs already, at 127.0.0.1:" in second.refusal()
+            assert "this node runs already, at 127.0.0.1:" in second.refusal()
         assert channel.aborted is None
         monkeypatch.setattr("placer.channel.peers.Peers.is_alive", lambda *_: False)
         with connect() as second:

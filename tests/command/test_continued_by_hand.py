@@ -27,4 +27,5 @@ def test_the_control_node_ends_with_the_option(tmp_path, monkeypatch, node, hint
     arguments = [str(build), "--node", node, "--checkpoint", str(tmp_path / "saved")]
     error = CliRunner().invoke(run_command, arguments).exception
     assert isinstance(error, RunError)
-    assert error.hint == ("continue with --resume saved/step-000002" if hint else None)
+    how = "continue with --checkpoint saved --resume saved/step-000002"
+    assert error.hint == (how if hint else None)

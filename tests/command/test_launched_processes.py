@@ -177,8 +177,10 @@ def test_a_node_is_named_once(message: str) -> None:
 
 
 def test_a_killed_node_is_named_with_its_signal(tmp_path: Path) -> None:
-    message = failure({"worker:0": "wait", "ps:0": "kill=SIGKILL"}, tmp_path)
-    assert message.startswith("ps:0 was killed by SIGKILL\n")
+    """Its last state is that of step 1, and the next one had not come."""
+    scripts = {"worker:0": "wait", "ps:0": "state=running kill=SIGKILL"}
+    message = failure(scripts, tmp_path)
+    assert message.startswith("ps:0 was killed by SIGKILL at step 1 or later\n")
 
 
 def test_a_node_that_ends_without_a_report_is_named_with_the_end_of_its_log(
@@ -544,9 +546,9 @@ def test_output_of_nodes_is_shown_with_their_names_and_without_control_character
 
 
 def test_a_failed_run_names_its_last_checkpoint(tmp_path: Path) -> None:
-    scripts = {"worker:0": "saved=a saved=b exit=1", "ps:0": "wait"}
+    scripts = {"worker:0": "saved=kept/a saved=kept/b exit=1", "ps:0": "wait"}
     assert failure(scripts, tmp_path) == (
         "worker:0 ended with exit status 1\n"
         f"  log: {log_path(tmp_path, 'worker:0')}\n"
-        "  continue with --resume b"
+        "  continue with --checkpoint kept --resume kept/b"
     )

@@ -18,7 +18,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def failed_run(name: str, age: int) -> Path:
-    with log_folder(None, name) as logs_of_run:
+    with log_folder(None, name, Path("build")) as logs_of_run:
         (logs_of_run.folder / "worker-0.log").write_text("boom")
         logs_of_run.failed = True
     os.utime(logs_of_run.folder, (1e9 - age, 1e9 - age))
@@ -27,7 +27,7 @@ def failed_run(name: str, age: int) -> Path:
 
 def test_a_failed_run_keeps_its_logs_for_the_user_only(cache: Path) -> None:
     def run() -> None:
-        with log_folder(None, "model") as logs_of_run:
+        with log_folder(None, "model", Path("build")) as logs_of_run:
             (logs_of_run.folder / "worker-0.log").write_text("boom")
             raise ValueError("boom")
 
@@ -40,7 +40,10 @@ def test_a_failed_run_keeps_its_logs_for_the_user_only(cache: Path) -> None:
 
 
 def test_a_run_that_started_no_node_leaves_no_logs(cache: Path) -> None:
-    with pytest.raises(ValueError, match="boom"), log_folder(None, "model"):
+    with (
+        pytest.raises(ValueError, match="boom"),
+        log_folder(None, "model", Path("build")),
+    ):
         raise ValueError("boom")
     assert list(cache.iterdir()) == []
 
@@ -48,7 +51,7 @@ def test_a_run_that_started_no_node_leaves_no_logs(cache: Path) -> None:
 def test_only_the_newest_logs_are_kept(cache: Path) -> None:
     folders = [failed_run("model", age) for age in range(MAX_KEPT + 5)]
     assert len(list(cache.iterdir())) == MAX_KEPT
-    with log_folder(None, "model") as logs_of_run:
+    with log_folder(None, "model", Path("build")) as logs_of_run:
         left = set(cache.iterdir()) - {logs_of_run.folder}
     newest = set(folders[: MAX_KEPT - 1])
     assert left == newest
@@ -67,7 +70,7 @@ def test_other_folders_next_to_the_logs_are_not_removed(cache: Path) -> None:
 
 
 def test_logs_of_a_running_run_are_kept(cache: Path) -> None:
-    with log_folder(None, "old") as logs_of_run:
+    with log_folder(None, "old", Path("build")) as logs_of_run:
         (logs_of_run.folder / "worker-0.log").write_text("still running")
         os.utime(logs_of_run.folder, (1, 1))
         for age in range(MAX_KEPT + 5):
@@ -80,10 +83,10 @@ def test_logs_are_in_the_temporary_folder_without_a_cache(
 ) -> None:
     monkeypatch.setattr(logs, "user_cache", lambda: None)
     monkeypatch.setattr(logs.tempfile, "tempdir", str(tmp_path))
-    with log_folder(None, "model") as logs_of_run:
+    with log_folder(None, "model", Path("build")) as logs_of_run:
         assert logs_of_run.folder.parent == tmp_path / f"placer-{os.getuid()}"
     # A folder of another user, or one that others can write, is not used.
     (tmp_path / f"placer-{os.getuid()}").chmod(0o777)
-    with log_folder(None, "model") as logs_of_run:
+    with log_folder(None, "model", Path("build")) as logs_of_run:
         assert logs_of_run.folder.parent == tmp_path
     assert not logs_of_run.folder.exists()

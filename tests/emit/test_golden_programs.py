@@ -14,6 +14,9 @@ SPECS = {
     "wide_deep": "a heter worker between two workers and a server",
     "transformer_pipeline": "a pipeline of two stages",
     "cnn_gpus": "data parallel over the devices of one node",
+    "digits_geo": "workers that exchange differences with servers from time to time",
+    "digits_backup": "servers that wait for the first workers only",
+    "digits_without_server": "asynchronous all-reduce",
 }
 UPDATE = "PLACER_UPDATE_GOLDEN"
 

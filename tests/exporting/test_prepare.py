@@ -12,8 +12,11 @@ from support.exported import load_prepare, run_postprocess
 from support.spec_models import initial_parameters
 
 import placer
-from placer.errors import PlacerError
-from placer.exporting.prepare_functions import word_number
+from placer.config.columns import Column
+from placer.errors import DataError, PlacerError
+from placer.exporting.prepare_functions import cell_number, to_dtype, word_number
+from placer.readers.column import convert
+from placer.readers.csv_cells import CellParser
 
 SPEC = """
 name: people
@@ -270,3 +273,36 @@ def test_words_may_come_as_booleans_and_numbers(cell, number):
     """As services send them that read JSON."""
     words = {"True": 0, "false": 1, "2": 2}
     assert word_number(cell, words, 9) == number
+
+
+@pytest.mark.parametrize(
+    "cell", ["0", "1", "True", "FALSE", " true ", "1.0", "+1", "00", "tRUE", "2", "1e0"]
+)
+def test_a_boolean_is_written_as_in_a_file_of_training(cell):
+    column = Column("x", "bool", ())
+    parser = CellParser("csv", "x", column, np.dtype("bool"), None, None, None)
+    try:
+        wanted = parser.parse(pa.array([cell]), str)[0]
+    except DataError:
+        with pytest.raises(ValueError, match="is not 0, 1, true or false"):
+            cell_number(cell, None, "bool")
+    else:
+        assert cell_number(cell, None, "bool") == wanted
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_a_float_that_does_not_fit_is_the_same_one_as_in_training(dtype):
+    """The model rounds to bfloat16, which numpy does not have."""
+    column = Column("x", dtype, ())
+    ends = [float.fromhex(text) for text in ("0x1.ffp127", "0x1.ffep15", "0x1p128")]
+    for number in (*ends, *(np.nextafter(end, 0) for end in ends), np.inf, -3e38):
+        array = np.array([1.0, -number])
+        try:
+            wanted = convert(array, column, "rows", "x")
+        except DataError:
+            with pytest.raises(ValueError, match=f"row 1: .* does not fit {dtype}"):
+                to_dtype("x", array, dtype)
+        else:
+            np.testing.assert_array_equal(
+                to_dtype("x", array, dtype).astype(wanted.dtype), wanted
+            )

@@ -429,7 +429,11 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
         ),
         (
             "placer.trace(dense, {'w': W, '': W + 1, '-': W + 2}, x)",
-            "the parameters at params. and params.- would both be called '_'",
+            "the parameters at params[''] and params['-'] would both be called '_'",
+        ),
+        (
+            "placer.trace(dense, {'w': W, 'a': {'b': W + 1}, 'a.b': W + 2}, x)",
+            "the parameters at params.a.b and params['a.b'] would both be called 'a_b'",
         ),
         (
             "placer.trace(dense, {'w' * 70: W}, x)",

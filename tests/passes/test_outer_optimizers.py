@@ -23,10 +23,6 @@ def model(outer, zeros=False):
             "{op: ftrl, learning_rate: 0.1}",
             "parameter 'h.w': the outer optimizer 'ftrl' computes a value from its slots",
         ),
-        (
-            "{op: rowwise_adagrad, learning_rate: 0.1}",
-            "parameter 'h.w': the outer optimizer 'rowwise_adagrad' is a rule of sparse",
-        ),
         ("{op: lamb, learning_rate: 0.1}", "'lamb' cannot be an outer optimizer"),
         ("nesterov", "outer must be a mapping, not the text 'nesterov'"),
         ("[nesterov]", "outer must be a mapping, not a list"),
@@ -61,3 +57,19 @@ def test_the_same_mistake_is_found_in_both_places():
             model(where)
         with pytest.raises(SpecError, match="did you mean 'cosine'"):
             load_model(two_layers(optimizer=where))
+
+
+@pytest.mark.parametrize(
+    ("update", "hint"),
+    [
+        ("sync", "match sparse tables only, or use adam"),
+        ("{geo: {every: 2}}", "use adam"),
+    ],
+)
+def test_the_hint_for_a_row_wise_rule_can_be_followed(update, hint):
+    text = two_layers(
+        optimizer=f"{{op: rowwise_adam, learning_rate: 0.1, update: {update}}}"
+    )
+    with pytest.raises(PlacerError) as caught:
+        lower_model(load_model(text))
+    assert caught.value.hint == hint

@@ -204,7 +204,8 @@ def test_a_port_in_use_is_named_with_the_node(build: Path) -> None:
         ended,
         build,
         f"ps:0 failed: cannot listen at {address}: the port is in use\n"
-        "  hint: another run may still be going; end it or choose another port",
+        "  hint: ps:0 may already run, or another run uses the port: end it, or choose"
+        " another port",
         "ps:0",
     )
 

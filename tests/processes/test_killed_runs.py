@@ -200,7 +200,8 @@ def test_a_signal_saves_a_checkpoint_after_the_same_step(
         ended = run.wait()
     assert ended.status == 128 + number
     match = re.search(
-        r"stopped after step (\d+); continue with --resume (.*)", ended.err
+        rf"stopped after step (\d+); continue with --checkpoint {kept} --resume (.*)",
+        ended.err,
     )
     assert match, ended.err
     (last, manifest), *_ = list_checkpoints(kept)  # others are of good evaluations

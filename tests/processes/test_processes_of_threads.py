@@ -87,7 +87,7 @@ def test_a_process_that_is_killed_is_named(build: Path) -> None:
         ended = run.wait(END_TIMEOUT)
     assert ended.status == 1
     assert re.match(
-        r"worker:1 was killed by SIGKILL( at step \d+)?\n", ended.last_message
+        r"worker:1 was killed by SIGKILL( at step \d+ or later)?\n", ended.last_message
     )
     assert not node_processes(build)
 

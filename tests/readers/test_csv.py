@@ -2,8 +2,12 @@
 
 import csv as csv_module
 import gzip
+import threading
+import weakref
+from io import BytesIO
 
 import numpy as np
+import pyarrow.csv
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -183,15 +187,17 @@ FORMS = [
         ["x,y\n", '"x","y"\r\n', "x,y\r", "\ufeff#\nx,y\n", "\ufeff#,"]
     ),
     form=st.sampled_from(FORMS),
+    block=st.sampled_from([4, 1 << 20]),
 )
 def test_any_text_is_read_as_the_csv_module_reads_it(
-    parts, start, form, tmp_path_factory
+    parts, start, form, block, tmp_path_factory
 ):
     text = start + "".join(parts)
     columns = [Column("x", "int32", ()), Column("y", "int32", ())]
     folder = tmp_path_factory.getbasetemp()
-    fast = outcome(folder, text, columns, **form)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_batches, "BLOCK_NBYTES", block)
+        fast = outcome(folder, text, columns, **form)
         patch.setattr(csv_batches, "scan_plain", lambda *_: False)
         assert fast == outcome(folder, text, columns, **form)
     if isinstance(fast, dict):
@@ -218,6 +224,43 @@ def read_by_pieces(folder, columns, form):
         part = slice(batch.first, batch.first + len(batch))
         rows.columns.convert(batch, {name: all[part] for name, all in values.items()})
     return {name: array.tolist() for name, array in values.items()}
+
+
+def test_pyarrow_has_nothing_of_python_that_a_thread_could_use_at_the_end(
+    tmp_path, monkeypatch
+):
+    """A thread that does so when the interpreter ends aborts the process."""
+    text, readers, handlers = b"1,2\n\n3,4\n" * 20, [], []
+
+    class File(BytesIO):
+        def read(self, size=-1):
+            readers.append(threading.get_ident())
+            return super().read(size)
+
+    def options(**given):
+        handlers.append(weakref.ref(given["invalid_row_handler"]))
+        return pyarrow.csv.ParseOptions(**given)
+
+    monkeypatch.setattr(csv_batches, "open_body", lambda *_: File(text))
+    monkeypatch.setattr(csv_batches, "scan_plain", lambda *_: True)
+    monkeypatch.setattr(csv_batches, "ParseOptions", options)
+    monkeypatch.setattr(csv_batches, "BLOCK_NBYTES", 64)
+    rows = open_csv(tmp_path, b"a,b\n" + text, [A])
+    assert take_all(rows)["a"].tolist() == [1, 3] * 20
+    assert {*readers} == {threading.get_ident()}
+    assert len(handlers) > 1
+    assert not any(handler() for handler in handlers)
+
+
+def test_a_quoted_cell_may_be_longer_than_a_block(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_batches, "BLOCK_NBYTES", 8)
+    text = 'a,b\n1,"' + "line\n" * 9 + '"\n2,x\n'
+    assert column(tmp_path, text, "int32").tolist() == [1, 2]
+    monkeypatch.setattr(csv_batches, "MAX_CHARACTERS", 16)
+    assert column(tmp_path, text, "int32").tolist() == [1, 2]
+    monkeypatch.setattr(csv_text, "MAX_CHARACTERS", 16)
+    with pytest.raises(DataError, match="a cell has more than 16 characters"):
+        column(tmp_path, text, "int32")
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,23 @@
 """Cells that mean a missing value, in every kind of source and in prepare.py."""
 
 import math
+from decimal import Decimal
+from itertools import product
 
+import jax.numpy as jnp
+import ml_dtypes  # noqa: F401 registers bfloat16
 import numpy as np
 import pyarrow as pa
 import pytest
 from support.feature_formulas import signed, text_key
-from support.tables import data_of, prepare_of, read_all, read_pieces, write_table
+from support.tables import (
+    data_of,
+    prepare_of,
+    read_all,
+    read_pieces,
+    write_rows,
+    write_table,
+)
 
 import placer
 from placer.config.features import Feature
@@ -126,6 +137,135 @@ def test_numbers_may_mean_missing_ones(kind, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        *product(["parquet", "python"], ["float16", "float32", "float64"]),
+        ("python", "bfloat16"),
+    ],
+)
+def test_a_marker_means_the_nearest_number_of_the_dtype_of_a_column(
+    kind, dtype, tmp_path
+):
+    numbers = np.array([-999.1, 0.5, 0, np.inf]).astype(dtype)
+    features = {"bucket": Feature(buckets="b", boundaries=[0])}
+    inputs = [X, Column("bucket", "int32", ())]
+    columns = {"x": [*numbers], "b": [*numbers[[0, 1, 2, 2]]]}
+    if kind == "parquet":
+        source = write_table(
+            tmp_path, kind, {n: pa.array(c) for n, c in columns.items()}
+        )
+    else:
+        source = write_rows(tmp_path, columns)
+    # As float16, these are infinity and zero, of which they are no markers.
+    more = {"missing": {"x": 7}, "missing_values": [-999.1, 1e15, 1e-15]}
+    data = data_of(source, inputs, features=features, **more)
+    rows = read_all(tmp_path, data, inputs)
+    assert rows["x"].tolist() == [7, 0.5, 0, np.inf]
+    assert rows["bucket"].tolist() == [2, 1, 1, 1]
+    if dtype == "bfloat16":
+        return  # prepare.py does not take it
+    prepared = prepare_of(data, inputs)({**columns, "x": [*numbers[:3], 1]})
+    assert prepared["x"].tolist() == [7, 0.5, 0, 1]
+    assert prepared["bucket"].tolist() == [2, 1, 1, 1]
+
+
+class NA:
+    """A stand-in for the NA of pandas."""
+
+    def __ne__(self, other):
+        return self
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+FIVE = [np.array(5.0), jnp.float32(5), np.int8(5), 5, Decimal("5.0")]
+
+
+@pytest.mark.parametrize("five", FIVE, ids=lambda value: type(value).__name__)
+def test_a_marker_may_be_a_value_of_any_class(five, tmp_path):
+    source = write_rows(
+        tmp_path, {"x": [five, 4.0], "n": [True, NA()], "b": [five, NA()]}
+    )
+    features = {"bucket": Feature(buckets="b", boundaries=[0])}
+    inputs = [X, N, Column("bucket", "int32", ())]
+    more = {"missing": {"x": 7, "n": 8}, "missing_values": [5, 1]}
+    data = data_of(source, inputs, features=features, **more)
+    rows = read_all(tmp_path, data, inputs)
+    assert rows["x"].tolist() == [7, 4]
+    assert rows["n"].tolist() == [1, 8]  # True is not the number 1
+    assert rows["bucket"].tolist() == [2, 2]
+    prepared = prepare_of(data, inputs)(
+        {"x": [five, 4], "n": [True, NA()], "b": [five, NA()]}
+    )
+    for name, values in rows.items():
+        np.testing.assert_array_equal(prepared[name], values)
+
+
+def test_a_value_that_is_nothing_is_an_error_without_a_number(tmp_path):
+    data = data_of(write_rows(tmp_path, {"x": [1.0, NA()]}), [X])
+    with pytest.raises(DataError, match="column 'x', row 1: the value is missing"):
+        read_all(tmp_path, data, [X])
+
+
+@pytest.mark.parametrize("shape", [(2,), (1,), (1, 2)])
+@pytest.mark.parametrize("kind", ["parquet", "python"])
+def test_no_option_applies_to_lists(kind, shape, tmp_path):
+    inputs = [Column("x", "float32", shape), N]
+    lists = np.full((2, *shape), -999.0).tolist()
+    columns = {"x": lists, "n": [-999, 3]}
+    source = write_table(tmp_path, kind, columns)
+    options = {"missing": {"*": 5}, "missing_values": [-999]}
+    rows = read_all(tmp_path, data_of(source, inputs, **options), inputs)
+    assert rows["x"].tolist() == lists
+    assert rows["n"].tolist() == [5, 3]
+    prepared = prepare_of(data_of(source, inputs, **options), inputs)(columns)
+    for name, values in rows.items():
+        np.testing.assert_array_equal(prepared[name], values)
+    for key, value in {"missing": 0, "missing_values": [-999]}.items():
+        data = data_of(source, inputs, **{key: {"x": value}})
+        message = f"'{key}' of column 'x' has no effect: its cells are lists"
+        with pytest.raises(SourceError, match=message) as caught:
+            read_all(tmp_path, data, inputs)
+        assert caught.value.keys == (kind, key, "x")
+
+
+def test_columns_of_one_number_may_be_scalars_or_lists_in_prepare():
+    inputs = [Column("x", "float32", (1,))]
+    prepare = prepare_of(data_of("parquet:t.parquet", inputs, missing={"x": 5}), inputs)
+    for cells in ([None, 2], [[5], [2]], np.array([[5.0], [2.0]])):
+        assert prepare({"x": cells})["x"].tolist() == [[5], [2]]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.array(["a", "b"]), "ndarray is not one word"),
+        (["a"], "list is not one word"),
+        (("a",), "tuple is not one word"),
+        ({"a": 1}, "dict is not one word"),
+        (NA(), None),
+        (np.array("b"), None),
+    ],
+)
+def test_a_value_of_a_column_with_a_vocabulary_is_one_word(value, message, tmp_path):
+    data = data_of(
+        write_rows(tmp_path, {"n": ["a", value]}),
+        [N],
+        vocabulary={"n": {"a": 0, "b": 1, "": 1}},
+    )
+    prepare = prepare_of(data, [N])
+    if message is None:
+        assert read_all(tmp_path, data, [N])["n"].tolist() == [0, 1]
+        assert prepare({"n": ["a", value]})["n"].tolist() == [0, 1]
+        return
+    with pytest.raises(DataError, match=f"column 'n', row 1: {message}"):
+        read_all(tmp_path, data, [N])
+    with pytest.raises(ValueError, match=f"column 'n', row 1: {message}"):
+        prepare({"n": ["a", value]})
+
+
+@pytest.mark.parametrize(
     ("options", "key", "entry", "message"),
     [
         ({"missing": {"z*": 0}}, "missing", "z*", "has no column 'z"),
@@ -212,7 +352,8 @@ train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
     ("values", "message"),
     [
         ("[unknown, -999]", None),
-        ("{x: [unknown, -999], y: []}", None),
+        ('{y: [], "*": [unknown, -999]}', None),
+        ("{x: [unknown, -999], y: []}", "'y' of 'missing_values' has no effect"),
         (
             "unknown",
             "'missing_values' must be a list or a mapping, not the text 'unknown'",

@@ -21,6 +21,7 @@ from support.refusals import (
     check_refused,
     keyed,
     npz,
+    of_other_kinds,
     parameters,
     params_of,
     rows,
@@ -67,6 +68,60 @@ _OPTIONS = [
     "since",
 ]
 
+_OPTIONS_OF_COLUMNS: Mapping[str, tuple[Refused, ...]] = {
+    "vocabulary": (
+        rows(
+            "csv: {vocabulary: {l*: [no], label: [a]}}",
+            "'label' of 'vocabulary' has no",
+        ),
+        rows("csv: {vocabulary: {lable: [no]}}", "did you mean 'label'?"),
+        rows("csv: {vocabulary: {c*: [no]}}", "no input reads such a column"),
+        rows(
+            "csv: {header: [a, b, label, c], vocabulary: {c*: [no]}}",
+            "no input reads such a column",
+        ),
+        rows("csv: {header: [a, b, label], vocabulary: {c: [no]}}", "no column 'c'"),
+    ),
+    "unknown": (
+        rows(f"csv: {{{WORDS}, unknown: {{a: 0}}}}", "'unknown' of 'a' has no effect"),
+        rows("csv: {unknown: {'*': 0}}", "'unknown' of '*' has no effect"),
+    ),
+    "missing": (
+        rows(
+            f"csv: {{{WORDS}, missing: {{label: 0}}}}",
+            "'missing' of 'label' has no",
+        ),
+        rows("csv: {missing: {'*': 0, a: 1}}", "'a' of 'missing' has no effect: '*'"),
+        rows(
+            f"csv: {{header: [a, b, label], {WORDS}, missing: {{l*: 0}}}}",
+            "'missing' of 'l*' has no effect",
+        ),
+        *(
+            Refused(
+                CSV.replace("[a, b], y", "[a, q], y").replace(
+                    "KEYS",
+                    f"csv: {{missing: {{c: 0}}}}\n    features: {{q: {feature}}}",
+                ),
+                "'c' of 'missing' has no effect: the column is only hashed as text",
+            )
+            for feature in ("{hash: c, bins: 9}", "{cross: [c, d], bins: 9}")
+        ),
+        rows(
+            f"csv: {{{WORDS}, missing: {{label: 0}}}}\n"
+            "    features: {a: {hash: label, bins: 2}}",
+            "'missing' of 'label' has no",
+        ),
+    ),
+    "missing_values": (
+        rows(
+            "csv: {missing_values: {c: ['-9']}}",
+            "'c' of 'missing_values' has no effect",
+        ),
+        rows("csv: {missing_values: {a: [], '*': [1], b: []}}", "'*' comes first"),
+        rows("csv: {missing_values: {a: []}}", "its list is empty"),
+    ),
+}
+
 TABLE: Mapping[str, Mapping[str, Entry]] = {
     "Spec": {
         **dict.fromkeys(("data", "graph", "train"), _REQUIRED),
@@ -96,6 +151,7 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         "shuffle": "the order of the rows",
         "seed": (
             rows("seed: 3", "'seed' has no effect"),
+            rows("seed: 0", "'seed' has no effect"),
             rows("shuffle: false\n    seed: 3", "'seed' has no effect"),
         ),
         "remainder": "the rows of the last batch, of which there may be fewer",
@@ -117,51 +173,15 @@ TABLE: Mapping[str, Mapping[str, Entry]] = {
         for key in ("window", "lanes")
     },
     "Csv": {
-        "vocabulary": (
-            rows(
-                "csv: {vocabulary: {l*: [no], label: [a]}}",
-                "'label' of 'vocabulary' has no",
-            ),
-            rows("csv: {vocabulary: {lable: [no]}}", "did you mean 'label'?"),
-            rows("csv: {vocabulary: {c*: [no]}}", "no input reads such a column"),
-            rows(
-                "csv: {header: [a, b, label, c], vocabulary: {c*: [no]}}",
-                "no input reads such a column",
-            ),
-            rows(
-                "csv: {header: [a, b, label], vocabulary: {c: [no]}}", "no column 'c'"
-            ),
-        ),
-        "unknown": (
-            rows(
-                f"csv: {{{WORDS}, unknown: {{a: 0}}}}", "'unknown' of 'a' has no effect"
-            ),
-            rows("csv: {unknown: {'*': 0}}", "'unknown' of '*' has no effect"),
-        ),
-        "missing": (
-            rows(
-                f"csv: {{{WORDS}, missing: {{label: 0}}}}",
-                "'missing' of 'label' has no",
-            ),
-            rows(
-                "csv: {missing: {'*': 0, a: 1}}", "'a' of 'missing' has no effect: '*'"
-            ),
-            rows(
-                f"csv: {{header: [a, b, label], {WORDS}, missing: {{l*: 0}}}}",
-                "'missing' of 'l*' has no effect",
-            ),
-        ),
-        "missing_values": rows(
-            "csv: {missing_values: {c: ['-9']}}",
-            "'c' of 'missing_values' has no effect",
-        ),
+        **_OPTIONS_OF_COLUMNS,
         "header": "the names of the columns",
         "delimiter": "how lines are read",
         "comment": "lines that the file may have",
     },
-    "Cells": dict.fromkeys(
-        ("vocabulary", "unknown", "missing", "missing_values"), "as in Csv: one reader"
-    ),
+    "Cells": {
+        key: tuple(each for refused in entry for each in of_other_kinds(refused))
+        for key, entry in _OPTIONS_OF_COLUMNS.items()
+    },
     "Feature": {
         **dict.fromkeys(_OF_FEATURES, "the kind, of which a feature has just one"),
         **{
@@ -465,13 +485,13 @@ def test_a_key_without_effect_is_refused(refused: Refused, tmp_path: Path) -> No
         (f"csv: {{{WORDS}, unknown: {{label: 2}}}}", "[a, b]"),
         (
             f"csv: {{{WORDS}, missing: {{label: 0}}}}\n"
-            "    features: {h: {hash: label, bins: 2}}",
+            "    features: {h: {hash: label, type: integer, bins: 2}}",
             "[h, a]",
         ),
         (
             "features: {q: {hash: c, bins: 3}, r: {cross: [q, d], bins: 2},"
             " '*_h': {hash: [e, f], bins: 2}}\n"
-            "    csv: {missing: {c: 1, e: 0}}",
+            "    csv: {missing_values: {c: [1], e: [0]}}",
             "[r, e_h]",
         ),
         ("csv: {missing: {z*: 1}, vocabulary: {y1: [no]}}", "[z1, 'y*']"),

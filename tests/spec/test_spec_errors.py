@@ -47,6 +47,45 @@ def test_errors_that_follow_from_another_are_not_reported(tmp_path):
     assert not isinstance(caught.value, SpecErrors)
 
 
+@pytest.mark.parametrize(
+    ("train", "says"),
+    [
+        ("microbatches: x, schedule: gpipe", "'microbatches' must be"),
+        (
+            "gradient_accumulation: x, schedule: gpipe",
+            "'gradient_accumulation' must be",
+        ),
+        (
+            "gradient_accumulation: 1, microbatches: 2, schedule: gpipe",
+            "are one setting",
+        ),
+        ("metrics: 3, BEST", "'metrics' must be a list"),
+        ("metrics: [loss, 3], BEST", "an item of 'metrics' must be text"),
+        ("metrics: [], BEST", "'loss' is not in train.metrics"),
+        ("minimize: [], BEST", "'minimize' must be"),
+        (
+            "bucket_cap_mb: 3.0, optimizer: [3, {RATE, place: '/node:worker'}]",
+            r"optimizer\[0\] must be a mapping",
+        ),
+        ("optimizer: {place: 3, shard_state: true, RATE}", "'place' must be"),
+        ("optimizer: {place: /node:w, all_reduce: ring, RATE}", "no node 'w' in this"),
+    ],
+)
+def test_a_wrong_value_of_train_is_one_error(train, says, tmp_path):
+    """Not one more error in each key that depends on it."""
+    rate = "op: sgd, learning_rate: 0.1"
+    best = "checkpoint: {best: {metric: loss, mode: min}}"
+    train = train.replace("BEST", best).replace("RATE", rate)
+    for key, value in {"minimize": "loss", "optimizer": f"{{{rate}}}"}.items():
+        train += "" if f"{key}: " in train else f", {key}: {value}"
+    text = _spec().rpartition("train:")[0] + f"train: {{{train}}}\n"
+    text = text.replace("8}", "8}, eval: {source: 'npz:rows.npz'}")
+    text = text.replace("{worker: {count: 1}", "{worker: {count: 2}, ps: {count: 1}")
+    with pytest.raises(SpecError, match=says) as caught:
+        load_text(text, "model.yaml", tmp_path)
+    assert not isinstance(caught.value, SpecErrors)
+
+
 def test_errors_over_the_limit_are_counted(tmp_path):
     lines = [f"- {{name: h{i}, op: relu, in: nothing}}" for i in range(70)]
     with pytest.raises(SpecErrors) as caught:

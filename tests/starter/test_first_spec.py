@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import runpy
 from decimal import Decimal
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn import datasets
 
@@ -21,6 +22,7 @@ import placer
 from placer.config.columns import Column
 from placer.config.sources import POSITION
 from placer.errors import DataError
+from placer.launcher.data_check import check_build_data
 from placer.readers import open_source
 from placer.resources import find_file
 from placer.spec import load
@@ -53,8 +55,9 @@ def spec_of(path: Path, label=None, task=None) -> tuple[dict, str]:
 
 
 def read_all(folder: Path) -> dict[str, np.ndarray]:
-    """Compile the spec of a folder, and return its training rows."""
+    """Compile the spec of a folder, check its data, and return its training rows."""
     plan = placer.compile(folder / "model.yaml", folder / "build")
+    check_build_data(plan, folder / "build")
     columns = [
         Column(c.name, c.dtype, c.shape, plan.train.ranges.get(c.name))
         for c in plan.columns
@@ -174,6 +177,10 @@ def table_of(**columns) -> dict[str, list]:
             ["unknown", *(f"{i % 12 + 1}e-300" for i in range(39))],
             "its numbers, such as 1.2e-299, are too small",
         ),
+        (
+            [2**60 + i % 20 for i in range(40)],
+            "its numbers, all about 1.15292e+18, are equal in float64",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -198,6 +205,7 @@ def test_ids_that_are_not_in_order_are_left_out_by_their_name(tmp_path):
     [
         ("user_id", [7 * (i % 45) for i in range(450)], [], "integer"),
         ("seller", [7 * (i % 45) for i in range(450)], ["seller"], "integer"),
+        ("user_id", [2**60 + i % 45 for i in range(450)], [], None),
         ("userId", [f"u{i % 45}" for i in range(450)], [], None),
         ("code", [i % 45 + 0.5 for i in range(450)], ["code"], None),
         ("town", [f"town {i % 101}" for i in range(450)], [], None),
@@ -317,10 +325,11 @@ def test_whole_floats_of_a_parquet_file_are_ids_and_classes(tmp_path):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_first_spec_compiles_in_every_mode(mode, tmp_path):
+def test_a_first_spec_compiles_in_every_mode_and_fits_its_table(mode, tmp_path):
     columns = make_columns(2500, seed=3)
     spec_of(write_csv(tmp_path / "t.csv", columns))
-    placer.compile(tmp_path / "model.yaml", tmp_path / "build", overrides=[mode])
+    plan = placer.compile(tmp_path / "model.yaml", tmp_path / "build", overrides=[mode])
+    check_build_data(plan, tmp_path / "build")
 
 
 def test_a_table_with_everything_is_learned(tmp_path, quick_compilation):
@@ -380,6 +389,7 @@ def test_the_label_is_the_named_column_or_one_named_so_or_the_last(tmp_path):
         ([1, 2], None, "sigmoid_cross_entropy", "int32[batch]"),
         (["1.0", "0.0"], None, "sigmoid_cross_entropy", "int32[batch]"),
         ([3, 4, 5, 8], None, "softmax_cross_entropy", "int32[batch]"),
+        ([2**60 + i for i in range(4)], None, "softmax_cross_entropy", "int32[batch]"),
         ([3, 4, 5, 8], "regression", "mean_squared_error", "float32[batch]"),
         ([0.5, 0.25, 7, 1], None, "mean_squared_error", "float32[batch]"),
         ([0.5, 0.25], "classification", "sigmoid_cross_entropy", "int32[batch]"),
@@ -415,6 +425,13 @@ def test_the_loss_fits_the_values_of_the_label(values, task, loss, dtype, tmp_pa
             None,
             "'c' cannot be predicted: its num",
         ),
+        (
+            [2**60 + i % 20 for i in range(40)],
+            "c",
+            "regression",
+            "'c' cannot be predicted: its numbers, all about 1.15292e",
+        ),
+        ([*range(40)], None, None, "the column 'label', which is a guess, numbers"),
     ],
 )
 def test_a_label_that_cannot_be_predicted_is_refused(
@@ -499,6 +516,28 @@ CELLS = st.sampled_from(
 )  # fmt: skip
 
 
+QUARTERS = [f"{i / 4}" for i in range(20)]
+TYPES = st.sampled_from(
+    [pa.decimal128(9, 2), pa.timestamp("ns"), pa.date32(), pa.int64(), pa.float32(),
+     pa.float64(), pa.string()]
+)  # fmt: skip
+
+
+def typed(cells: list[str], type_: pa.DataType) -> pa.Array:
+    """Return cells as a column of a type of Arrow: texts that are no numbers are nulls."""
+    if type_ == pa.string():
+        return pa.array(cells)
+    are_numbers = [re.fullmatch(r"-?\d+(\.\d+)?", cell) for cell in cells]
+    numbers = [
+        Decimal(cell) if is_number else None
+        for cell, is_number in zip(cells, are_numbers, strict=True)
+    ]
+    if pa.types.is_decimal(type_):
+        return pa.array(numbers, type_)
+    kind = float if pa.types.is_floating(type_) else int
+    return pa.array([None if each is None else kind(each) for each in numbers], type_)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     columns=st.dictionaries(
@@ -506,12 +545,20 @@ CELLS = st.sampled_from(
     ),
     label=st.lists(CELLS.filter(lambda cell: cell.strip()), min_size=1, max_size=5),
     is_parquet=st.booleans(),
+    types=st.lists(TYPES, min_size=6, max_size=6),
 )
+@example({"a[1]": QUARTERS}, ["1", "2"], False, [pa.string()])
+@example({"a[1]": QUARTERS}, ["1", "2"], True, [pa.decimal128(9, 2)])
+@example({"a": ["", *QUARTERS]}, ["1", "2"], True, [pa.timestamp("ns")])
+@example({"a": ["", *QUARTERS]}, ["1", "2"], True, [pa.float64()])
 def test_any_table_is_refused_or_its_spec_reads_every_row(
-    tmp_path_factory, columns, label, is_parquet
+    tmp_path_factory, columns, label, is_parquet, types
 ):
     folder = tmp_path_factory.mktemp("t")
     written = {name: (cells * 20)[:20] for name, cells in columns.items()}
+    if is_parquet:
+        pairs = zip(written.items(), types, strict=False)
+        written |= {name: typed(cells, type_) for (name, cells), type_ in pairs}
     written["outcome"] = (label * 20)[:20]
     if is_parquet:
         path = folder / "t: #1\n.parquet"

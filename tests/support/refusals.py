@@ -45,6 +45,25 @@ def rows(keys: str, says: str) -> Refused:
     return Refused(CSV.replace("KEYS", keys), says)
 
 
+def of_other_kinds(refused: Refused) -> list[Refused]:
+    """The same options of other sources; none with a header, which only CSV files have."""
+    if "header:" in refused.text:
+        return []
+    at, options = "csv:rows.csv", "    csv: {"
+    assert at in refused.text
+    assert options in refused.text
+    return [
+        Refused(
+            refused.text.replace(at, source).replace(options, f"    {kind}: {{"),
+            refused.says,
+        )
+        for kind, source in (
+            ("parquet", "parquet:rows.parquet"),
+            ("python", "python:made:rows"),
+        )
+    ]
+
+
 def npz(key: str, says: str) -> Refused:
     """A key of a source of arrays."""
     return Refused(two_layers().replace("batch: 8}", f"batch: 8, {key}}}"), says)
@@ -131,6 +150,7 @@ def params_of(table: Mapping[str, Mapping[str, Entry]]) -> Iterator[Any]:
 
 def check_refused(refused: Refused, folder: Path) -> None:
     """Check that a spec is refused, at a position in it."""
+    (folder / "made.py").write_text("def rows(): ...\n")
     with pytest.raises((SpecError, GraphError)) as caught:
         differentiate(load_text(refused.text, "model.yaml", folder).graph)
     assert refused.says in str(caught.value)

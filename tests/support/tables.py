@@ -31,6 +31,22 @@ def write_table(folder, kind, columns):
     return "python:t:rows"
 
 
+def write_rows(folder, columns):
+    """Return the text of a `python:` source whose rows have these values themselves."""
+    rows = [
+        dict(zip(columns, row, strict=True))
+        for row in zip(*columns.values(), strict=True)
+    ]
+    (folder / "given.py").write_text(
+        f"import support.tables\n\ndef rows():\n    return support.tables.GIVEN[{len(GIVEN)}]\n"
+    )
+    GIVEN.append(rows)
+    return "python:given:rows"
+
+
+GIVEN = []
+
+
 def data_of(source, inputs, *, features=None, mapping=None, **options):
     """Return the settings of a source with options of its columns."""
     kind = source.partition(":")[0]

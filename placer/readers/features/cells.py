@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from placer.config.missing import NO_MARKERS, Markers
 from placer.errors import DataError
 from placer.readers.arrow_text import decode_bytes, is_text, is_utf8, read_cells, trim
+from placer.readers.column import missing_hint
 from placer.readers.csv_cells import (
     are_missing,
     cast_floats,
@@ -167,7 +168,7 @@ class Cells:
         The values are integers, float64, decimals, or texts without blanks. The number
         is 0 unless there is one for missing values.
         """
-        array = self._decoded()
+        values = array = self._decoded()
         if pa.types.is_null(array.type) or pa.types.is_boolean(array.type):
             array = array.cast(pa.int64())
         kind = array.type
@@ -184,7 +185,7 @@ class Cells:
         else:
             raise DataError(f"{self.where(0)}: the column holds {kind}, not numbers")
         if self.markers.numbers and not is_text(kind):
-            is_missing = pc.or_(is_missing, have_numbers(array, self.markers))
+            is_missing = pc.or_(is_missing, have_numbers(values, self.markers))
         if not pc.any(is_missing, min_count=0).as_py():
             return array, None
         if is_text(kind):
@@ -225,7 +226,7 @@ class Cells:
 
     def missing_hint(self) -> str:
         """Return what to write for a missing number."""
-        return f"write its value: {self.option}: {{missing: {{{self.name}: 0}}}}"
+        return missing_hint(self.option, self.name)
 
 
 def missing_number(

@@ -14,6 +14,7 @@ from placer.config.missing import MISSING, NO_MARKERS, Markers
 from placer.errors import DataError
 from placer.readers.features.cells import Cells, can_compute_from
 from placer.readers.features.times import ISO_HINT
+from placer.readers.scalars import is_absent
 from placer.readers.times import DAY, time_of
 
 
@@ -24,7 +25,7 @@ def from_python(
     where: Callable[[int], str],
     markers: Markers = NO_MARKERS,
 ) -> Cells:
-    """Return values of Python as a column; None, NaN and NaT are missing.
+    """Return values of Python as a column; None, NaN, NaT and NA are missing.
 
     Raises DataError for values that are not all texts, all numbers or all times.
     """
@@ -35,11 +36,11 @@ def from_python(
         try:
             array = pa.array(values, from_pandas=True)
         except OverflowError:  # there is one from 2**63 on
-            whole = [value if is_missing(value) else Decimal(value) for value in values]
+            whole = [value if is_absent(value) else Decimal(value) for value in values]
             array = pa.array(whole, pa.decimal128(38, 0), from_pandas=True)
     except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
         kinds = dict.fromkeys(
-            type(value).__name__ for value in values if not is_missing(value)
+            type(value).__name__ for value in values if not is_absent(value)
         )
         raise DataError(
             f"{where(0)} and following: no column of {', '.join(kinds)}: {error}",
@@ -62,7 +63,11 @@ def _times_of_python(
     for i, value in enumerate(values):
         try:
             text = value.strip() if isinstance(value, str) else None
-            if is_missing(value) or text in MISSING or (text and markers.mean(text)):
+            if (
+                is_absent(value)
+                or text in MISSING
+                or (text and markers.marks_missing(text))
+            ):
                 ticks.append(None)
             else:
                 days, nanoseconds = time_of(value)
@@ -73,11 +78,3 @@ def _times_of_python(
         return pa.array(ticks, pa.int64()).cast(pa.timestamp("ns"))
     whole = [None if each is None else each // 1000 for each in ticks]
     return pa.array(whole, pa.int64()).cast(pa.timestamp("us"))
-
-
-def is_missing(value: Any) -> bool:
-    """Return whether a value of Python means a missing one: None, NaN or NaT."""
-    if value is None:
-        return True
-    has_missing = isinstance(value, float | np.floating | date | np.datetime64)
-    return has_missing and bool(value != value)

@@ -23,9 +23,8 @@ from placer.runtime.run.events import (
     STILL_WRITING,
     WAITING,
     Event,
-    NodeWarning,
+    Message,
     Output,
-    Resumed,
     format_output,
     show_output,
 )
@@ -80,9 +79,7 @@ class LiveTable:
         from placer.report.console import is_terminal
 
         self.run.update(event)
-        if isinstance(event, Output | NodeWarning | Resumed) and is_terminal(
-            sys.stderr
-        ):
+        if isinstance(event, Output | Message) and is_terminal(sys.stderr):
             # Above the table.
             self.console.print(Text(format_output(event)), soft_wrap=True)
         else:

@@ -14,9 +14,8 @@ from placer.report.progress.plain_lines import PlainLines
 from placer.report.progress.view import RunView
 from placer.runtime.run.events import (
     Event,
-    NodeWarning,
+    Message,
     Report,
-    Resumed,
     show_output,
 )
 
@@ -60,6 +59,6 @@ def show_progress_of_script(
 
 
 def show_warnings(event: Event) -> None:
-    """Print an event to standard error if it is a warning or a resumption."""
-    if isinstance(event, NodeWarning | Resumed):
+    """Print an event to standard error if it is a message."""
+    if isinstance(event, Message):
         show_output(event)

@@ -33,6 +33,7 @@ from placer.checkpoint.folder import (
     best_checkpoint,
     check_best_is_free,
     check_continues,
+    checkpoint_of,
     link_best,
     list_checkpoints,
     locked,
@@ -44,6 +45,7 @@ from placer.checkpoint.manifest import (
     Manifest,
     Progress,
     Stored,
+    Watched,
 )
 from placer.checkpoint.writing import (
     commit,
@@ -139,7 +141,8 @@ class Checkpoints:
         last_step: the step of the last checkpoint, of which all nodes have a part.
         saved: the last complete checkpoint, on the control node.
         best: the complete checkpoint of the best evaluation, on the control node, if
-            there is one.
+            there is one. It may be in the folder of the checkpoint from which the run
+            continues.
         seconds: how long the steps have waited for checkpoints; the caller adds it up.
 
     Raises:
@@ -161,6 +164,7 @@ class Checkpoints:
         self.last_step = 0
         self.saved: Path | None = None
         self.best: Path | None = None
+        self._best_before: Path | None = None
         self.problem = ""
         self.seconds = 0.0
         self._execution, self._tables, self._facts = execution, tables, facts
@@ -198,6 +202,27 @@ class Checkpoints:
             self._exits = exits.pop_all()
         self._thread.start()
         return self
+
+    def take_over_best(self, best: Watched, folder: Path) -> None:
+        """Take over the best evaluation so far, of the run that is continued, whose
+        checkpoints are in `folder`; warn if its checkpoint is not there.
+
+        Called on the control node before the first step.
+        """
+        if self.best is not None:
+            return
+        try:
+            self._best_before = checkpoint_of(best, list_checkpoints(folder))
+        except CheckpointError as error:
+            self._execution.report(NodeWarning(error.message))
+        self.best = self._best_before
+        if self.best is None:
+            self._execution.report(
+                NodeWarning(
+                    f"the checkpoint of the best evaluation so far is not in '{folder}':"
+                    f" {best.metric} {best.value:.4g} after step {best.step}"
+                )
+            )
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # After a failure nothing is committed any more, so that the folder can belong to
@@ -469,6 +494,9 @@ class Checkpoints:
         try:
             remove_old(folder, keep)
             self.best = best_checkpoint(folder, list_checkpoints(folder))
+            before = self._best_before
+            if self.best is None and before is not None and before.is_dir():
+                self.best = before
         except (OSError, CheckpointError) as error:
             self._execution.report(NodeWarning(f"'{folder}': {_describe(error)}"))
 

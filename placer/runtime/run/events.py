@@ -166,6 +166,12 @@ class NodeWarning(msgspec.Struct, frozen=True, tag_field="event", tag="warning")
     message: str
 
 
+class Notice(msgspec.Struct, frozen=True, tag_field="event", tag="notice"):
+    """A message to the user about what the spec or the options ask for."""
+
+    message: str
+
+
 class SignalReceived(msgspec.Struct, frozen=True, tag_field="event", tag="signal"):
     """The process of `node` has received the signal `number`, which ends the run."""
 
@@ -196,12 +202,16 @@ Event: TypeAlias = (
     | CheckpointSaved
     | Resumed
     | NodeWarning
+    | Notice
     | SignalReceived
     | Result
     | PredictionResult
     | NodeFailure
     | Output
 )
+
+Message: TypeAlias = NodeWarning | Notice | Resumed
+"""What a node says to the user."""
 
 Report: TypeAlias = Callable[[Event], None]
 """Receives the events of a node."""
@@ -228,8 +238,9 @@ def read_event(node: str, line: bytes) -> Event:
         raise RunError(f"{node} reported an invalid event: {start!r}") from error
 
 
-def format_output(event: Output | NodeWarning | Resumed) -> str:
-    """Return `worker:0| text` for output, `warning: text` for a warning.
+def format_output(event: Output | Message) -> str:
+    """Return `worker:0| text` for output, `warning: text` for a warning, and the text of
+    other messages.
 
     Control characters are replaced, so that the text cannot steer a terminal.
     """
@@ -245,10 +256,12 @@ def format_output(event: Output | NodeWarning | Resumed) -> str:
         return make_printable(
             f"continuing after step {event.step} from {event.path}, {exactly}"
         )
+    if isinstance(event, Notice):
+        return make_printable(event.message)
     return make_printable(f"warning: {event.message}")
 
 
 def show_output(event: Event) -> None:
-    """Print an event to standard error if it is output, a warning or a resumption."""
-    if isinstance(event, Output | NodeWarning | Resumed):
+    """Print an event to standard error if it is output or a message."""
+    if isinstance(event, Output | Message):
         print(format_output(event), file=sys.stderr, flush=True)

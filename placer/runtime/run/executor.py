@@ -125,25 +125,29 @@ def _start(
     execution.node = node
     execution.report_state(COMPARING)
     digests = run_handshake(execution, node)
-    checkpoints, progress = None, None
+    checkpoints, continued = None, None
     if execution.keeps_digests:
         batches = node.training, node.evaluating
         facts = gather_facts(execution, devices, batches, digests)
         if options.resume is not None:
             execution.report_state(LOADING)
             total = count_steps(execution, node)
-            progress = resume(execution, tables, local, node.row_tables, facts, total)
-            if progress is not None:
-                watches.restore(progress)
+            continued = resume(execution, tables, local, node.row_tables, facts, total)
+            if continued is not None:
+                watches.restore(continued.progress)
                 if options.shrink:
                     for table in node.row_tables.values():
-                        table.shrink(progress.step, table.latest)
+                        table.shrink(continued.progress.step, table.latest)
         if execution.checkpointing is not None:
             checkpoints = contexts.enter_context(
                 Checkpoints(
                     execution, tables, local, node.row_tables, facts, history.sync
                 )
             )
+            best = watches.best.found if watches.best is not None else None
+            if execution.is_control and continued is not None and best is not None:
+                checkpoints.take_over_best(best, continued.checkpoint.parent)
+    progress = continued.progress if continued is not None else None
     keeps_no_rows = options.save_params is not None and checkpoints is None
     if execution.is_control and keeps_no_rows and plan.sparse_tables:
         execution.report(NodeWarning(WITHOUT_ROWS))

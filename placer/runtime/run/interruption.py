@@ -95,12 +95,20 @@ class Interruption:
 
     @property
     def how_to_continue(self) -> str:
-        """What is said of a run that has failed: the option that continues it, or that its
-        steps are in no checkpoint; nothing if it saves none, or has not begun."""
+        """What is said of a run that has failed: the options that continue it in its own
+        folder of checkpoints, or that its steps are in no checkpoint; nothing if it saves
+        none, or has not begun."""
         if self.last_checkpoint:
-            return f"continue with --resume {shlex.quote(self.last_checkpoint)}"
+            last = Path(self.last_checkpoint)
+            folder = shlex.quote(str(last.parent))
+            return (
+                f"continue with --checkpoint {folder} --resume {shlex.quote(str(last))}"
+            )
         if self.checkpoints is not None and self.has_steps:
-            return f"no checkpoint of this run was saved in {self.checkpoints}"
+            return (
+                f"no checkpoint of this run was saved in {self.checkpoints};"
+                " --checkpoint-every N saves one after every N steps"
+            )
         return ""
 
     def explain(self, error: PlacerError) -> None:

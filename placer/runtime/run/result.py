@@ -62,7 +62,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result", dict=
         params: the parameters after the last step, by name.
         best: the path of the checkpoint of the best evaluation, which `placer.predict`,
             `placer.export` and `init_params` take as parameters; None without
-            checkpoints or evaluations. With other machines it is on that of the first
+            checkpoints or evaluations. It may be in the folder of checkpoints of the run
+            that this one continues. With other machines it is on that of the first
             node.
 
     Example:

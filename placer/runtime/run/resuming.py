@@ -8,6 +8,7 @@ checkpoints was named, all nodes take the one before it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -65,6 +66,15 @@ SERVED_BYTES: Final = 64 << 20
 """The bytes that are read at a time for a node that does not see the checkpoint."""
 
 
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """What a run continues from: the position, and the path of the checkpoint on the
+    machine of the control node."""
+
+    progress: Progress
+    checkpoint: Path
+
+
 class Choice(msgspec.Struct, frozen=True):
     """The checkpoint that the control node has chosen; without a path there is none."""
 
@@ -79,7 +89,7 @@ def resume(
     sparse: dict[str, SparseTable],
     facts: StartFacts,
     total_steps: int,
-) -> Progress | None:
+) -> Continued | None:
     """Load the tables of a node from the checkpoint that `--resume` names.
 
     All nodes call this at the same point. So that one command starts a run and continues
@@ -94,7 +104,7 @@ def resume(
         total_steps: the number of the last step of this run.
 
     Returns:
-        The position from which the run continues; None for one that starts at step 1.
+        What the run continues from; None for one that starts at step 1.
 
     Raises:
         CheckpointError: on the control node, if there is no checkpoint that can be
@@ -145,7 +155,7 @@ def resume(
         execution.report(Resumed(progress.step, choice.path, differs))
         if execution.checkpointing is None:
             execution.report(NodeWarning(NOT_KEPT))
-    return progress
+    return Continued(progress, Path(choice.path))
 
 
 def _is_first_start(execution: Execution, named: Path) -> bool:

@@ -37,6 +37,7 @@ from placer.runtime.run.events import (
     STILL_WRITING,
     WAITING,
     NodeWarning,
+    Notice,
     Start,
 )
 from placer.runtime.run.state import Execution
@@ -427,9 +428,11 @@ class Training:
         stopping = self.watches.stopping
         if action & Action.STOP and stopping is not None and stopping.found is not None:
             best = stopping.found
-            self._warn(
-                f"train.early_stopping ends the run after step {step}: the best"
-                f" {best.metric} was {best.value:.4g}, after step {best.step}"
+            self.execution.report(
+                Notice(
+                    f"train.early_stopping ends the run after step {step}: the best"
+                    f" {best.metric} was {best.value:.4g}, after step {best.step}"
+                )
             )
         for node in plan.nodes:
             if node.name != plan.control:

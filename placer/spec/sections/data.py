@@ -8,10 +8,15 @@ from typing import Any
 
 from placer.config import sources
 from placer.config.columns import Column, select_columns
-from placer.config.csv import OPTIONS, Cells, Csv, find_idle, operands_of
+from placer.config.csv import OPTIONS, Cells, Csv, find_effectless
 from placer.config.data import Data, RowSource
 from placer.config.feature_columns import expand_features
-from placer.config.unread import find_unread_feature, find_unread_option, names_read
+from placer.config.unread import (
+    HASHED,
+    find_unread_feature,
+    find_unread_option,
+    names_read,
+)
 from placer.errors import DataError, Span, nearest
 from placer.spec.context import Context
 from placer.spec.csv_options import read_options
@@ -102,7 +107,7 @@ def _read_rows(
         if which == "train":
             context.problems.add("'batch' is missing in data.train", node.span)
         good["batch"] = train.batch if train else None
-    if good.get("seed") and "shuffle" in good and _is_off(good["shuffle"]):
+    if node.get("seed") is not None and "shuffle" in good and _is_off(good["shuffle"]):
         message = (
             "'seed' has no effect: it is that of the shuffle, and 'shuffle' is false"
         )
@@ -230,19 +235,20 @@ class _SourceReader:
         return good["features"] is not None
 
     def check_options(self, good: dict[str, Any]) -> bool:
-        """Report an entry of the options of the kind of source that has no effect, and
-        return False. The file is not read: see `check_columns`."""
+        """Report entries of the options of the kind of source that match no column, or
+        have no effect, and return False. The file is not read: see `check_columns`."""
         node, options = self.node.get(self.source.kind), good.get(self.source.kind)
         if not isinstance(node, MappingNode) or not isinstance(options, Cells):
             return True
-        idle = find_idle(options, _header(good), operands_of(good.get("features")))
-        if idle is None:
-            return True
-        key, entry, message, hint = idle
-        section = node.entries[key]
-        assert isinstance(section, MappingNode)
-        self.problems.add(message, section.keys[entry].span, hint)
-        return False
+        errors = find_effectless(
+            self.source, options, _header(good), good.get("features")
+        )
+        for error in errors:
+            _, key, entry = error.keys
+            section = node.entries[key]
+            assert isinstance(section, MappingNode)
+            self.problems.add_error(error, span=section.keys[entry].span)
+        return not errors
 
     def check_unread(self, columns: sources.ColumnMap, good: dict[str, Any]) -> bool:
         """Report a feature, and an option of a column, that no input reads, and return
@@ -261,16 +267,18 @@ class _SourceReader:
         if isinstance(node, MappingNode) and isinstance(options, Cells):
             found = find_unread_option(options, columns, features, _header(good))
             if found is not None:
-                key, entry = found
+                key, entry, reason = found
                 section = node.entries[key]
                 assert isinstance(section, MappingNode)
-                close = nearest(entry, names_read(columns, features))
+                hint = f'write columns: {{INPUT: "{entry}"}}, or leave it out'
+                if reason == HASHED:
+                    hint = "leave it out: 'missing' is for numbers and dates"
+                elif close := nearest(entry, names_read(columns, features)):
+                    hint = f"did you mean '{close}'?"
                 self.problems.add(
-                    f"'{entry}' of '{key}' has no effect: no input reads such a column",
+                    f"'{entry}' of '{key}' has no effect: {reason}",
                     section.keys[entry].span,
-                    f"did you mean '{close}'?"
-                    if close is not None
-                    else f'write columns: {{INPUT: "{entry}"}}, or leave it out',
+                    hint,
                 )
                 valid = False
         return valid

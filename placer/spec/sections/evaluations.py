@@ -32,9 +32,13 @@ def read_eval(node: SpecNode | None, problems: Problems) -> Interval:
 
 
 def read_checkpoint(
-    node: SpecNode | None, metrics: Sequence[str], has_eval: bool, problems: Problems
+    node: SpecNode | None,
+    metrics: Sequence[str] | None,
+    has_eval: bool,
+    problems: Problems,
 ) -> Checkpointing | None:
-    """Read `train.checkpoint`; `metrics` are those of an evaluation."""
+    """Read `train.checkpoint`; `metrics` are those of an evaluation,
+    None after an error."""
     if node is None:
         return None
     good = decode(node, CheckpointKeys, "train.checkpoint", problems)
@@ -50,9 +54,13 @@ def read_checkpoint(
 
 
 def read_early_stopping(
-    node: SpecNode | None, metrics: Sequence[str], has_eval: bool, problems: Problems
+    node: SpecNode | None,
+    metrics: Sequence[str] | None,
+    has_eval: bool,
+    problems: Problems,
 ) -> EarlyStop | None:
-    """Read `train.early_stopping`; `metrics` are those of an evaluation."""
+    """Read `train.early_stopping`; `metrics` are those of an evaluation,
+    None after an error."""
     if node is None:
         return None
     where = "train.early_stopping"
@@ -78,7 +86,7 @@ def _best(
     node: SpecNode,
     good: Mapping[str, Any],
     where: str,
-    metrics: Sequence[str],
+    metrics: Sequence[str] | None,
     has_eval: bool,
     problems: Problems,
 ) -> Best | None:
@@ -89,7 +97,7 @@ def _best(
     if not has_eval:
         message = f"{where} needs rows to evaluate on"
         problems.add(message, metric.span, "add a source as data.eval")
-    elif metric.text not in metrics:
+    elif metrics is not None and metric.text not in metrics:
         hint = did_you_mean(metric.text, metrics)
         problems.add(f"'{metric.text}' is not in train.metrics", metric.span, hint)
     return Best(good["metric"], good["mode"])

@@ -86,11 +86,9 @@ def _outer(
     if entry is None:
         return None
     rule, _ = _rule(entry, Outer, where, batch, problems)
-    if rule.name is not None and optimizers.RULES[rule.name].is_two_phase:
-        message = f"'{rule.name}' cannot be an outer optimizer: it needs norms of whole"
-        message += " parameters, and servers have blocks of them"
-        span = entry.entries["op"].span
-        problems.add(message, span, "nesterov, sgd or adam need none")
+    if rule.name is not None and (why := optimizers.check_outer(rule.name)):
+        message, hint = why
+        problems.add(message, entry.entries["op"].span, hint)
     if rule.name is None or rule.learning_rate is None:
         return None
     return {"op": rule.name, "learning_rate": rule.learning_rate, **rule.hyper}
@@ -194,7 +192,8 @@ def read_group(
     at_match = span if match is None else inner_span(node.entries["match"])
     place = node.get("place") if good.get("place") else None
     merged = context.places.merge(None, place)
-    _check_several_workers(node, attrs, merged, context)
+    if merged is not None or "place" not in node.entries:  # else an error was reported
+        _check_several_workers(node, attrs, merged, context)
     return Group(Pattern(match, at_match), span, node, attrs, merged)
 
 

@@ -55,14 +55,13 @@ def read_train(
     good = decode(section, Train, "train", problems)
     if not isinstance(section, MappingNode):
         return Training(good, None, (), (), None, None)
-    if (parts := good.get("gradient_accumulation")) is not None:
-        _check_microbatches(parts, section, problems)
+    if (parts := _microbatches(good, section, problems)) is not None:
         good["microbatches"] = parts
     threads = section.get("threads") if good.get("threads") is not None else None
     assert threads is None or isinstance(threads, ScalarNode)
     loss = section.get("minimize") if "minimize" in good else None
     assert loss is None or isinstance(loss, ScalarNode)
-    metrics: Sequence[ScalarNode] = ()
+    metrics: Sequence[ScalarNode] | None = None  # after an error
     if good.get("metrics") is not None:
         metrics = _distinct(section.entries["metrics"], problems)
     elif "metrics" in good and loss is not None:
@@ -75,7 +74,6 @@ def read_train(
     of_groups: dict[str, Any] = {"slicing": written or asdict(Slicing())}
     if good.get(BUCKETS) is not None:
         of_groups[BUCKETS] = good[BUCKETS]
-    parts = good.get("microbatches", 1)
     if good.get("schedule") == "gpipe" and parts == 1:
         problems.add(
             "'schedule: gpipe' has no effect: it is an order of microbatches, and there is"
@@ -88,7 +86,7 @@ def read_train(
         message = "'eval' in train needs rows to evaluate on"
         span = section.keys["eval"].span
         problems.add(message, span, "add a source as data.eval")
-    names = [node.text for node in metrics]
+    names = None if metrics is None else [node.text for node in metrics]
     checkpoint = read_checkpoint(good.get("checkpoint"), names, rows.has_eval, problems)
     stopping = read_early_stopping(
         good.get("early_stopping"), names, rows.has_eval, problems
@@ -97,12 +95,12 @@ def read_train(
     if (entries := good.get("optimizer")) is not None:
         batch = None if rows.train is None else rows.train.batch
         groups = read_groups(entries, of_groups, batch, context)
-    if BUCKETS in of_groups:
-        check_buckets(section, groups, parts, context.cluster, problems)
+    if BUCKETS in of_groups and entries and len(groups) == len(as_list(entries)):
+        check_buckets(section, groups, parts or 1, context.cluster, problems)
     return Training(
         good,
         loss,
-        metrics,
+        metrics or (),
         groups,
         clip,
         backward,
@@ -113,16 +111,26 @@ def read_train(
     )
 
 
-def _check_microbatches(parts: int, section: MappingNode, problems: Problems) -> None:
-    """Report `microbatches` beside `gradient_accumulation` if they differ."""
+def _microbatches(
+    good: Mapping[str, Any], section: MappingNode, problems: Problems
+) -> int | None:
+    """Return the number of microbatches, which has two names; None after an error."""
+    if not {"microbatches", "gradient_accumulation"} <= good.keys():
+        return None
+    parts: int | None = good["gradient_accumulation"]
+    if parts is None:
+        written: int = good["microbatches"]
+        return written
     other = section.get("microbatches")
-    if other is not None and other.value != parts:
-        problems.add(
-            "'gradient_accumulation' and 'microbatches' are one setting, with different"
-            f" values: {parts} and {describe_value(other.value)}",
-            section.keys["gradient_accumulation"].span,
-            "write only one of them",
-        )
+    if other is None or other.value == parts:
+        return parts
+    problems.add(
+        "'gradient_accumulation' and 'microbatches' are one setting, with different"
+        f" values: {parts} and {describe_value(other.value)}",
+        section.keys["gradient_accumulation"].span,
+        "write only one of them",
+    )
+    return None
 
 
 def _distinct(node: SpecNode, problems: Problems) -> list[ScalarNode]:

@@ -111,9 +111,10 @@ def test_the_error_in_this_process_ends_with_how_to_continue(build, tmp_path, ev
             build(bad=6), in_process=True, checkpoint=saved, checkpoint_every=every
         )
     end = (
-        f"; continue with --resume {saved / 'step-000001'}"
+        f"; continue with --checkpoint {saved} --resume {saved / 'step-000001'}"
         if every == "1"
-        else f"; no checkpoint of this run was saved in {saved}"
+        else f"; no checkpoint of this run was saved in {saved};"
+        " --checkpoint-every N saves one after every N steps"
     )
     assert str(error.value).endswith(end)
 

@@ -103,10 +103,12 @@ def test_the_outcome_names_the_last_checkpoint():
     interruption = Interruption(checkpoints=Path("saved"))
     interruption.note(CheckpointSaved(2, "saved/step-000002"))
     assert interruption.outcome(2) == (
-        "stopped after step 2; continue with --resume saved/step-000002"
+        "stopped after step 2; continue with --checkpoint saved --resume"
+        " saved/step-000002"
     )
     assert interruption.outcome(None, "boom") == (
-        "the run had failed: boom; continue with --resume saved/step-000002"
+        "the run had failed: boom; continue with --checkpoint saved --resume"
+        " saved/step-000002"
     )
 
 
@@ -117,11 +119,16 @@ def test_the_error_of_a_failed_run_ends_with_how_to_continue_it():
     assert error.hint == "help"  # no step has ended: there was nothing to save
     interruption.has_steps = True
     interruption.explain(error)
-    assert error.hint == "help; no checkpoint of this run was saved in saved"
+    assert error.hint == (
+        "help; no checkpoint of this run was saved in saved; --checkpoint-every N saves"
+        " one after every N steps"
+    )
     interruption.note(CheckpointSaved(2, "saved folder/step-000002"))
     error = RunError("boom")
     interruption.explain(error)
-    assert error.hint == "continue with --resume 'saved folder/step-000002'"
+    assert error.hint == (
+        "continue with --checkpoint 'saved folder' --resume 'saved folder/step-000002'"
+    )
     Interruption(FILE, has_steps=True).explain(error := RunError("boom"))
     assert error.hint is None
 

@@ -51,15 +51,16 @@ def check_names(columns: Mapping[str, Any], names: Sequence[str]) -> None:
 def to_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
     """Return an array in another dtype; ValueError for a value that does not fit.
 
-    Numpy has no bfloat16: the model rounds to it.
+    Numpy has no bfloat16: the array is then float32, and the model rounds it.
     """
-    dtype = "float32" if dtype == "bfloat16" else dtype
     if array.dtype.kind not in "biuf":
         raise ValueError(f"column '{name}' holds {array.dtype}, not numbers")
     with np.errstate(over="ignore", invalid="ignore"):
-        cast = array.astype(dtype)
+        cast = array.astype("float32" if dtype == "bfloat16" else dtype)
     if cast.dtype.kind == "f":
-        is_misfit = np.isinf(cast) & np.isfinite(array)
+        # From this number on, the nearest bfloat16 is infinite.
+        end = 511 * 2.0**119 if dtype == "bfloat16" else np.inf
+        is_misfit = (np.abs(cast) >= end) & np.isfinite(array)
     else:
         is_misfit = (cast.astype(array.dtype) != array) | ((cast < 0) != (array < 0))
     if is_misfit.any():

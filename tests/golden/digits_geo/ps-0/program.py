@@ -1,0 +1,44 @@
+"""ps:0 of digits_geo: 2 workers, 2 servers. Compiled by placer; change the spec, not this file.
+
+p: parameters, g: their gradients.
+"""
+
+from collections import namedtuple
+from typing import NamedTuple
+
+from placer import runtime  # first: before jax loads
+
+Fc = namedtuple("Fc", "w")
+
+
+class Dense(NamedTuple):  # table "dense"
+    h1: Fc  # w float32[64, 128]
+
+
+def step(node: runtime.Node) -> None:
+    """Nothing to do: `serve` handles the messages of workers."""
+
+
+def serve(node: runtime.Node) -> None:
+    for message in node.messages():  # of workers, as they arrive
+        match message.edge:
+            case 1:  # parameters to worker
+                p = node.parameters("dense", Dense)
+                node.answer(message, p)
+            case 3:  # difference of one worker
+                g = node.pushed("dense", message, Dense)
+                node.update("dense", g, message=message)  # sgd, learning rate 1
+
+
+def evaluate(node: runtime.Node) -> None:
+    p = node.parameters("dense", Dense)
+    node.send(5, p)  # parameters to worker
+
+
+def predict(node: runtime.Node) -> None:
+    p = node.parameters("dense", Dense)
+    node.send(7, p)  # parameters to worker
+
+
+if __name__ == "__main__":
+    runtime.main(__file__, step, serve, evaluate, predict)

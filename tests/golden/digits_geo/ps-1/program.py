@@ -1,0 +1,46 @@
+"""ps:1 of digits_geo: 2 workers, 2 servers. Compiled by placer; change the spec, not this file.
+
+p: parameters, g: their gradients.
+"""
+
+from collections import namedtuple
+from typing import NamedTuple
+
+from placer import runtime  # first: before jax loads
+
+Fc = namedtuple("Fc", "b")
+Fc_2 = namedtuple("Fc_2", "w b")
+
+
+class Dense(NamedTuple):  # table "dense"
+    h1: Fc  # b float32[128]
+    logits: Fc_2  # w float32[128, 10], b float32[10]
+
+
+def step(node: runtime.Node) -> None:
+    """Nothing to do: `serve` handles the messages of workers."""
+
+
+def serve(node: runtime.Node) -> None:
+    for message in node.messages():  # of workers, as they arrive
+        match message.edge:
+            case 2:  # parameters to worker
+                p = node.parameters("dense", Dense)
+                node.answer(message, p)
+            case 4:  # difference of one worker
+                g = node.pushed("dense", message, Dense)
+                node.update("dense", g, message=message)  # sgd, learning rate 1
+
+
+def evaluate(node: runtime.Node) -> None:
+    p = node.parameters("dense", Dense)
+    node.send(6, p)  # parameters to worker
+
+
+def predict(node: runtime.Node) -> None:
+    p = node.parameters("dense", Dense)
+    node.send(8, p)  # parameters to worker
+
+
+if __name__ == "__main__":
+    runtime.main(__file__, step, serve, evaluate, predict)

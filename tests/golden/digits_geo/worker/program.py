@@ -1,0 +1,101 @@
+"""workers of digits_geo: 2 workers, 2 servers. Compiled by placer; change the spec, not this file.
+
+p: parameters, g: their gradients, d_x: the gradient of x.
+"""
+
+import functools
+from collections import namedtuple
+from typing import NamedTuple
+
+from placer import runtime  # first: before jax loads
+
+import jax
+
+from placer import ops
+
+Fc = namedtuple("Fc", "w b")
+
+
+class Local(NamedTuple):  # table "local"
+    h1: Fc  # w float32[64, 128], b float32[128]
+    logits: Fc  # w float32[128, 10], b float32[10]
+
+
+class Dense(NamedTuple):  # table "dense"
+    h1: Fc  # w float32[64, 128], b float32[128]
+    logits: Fc  # w float32[128, 10], b float32[10]
+
+
+@jax.jit
+def forward_backward(image, p: Local, label):
+    h1, h1_res = ops.fc.forward(image, *p.h1, activation="relu")
+    logits, logits_res = ops.fc.forward(h1, *p.logits)
+    loss, loss_res = ops.softmax_cross_entropy.forward(logits, label, count=128)
+    accuracy = ops.accuracy(logits, label)
+    d_logits, _ = ops.softmax_cross_entropy.backward(loss_res, label, 1.0)
+    d_h1, d_logits_w, d_logits_b = ops.fc.backward(logits_res, h1, p.logits.w, d_logits)
+    _, d_h1_w, d_h1_b = ops.fc.backward(h1_res, image, p.h1.w, d_h1)
+    d_h1_w_clipped, d_h1_b_clipped, d_logits_w_clipped, d_logits_b_clipped = ops.clip_part(
+        d_h1_w, d_h1_b, d_logits_w, d_logits_b, global_norm=1.0, share=1 / 2
+    )
+    d_h1_w_clipped_row_estimate = ops.row_estimate(d_h1_w_clipped, share=1 / 2)
+    d_h1_b_clipped_row_estimate = ops.row_estimate(d_h1_b_clipped, share=1 / 2)
+    d_logits_w_clipped_row_estimate = ops.row_estimate(d_logits_w_clipped, share=1 / 2)
+    d_logits_b_clipped_row_estimate = ops.row_estimate(d_logits_b_clipped, share=1 / 2)
+    g = Local(
+        h1=Fc(d_h1_w_clipped_row_estimate, d_h1_b_clipped_row_estimate),
+        logits=Fc(d_logits_w_clipped_row_estimate, d_logits_b_clipped_row_estimate),
+    )
+    return loss, accuracy, g
+
+
+@functools.partial(jax.jit, static_argnames="count")
+def eval_forward(image, p: Dense, label, *, count):
+    h1 = ops.fc(image, *p.h1, activation="relu")
+    logits = ops.fc(h1, *p.logits)
+    loss = ops.softmax_cross_entropy(logits, label, count=count)
+    accuracy = ops.accuracy(logits, label)
+    return loss, accuracy
+
+
+@jax.jit
+def predict_forward(image, p: Dense):
+    h1 = ops.fc(image, *p.h1, activation="relu")
+    logits = ops.fc(h1, *p.logits)
+    return ops.softmax(logits)
+
+
+def step(node: runtime.Node) -> None:
+    image, label = node.read("image", "label")
+    node.merge(1)  # if there are newer parameters from ps:0
+    node.merge(2)  # if there are newer parameters from ps:1
+    p = node.parameters("local", Local)
+    loss, accuracy, g = forward_backward(image, p, label)
+    node.record(loss=loss, accuracy=accuracy)
+    node.update("local", g)  # adam, cosine learning rate
+    node.push_delta(3)  # every 10 steps, differences to ps:0
+    node.push_delta(4)  # every 10 steps, differences to ps:1
+
+
+def evaluate(node: runtime.Node) -> None:
+    (h1_w,) = node.receive(5)  # parameters from ps:0
+    h1_b, logits_w, logits_b = node.receive(6)  # parameters from ps:1
+    p = Dense(h1=Fc(h1_w, h1_b), logits=Fc(logits_w, logits_b))
+    for _ in node.batches():
+        image, label = node.read("image", "label")
+        loss, accuracy = eval_forward(image, p, label, count=node.count)
+        node.record(loss=loss, accuracy=accuracy)
+
+
+def predict(node: runtime.Node) -> None:
+    (h1_w,) = node.receive(7)  # parameters from ps:0
+    h1_b, logits_w, logits_b = node.receive(8)  # parameters from ps:1
+    p = Dense(h1=Fc(h1_w, h1_b), logits=Fc(logits_w, logits_b))
+    for _ in node.batches():
+        image = node.read("image")
+        probability = predict_forward(image, p)
+        node.output(probability=probability)
+
+
+if __name__ == "__main__":
+    runtime.main(__file__, step, evaluate, predict)
