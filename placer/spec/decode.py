@@ -25,6 +25,9 @@ from placer.spec.yaml_errors import (
     missing_brackets_hint,
 )
 
+_SECTIONS = ("the spec", "data", "data.train", "data.eval", "train", "predict")
+"""The names of sections in messages, of which users know the keys by name."""
+
 
 @cache
 def _fields_of(struct: type[Struct]) -> dict[str, tuple[FieldInfo, bool]]:
@@ -102,14 +105,14 @@ def report_unknown_keys(
             if empty and before and cut_place_hint(node, before):
                 pass  # a place that YAML cut at several commas is reported once
             else:
-                hint = _unknown_key_hint(node, key, names, meant)
+                hint = _unknown_key_hint(node, key, names, meant, where)
                 problems.add(f"unknown key {quote(key)} in {where}", scalar.span, hint)
         before = key
     return meant
 
 
 def _unknown_key_hint(
-    node: MappingNode, key: str, names: frozenset[str], meant: set[str]
+    node: MappingNode, key: str, names: frozenset[str], meant: set[str], where: str
 ) -> str | None:
     if node.entries[key].value is None:
         if hint := missing_blank_hint(key):
@@ -119,10 +122,25 @@ def _unknown_key_hint(
             return hint
     if key == "<<":
         return "merge keys are not supported; write the keys out"
+    if where in _SECTIONS and (hint := _elsewhere_hint(key, where)):
+        return hint
     close = nearest(key, names)
     if close is not None:
         meant.add(close)
     return did_you_mean(key, names)
+
+
+def _elsewhere_hint(key: str, where: str) -> str | None:
+    """Return where a key belongs that is in the wrong section."""
+    from placer.spec.setting_names import find_elsewhere  # it imports the schema
+
+    path = find_elsewhere(key, where)
+    if path is None:
+        return None
+    section, _, name = path.rpartition(".")
+    if not section:
+        return f"'{name}' is a key of the spec, not of a section"
+    return f"'{name}' is a key of {section}: {path}"
 
 
 def report_missing(node: MappingNode, key: str, where: str, problems: Problems) -> None:

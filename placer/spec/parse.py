@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -52,6 +53,8 @@ def load(
         SpecErrors: The spec has several errors.
     """
     path = Path(path)
+    if str(path).lower().endswith(_TABLES) and path.is_file():
+        raise _table_error(path)
     try:
         content = _content(path)
     except TooLargeError as error:
@@ -60,6 +63,8 @@ def load(
         raise SpecError(
             f"cannot read {path}: {error.strerror}", hint=path_hint(path)
         ) from error
+    if content.startswith(b"PAR1"):  # Parquet
+        raise _table_error(path)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -67,6 +72,16 @@ def load(
         message = f"{path}: line {line} is not UTF-8"
         raise SpecError(message, hint="save the spec as UTF-8") from error
     return load_text(text, str(path), path.parent, nodes=nodes, overrides=overrides)
+
+
+_TABLES = (".csv", ".csv.gz", ".parquet")
+
+
+def _table_error(path: Path) -> SpecError:
+    return SpecError(
+        f"{path} is a table, not a spec",
+        hint=f"write a spec for it: placer init {shlex.quote(str(path))}",
+    )
 
 
 def _content(path: Path) -> bytes:

@@ -19,9 +19,10 @@ from typing import (
 from msgspec import Struct
 from msgspec.structs import fields
 
+from placer.config.data import Data
 from placer.config.optimizers import RULES
 from placer.errors import nearest
-from placer.spec.schema import Spec
+from placer.spec.schema import DataSection, Predict, Spec, Train
 
 _OPTIMIZER: Final = "train.optimizer"
 _SYNONYMS: Final = {
@@ -47,6 +48,13 @@ _PATHS: Final = {
     "clip_grad_norm": "train.clip.global_norm",
 }
 """Usual names of keys whose own name says less."""
+_SECTIONS: Final[dict[str, type[Struct]]] = {
+    "": Spec,
+    "data.": DataSection,
+    "data.train.": Data,
+    "train.": Train,
+    "predict.": Predict,
+}
 _SCALARS: Final = (bool, int, float, str)
 _KINDS: Final = {
     "worker": "worker",
@@ -88,6 +96,17 @@ def find_setting(name: str, others: Collection[str] = ()) -> str | None:
     keys = {*paths, *_SYNONYMS}
     close = nearest(_plain(name), keys.union(map(_plain, others)))
     return paths[_SYNONYMS.get(close, close)] if close in keys else None
+
+
+def find_elsewhere(key: str, section: str) -> str | None:
+    """Return the path of a key that a section does not have, in another section; None if
+    no section has it."""
+    name = _SYNONYMS.get(key, key)
+    for prefix, struct in _SECTIONS.items():
+        for field in fields(struct):
+            if field.encode_name == name and prefix != f"{section}.":
+                return f"{prefix}{name}"
+    return setting_paths().get(name)
 
 
 def find_node_kind(name: str) -> str | None:

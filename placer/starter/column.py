@@ -200,6 +200,16 @@ def _count_numbers(cells: ColumnCells) -> int:
     return len({Decimal(text) for text in count_texts(cells.text)[0]})
 
 
+def find_missing(table: Table, name: str) -> str:
+    """Return where the first row without a value is, of a column that has such rows."""
+    cells = describe_cells(table, name)
+    if cells.numbers is not None:
+        return table.position(int(np.argmax(np.isnan(cells.numbers))))
+    assert cells.words is not None
+    words = cells.words.to_pylist()
+    return table.position(next(i for i, word in enumerate(words) if not word.strip()))
+
+
 def find_unscalable(values: np.ndarray) -> str:
     """Return why different numbers cannot be scaled to variance 1; nothing if they can."""
     with np.errstate(over="ignore", invalid="ignore"):

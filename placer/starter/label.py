@@ -15,6 +15,7 @@ from placer.starter.column import (
     count_numbers,
     count_values,
     find_misfit,
+    find_missing,
     find_unscalable,
     numbers_rows,
     read_numbers,
@@ -97,9 +98,11 @@ def describe_label(
     if isinstance(values, Words):
         missing = values.missing
     if missing:
+        rows = "1 row has" if missing == 1 else f"{format_count(missing)} rows have"
+        first = "" if missing == 1 else "the first "
         raise DataError(
-            f"{table.path}: {format_count(missing)} rows have no value in the column"
-            f" '{name}', which is to be predicted",
+            f"{table.path}: {rows} no value in the column '{name}', which is to be"
+            f" predicted: {first}{find_missing(table, name)}",
             hint="remove these rows, or name another column: --label COLUMN",
         )
     if numbers is not None and isinstance(values, LeftOut) and not numbers.are_finite:

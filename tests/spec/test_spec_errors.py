@@ -3,11 +3,13 @@
 A file of `invalid/` contains a spec, a line `---- expected`, and the message.
 """
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from placer.errors import SpecError, SpecErrors
+from placer.resources import find_file
 from placer.spec import load, load_text, yaml_events
 
 CASES = sorted((Path(__file__).parent / "invalid").glob("*.txt"))
@@ -127,6 +129,35 @@ def test_places_are_checked_against_overridden_counts(tmp_path):
 def test_a_missing_file(tmp_path):
     with pytest.raises(SpecError, match=r"cannot read .*none\.yaml: No such file"):
         load(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("name", ["my rows.csv", "t.CSV.gz", "t.parquet", "t"])
+def test_a_table_is_no_spec(name, tmp_path):
+    (tmp_path / name).write_bytes(b"PAR1\xff")
+    with pytest.raises(SpecError, match="is a table, not a spec") as caught:
+        load(tmp_path / name)
+    file = shlex.quote(str(tmp_path / name))
+    assert caught.value.hint == f"write a spec for it: placer init {file}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where"),
+    [
+        ("metrics:", "batch: 3\n  metrics:", "data.train: data.train.batch"),
+        ("metrics:", "lr: 3\n  metrics:", "train.optimizer: train.optimizer.learning_rate"),
+        ("train:\n  min", "outputs: [x]\ntrain:\n  min", "predict: predict.outputs"),
+        ("metrics:", "seed: 3\n  metrics:", "the spec, not of a section"),
+        ("shuffle:", "epochs: 3, shuffle:", "train: train.epochs"),
+    ],
+)  # fmt: skip
+def test_a_key_in_the_wrong_section_is_named_with_the_right_one(
+    old, new, where, tmp_path
+):
+    text = find_file("specs/digits.yaml").read_text()
+    assert old in text
+    with pytest.raises(SpecError) as caught:
+        load_text(text.replace(old, new, 1), "m.yaml", tmp_path)
+    assert f" is a key of {where}" in str(caught.value)
 
 
 def test_a_file_that_is_not_utf_8(tmp_path):

@@ -411,8 +411,24 @@ def test_the_loss_fits_the_values_of_the_label(values, task, loss, dtype, tmp_pa
     [
         (["a"] * 40, "c", None, "all values of the column 'c' are a"),
         ([7] * 40, "c", "regression", "all values of the column 'c' are 7"),
-        (["a", ""] * 20, "c", None, "20 rows have no value in the column 'c'"),
-        ([1.5, "NA"] * 20, "c", None, "20 rows have no value in the column 'c'"),
+        (
+            ["a", ""] * 20,
+            "c",
+            None,
+            "20 rows have no value in the column 'c', which is to be predicted: the first line 3",
+        ),
+        (
+            [*["a", "b"] * 20, ""],
+            "c",
+            None,
+            "1 row has no value in the column 'c', which is to be predicted: line 42",
+        ),
+        (
+            [1.5, "NA"] * 20,
+            "c",
+            None,
+            "20 rows have no value in the column 'c', which is to be predicted: the first line 3",
+        ),
         (["a", "b"] * 20, "c", "regression", "the column 'c' holds no numbers"),
         (["a", "b"] * 20, "lable", None, "has no column 'lable'"),
         ([f"n{i}" for i in range(400)], "c", None, "400 different values in 400 rows"),
