@@ -129,24 +129,30 @@ def check_limits(
 
 
 def missing_value_error(
-    kind: str, name: str, where: str, shown: str | None
+    kind: str, name: str, column: Column, where: str, shown: str | None
 ) -> DataError:
     """Return the error for a missing value of a column for which no number is given.
 
     Args:
         kind: the kind of the source, under whose key its options are.
         name: the column.
+        column: the input that reads it.
         where: the position of the value.
         shown: the text or number that means a missing value; None if there is nothing.
     """
     what = "the value is missing"
     if shown is not None:
         what = f"{shown} means a missing value"
-    return DataError(f"{where}: {what}", hint=missing_hint(kind, name))
+    return DataError(f"{where}: {what}", hint=missing_hint(kind, name, column))
 
 
-def missing_hint(kind: str, name: str) -> str:
-    """Return what to write for the missing values of a column."""
+def missing_hint(kind: str, name: str, column: Column | None = None) -> str:
+    """Return what to do about the missing values of a column that an input reads.
+
+    For a label, it is no number for them: they would all be of one class.
+    """
+    if column is not None and column.limits is not None and column.limits.is_label:
+        return f"input '{column.name}' is a label: remove the rows without one"
     return f"write its value: {kind}: {{missing: {{{name}: 0}}}}"
 
 
@@ -198,16 +204,6 @@ def unknown_word_hint(
     if more := more_classes(limits, count):
         return f"remove these rows, or add the word to the vocabulary and {more}"
     return f"remove these rows: {limits_hint(column)}"
-
-
-def missing_label_hint(column: Column) -> str | None:
-    """Return what to do about a missing value of a label; None for another input.
-
-    It is no number for missing values: they would all be of one class.
-    """
-    if column.limits is not None and column.limits.is_label:
-        return f"input '{column.name}' is a label: remove the rows without one"
-    return None
 
 
 def dtype_of(column: Column, source: str) -> np.dtype[np.generic]:

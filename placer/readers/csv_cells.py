@@ -28,7 +28,6 @@ from placer.readers.column import (
     dtype_kind,
     limits_hint,
     missing_hint,
-    missing_label_hint,
     unknown_word_hint,
 )
 from placer.readers.scalars import nearest_numbers
@@ -199,7 +198,7 @@ class CellParser:
             message = f"{quote(text)} is not a number" if text else empty
             if text and text not in MISSING:
                 message = f"{quote(text)} means a missing value"
-            hint = missing_label_hint(self.column) or missing_hint(self.kind, self.name)
+            hint = missing_hint(self.kind, self.name, self.column)
             raise DataError(message, hint=hint)
         return self.missing
 

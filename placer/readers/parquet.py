@@ -124,8 +124,8 @@ class _ParquetFormat:
         if pa.types.is_nested(array.type):
             numbers = rows_of_lists(array, column, source, name, first)
         else:
-            array = _fill(array, missing, markers, where, name)
-            numbers = _to_numpy(source, name, array, first)
+            array = _fill(array, missing, markers, where, name, column)
+            numbers = _to_numpy(source, name, column, array, first)
         values = convert(numbers, column, source, name, first)
         check_limits(values, column, where)
         return values
@@ -215,6 +215,7 @@ def _fill(
     markers: Markers,
     where: Callable[[int], str],
     name: str,
+    column: Column,
 ) -> pa.Array:
     """Return a column of numbers in which nulls, NaNs and markers are `missing`, if
     given."""
@@ -223,7 +224,7 @@ def _fill(
         if missing is None and pc.any(marked).as_py():
             at = pc.index(marked, True).as_py()
             shown = str(array[at].as_py())
-            raise missing_value_error("parquet", name, where(at), shown)
+            raise missing_value_error("parquet", name, column, where(at), shown)
         array = pc.if_else(marked, None, array)
     if missing is None:
         return array
@@ -287,7 +288,9 @@ def can_be_words(type_: pa.DataType) -> bool:
     )
 
 
-def _to_numpy(source: str, name: str, array: pa.Array, first: int) -> np.ndarray:
+def _to_numpy(
+    source: str, name: str, column: Column, array: pa.Array, first: int
+) -> np.ndarray:
     """Return the numbers of some rows, [rows]; DataError for a null.
 
     `first` is the number of the first row.
@@ -296,7 +299,7 @@ def _to_numpy(source: str, name: str, array: pa.Array, first: int) -> np.ndarray
         index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
         raise DataError(
             f"{source}: column '{name}', row {first + index} is null",
-            hint=missing_hint("parquet", name),
+            hint=missing_hint("parquet", name, column),
         )
     values: np.ndarray = array.to_numpy(zero_copy_only=False)
     return values

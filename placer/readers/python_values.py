@@ -269,7 +269,9 @@ class PythonValues:
         if is_marked or is_nothing:
             shown = None if is_nothing else str(value)
             where = self._where(parser.name, [number], 0)
-            raise missing_value_error("python", parser.name, where, shown)
+            raise missing_value_error(
+                "python", parser.name, parser.column, where, shown
+            )
         return value
 
     def _parser(self, column: Column, name: str) -> CellParser:

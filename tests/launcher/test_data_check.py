@@ -271,7 +271,7 @@ def made(body: str) -> str:
         (MODULE, "", made("raise ValueError('bad')"), "7:14", "failed at row 0: ValueError: bad", "see made.py, line 2"),
         (MODULE, "", made("yield {'x': [1, 2], 'label': 'yes'}"), "4:10", "'yes' is not a number", "vocabulary"),
         (MODULE, "", made("yield {'x': [1, 2, 3], 'label': 1}"), "3:6", "has shape [n, 3]", "x: float32[batch, 3]"),
-        (MODULE, "", made("yield {'x': [1, 2], 'label': None}"), "4:10", "row 0: the value is missing", "python: {missing: {label: 0}}"),
+        (MODULE, "", made("yield {'x': [1, 2], 'label': None}"), "4:10", "row 0: the value is missing", "is a label: remove the rows without one"),
         (MODULE, "", made("yield {'x': object(), 'label': 1}"), "3:6", "'x' holds object", "float32[batch, 2]"),
         (MODULE, "", made("yield {'x': [[1, 2]] * 8, 'label': [1] * 8}"), "7:14", "is a batch of 8 rows", "one row at a time"),
         (MODULE, "columns: {x: [a, b]}", made("yield {'a': 1, 'b': [2], 'label': 1}"), "9:18", "'b', row 0, has the shape [1]", "one number"),

@@ -476,3 +476,12 @@ def test_the_json_schema_lists_the_kind():
     properties = json_schema()["$defs"]["Data"]["properties"]
     assert "parquet:PATH" in properties["source"]["description"]
     assert "csv:, parquet: and python:" in properties["columns"]["description"]
+
+
+@pytest.mark.parametrize(("last", "markers"), [(None, []), (-1, [-1])])
+def test_a_row_without_a_label_is_to_be_removed(last, markers, tmp_path):
+    limits = Range(0, 3, "loss", "softmax_cross_entropy", is_label=True)
+    column = Column("label", "int32", (), limits)
+    form = Cells(missing_values=markers)
+    _, hint = error_of(tmp_path, {"label": [1, last]}, [column], form=form)
+    assert hint == "input 'label' is a label: remove the rows without one"
