@@ -32,12 +32,12 @@ def modules_of(module: str, function: str, folder: Path) -> tuple[str, ...]:
             f"a module beside the spec cannot have the name '{module}'",
             hint=f"node programs would import another {module}: rename {module}.py",
         )
-    if function in _MODULE_ATTRIBUTES:
+    if function in NO_FUNCTIONS:
         raise DataError(
             f"a function cannot have the name '{function}': "
             + (
                 "every module has an attribute of this name"
-                if hasattr(ModuleType, function)
+                if function != "__debug__"
                 else "it is a constant of Python"
             ),
             hint=f"rename it in {module}.py",
@@ -105,7 +105,18 @@ def defined_names(folder: Path, module: str) -> frozenset[str] | None:
     return frozenset(name for name in names if name)
 
 
-_MODULE_ATTRIBUTES = frozenset({*dir(ModuleType), "__debug__"})
+_IMPORT_ATTRIBUTES = [
+    "__builtins__",
+    "__cached__",
+    "__file__",
+    "__loader__",
+    "__name__",
+    "__package__",
+    "__path__",
+    "__spec__",
+]
+NO_FUNCTIONS = frozenset({*dir(ModuleType), *_IMPORT_ATTRIBUTES, "__debug__"})
+"""Names that a function of a module cannot have."""
 _DYNAMIC = {"*", "__getattr__", "globals", "locals", "vars", "setattr", "exec", "sys"}
 """Names whose use in a module may define names that its text does not show."""
 

@@ -7,7 +7,6 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -33,6 +32,7 @@ from placer.exporting.stablehlo import load_model
 from placer.graph.kinds import VALUE_SUFFIXES
 from placer.runtime.run.options import Options
 from placer.runtime.run.threads import run_in_threads
+from placer.spec.module_imports import NO_FUNCTIONS
 from placer.spec.module_names import reserved_modules
 from placer.spec.names import is_name
 
@@ -119,7 +119,7 @@ def names(draw, mode):
         (VALUES, ()),
         (PARAMETERS, VALUE_SUFFIXES),
         (MODULES, reserved_modules()),
-        (FUNCTIONS, {*dir(ModuleType), "__debug__", "jnp", "TWO"}),
+        (FUNCTIONS, {*NO_FUNCTIONS, "jnp", "TWO"}),
     ):
         valid = word.filter(lambda name, invalid=invalid: name not in invalid)
         size = len(slots)
