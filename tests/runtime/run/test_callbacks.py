@@ -189,9 +189,11 @@ class StopsTwoThatWait:
             patch.setattr(kind, "wait", self._noted(kind.wait))
 
     def _noted(self, wait: Callable[..., None]) -> Callable[..., None]:
-        def noted(pace: Pace, done: int, is_over: Callable[[], bool]) -> None:
+        def noted(
+            pace: Pace, done: int, is_over: Callable[[], bool], limit: float
+        ) -> None:
             self._waiting.put((type(pace), done))
-            wait(pace, done, is_over)
+            wait(pace, done, is_over, limit)
 
         return noted
 

@@ -25,7 +25,7 @@ def test_a_label_outside_the_classes_raises_before_the_first_step(tmp_path):
     assert str(error.value) == (
         "model.yaml:2:42: sklearn:iris: column 'target', row 100: 2 is outside 0-1\n"
         "  hint: input 'label' goes to op 'loss' (softmax_cross_entropy), which takes"
-        " 0 to 1"
+        " 0 to 1; for more classes, raise the size of op 'scores', which is 2"
     )
 
 
