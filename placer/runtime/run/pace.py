@@ -180,7 +180,8 @@ class ControlPace(Pace):
             self._is_slow = False
         elif behind >= MAX_LEAD or self._waits:
             self._is_slow = True
-        if self._thread is None and self._news():
+        may_tell = self._is_slow or self._always
+        if self._thread is None and may_tell and self._news():
             self._thread = threading.Thread(
                 target=self._run, name="placer pace", daemon=True
             )

@@ -328,6 +328,21 @@ def test_in_lockstep_the_steps_of_the_control_node_count() -> None:
     pace.wait(MAX_LEAD, bool, limit=60)
 
 
+@pytest.mark.parametrize("is_control", [True, False])
+def test_a_wait_ends_when_the_run_fails_or_stops(is_control: bool) -> None:
+    channels = memory_channels(["worker:0", "worker:1"])
+    told = ToldPace(channels["worker:1"], "worker:0", always=True)
+    pace: Pace = ControlPace(channels["worker:0"]) if is_control else told
+    over = threading.Event()
+    waiting = threading.Thread(target=pace.wait, args=(MAX_LEAD, over.is_set))
+    waiting.start()
+    over.set()
+    pace.wake()
+    waiting.join(60)
+    assert not waiting.is_alive()
+    assert pace.is_ahead(MAX_LEAD)
+
+
 def test_a_callback_that_is_slower_than_the_end_of_the_run_gets_all_steps(
     build: Path,
 ) -> None:
