@@ -15,9 +15,10 @@ PAGES = {"tutorial.md": "customers.yaml", "tutorial-flax.md": "net.py"}
 BLOCK = re.compile(r"^```(\w+)( fails)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARYING = re.compile(
     r"[0-9]+\.[0-9]+|[0-9,]+(?= samples)|(?<=after step )[0-9]+|\S*/step-[0-9]+"
+    r"|(?<=--checkpoint )\S+"
 )
-"""What depends on the machine: numbers with fractions, rates, and the step of an
-interruption."""
+"""What depends on the machine: numbers with fractions, rates, the folder of checkpoints and
+the step of an interruption."""
 FRACTION = re.compile(r"[0-9]+\.[0-9]+(?![0-9]| MB)")
 """Numbers with fractions, but those of bytes, which depend on where a run continues."""
 TOLERANCE = 0.02

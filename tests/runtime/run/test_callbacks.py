@@ -334,7 +334,7 @@ def test_a_wait_ends_when_the_run_fails_or_stops(is_control: bool) -> None:
     told = ToldPace(channels["worker:1"], "worker:0", always=True)
     pace: Pace = ControlPace(channels["worker:0"]) if is_control else told
     over = threading.Event()
-    waiting = threading.Thread(target=pace.wait, args=(MAX_LEAD, over.is_set))
+    waiting = threading.Thread(target=pace.wait, args=(MAX_LEAD, over.is_set, 120))
     waiting.start()
     over.set()
     pace.wake()
