@@ -88,8 +88,8 @@ def _intersect(first: Range, second: Range) -> Range:
 
 
 def _layer_of_size(graph: Graph, scores: str, size: int) -> str | None:
-    """Return the op whose key `size` is the number of scores: the layer that computes
-    them, before ops that keep their number. None if there is none."""
+    """Return the layer that computes the scores: the op whose key `size` is their number.
+    Ops after it may keep that number. None without such a layer."""
     while (op := graph.producers.get(scores)) is not None and op.is_computed:
         if graph.tensor_type(scores).shape[-1:] != (size,):
             return None

@@ -139,9 +139,12 @@ def link_best(folder: Path, best: Watched) -> None:
 def best_checkpoint(
     folder: Path, listed: Sequence[tuple[Path, Manifest]]
 ) -> Path | None:
-    """Return the best of the checkpoints `listed` of a folder, last one first: the one
-    that `best` links, or else the one that the last manifest with a best evaluation
-    means. So it is known where there can be no link. None if there is none."""
+    """Return the best checkpoint of a folder, or None without a best evaluation.
+
+    It is the target of the link `best`, or else, on file systems without links, the
+    checkpoint of the best evaluation in the last manifest. `listed` are the checkpoints of
+    the folder, the last one first.
+    """
     linked = _linked(folder / BEST)
     for path, _ in listed:
         if path.name == linked:

@@ -215,7 +215,7 @@ def find_effectless(
     source: Source, form: Cells, names: Sequence[str] | None, features: Features | None
 ) -> list[SourceError]:
     """Return the errors for the entries of the options `form` that match no column of a
-    source; if there are none, the one for the first entry that has no effect.
+    source. If all match one, return the error for the first entry without effect, if any.
 
     `names` are the columns of the source; None if they are not known.
     """

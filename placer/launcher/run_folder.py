@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,12 +74,21 @@ def new_run(
         plan, options = check_launch(build, options)
         yield NewRun(build, plan, options, note)
     except BaseException:
-        if not has_trained and [*build.parent.iterdir()] in ([build], []):
-            shutil.rmtree(build, ignore_errors=True)
-            for folder in reversed(created):
-                with suppress(OSError):  # it has other files
-                    folder.rmdir()
+        if not has_trained:
+            _remove(build, created)
         raise
+
+
+def _remove(build: Path, created: Sequence[Path]) -> None:
+    """Remove a build and the folders that were created for it, unless there are other
+    files beside it."""
+    with suppress(OSError):  # the user may have removed them
+        if {*build.parent.iterdir()} - {build}:
+            return
+    shutil.rmtree(build, ignore_errors=True)
+    for folder in reversed(created):
+        with suppress(OSError):  # it has other files
+            folder.rmdir()
 
 
 def _create_run_folder(name: str, out: Path | None, created: list[Path]) -> Path:

@@ -37,7 +37,7 @@ def is_absent(value: Any) -> bool:
 def is_marker(value: Any, numbers: Collection[float]) -> bool:
     """Return whether a scalar is one of some numbers, compared in its own dtype.
 
-    A boolean is none of them.
+    A boolean is never a marker.
     """
     if isinstance(value, bool | np.bool_) or getattr(value, "ndim", None):
         return False

@@ -184,7 +184,7 @@ def check_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> bool
 def _report_misfit(
     what: str, node: SpecNode, info: inspect.Type, problems: Problems
 ) -> None:
-    """Report an item of a list or mapping; of a list of texts those that are none."""
+    """Report a value of a wrong type; in a list of texts, each item that is no text."""
     for option in _options(info):
         if (
             isinstance(node, SequenceNode)
