@@ -15,24 +15,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from placer.engines.causes import is_cause_of_failure, tells_failure
 from placer.engines.engine import Job, JobEvent, JobNote, NodeEnded, NodeLines, NodeLog
 from placer.errors import PlacerError, RunError
 from placer.launcher.logs import log_path
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.run.event_queue import write_all
 from placer.runtime.run.events import (
-    FAILED_LINE,
     SIGNAL_LINE,
     NodeWarning,
     Output,
     write_event,
 )
-from placer.runtime.run.signals import END_SIGNALS
 
 CANCEL_GRACE: Final = 60.0
 """Seconds in which a job that was cancelled has to end."""
-_ROOT: Final = b'"root": true'
-"""What the line of a failure has if it is the node's own."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -217,7 +214,7 @@ class FollowedJob:
                 with self._nodes[event.node].log.open("ab") as file:
                     file.write(event.text)
             case NodeEnded():
-                self._has_failed |= _is_root(event)
+                self._has_failed |= is_cause_of_failure(event)
                 self._nodes[event.node].note_end(event)
             case JobNote(text, warns=True):
                 self._warn(text)
@@ -233,7 +230,7 @@ class FollowedJob:
             if not (is_signal and self._has_failed):
                 kept.append(line)
                 self._has_signal |= is_signal
-            self._has_failed |= line.startswith(FAILED_LINE) and _ROOT in line
+            self._has_failed |= tells_failure(line)
         return kept
 
     def _tell(self, text: str) -> None:
@@ -311,13 +308,6 @@ def _in_short(error: Exception) -> str:
     if isinstance(error, PlacerError):
         return error.message
     return f"{type(error).__name__}: {error}"
-
-
-def _is_root(end: NodeEnded) -> bool:
-    """Whether the end of a node is a cause: it was lost, or killed by a signal that is no
-    request to end."""
-    killed = end.status is not None and end.status < 0
-    return end.status is None or (killed and -end.status not in END_SIGNALS)
 
 
 def _start(call: Callable[[], None]) -> None:

@@ -8,12 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from placer.engines.engine import (
-    JobEvent,
-    JobNote,
-    NodeEnded,
-    NodeLines,
-)
+from placer.engines.causes import is_cause_of_failure, tells_failure
+from placer.engines.engine import JobEvent, JobNote, NodeEnded, NodeLines
 from placer.engines.slurm.asking import Asking, asking
 from placer.engines.slurm.ends import first_error, why_ended, words_of
 from placer.engines.slurm.job import ENDED, SlurmJob
@@ -143,12 +139,21 @@ class _Following:
         self._has_failed |= any(end.status != 0 for end in ended.values())
         if len(ended) == len(self.left) and not self._has_failed:
             _wait_for_script(self.job)
+        for name in ended:
+            lines[name] = lines.get(name, []) + self._tails[name].read()
+        if any(lines.values()):
+            self._heard = time.monotonic()
+
+        def rank(name: str) -> tuple[bool, bool]:
+            """A failure comes before the signals that follow it."""
+            is_cause = name in ended and is_cause_of_failure(ended[name])
+            has_failed = is_cause or any(map(tells_failure, lines.get(name, [])))
+            return not has_failed, name not in ended
+
         events: list[JobEvent] = []
-        for name in sorted(self.left, key=lambda name: name not in ended):
-            last = self._tails[name].read() if name in ended else []
-            if found := lines.get(name, []) + last:
+        for name in sorted(self.left, key=rank):
+            if found := lines.get(name):
                 events.append(NodeLines(name, found))
-                self._heard = time.monotonic()
             if name in ended:
                 events += self._end(ended[name])
         self.left = [name for name in self.left if name not in ended]

@@ -10,11 +10,12 @@ from queue import Queue
 
 import pytest
 
+from placer.channel.cause import Cause
 from placer.engines.engine import JobNote, NodeEnded, NodeLines
 from placer.engines.slurm import asking, following, notes, watch
 from placer.engines.slurm.job import Answer, SlurmJob
 from placer.errors import RunError
-from placer.runtime.run.events import SignalReceived, write_event
+from placer.runtime.run.events import NodeFailure, SignalReceived, write_event
 
 SIGNAL = write_event(SignalReceived("worker:0", 15)).rstrip()
 CANCELLED = (
@@ -284,6 +285,18 @@ def test_signals_that_follow_a_failure_need_no_reason(job, says, monkeypatch):
     assert next(events).status == 1
     end(job, ps=143)
     assert [each.status for each in events] == [-15]
+
+
+@pytest.mark.parametrize("status", [137, 1])
+def test_signals_that_are_read_with_a_failure_come_after_it(status, job, says):
+    """srun has ended the other nodes by the time that the files are read."""
+    failed = write_event(NodeFailure(Cause("ps:0", "", "no rows"), root=True)).rstrip()
+    (job.folder / "worker-0.jsonl").write_bytes(SIGNAL + b"\n")
+    (job.folder / "ps-0.jsonl").write_bytes(failed + b"\n" if status == 1 else b"")
+    end(job, worker=143, ps=status)
+    events = [each for each in watch(job) if not isinstance(each, JobNote)]
+    nodes = [each.node for each in events]
+    assert nodes == sorted(nodes), events
 
 
 def test_what_a_job_waits_for_is_told_once(job, gives):
