@@ -16,7 +16,7 @@ from placer.analysis.units import LoweredGraph, Unit
 from placer.build.plan import MEMORY, Plan, SparseTable, Table, device_peaks
 from placer.config import optimizers
 from placer.config.row_bytes import table_bytes
-from placer.config.update_modes import Async, HalfAsync, Mode
+from placer.config.update_modes import Async, Mode
 from placer.errors import SpecError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.model import Memory, Model
@@ -314,7 +314,7 @@ def _exchange_copies(graph: Graph, table: Table, mode: Mode) -> int:
     gradient = graph.producers[str(table.blocks[0].gradient)]
     exchange = gradient.attrs.get("exchange")
     if exchange in ("push_all", "pull_sum"):
-        assert isinstance(mode, Async | HalfAsync), table.name
+        assert isinstance(mode, Async), table.name
         if exchange == "pull_sum":
             return mode.queue + 2
         assert mode.bound is not None, table.name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placer.config.schedules import is_always_zero
-from placer.config.update_modes import Geo, read_mode
+from placer.config.update_modes import Geo
 from placer.errors import PlacerError
 from placer.graph.graph import Graph, Op
 
@@ -16,10 +16,10 @@ def find_rates_of_zero(graph: Graph) -> list[str]:
         graph: the graph of a model, before the passes.
     """
     texts = []
-    for op in graph.optimizers.values():
+    for group, op in graph.optimizers.items():
         if is_always_zero(op.attrs["learning_rate"]):
             texts.append(_warn(op, f"'{op.attrs['rule']}'"))
-        mode = read_mode(op.attrs["update"])
+        mode = graph.modes[group]
         outer = mode.outer if isinstance(mode, Geo) else None
         if outer is not None and is_always_zero(outer["learning_rate"]):
             texts.append(_warn(op, f"the outer optimizer '{outer['op']}'"))

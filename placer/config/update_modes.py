@@ -106,21 +106,12 @@ class Async(
         return None
 
 
-class HalfAsync(Struct, frozen=True, forbid_unknown_fields=True, tag="half_async"):
-    """As `Async`, but a worker waits in each step until its own gradients are applied."""
+class HalfAsync(Async, frozen=True, tag="half_async"):
+    """As `Async` without settings, but a worker waits in each step until its own gradients
+    are applied."""
 
+    queue: Count = 1
     waits_for_own = True
-    in_rounds = False
-    is_sync = False
-    bound = None
-    max_merge = 1
-    merge = "sum"
-    queue = 1
-    staleness_scale = False
-    compensate = None
-
-    def problem(self) -> str | None:
-        return None
 
 
 class Geo(
@@ -170,7 +161,7 @@ Mode = Async | HalfAsync | Geo
 """How workers agree on updates that do not go in lockstep."""
 Settings = Sync | Async | HalfAsync | Geo
 """All settings of the key `update`."""
-MODES: Final[dict[str, type[Sync] | type[Async] | type[HalfAsync] | type[Geo]]] = {
+MODES: Final[dict[str, type[Sync] | type[Async] | type[Geo]]] = {
     SYNC: Sync,
     "async": Async,
     "half_async": HalfAsync,
@@ -200,13 +191,12 @@ def _read(setting: Any) -> Settings:
 
 def describe_mode(mode: Mode) -> str:
     """Return a mode and its settings that are not the default: "async, queue 1"."""
-    name = next(name for name, kind in MODES.items() if isinstance(mode, kind))
     settings = [
         f"{field.name} {_describe(value)}"
         for field in msgspec.structs.fields(mode)
         if (value := getattr(mode, field.name)) != field.default
     ]
-    return ", ".join([name, *settings])
+    return ", ".join([str(mode.__struct_config__.tag), *settings])
 
 
 def _describe(setting: Any) -> str:

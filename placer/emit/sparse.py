@@ -10,7 +10,6 @@ from placer.analysis.stored_bytes import find_update, hyperparameters
 from placer.build.plan import SparseTable
 from placer.config import optimizers
 from placer.config.sparse_keys import settings_of
-from placer.config.update_modes import read_mode
 from placer.emit import notes
 from placer.emit.code import Argument, Call, Expression, literal
 from placer.emit.hook import Hook
@@ -33,8 +32,9 @@ def plan_sparse_tables(graphs: Iterable[Graph]) -> Iterator[SparseTable]:
         rate: Any = 0.0
         mode = None
         if update is not None:
-            attrs = graph.optimizers[update.attrs["group"]].attrs
-            rate, mode = attrs["learning_rate"], read_mode(attrs["update"])
+            group = update.attrs["group"]
+            attrs, mode = graph.optimizers[group].attrs, graph.modes[group]
+            rate = attrs["learning_rate"]
             trained = {"rule": attrs["rule"], "hyper": _hyper(op, attrs)}
         yield SparseTable(
             settings=settings_of(

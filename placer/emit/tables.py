@@ -12,7 +12,7 @@ from placer.analysis.stored_bytes import hyperparameters
 from placer.build.plan import MEMORY, Table
 from placer.config import optimizers
 from placer.config.slicing import Block
-from placer.config.update_modes import Mode, read_backup, read_mode
+from placer.config.update_modes import Mode
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import PUSHES, is_update
 from placer.graph.model import Model
@@ -162,16 +162,12 @@ def _is_in_lockstep(step: Graph, key: _TableKey) -> bool:
     """Whether each update of a table waits for all workers."""
     if key.group is None:
         return True
-    return not read_backup(step.optimizers[key.group].attrs["update"]) and (
-        _mode(step, key) is None
-    )
+    return not step.backups[key.group] and step.modes[key.group] is None
 
 
 def _mode(step: Graph, key: _TableKey) -> Mode | None:
     """Return how the workers agree on updates of a table; None in lockstep."""
-    if key.group is None:
-        return None
-    return read_mode(step.optimizers[key.group].attrs["update"])
+    return None if key.group is None else step.modes[key.group]
 
 
 def _make_block(op: Op, gradient: str | None) -> Block:

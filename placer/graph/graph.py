@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from placer.config.update_modes import Mode, read_backup, read_mode
 from placer.errors import Span
 from placer.graph.kinds import COMPUTED, KINDS, StructuralKind
 from placer.layouts import Layout
@@ -343,6 +344,19 @@ class Graph:
     def optimizers(self) -> dict[int, Op]:
         """The optimizers, by the number of their group."""
         return {op.attrs["group"]: op for op in self.of_kind("optimizer")}
+
+    @cached_property
+    def modes(self) -> dict[int, Mode | None]:
+        """How the workers of each optimizer agree on updates; None in lockstep."""
+        return {
+            g: read_mode(op.attrs.get("update")) for g, op in self.optimizers.items()
+        }
+
+    @cached_property
+    def backups(self) -> dict[int, int]:
+        """The number of backup workers of each optimizer."""
+        updates = {g: op.attrs.get("update") for g, op in self.optimizers.items()}
+        return {group: read_backup(update) for group, update in updates.items()}
 
     @cached_property
     def sends(self) -> dict[int, Op]:

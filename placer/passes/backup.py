@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from placer.analysis.if_training import is_training_effect, resolve_if_training
-from placer.config.update_modes import read_backup
 from placer.errors import GraphError
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op
@@ -89,11 +88,11 @@ def _check_groups(graph: Graph, groups: set[int]) -> int:
     """
     number = min(groups)
     op = graph.optimizers[number]
-    count = read_backup(op.attrs["update"])
+    count = graph.backups[number]
     updated = {each.attrs["group"] for each in graph.ops if is_update(each.kind)}
     for other in sorted(updated):
         different = graph.optimizers[other]
-        if read_backup(different.attrs.get("update")) != count:
+        if graph.backups[other] != count:
             raise GraphError(
                 f"this optimizer has another 'update' than one with {count} backup"
                 f" {_workers(count)}, which does not wait for the last workers of a step",

@@ -26,7 +26,7 @@ from typing import Final
 
 from placer.analysis.keyed import is_keyed
 from placer.config.optimizers import OF_SEVERAL_NODES
-from placer.config.update_modes import Geo, read_backup, read_mode
+from placer.config.update_modes import Geo
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_push, is_update
@@ -82,15 +82,16 @@ def _is_local(graph: Graph, update: Op) -> bool:
 
 def _choose(graph: Graph, update: Op) -> _Exchange | None:
     """Return the exchange of an update; None for one that has none."""
-    settings = graph.optimizers[update.attrs["group"]].attrs
-    mode = settings.get("update")
-    if isinstance(read_mode(mode), Geo):
+    group = update.attrs["group"]
+    mode = graph.modes[group]
+    if isinstance(mode, Geo):
         return exchange_deltas
-    if read_mode(mode) is not None:
+    if mode is not None:
         if update.known_place.node == SERVER:
             return without_lockstep
-        return push_to_sums if "sum" in settings else push_to_workers
-    if read_backup(mode):
+        is_summed = "sum" in graph.optimizers[group].attrs
+        return push_to_sums if is_summed else push_to_workers
+    if graph.backups[group]:
         return backup
     return all_reduce if len(graph.nodes(update)) > 1 else None
 

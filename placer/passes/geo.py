@@ -21,7 +21,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from placer.config.update_modes import Geo, read_mode
+from placer.config.update_modes import Geo
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
 
@@ -66,7 +66,7 @@ def _settings(graph: Graph, update: Op) -> tuple[dict[str, Any], str]:
     """Return the attributes of the ops that exchange a parameter, and why they are
     there."""
     group = update.attrs["group"]
-    mode = read_mode(graph.optimizers[group].attrs["update"])
+    mode = graph.modes[group]
     assert isinstance(mode, Geo)
     attrs: dict[str, Any] = {"group": group, "every": mode.every}
     dtype = graph.tensor_type(update.operands[0]).dtype

@@ -31,7 +31,7 @@ from placer.analysis.if_training import (
     is_training_effect,
     resolve_if_training,
 )
-from placer.config.update_modes import SYNC, Geo, read_mode
+from placer.config.update_modes import SYNC, Geo
 from placer.errors import GraphError
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
@@ -46,11 +46,7 @@ def local_updates(graph: Graph) -> Graph:
     Raises GraphError for an optimizer that is not on servers, and for a parameter that
     other nodes than workers use.
     """
-    modes = {
-        group: mode
-        for group, op in graph.optimizers.items()
-        if isinstance(mode := read_mode(op.attrs["update"]), Geo)
-    }
+    modes = {g: mode for g, mode in graph.modes.items() if isinstance(mode, Geo)}
     if not modes:
         return graph
     return graph.with_ops(_Rewriter(graph, modes).rewritten())

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from placer.analysis.servers import ServerChoice, choose_servers
-from placer.config.update_modes import read_mode
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import (
@@ -233,7 +232,7 @@ def _parameter_places(
             if op.place is None:
                 whys[op] = f"it has no place: with its parameter, {_ON_ONE_SERVER}"
         completed = complete_place(cluster, written, nearest)
-        if read_mode(graph.optimizers[op.attrs["group"]].attrs.get("update")) is None:
+        if graph.modes[op.attrs["group"]] is None:
             # In lockstep all threads of a process have the same parameters.
             completed = cluster.first_threads(completed)
         places[op] = places[parameter] = completed

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from placer.config.update_modes import Geo, read_backup, read_mode
+from placer.config.update_modes import Geo
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_optimizer_part, is_update
@@ -102,9 +102,8 @@ def find_free_tables(graph: Graph, lookups: Iterable[Lookup]) -> set[str]:
         name = lookup.table.name
         if name not in updated:
             continue
-        optimizer = graph.optimizers[updated[name].attrs["group"]]
-        setting = optimizer.attrs.get("update")
-        mode = read_mode(setting)
+        group = updated[name].attrs["group"]
+        optimizer, mode = graph.optimizers[group], graph.modes[group]
         _refuse_backup(graph, name)
         if isinstance(mode, Geo):
             raise GraphError(
@@ -149,8 +148,8 @@ def find_free_tables(graph: Graph, lookups: Iterable[Lookup]) -> set[str]:
 def _refuse_backup(graph: Graph, table: str) -> None:
     """Raise GraphError if an optimizer has backup workers, in a model that trains a sparse
     table."""
-    for optimizer in graph.optimizers.values():
-        if read_backup(optimizer.attrs.get("update")):
+    for group, optimizer in graph.optimizers.items():
+        if graph.backups[group]:
             raise GraphError(
                 f"a model with the sparse table '{table}' cannot have backup workers: the"
                 " update of a table needs the keys of all workers",

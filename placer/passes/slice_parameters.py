@@ -21,7 +21,6 @@ from placer.analysis.keyed import is_keyed
 from placer.analysis.stored_bytes import stored_bytes
 from placer.config import optimizers, slicing
 from placer.config.slicing import Block
-from placer.config.update_modes import read_mode
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import SCALES, is_optimizer_part, is_update
@@ -122,9 +121,9 @@ def _settings(graph: Graph, update: Op) -> Mapping[str, Any]:
 def _is_kept_whole(graph: Graph, update: Op) -> bool:
     """Whether the parameter of an update is on one server, because the update needs its
     norm while workers do not wait for one another, so that no server waits for another."""
-    optimizer = graph.optimizers[update.attrs["group"]]
-    two_phases = optimizers.RULES[optimizer.attrs["rule"]].is_two_phase
-    return two_phases and read_mode(optimizer.attrs.get("update")) is not None
+    group = update.attrs["group"]
+    rule = optimizers.RULES[graph.optimizers[group].attrs["rule"]]
+    return rule.is_two_phase and graph.modes[group] is not None
 
 
 def _check_merged(graph: Graph, updates: Sequence[Op]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from placer import ops
 from placer.analysis.stored_bytes import hyperparameters
 from placer.config import optimizers
-from placer.config.update_modes import Geo, read_mode
+from placer.config.update_modes import Geo, Mode
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import is_update, is_update_direction
@@ -33,9 +33,7 @@ def update_ops(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op
         if "clip" in op.attrs
     }
     common_clip = minimize.attrs.get("clip")
-    modes = {
-        group: read_mode(op.attrs["update"]) for group, op in optimizer_ops.items()
-    }
+    modes = graph.modes
     if clips and common_clip:
         raise GraphError(
             "both train.clip and an optimizer's own clip are given",
@@ -63,9 +61,9 @@ def update_ops(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op
             yield from _clip_scale(name, clip["global_norm"], of_group, optimizer)
             scales |= {op.name: f"{name}.scale" for op in of_group}
     for parameter in trained:
-        optimizer = optimizer_ops[parameter.attrs["group"]]
         group = parameter.attrs["group"]
-        clip = clips.get(group, {})
+        optimizer, clip = optimizer_ops[group], clips.get(group, {})
+        _check_rules(parameter, optimizer, modes[group])
         if clip and modes[group] is not None:
             gradient = f"{parameter.name}.grad.clipped"
             yield from _update(parameter, optimizer, {}, None, gradient)
@@ -81,9 +79,8 @@ def _one_norm_error(graph: Graph, trained: Sequence[Op]) -> GraphError:
         groups.setdefault(parameter.attrs["group"], []).append(parameter.name)
     modes = {}
     for group, names in groups.items():
-        update = graph.optimizers[group].attrs["update"]
-        if read_mode(update) is not None:
-            (mode,) = update
+        if graph.modes[group] is not None:
+            (mode,) = graph.optimizers[group].attrs["update"]
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             modes[group] = f"'update: {mode}' of '{names[0]}'{more}"
     return GraphError(
@@ -106,7 +103,6 @@ def _update(
     than that of the parameter."""
     name, value_type = parameter.name, parameter.result.type
     rule = optimizer.attrs["rule"]
-    _check_rules(parameter, optimizer)
     gradient = gradient or f"{name}.grad"
     if "value" in clip:
         clipped = Value(f"{gradient}.clipped", value_type)
@@ -133,37 +129,30 @@ def _update(
     yield Op("store", (name, new), source=source)
 
 
-def _check_rules(parameter: Op, optimizer: Op) -> None:
+def _check_rules(parameter: Op, optimizer: Op, mode: Mode | None) -> None:
     """Raise GraphError for a rule that a parameter cannot have: that of its optimizer, or
     that of the outer one."""
     name, own = parameter.name, optimizer.attrs["rule"]
+    is_geo = isinstance(mode, Geo)
     if optimizers.row_slot(own) and parameter.kind != "sparse_table":
         use = f"use {optimizers.nearest_dense(own)}"
-        is_geo = isinstance(read_mode(optimizer.attrs["update"]), Geo)
         raise GraphError(
             f"parameter '{name}': '{own}' is a rule of sparse tables, with one number for"
             " each row",
             span=optimizer.source,
             hint=use if is_geo else f"match sparse tables only, or {use}",
         )
-    for rule, what in _rules(optimizer):
+    rules = [(own, f"'{own}'")]
+    if isinstance(mode, Geo) and mode.outer is not None:
+        outer = mode.outer["op"]
+        rules.append((outer, f"the outer optimizer '{outer}'"))
+    for rule, what in rules:
         if problem := optimizers.check_init(rule, parameter.attrs["init"]):
             raise GraphError(
                 f"parameter '{name}': {what} {problem}",
                 span=parameter.source,
                 hint=f"write - {{match: \"{name}\", init: zeros}} in 'parameters'",
             )
-
-
-def _rules(optimizer: Op) -> Iterator[tuple[str, str]]:
-    """Yield the rules of an optimizer: its own, and that of its outer optimizer. Each is
-    followed by its name in messages."""
-    rule = optimizer.attrs["rule"]
-    yield rule, f"'{rule}'"
-    mode = read_mode(optimizer.attrs["update"])
-    if isinstance(mode, Geo) and mode.outer is not None:
-        outer = mode.outer["op"]
-        yield outer, f"the outer optimizer '{outer}'"
 
 
 def _clip_parts(

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from placer.analysis.if_training import is_training_effect, resolve_if_training
-from placer.config.update_modes import Async, HalfAsync, read_mode
+from placer.config.update_modes import Async
 from placer.errors import GraphError
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op
@@ -129,15 +129,12 @@ def _op(
     return Op(kind, (name,), (result,), attrs, place, update.source)
 
 
-def _optimizers(
-    graph: Graph, updates: Sequence[Op]
-) -> list[tuple[Op, Async | HalfAsync]]:
+def _optimizers(graph: Graph, updates: Sequence[Op]) -> list[tuple[Op, Async]]:
     """Return the optimizers of updates, each with its mode."""
     found = []
     for group in dict.fromkeys(op.attrs["group"] for op in updates):
-        optimizer = graph.optimizers[group]
-        mode = read_mode(optimizer.attrs["update"])
-        assert isinstance(mode, Async | HalfAsync), group
+        optimizer, mode = graph.optimizers[group], graph.modes[group]
+        assert isinstance(mode, Async), group
         for setting in ("shard_state", "all_reduce"):
             if setting in optimizer.attrs:
                 (name,) = optimizer.attrs["update"]
@@ -155,7 +152,7 @@ def _check(optimizer: Op, why: str, hint: str) -> None:
         raise GraphError(why, span=optimizer.source, hint=hint)
 
 
-def _why_not_at_workers(mode: Async | HalfAsync) -> str:
+def _why_not_at_workers(mode: Async) -> str:
     """Return which setting of a mode needs servers that update, if there is one."""
     if mode.staleness_scale:
         return "'staleness_scale' is for updates on servers: a worker updates by a sum"

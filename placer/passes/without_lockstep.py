@@ -30,7 +30,6 @@ from placer.analysis.if_training import (
     is_training_effect,
     resolve_if_training,
 )
-from placer.config.update_modes import read_mode
 from placer.errors import GraphError
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
@@ -87,7 +86,7 @@ def _is_of_server(op: Op) -> bool:
 
 def _check_optimizer(graph: Graph, op: Op) -> None:
     """Raise GraphError for settings of a group that its place does not allow."""
-    mode = read_mode(op.attrs["update"])
+    mode = graph.modes[op.attrs["group"]]
     in_memory = graph.cluster.host_memory(op.known_place) == op.known_place
     if mode is not None and mode.compensate and not in_memory:
         raise GraphError(

@@ -115,7 +115,7 @@ def _check_settings_of_dense(
         if not isinstance(mode, Async) or not _are_sparse(_trained(group, parameters)):
             continue
         for key in ("max_merge", "queue"):
-            if getattr(mode, key) != getattr(Async(), key):
+            if getattr(mode, key) != getattr(type(mode)(), key):
                 problems.add(
                     f"'{key}' has no effect: all parameters of this optimizer are sparse"
                     " tables, and their gradients are sent in each step",

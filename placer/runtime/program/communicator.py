@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from placer.build.plan import Edge
 from placer.channel.protocol import Array, Channel, Key
-from placer.config.update_modes import Async, HalfAsync
+from placer.config.update_modes import Async
 from placer.runtime.program.order import SEND, Order
 from placer.runtime.program.range_exchange import RangeEdge
 from placer.runtime.program.worker_messages import MessageKind, header
@@ -54,7 +54,7 @@ class Communicator(ABC):
         channel: Channel,
         pull: Edge,
         push: Edge,
-        mode: Async | HalfAsync,
+        mode: Async,
         order: Order,
     ) -> None:
         self._servers = push.targets

@@ -69,7 +69,7 @@ def tables(draw):
 def compile_spec(folder, mode, table, rule, clip, workers, servers, free):
     """Compile a model whose table has a mode, and the layer as well if it is `free`."""
     update = "half_async"
-    if isinstance(mode, Async):
+    if not isinstance(mode, HalfAsync):
         scaled = {"staleness_scale": mode.staleness_scale}
         update = {"async": {"max_staleness": mode.max_staleness, **scaled}}
     common = {"place": "/node:ps/cpu", "update": update}
