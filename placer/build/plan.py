@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from placer.build.folder import edited_error, find_unknown_files, read_file
-from placer.build.plan_check import BY_KEY as BY_KEY
 from placer.build.plan_check import MEMORY as MEMORY
 from placer.build.plan_check import check_plan
 from placer.config.checkpoint import Checkpointing, EarlyStop, Interval
@@ -119,6 +118,8 @@ WITHOUT_LOCKSTEP: Final = (
 )  # fmt: skip
 """The kinds of exchange in which no node waits for a step of all others; so it is, too, for
 those of rows of sparse tables that have a group."""
+BY_KEY: Final = ("ask_rows", "give_rows", "push_rows")
+"""The kinds of exchange of rows of sparse tables."""
 
 
 class Edge(PlanStruct, frozen=True):

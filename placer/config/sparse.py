@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
+
+from placer.config.fields import Count as Positive
+from placer.config.fields import ValueName
 
 PARTITIONS: Final = 256
 """Partitions of a table by default."""
+MOST_PARTITIONS: Final = 1 << 16
+MOST_ROWS: Final = 1 << 40
+"""The greatest capacity of a table."""
 
 
 class Always(Struct, frozen=True, forbid_unknown_fields=True, tag="always"):
@@ -96,13 +102,13 @@ class SparseTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
             room for keys that are counted and have no row.
     """
 
-    name: str
-    dim: int
+    name: ValueName
+    dim: Positive
     rule: str = "sgd"
     hyper: dict[str, Any] = field(default_factory=dict)
     init: tuple[str, tuple[float, ...]] = ("constant", (0.0,))
     default: float = 0.0
-    partitions: int = PARTITIONS
+    partitions: Annotated[int, Meta(ge=1, le=MOST_PARTITIONS)] = PARTITIONS
     admit: Admission = Always()
     forget: Forgetting = Forgetting()
     score: Scoring | None = None

@@ -10,7 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from placer.config.sparse import (
-    PARTITIONS,
+    MOST_PARTITIONS,
+    MOST_ROWS,
+    Admission,
     Always,
     Bloom,
     Count,
@@ -20,7 +22,6 @@ from placer.config.sparse import (
     Scoring,
 )
 from placer.config.sparse import SparseTable as Settings
-from placer.config.sparse_settings import MOST_PARTITIONS, MOST_ROWS
 from placer.errors import OpError
 
 
@@ -44,15 +45,10 @@ class AdmitKeys(_Keys, frozen=True):
     score: float | None = None
 
 
-class ForgetKeys(_Keys, frozen=True):
+class ForgetKeys(Forgetting, frozen=True, kw_only=True):
     """`forget`: which keys lose their row. `time` is the input with the time of a row in
     seconds, by which `unseen_seconds` counts."""
 
-    every: int = PARTITIONS
-    unseen_steps: int | None = None
-    unseen_seconds: int | None = None
-    score_below: float | None = None
-    norm_below: float | None = None
     time: str | None = None
 
 
@@ -112,7 +108,7 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
         )
     if bounds is not None and not (len(bounds) == 2 and bounds[0] < bounds[1]):
         raise OpError("needs bounds [low, high] with low < high", attr="bounds")
-    if attrs["evict"] == "lfu" and attrs["capacity"] is None:
+    if attrs["evict"] == "lfu" and capacity is None:
         raise OpError(
             "evicts rows when it is full, and has no 'capacity'",
             attr="evict",
@@ -121,13 +117,14 @@ def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
     for number in bounds or ():
         _check_float(number, "'bounds'", "bounds")
     _check_float(attrs["default"], "'default'", "default")
+    score = _scoring(attrs["score"])
     settings = Settings(
         name="",
         dim=1,
         partitions=partitions,
         admit=_admission(attrs["admit"]),
-        forget=_forgetting(attrs["forget"], attrs["score"]),
-        score=_scoring(attrs["score"]),
+        forget=_forgetting(attrs["forget"], score),
+        score=score,
         capacity=capacity,
         evict=attrs["evict"],
         index=attrs["index"],
@@ -192,14 +189,11 @@ def _frozen(value: Any) -> Any:
     return value
 
 
-def _admission(written: Any) -> Always | Count | Bloom | Probability | Score:
+def _admission(written: Any) -> Admission:
     if written == "always":
         return Always()
     keys = msgspec.convert(written, AdmitKeys)
-    given = [
-        key for key in AdmitKeys.__struct_fields__ if getattr(keys, key) is not None
-    ]
-    if len(given) != 1:
+    if sum(value is not None for value in msgspec.structs.astuple(keys)) != 1:
         raise OpError(
             "needs exactly one of count, bloom, probability and score as 'admit'",
             attr="admit",
@@ -227,50 +221,39 @@ def _admission(written: Any) -> Always | Count | Bloom | Probability | Score:
     return Score(float(keys.score))
 
 
-def _forgetting(written: Any, score: Any) -> Forgetting:
+def _forgetting(written: Any, score: Scoring | None) -> Forgetting:
     if written is None:
         return Forgetting()
     keys = msgspec.convert(written, ForgetKeys)
-    _check_least(keys.every, 1, "'every' of 'forget'", "forget")
-    for name in ("unseen_steps", "unseen_seconds"):
-        limit = getattr(keys, name)
-        if limit is not None:
-            _check_least(limit, 1, f"'{name}' of 'forget'", "forget")
+    limits = {name: getattr(keys, name) for name in Forgetting.__struct_fields__}
+    every = limits.pop("every")
+    for name in ("every", "unseen_steps", "unseen_seconds"):
+        _check_least(getattr(keys, name), 1, f"'{name}' of 'forget'", "forget")
     if (keys.unseen_seconds is None) != (keys.time is None):
         raise OpError(
             "needs both 'unseen_seconds' and 'time' in 'forget', or neither",
             attr="forget",
             hint="write {unseen_seconds: 86400, time: INPUT}",
         )
-    if keys.norm_below is not None:
-        _check_float(keys.norm_below, "'norm_below' of 'forget'", "forget")
-        if not keys.norm_below > 0:
-            message = f"needs a 'norm_below' above 0, not {keys.norm_below}"
-            raise OpError(message, attr="forget")
-    if keys.score_below is not None:
-        _check_float(keys.score_below, "'score_below' of 'forget'", "forget")
+    for name in ("norm_below", "score_below"):
+        _check_float(getattr(keys, name), f"'{name}' of 'forget'", "forget")
+    if keys.norm_below is not None and not keys.norm_below > 0:
+        message = f"needs a 'norm_below' above 0, not {keys.norm_below}"
+        raise OpError(message, attr="forget")
     if keys.score_below is not None and score is None:
         raise OpError(
             "forgets keys by their score, and has no 'score'",
             attr="forget",
             hint="write score: {show: 1}",
         )
-    limits = keys.unseen_steps, keys.unseen_seconds, keys.score_below, keys.norm_below
-    scoring = _scoring(score)
-    decays = scoring is not None and scoring.decay != 1.0
-    if not decays and all(limit is None for limit in limits):
+    decays = score is not None and score.decay != 1.0
+    if not decays and all(limit is None for limit in limits.values()):
         raise OpError(
             "forgets no key, so 'forget' has no effect",
             attr="forget",
             hint="write a limit, such as {unseen_steps: 1000}, or leave forget out",
         )
-    return Forgetting(
-        every=keys.every,
-        unseen_steps=keys.unseen_steps,
-        unseen_seconds=keys.unseen_seconds,
-        score_below=keys.score_below,
-        norm_below=keys.norm_below,
-    )
+    return Forgetting(every=every, **limits)
 
 
 def _scoring(written: Any) -> Scoring | None:
@@ -291,13 +274,13 @@ def _scoring(written: Any) -> Scoring | None:
     return Scoring(no_click=keys.show_weight, click=keys.click_weight, decay=keys.decay)
 
 
-def _check_float(number: float, what: str, attr: str) -> None:
-    """Check that a number is not infinite as a float32."""
-    if not abs(number) <= _MOST:
+def _check_float(number: float | None, what: str, attr: str) -> None:
+    """Check that a number, if it is given, is not infinite as a float32."""
+    if number is not None and not abs(number) <= _MOST:
         message = f"needs a finite float32 as {what}, not {number}"
         raise OpError(message, attr=attr)
 
 
-def _check_least(number: int, least: int, what: str, attr: str) -> None:
-    if number < least:
+def _check_least(number: int | None, least: int, what: str, attr: str) -> None:
+    if number is not None and number < least:
         raise OpError(f"needs {what} of at least {least}, not {number}", attr=attr)

@@ -318,15 +318,9 @@ TABLE = ("nodes", 2, "tables", 0)
             "node 'ps:0': table 'dense': block 'h.w' has the elements 0 to 99999 of 256",
         ),
         (put(*TABLE, "devices", value="gpu:0"), "node 'ps:0': table 'dense': it has no 'gpu:0'"),
-        (
-            put("nodes", 0, "step", "reads", 0, "input", value="z"),
-            "node 'worker:0': it reads 'z', which is not an input",
-        ),
         (put("step_edges", 0, "targets", value=["ps:9"]), "edge 1: there is no node 'ps:9'"),
         (put("step_edges", 1, "id", value=1), "edge '1' is defined twice"),
         (put("parameters", 0, "holders", value=[]), "no node stores 'h.w' from 0 on"),
-        (put("metrics", value=["loss", "auc"]), "no node records 'auc'"),
-        (put("minimize", value="nope"), "no node records 'nope'"),
         (
             put("nodes", 0, "device_bytes", value={"least": 1}),
             "node 'worker:0': 'least' is not a valid name of a device",
@@ -336,16 +330,8 @@ TABLE = ("nodes", 2, "tables", 0)
             "node 'worker:0': least is 0, and must be at least 1",
         ),
         (
-            put("train", "ranges", value={"z": {"low": 0, "high": 1, "op": "e", "kind": "embedding"}}),
-            "train: it has a range for 'z', which is not an input",
-        ),
-        (
             put("train", "source", value="python:other:train"),
             "train: the module of 'python:other:train' is not in the build",
-        ),
-        (
-            put("train", "shuffle", value={"window": 64, "lanes": 2}),
-            "train: a window is for csv: and parquet: sources, not for python:rows:train",
         ),
     ],
 )  # fmt: skip

@@ -1,29 +1,22 @@
 """plan.json: its schema, its digest, and its byte counts compared with a run."""
 
 import json
-import re
 import shutil
 
 import numpy as np
 import pytest
-from msgspec import structs
 from support.small_models import load_model, two_layers
 
 from placer.build.plan import (
     VERSION,
-    Edge,
-    EdgeValue,
     json_schema,
     read_plan,
     to_json,
     with_digest,
 )
-from placer.build.plan_check import check_plan
 from placer.channel.memory import MemoryChannel
 from placer.compiler import compile as compile_model
 from placer.errors import BuildError
-from placer.layouts.partition import RowShard
-from placer.layouts.ranges import Flat
 from placer.resources import find_file
 from placer.runtime.run.barrier import DONE, GO
 from placer.runtime.run.options import Options
@@ -335,64 +328,3 @@ def test_values_with_the_same_nodes_are_one_message(tmp_path, monkeypatch):
         ("worker:0", "ps:0", 4),
         ("worker:1", "ps:0", 4),
     ]
-
-
-@pytest.mark.parametrize(
-    "shard", [RowShard((0,), 3), RowShard((0, 1), 10**12), RowShard((1,), 2)]
-)
-def test_a_plan_whose_nodes_miss_rows_of_an_output_is_refused(shard, tmp_path):
-    plan = compile_model(find_file("specs/digits.yaml"), tmp_path)
-    first, *others = plan.nodes
-    phase = structs.replace(first.prediction, outputs={"probability": shard})
-    nodes = (structs.replace(first, prediction=phase), *others)
-    with pytest.raises(BuildError, match="every row of 'probability' once"):
-        check_plan(structs.replace(plan, nodes=nodes), "plan.json")
-
-
-@pytest.mark.parametrize(
-    ("exchange", "change", "what"),
-    [
-        ("push", {"exchange": None}, "no worker updates one of its tables"),
-        ("pull", {"exchange": None}, "no edge answers it"),
-        ("pull", {"group": 1}, "no edge answers it"),
-        ("push", {"targets": ("ps:0", "ps:1")}, "not those of one table"),
-        ("push", {"sources": ("worker:0",)}, "no edge answers it"),
-    ],
-)
-def test_a_plan_whose_tables_are_not_updated_is_refused(
-    exchange, change, what, tmp_path
-):
-    plan = compile_model(find_file("specs/digits_async.yaml"), tmp_path)
-    first = next(edge for edge in plan.step_edges if edge.exchange == exchange)
-    edges = [
-        structs.replace(edge, **change) if edge is first else edge
-        for edge in plan.step_edges
-    ]
-    with pytest.raises(BuildError, match=what):
-        check_plan(structs.replace(plan, step_edges=tuple(edges)), "plan.json")
-
-
-FLAT = EdgeValue("a", "b", "float32", (8,), ("P", "F"), flat=Flat(0, 8))
-WRONG_RANGES = {
-    "'a' ends after its group": [structs.replace(FLAT, flat=Flat(1, 8))],
-    "'a' has no place in a group": [structs.replace(FLAT, flat=None)],
-    "'a' cannot be in ranges": [structs.replace(FLAT, layouts=("S", "F"))],
-    "'c' is not in ranges, as other values are": [
-        FLAT,
-        structs.replace(FLAT, operand="c", layouts=("P", "R"), flat=None),
-    ],
-    "it is a ring of nodes that have no ranges": [
-        structs.replace(FLAT, layouts=("P", "R"), flat=None)
-    ],
-}
-
-
-@pytest.mark.parametrize("problem", WRONG_RANGES)
-def test_a_plan_with_wrong_ranges_is_refused(problem, tmp_path):
-    plan = compile_model(load_model(two_layers()), tmp_path / "build")
-    values, workers = tuple(WRONG_RANGES[problem]), ("worker:0", "worker:1")
-    edge = Edge(99, workers, workers, values, 0, ring=True)
-    with pytest.raises(BuildError, match=re.escape(f"edge 99: {problem}")):
-        check_plan(
-            structs.replace(plan, step_edges=(*plan.step_edges, edge)), "plan.json"
-        )

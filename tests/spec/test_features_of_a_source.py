@@ -6,13 +6,11 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import structs
 
 from placer import compile
 from placer.build.plan import read_plan
-from placer.build.plan_check import check_plan
 from placer.config.features import Feature
-from placer.errors import BuildError, SpecError
+from placer.errors import SpecError
 from placer.spec import json_schema, load_text
 
 HEAD = """\
@@ -122,21 +120,6 @@ def test_keys_cannot_be_an_output(tmp_path):
     assert caught.value.message == (
         "op 'predict': 'k' is read with all 64 bits, which no op computes with"
     )
-
-
-@pytest.mark.parametrize(
-    ("feature", "problem"),
-    [
-        ({}, "feature 'pair' does not say what it computes"),
-        ({"cross": ["later", "word"]}, "feature 'later' is declared below 'pair'"),
-    ],
-)
-def test_a_plan_with_a_wrong_feature_is_refused(feature, problem, tmp_path):
-    plan = compile(load_data(tmp_path, TRAIN), tmp_path / "build")
-    features = {"pair": Feature(**feature), "later": Feature(hash="word")}
-    train = structs.replace(plan.train, features=features)
-    with pytest.raises(BuildError, match=problem):
-        check_plan(structs.replace(plan, train=train), "plan.json")
 
 
 def test_the_json_schema_has_the_keys_of_features():

@@ -137,7 +137,7 @@ def build_of(name: str, work: Path) -> Path:
     return work / f"build-{name}"
 
 
-BUILDS = ("digits", "mlp_pipeline", "wide_deep", "word2vec", "cnn_gpus", "lamb")
+BUILDS = ("digits", "mlp_pipeline", "wide_deep", "word2vec_sparse", "cnn_gpus", "lamb")
 
 
 @cache
