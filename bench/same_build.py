@@ -122,7 +122,7 @@ def build(placer: Path, spec: Path, out: Path) -> dict[str, str]:
 
 def comparable(path: Path) -> str:
     """Return the text of a file without the parts that may differ."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8", errors="backslashreplace")  # weights, too
     if path.name == "program.py":
         return ast.unparse(without_docstrings(ast.parse(text)))
     if path.name == "graph.txt":

@@ -583,13 +583,14 @@ KINDS: dict[str, StructuralKind] = {
         *(
             replace(
                 _UPDATE,
-                name=f"{rule}.direction",
+                name=f"{name}.direction",
                 doc="compute the update directions of a two-phase rule in its table",
                 delay=1,
                 level="fixed",
                 update="direction",
             )
-            for rule in sorted(optimizers.RULES)
+            for name, rule in sorted(optimizers.RULES.items())
+            if rule.is_two_phase
         ),
     )
 }

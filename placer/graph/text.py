@@ -27,11 +27,10 @@ _RESERVED = {"true": True, "false": False, "none": None}
 _NUMBERS = frozenset({"inf", "nan"})
 
 
-def print_graph(graph: Graph, *, positions: bool = False, reasons: bool = False) -> str:
+def print_graph(graph: Graph, *, reasons: bool = False) -> str:
     """Return the graph as text, one op per line, in program order.
 
-    With `positions`, a line ends with the op's position in the spec, and with
-    `reasons`, with why a pass put the op where it is; both are comments.
+    With `reasons`, a line ends with why a pass put the op where it is, as a comment.
     """
     head = f"graph @{graph.name} {graph.cluster.text()} batch({graph.batch})"
     if graph.evaluation_batch is not None:
@@ -43,8 +42,6 @@ def print_graph(graph: Graph, *, positions: bool = False, reasons: bool = False)
     lines = [f"{head} {{"]
     for op in graph.ops:
         line = print_op(op)
-        if positions and op.source is not None:
-            line += f"  # {op.source}"
         if reasons and op.why:
             line += f"  # {op.why}"
         lines.append("  " + line)

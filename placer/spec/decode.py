@@ -241,24 +241,18 @@ def report_wrong_type(key: str, node: SpecNode, type_: Any, problems: Problems) 
     literals = [
         v for o in options if isinstance(o, inspect.LiteralType) for v in o.values
     ]
-    if len(literals) == len(options) == 1 and isinstance(node.value, str):
-        message = f"'{key}: {node.value}' is not supported yet"
-        hint = f"only '{literals[0]}' is supported"
-    else:
-        actual = describe_value(node.value)
-        message = f"'{key}' must be {_describe_type(info)}, not {actual}"
-        if literals and isinstance(node.value, str):
-            close = nearest(node.value, map(str, literals))
-            hint = f"did you mean '{close}'?" if close else None
-            if key == "precision" and "16" in node.value:
-                hint = (
-                    "parameters are not half floats; convert values with the op 'cast'"
-                )
-        elif isinstance(node, ScalarNode) and node.value is not None:
-            lists = (inspect.ListType, inspect.VarTupleType)
-            takes_list = any(isinstance(option, lists) for option in options)
-            takes_list = takes_list and _is_of([node.value], type_)
-            hint = f"write [{node.text}]" if takes_list else None
+    actual = describe_value(node.value)
+    message = f"'{key}' must be {_describe_type(info)}, not {actual}"
+    if literals and isinstance(node.value, str):
+        close = nearest(node.value, map(str, literals))
+        hint = f"did you mean '{close}'?" if close else None
+        if key == "precision" and "16" in node.value:
+            hint = "parameters are not half floats; convert values with the op 'cast'"
+    elif isinstance(node, ScalarNode) and node.value is not None:
+        lists = (inspect.ListType, inspect.VarTupleType)
+        takes_list = any(isinstance(option, lists) for option in options)
+        takes_list = takes_list and _is_of([node.value], type_)
+        hint = f"write [{node.text}]" if takes_list else None
     problems.add(message, node.span, hint)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.marks import slow_but
 
 from placer.compiler import lower_model
-from placer.errors import GraphError, Span
+from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.text import parse_graph, parse_graphs, print_graph
 from placer.place import Cluster, Place
@@ -161,12 +161,12 @@ def test_residuals_of_any_number_of_parts_round_trip(kind):
     assert round_trip(text) == text
 
 
-def test_positions_are_comments():
-    op = Op("op", source=Span("m.yaml", 3, 5))
+def test_reasons_are_comments():
+    op = Op("op", why="inserted: as a test")
     graph = Graph("g", Cluster.parse("nodes(worker: 1)"), 1, (op,))
-    text = print_graph(graph, positions=True)
-    assert "  op()  # m.yaml:3:5\n" in text
-    assert parse_graph(text).ops[0].source is None
+    text = print_graph(graph, reasons=True)
+    assert "  op()  # inserted: as a test\n" in text
+    assert parse_graph(text).ops[0].why == ""
 
 
 def test_a_text_can_have_several_graphs():
