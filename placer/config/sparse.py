@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
 
-from placer.config.fields import Count as Positive
 from placer.config.fields import ValueName
 
 PARTITIONS: Final = 256
@@ -103,7 +102,7 @@ class SparseTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """
 
     name: ValueName
-    dim: Positive
+    dim: Annotated[int, Meta(ge=1)]
     rule: str = "sgd"
     hyper: dict[str, Any] = field(default_factory=dict)
     init: tuple[str, tuple[float, ...]] = ("constant", (0.0,))
