@@ -20,7 +20,7 @@ from placer.compiler import compile_in_memory
 from placer.errors import DataError, PlacerError, RunError
 from placer.launcher import launch as launch_module
 from placer.launcher.data_check import check_data
-from placer.readers import check, csv_text
+from placer.readers import check, csv_blocks
 from placer.runtime.run import process
 from placer.runtime.run.threads import run_in_threads
 
@@ -305,7 +305,7 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     def refuse(path: Path) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    monkeypatch.setattr(csv_text, "open_regular", refuse)
+    monkeypatch.setattr(csv_blocks, "open_regular", refuse)
     found = check_spec(SPEC, tmp_path)
     assert "m.yaml:7:14: csv:rows.csv cannot be read: Permission denied" in found
     assert "hint: let the user of this process read the file and its folder" in found
