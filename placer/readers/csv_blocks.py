@@ -115,6 +115,8 @@ def plain_rows(text: bytes, form: Csv) -> tuple[bytes, int]:
         text.decode()
     comment = None if form.comment is None else form.comment.encode()
     if comment is None or comment not in text:
+        if b'"' not in text:
+            return text, len(text)
         plain = _plain(form.delimiter).match(text)
         assert plain is not None
         if plain.end() == len(text):

@@ -261,7 +261,6 @@ def made(body: str) -> str:
         ("csv:~/t.csv", "", NUMBERS, "7:14", "no such file", f"write csv:{Path.home()}/t.csv"),
         ("csv:.", "", NUMBERS, "7:14", "Is a directory", "name one file in the folder"),
         ("csv:t.csv.gz", f"shuffle: {WINDOW}", GZIP, "10:14", "is compressed", "unpack the file"),
-        ("csv:t.csv", f"shuffle: {WINDOW}\n    csv: {{comment: '#'}}", NUMBERS + "# end\n", "10:14", "cannot be read by pieces", "parquet"),
         ("npz:t.csv", "", NUMBERS, "7:14", "npz:t.csv is not an npz file", "numpy.savez"),
         ("npz:t.npz", "", {"x": np.array([[1, 2]] * 16, object)}, "3:6", "column 'x' cannot be read: Object", "array.astype"),
         ("npz:t.npz", "", {"label": np.full(16, 0.5)}, "4:10", "0.5 does not fit int32", "'loss' (softmax_cross_entropy), which takes 0 to 1"),
