@@ -469,12 +469,6 @@ def load_block(checkpoint, name):
     raise AssertionError(name)
 
 
-OTHER_PROGRAM = (
-    "not necessarily with the same bits as without an interruption: another program,"
-    " module or optimizer"
-)
-
-
 def edit_program(folder, old, new):
     """Change the program of the first node, as if another compiler had written it."""
     plan = read_plan(folder)
@@ -487,7 +481,7 @@ def edit_program(folder, old, new):
     (folder / "plan.json").write_text(to_json(plan))
 
 
-def test_another_program_or_module_is_said_but_no_other_comment(tmp_path, capsys):
+def test_another_module_is_said_but_no_other_comment(tmp_path, capsys):
     module = tmp_path / "scaled.py"
     text = "def scale(params, state, h, *, rng, training):\n    return 2.0 * h, state\n"
     module.write_text(text)
@@ -505,12 +499,10 @@ def test_another_program_or_module_is_said_but_no_other_comment(tmp_path, capsys
     assert ", with the same bits as without" in capsys.readouterr().err
     module.write_text(text.replace("2.0", "5.0"))
     run(build(tmp_path, model), resume=checkpoints, steps=2)
-    assert OTHER_PROGRAM in capsys.readouterr().err
-    module.write_text(text)
-    again = build(tmp_path, model)
-    edit_program(again, "rate=0.3", "rate=0.4")
-    run(again, resume=checkpoints, steps=2)
-    assert OTHER_PROGRAM in capsys.readouterr().err
+    assert (
+        "not necessarily with the same bits as without an interruption: another"
+        " program, module or optimizer"
+    ) in capsys.readouterr().err
 
 
 def test_the_same_rows_in_a_file_of_another_kind_continue_a_run(
