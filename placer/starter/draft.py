@@ -60,9 +60,14 @@ class Draft:
         return self.table.rows < _FEW_ROWS
 
     @property
-    def width(self) -> int:
-        """The size of the second hidden layer; the first has twice as many."""
-        return 16 if self.has_few_rows else 64
+    def width1(self) -> int:
+        """The size of the first hidden layer."""
+        return 32 if self.has_few_rows else 128
+
+    @property
+    def width2(self) -> int:
+        """The size of the second hidden layer."""
+        return self.width1 // 2
 
     @property
     def dropout(self) -> float:

@@ -524,7 +524,8 @@ def test_a_file_that_is_no_table_is_refused(name, content, message, tmp_path):
 NAMES = st.sampled_from(
     ["loss", "scaled", "numbers", "x y", "x_y", "X-Y", "class", "größe", "1st", "*", "?",
      "a[1]", "a*", "true", "null", "a: b", "# c", '"q"', "it's", "{", "a,b", "x.y", " ",
-     "h1", "label", "-", "名前", "a\nb", "batch", "yes", "~", "1e3"]
+     "h1", "label", "-", "名前", "a\nb", "batch", "yes", "~", "1e3",
+     "$x", "% if"]
 )  # fmt: skip
 CELLS = st.sampled_from(
     ["", "NA", "1", "2", "-3", "0.5", "1e300", "inf", "true", "null", "yes", "a", "b: c",
