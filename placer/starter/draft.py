@@ -9,6 +9,7 @@ from typing import Final
 from placer.errors import DataError, did_you_mean
 from placer.report.numbers import format_count
 from placer.starter.column import (
+    Dates,
     Ids,
     LeftOut,
     Numbers,
@@ -17,7 +18,6 @@ from placer.starter.column import (
 )
 from placer.starter.label import Label, describe_label, find_label
 from placer.starter.table import Table
-from placer.starter.times import Dates
 
 LEAST_ROWS: Final = 10
 _FEW_ROWS: Final = 2000

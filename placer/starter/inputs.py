@@ -12,9 +12,8 @@ import numpy as np
 
 from placer.front.yaml_text import WIDTH, one_line
 from placer.spec.names import is_name
-from placer.starter.column import Ids, Numbers, Words
+from placer.starter.column import Dates, Ids, Numbers, Words
 from placer.starter.text import flow_list
-from placer.starter.times import Dates
 
 NUMBERS: Final = "numbers"
 """The input with all columns of numbers."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from pyarrow.parquet import ParquetFile
 from placer.config.csv import Csv
 from placer.errors import DataError
 from placer.files.regular import open_regular
-from placer.readers.csv_text import open_body, open_table
+from placer.readers.csv_text import find_line, open_body, open_table
 from placer.readers.file_errors import file_errors
 
 MAX_CELLS: Final = 4_000_000
@@ -47,7 +46,6 @@ class Table:
         repeated: the names that several columns have.
         read: the number of rows that were read.
         rows: the number of rows of the file, estimated if not all were read.
-        lines: the line where each row of a `csv` file ends.
     """
 
     path: Path
@@ -57,11 +55,12 @@ class Table:
     repeated: frozenset[str]
     read: int
     rows: int
-    lines: array[int] | None = None
 
     def position(self, row: int) -> str:
         """Return where a row is in the file."""
-        return f"row {row}" if self.lines is None else f"line {self.lines[row]}"
+        if self.kind == "parquet":
+            return f"row {row}"
+        return f"line {find_line(str(self.path), self.path, self.form, row)}"
 
     @property
     def doubtful_header(self) -> str | None:
@@ -107,15 +106,10 @@ def read_table(path: Path) -> Table:
 
 def _read_csv(path: Path) -> Table:
     form = _detect_form(path)
-    size = 0
     with open_table(str(path), path, form) as table:
         names = table.names
         most = min(MAX_ROWS, MAX_CELLS // max(1, len(names)))
-        rows, lines = [], array("Q")
-        for line, row in islice(table.rows, most):
-            rows.append(row)
-            lines.append(line)
-            size += sum(map(len, row)) + len(row)
+        rows = [row for _, row in islice(table.rows, most)]
         is_whole = next(table.rows, None) is None
     cells: Iterator[tuple[str, ...]] = zip(*rows, strict=True) if rows else iter(())
     columns = {
@@ -127,9 +121,10 @@ def _read_csv(path: Path) -> Table:
     count = len(rows)
     if not is_whole:
         # The size of a compressed file says little: it has at least one row more.
+        size = sum(len(cell) + 1 for row in rows for cell in row)
         nbytes = 0 if path.suffix == ".gz" else path.stat().st_size
         count = max(count + 1, round(nbytes / size * count))
-    return Table(path, "csv", form, columns, _repeated(names), len(rows), count, lines)
+    return Table(path, "csv", form, columns, _repeated(names), len(rows), count)
 
 
 def _detect_form(path: Path) -> Csv:
