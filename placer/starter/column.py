@@ -42,20 +42,16 @@ _WITH_COMMA = re.compile(r"[-+]?\d[\d.,]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """A column of numbers.
+class Values:
+    """The values of a column.
 
     Attributes:
         name: the name of the column.
         values: the float64 of each row, NaN if missing.
-        markers: the words that mean a missing value here, besides the usual ones.
-        first_marker: how many cells have one of them, and the first.
     """
 
     name: str
     values: np.ndarray
-    markers: tuple[str, ...] = ()
-    first_marker: str = ""
 
     @property
     def present(self) -> np.ndarray:
@@ -67,6 +63,19 @@ class Numbers:
     def missing(self) -> int:
         """The number of rows without a value."""
         return len(self.values) - len(self.present)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers(Values):
+    """A column of numbers.
+
+    Attributes:
+        markers: the words that mean a missing value here, besides the usual ones.
+        first_marker: how many cells have one of them, and the first.
+    """
+
+    markers: tuple[str, ...] = ()
+    first_marker: str = ""
 
     @property
     def may_be_ids(self) -> bool:
@@ -135,32 +144,13 @@ class Ids:
 
 
 @dataclass(frozen=True, slots=True)
-class Dates:
-    """A column of dates, or of times of days.
-
-    Attributes:
-        name: the name of the column.
-        days: the days since 1970-01-01 in each row, float64, NaN if missing.
-    """
-
-    name: str
-    days: np.ndarray
+class Dates(Values):
+    """A column of dates, or of times of days: the values are days since 1970-01-01."""
 
     @property
     def has_times(self) -> bool:
         """Whether some have a time of the day."""
         return bool((self.present % 1 != 0).any())
-
-    @property
-    def present(self) -> np.ndarray:
-        """The days of the rows that have a date."""
-        present: np.ndarray = self.days[~np.isnan(self.days)]
-        return present
-
-    @property
-    def missing(self) -> int:
-        """The number of rows without a date."""
-        return len(self.days) - len(self.present)
 
     @property
     def median(self) -> int:
@@ -231,7 +221,7 @@ def numbers_rows(values: np.ndarray) -> bool:
 
 
 def _describe_dates(dates: Dates) -> Dates | LeftOut:
-    rows, missing = len(dates.days), dates.missing
+    rows, missing = len(dates.values), dates.missing
     if missing >= _MOSTLY * rows:
         return LeftOut(dates.name, f"{_percent(missing, rows)} of its cells are empty")
     if dates.first == dates.last and not dates.has_times:

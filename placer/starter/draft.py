@@ -24,6 +24,10 @@ _FEW_ROWS: Final = 2000
 _LEAST_BATCH, _MOST_BATCH = 8, 256
 _STEPS: Final = 1200
 _LEAST_EPOCHS, _MOST_EPOCHS = 5, 40
+_SMALL = {"width1": 32, "width2": 16, "dropout": 0.2}
+_SMALL |= {"learning_rate": 0.003, "weight_decay": 0.5}
+_LARGE = {"width1": 128, "width2": 64, "dropout": 0.3}
+_LARGE |= {"learning_rate": 0.002, "weight_decay": 0.1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,34 +64,9 @@ class Draft:
         return self.table.rows < _FEW_ROWS
 
     @property
-    def width1(self) -> int:
-        """The size of the first hidden layer."""
-        return 32 if self.has_few_rows else 128
-
-    @property
-    def width2(self) -> int:
-        """The size of the second hidden layer."""
-        return self.width1 // 2
-
-    @property
-    def dropout(self) -> float:
-        """How many of the numbers of a layer are left out in training."""
-        return 0.2 if self.has_few_rows else 0.3
-
-    @property
-    def learning_rate(self) -> float:
-        """The learning rate of the optimizer."""
-        return 0.003 if self.has_few_rows else 0.002
-
-    @property
-    def weight_decay(self) -> float:
-        """How strongly the optimizer keeps weights small."""
-        return 0.5 if self.has_few_rows else 0.1
-
-    @property
-    def patience(self) -> int:
-        """After how many evaluations that are not the best one the run ends."""
-        return 8
+    def size(self) -> dict[str, float]:
+        """The sizes of the hidden layers and what training needs, by name."""
+        return _SMALL if self.has_few_rows else _LARGE
 
 
 def draft_model(

@@ -21,11 +21,6 @@ from placer.starter.text import comment, comment_text, flow_list, render
 
 Values = dict[str, object]
 """Values of the template, by name."""
-_SETTINGS = (
-    *("batch", "width1", "width2", "dropout"),
-    *("epochs", "patience", "learning_rate", "weight_decay"),
-)
-"""The properties of a draft that the template has."""
 
 
 def write_spec(draft: Draft, out: Path) -> str:
@@ -42,7 +37,7 @@ def write_spec(draft: Draft, out: Path) -> str:
     keys = _keys(*draft.table.columns, *(each.name for each in inputs.features))
     values = _table(draft, out) | _columns(draft, inputs, label, keys)
     values |= _cells(draft, inputs, keys) | _layers(inputs) | _label(draft.label)
-    values |= {name: getattr(draft, name) for name in _SETTINGS}
+    values |= {"batch": draft.batch, "epochs": draft.epochs, **draft.size}
     return render(TEMPLATE, values | {"label": label})
 
 

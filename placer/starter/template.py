@@ -152,10 +152,10 @@ train:
   minimize: loss
   metrics: [$metrics]
   # At most $epochs passes over the training rows. The run ends before if the loss of
-  # $patience evaluations in a row is not the best one. The parameters of the best
+  # 8 evaluations in a row is not the best one. The parameters of the best
   # evaluation are in the folder of the run, in checkpoints/best.
   epochs: $epochs
-  early_stopping: {metric: loss, mode: min, patience: $patience}
+  early_stopping: {metric: loss, mode: min, patience: 8}
   checkpoint: {every: 10m, best: {metric: loss, mode: min}}
   # At this place, the server sums the gradients of the workers. At /node:worker/cpu, the
   # workers would exchange gradients (all-reduce) instead. weight_decay keeps the weights
