@@ -57,7 +57,7 @@ class Table:
 
     def position(self, row: int) -> str:
         """Return where a row is in the file."""
-        if self.kind != "csv":
+        if self.kind == "parquet":
             return f"row {row}"
         return f"line {find_line(str(self.path), self.path, self.form, row)}"
 
