@@ -514,27 +514,6 @@ def test_what_was_made_of_a_job_that_is_refused_is_deleted_and_nothing_else(
     assert calls == "delete --wait=false --ignore-not-found configmap/digits-build\n"
 
 
-def test_a_cluster_that_cannot_be_reached_is_told_once(tmp_path: Path) -> None:
-    refused = (
-        'Get "http://localhost:8080/openapi/v2?timeout=32s": dial tcp 127.0.0.1:8080:'
-        " connect: connection refused"
-    )
-    lines = [
-        f'error validating "{name}.yaml": error validating data: failed to download openapi:'
-        f" {refused}; if you choose to ignore these errors, turn validation off with"
-        " --validate=false"
-        for name in ("key", "run")
-    ]
-    said = tmp_path / "said"
-    said.write_text("\n".join(lines))
-    job = job_with(tmp_path, f"create*) cat '{said}' >&2; exit 1;; *) exit 1;;")
-    with pytest.raises(KubectlError) as caught:
-        job.create([tmp_path / "run.yaml"])
-    assert caught.value.message == f"`kubectl create` has failed: {refused}"
-    assert caught.value.hint is not None
-    assert caught.value.hint.startswith("`kubectl cluster-info` must work")
-
-
 @pytest.mark.parametrize(
     "cases",
     [

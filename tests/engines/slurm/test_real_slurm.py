@@ -162,7 +162,7 @@ def test_a_cancelled_job_is_named(build, cluster, tmp_path):
         ended = run.wait()
     assert ended.status == 143
     assert "nothing was saved" in ended.err
-    assert f"warning: Slurm job {number} was cancelled\n" in ended.err
+    assert_warned(ended.err, rf"JOB {number} ON n\d+ CANCELLED AT")
     assert ended.last_message == "ended by SIGTERM"
     wait_until_none(tmp_path)
     wait_for_end(cluster)
@@ -201,7 +201,7 @@ def test_a_cancelled_job_saves(build, cluster, tmp_path):
         subprocess.run(["scancel", number], check=True)
         ended = run.wait()
     assert ended.status == 143
-    assert f"warning: Slurm job {number} was cancelled\n" in ended.err
+    assert_warned(ended.err, rf"JOB {number} ON n\d+ CANCELLED AT")
     match = re.search(r"stopped after step (\d+); the parameters are in", ended.err)
     assert match, ended.err
     parameters, _ = train_locally(build, tmp_path, steps=int(match[1]))
@@ -215,7 +215,7 @@ def test_a_job_that_reaches_its_time_limit_is_named(build, cluster, tmp_path):
         run.wait_for_line("slurm| Slurm job ")
         ended = run.wait()
     assert ended.status == 143
-    assert re.search(r"warning: Slurm job \d+ has reached its time limit", ended.err)
+    assert_warned(ended.err, "DUE TO TIME LIMIT")
     wait_for_end(cluster)
 
 
@@ -248,9 +248,14 @@ def test_a_job_that_slurm_refuses_is_an_error(build, cluster, tmp_path):
     with running_job(build, tmp_path, "--option", "memory=1000GiB") as run:
         ended = run.wait()
     assert ended.status == 1
-    assert ended.last_message.startswith("sbatch failed: ")
+    assert ended.last_message.startswith("sbatch failed:\n    sbatch: error: ")
     assert "not available" in ended.last_message
     assert jobs(cluster) == []
+
+
+def assert_warned(said: str, by_slurm: str) -> None:
+    warning = rf"\nwarning: Slurm job \d+ has state [^\n]*(\n    [^\n]*)*{by_slurm}"
+    assert re.search(warning, said), said
 
 
 def wait_for_step(run: RunningCommand) -> None:
