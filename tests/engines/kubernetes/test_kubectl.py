@@ -117,19 +117,6 @@ def test_what_pods_wait_for() -> None:
     assert found.waiting == ("Unschedulable", "")
 
 
-def test_the_newest_pod_of_a_node_counts_and_others_are_ignored() -> None:
-    other = pod("scheduler", 0, {})
-    items = [
-        pod("worker", 1, {}, uid="new", creationTimestamp="2026-11-28T18:00:09Z"),
-        pod("worker", 1, {}, uid="old", creationTimestamp="2026-11-28T18:00:01Z"),
-        pod("worker", 5, {}, creationTimestamp="2026-11-28T18:00:01Z"),
-        {**other, "metadata": {**other["metadata"], "ownerReferences": None}},
-    ]
-    found = read_pods(json.dumps({"items": items}).encode(), JOB)
-    assert {node: each.uid for node, each in found.pods.items()} == {"worker:1": "new"}
-    assert not found.is_there
-
-
 def test_the_end_of_a_jobset_is_that_of_all_groups() -> None:
     jobset = {
         "kind": "JobSet",
