@@ -40,7 +40,7 @@ from placer.node_kinds import WORKER, NodeId
 from placer.place.ids import format_nodes
 from placer.types import ITEM_BYTES
 
-VERSION = 1
+VERSION = 2
 OF_RUN = "build"
 """The folder of the build in the folder of a run."""
 FILE = "plan.json"

@@ -104,13 +104,19 @@ def check(csv: Csv) -> tuple[str, str, str | None] | None:
 
     Returns None, or the key that is wrong, the message and a hint.
     """
-    if len(csv.delimiter) != 1 or csv.delimiter in '"\r\n':
+    if len(csv.delimiter) != 1 or csv.delimiter in '"\r\n\0':
         hint = 'such as ";", or "\\t" for a tab'
         return (
             "delimiter",
             f"'delimiter' must be one character, not {csv.delimiter!r}",
             hint,
         )
+    if not csv.delimiter.isascii():
+        message = f"'delimiter' must be an ASCII character, not {csv.delimiter!r}"
+        return "delimiter", message, "write the file with another one, such as a tab"
+    if csv.comment and not {*csv.comment}.isdisjoint("\r\n"):
+        message = f"'comment' must be the start of a line, not {csv.comment!r}"
+        return "comment", message, "leave out the end of the line"
     if csv.comment == "":
         return "comment", "'comment' is empty: every line starts with it", None
     names = csv.header

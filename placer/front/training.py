@@ -49,8 +49,24 @@ Rate = float | Mapping[str, Any]
 class Optimizer:
     """An update rule with its settings: a class of `placer.optimizer`.
 
-    The fields of a class are the hyperparameters of its rule, whose name in specs is `rule`.
-    A subclass of a class has its rule.
+    These are the settings of all rules. A class adds the hyperparameters of its own rule,
+    whose name in specs is `rule`. A subclass of a class has its rule.
+
+    Args:
+        learning_rate: A number, or a schedule as in docs/spec.md.
+        match: A glob pattern for the names of the parameters to train; by default all
+            that no other optimizer has.
+        clip: A bound for the gradients of these parameters, as `{"global_norm": 1.0}`.
+        update: How the workers agree on updates: "sync", "async", "half_async", or a mode
+            with settings, as `{"geo": {"every": 10}}`.
+        shard_state: Whether each worker stores and updates only a range of the
+            parameters, if the optimizer is on the workers.
+        all_reduce: How gradients move between workers: "direct" or in a "ring".
+        sum: The place of servers that sum the gradients of workers, as `/node:ps/cpu`; by
+            default the workers sum them.
+
+    Example:
+        optimizer.Adam(0.01, match="*.w", clip={"global_norm": 1.0}).minimize(loss)
     """
 
     rule: ClassVar[str]

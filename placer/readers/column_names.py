@@ -10,7 +10,7 @@ from pyarrow.parquet import ParquetFile
 from placer.config.csv import Csv
 from placer.config.data import Data
 from placer.files.regular import open_regular
-from placer.readers.csv_text import open_table
+from placer.readers.csv_file import open_table
 from placer.readers.file_errors import file_errors
 
 

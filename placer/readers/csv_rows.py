@@ -15,10 +15,10 @@ from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import FileFormat, collect_batches
 from placer.readers.column import dtype_of
-from placer.readers.csv_batches import read_batches
 from placer.readers.csv_cells import CellParser, add_cells
+from placer.readers.csv_errors import find_line
+from placer.readers.csv_file import open_table
 from placer.readers.csv_header import header_explained
-from placer.readers.csv_text import find_line, open_table
 from placer.readers.features.cells import Cells
 from placer.readers.feeds import Feeds, find_feeds, wanted_columns
 from placer.readers.rows import LoadedRows
@@ -36,8 +36,11 @@ def read(request: ReadRequest) -> LoadedRows:
     path, form = request.folder / request.source.path, csv_form(request)
     with open_table(request.source.text, path, form) as table:
         feeds, shape = find_columns(request, table.names)
-        most = request.options.first_rows
-        batches = read_batches(table, path, form, feeds.read, most)
+        indices = [table.names.index(name) for name in feeds.read]
+        batches = (
+            dict(zip(feeds.read, batch.columns, strict=True))
+            for batch in table.batches(indices, request.options.first_rows)
+        )
         return collect_batches(request, feeds, batches, shape)
 
 

@@ -15,8 +15,7 @@ from placer.config.data import Data
 from placer.errors import DataError, did_you_mean
 from placer.files.regular import open_regular
 from placer.readers.arrow_text import decode_bytes, is_bytes, is_utf8
-from placer.readers.csv_batches import read_batches
-from placer.readers.csv_text import open_table
+from placer.readers.csv_file import open_table
 from placer.readers.file_errors import file_errors
 from placer.readers.split import split_rows
 
@@ -61,9 +60,9 @@ def _csv(data: Data, names: Sequence[str], path: Path) -> dict[str, np.ndarray]:
     cells: dict[str, list[str]] = {name: [] for name in names}
     with open_table(data.source, path, form) as table:
         _check_names(data, names, table.names)
-        for batch in read_batches(table, path, form, names):
-            for name in names:
-                cells[name] += (cell.strip() for cell in batch[name].to_pylist())
+        for batch in table.batches([table.names.index(name) for name in names]):
+            for name, texts in zip(names, batch.columns, strict=True):
+                cells[name] += (cell.strip() for cell in texts.to_pylist())
     return {name: _texts(column) for name, column in cells.items()}
 
 

@@ -156,10 +156,14 @@ class OpenFile:
     def check_unchanged(self) -> None:
         """Raise DataError if the file was written to since it was opened."""
         if self._facts() != (self.size, self._modified):
-            raise DataError(
-                f"{self._source} has changed while it was read",
-                hint="write new rows to a new file; a window reads the file during the run",
-            )
+            raise self.changed()
+
+    def changed(self) -> DataError:
+        """Return the error for a file that was written to since it was opened."""
+        return DataError(
+            f"{self._source} has changed while it was read",
+            hint="write new rows to a new file; a window reads the file during the run",
+        )
 
     def digest(self, tail: int, seed: int) -> int:
         """Return a digest of the size of the file, of its last `tail` bytes, and of blocks

@@ -4,23 +4,18 @@ use."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
+from placer.config.missing import MISSING
+from placer.readers.csv_cells import cast_whole
 from placer.report.numbers import format_count
-from placer.starter.cells import (
-    ColumnCells,
-    count_texts,
-    count_words,
-    describe_cells,
-    misfits,
-)
+from placer.starter.cells import Cells, are_exact, describe_cells, is_number
 from placer.starter.table import Table
-from placer.starter.times import Dates, read_dates
 
 MAX_WORDS: Final = 100
 """The most words of a vocabulary."""
@@ -34,6 +29,7 @@ _LEAST_NUMBERED: Final = 200
 _MOSTLY: Final = 0.95
 _ALMOST_NUMBERS: Final = 0.8
 _MAX_MARKERS: Final = 3
+_BOOLEANS = frozenset({"true", "false"})
 _ROW_ID = re.compile(r"(?i)(.*[^a-z])?(id|uuid|guid|index|key)|.*[a-z]I[dD]")
 _ID = re.compile(
     r"(?i)(.*[^a-z])?(id|uuid|guid|key|code|zip|zipcode|postcode|sku)|.*[a-z]I[dD]"
@@ -46,20 +42,16 @@ _WITH_COMMA = re.compile(r"[-+]?\d[\d.,]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """A column of numbers.
+class Values:
+    """The values of a column.
 
     Attributes:
         name: the name of the column.
         values: the float64 of each row, NaN if missing.
-        markers: the words that mean a missing value here, besides the usual ones.
-        first_marker: how many cells have one of them, and the first.
     """
 
     name: str
     values: np.ndarray
-    markers: tuple[str, ...] = ()
-    first_marker: str = ""
 
     @property
     def present(self) -> np.ndarray:
@@ -68,14 +60,22 @@ class Numbers:
         return present
 
     @property
-    def are_finite(self) -> bool:
-        """Whether all of them are finite."""
-        return bool(np.isfinite(self.present).all())
-
-    @property
     def missing(self) -> int:
         """The number of rows without a value."""
         return len(self.values) - len(self.present)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers(Values):
+    """A column of numbers.
+
+    Attributes:
+        markers: the words that mean a missing value here, besides the usual ones.
+        first_marker: how many cells have one of them, and the first.
+    """
+
+    markers: tuple[str, ...] = ()
+    first_marker: str = ""
 
     @property
     def may_be_ids(self) -> bool:
@@ -144,6 +144,31 @@ class Ids:
 
 
 @dataclass(frozen=True, slots=True)
+class Dates(Values):
+    """A column of dates, or of times of days: the values are days since 1970-01-01."""
+
+    @property
+    def has_times(self) -> bool:
+        """Whether some have a time of the day."""
+        return bool((self.present % 1 != 0).any())
+
+    @property
+    def median(self) -> int:
+        """The day in the middle of all."""
+        return int(np.median(self.present))
+
+    @property
+    def first(self) -> int:
+        """The first day."""
+        return int(np.floor(self.present.min()))
+
+    @property
+    def last(self) -> int:
+        """The last day."""
+        return int(np.floor(self.present.max()))
+
+
+@dataclass(frozen=True, slots=True)
 class LeftOut:
     """A column that the model does not use; `why` is a phrase after its name."""
 
@@ -162,52 +187,14 @@ def describe_column(table: Table, name: str, *, is_id: bool = False) -> Column:
         return LeftOut(name, "several columns have this name")
     cells = describe_cells(table, name)
     if is_id:
-        return _describe_ids(name, cells, is_asked=True)
-    if (dates := read_dates(table, name, cells)) is not None:
-        return _describe_dates(dates)
+        return _describe_ids(cells, is_asked=True)
+    if cells.days is not None and not np.isnan(cells.days).all():
+        return _describe_dates(Dates(name, cells.days))
     if cells.kind is not None:
         return LeftOut(name, cells.kind)
     if cells.numbers is not None:
-        return _describe_numbers(name, cells)
-    return _describe_words(table, name, cells)
-
-
-def count_values(table: Table, name: str) -> Words | LeftOut:
-    """Return all different values of a column as words, for the classes of a label."""
-    cells = describe_cells(table, name)
-    if cells.text is None:
-        return LeftOut(name, cells.kind or "it holds no words and no whole numbers")
-    return _all_words(name, cells)
-
-
-def read_numbers(table: Table, name: str) -> Numbers | None:
-    """Return a column as numbers; None if it holds something else."""
-    numbers = describe_cells(table, name).numbers
-    return None if numbers is None else Numbers(name, numbers)
-
-
-def count_numbers(table: Table, name: str) -> int:
-    """Return how many different numbers a column of numbers has."""
-    return _count_numbers(describe_cells(table, name))
-
-
-def _count_numbers(cells: ColumnCells) -> int:
-    assert cells.numbers is not None
-    distinct = np.unique(cells.numbers[~np.isnan(cells.numbers)])
-    if cells.text is None or (np.abs(distinct) < 2**53).all():
-        return len(distinct)
-    # Of larger numbers several are one float.
-    return len({Decimal(text) for text in count_texts(cells.text)[0]})
-
-
-def find_missing(table: Table, name: str) -> str:
-    """Return where the first row without a value is, of a column that has such rows."""
-    cells = describe_cells(table, name)
-    if cells.numbers is not None:
-        return table.position(int(np.argmax(np.isnan(cells.numbers))))
-    assert cells.words is not None
-    words = cells.words.to_pylist()
-    return table.position(next(i for i, word in enumerate(words) if not word.strip()))
+        return _describe_numbers(cells)
+    return _describe_words(cells)
 
 
 def find_unscalable(values: np.ndarray) -> str:
@@ -234,7 +221,7 @@ def numbers_rows(values: np.ndarray) -> bool:
 
 
 def _describe_dates(dates: Dates) -> Dates | LeftOut:
-    rows, missing = len(dates.days), dates.missing
+    rows, missing = len(dates.values), dates.missing
     if missing >= _MOSTLY * rows:
         return LeftOut(dates.name, f"{_percent(missing, rows)} of its cells are empty")
     if dates.first == dates.last and not dates.has_times:
@@ -242,13 +229,13 @@ def _describe_dates(dates: Dates) -> Dates | LeftOut:
     return dates
 
 
-def _describe_numbers(name: str, cells: ColumnCells) -> Column:
+def _describe_numbers(cells: Cells) -> Column:
     assert cells.numbers is not None
-    column = Numbers(name, cells.numbers)
+    name, column = cells.name, Numbers(cells.name, cells.numbers)
     present, rows = column.present, len(column.values)
     if len(present) == 0:
         return LeftOut(name, "all its values are missing")
-    distinct = _count_numbers(cells)
+    distinct = cells.distinct_numbers
     if distinct == 1:
         return LeftOut(name, f"all its values are {present[0]:.6g}")
     if column.missing >= _MOSTLY * rows:
@@ -262,53 +249,49 @@ def _describe_numbers(name: str, cells: ColumnCells) -> Column:
                 name, "it is different in each row, and its name is of an id"
             )
     if is_whole and distinct > MAX_CODES and _ID.fullmatch(name):
-        return _describe_ids(name, cells)
+        return _describe_ids(cells)
     few = 2 < distinct <= MAX_CODES
     enough = len(present) >= _LEAST_ROWS_PER_CODE * distinct
     if is_whole and few and enough and cells.text is not None:
-        codes = _all_words(name, cells)
-        if len(codes.words) == distinct:  # no number is written in two ways
+        codes = all_words(cells)
+        if len(cells.words) == distinct:  # no number is written in two ways
             return codes
     if why := find_unscalable(present):
         return LeftOut(name, why)
     return column
 
 
-def _describe_ids(
-    name: str, cells: ColumnCells, *, is_asked: bool = False
-) -> Ids | Words | LeftOut:
+def _describe_ids(cells: Cells, *, is_asked: bool = False) -> Ids | Words | LeftOut:
     """Describe a column of ids; `is_asked` says that the user has named it so."""
     if cells.text is None:
-        return LeftOut(name, "ids are whole numbers or texts")
-    counts, missing = count_words(cells)
-    rows = sum(counts.values()) + missing
-    if not counts:
-        return LeftOut(name, "all its cells are empty")
-    if len(counts) == 1 and not missing:
-        return LeftOut(name, f"all its values are {_shorten(next(iter(counts)))}")
-    if sum(counts.values()) < _LEAST_ROWS_PER_ID * len(counts):
-        what = f"it has {format_count(len(counts))} ids in {format_count(rows)} rows"
-        if len(counts) == rows:
+        return LeftOut(cells.name, "ids are whole numbers or texts")
+    distinct, rows = len(cells.words), len(cells.text)
+    if not distinct:
+        return LeftOut(cells.name, "all its cells are empty")
+    if distinct == 1 and not cells.missing:
+        return LeftOut(cells.name, f"all its values are {_shorten(*cells.words)}")
+    if rows - cells.missing < _LEAST_ROWS_PER_ID * distinct:
+        what = f"it has {format_count(distinct)} ids in {format_count(rows)} rows"
+        if distinct == rows:
             what = "it is different in each row"
-        return LeftOut(name, f"{what}, and so in new rows")
-    if len(counts) <= MAX_CODES and not is_asked:
-        return _all_words(name, cells)
+        return LeftOut(cells.name, f"{what}, and so in new rows")
+    if distinct <= MAX_CODES and not is_asked:
+        return all_words(cells)
     numbers = cells.numbers
-    are_whole = numbers is not None and _are_exact(numbers[~np.isnan(numbers)])
-    return Ids(name, len(counts), are_whole)
+    are_whole = numbers is not None and are_exact(numbers[~cells.is_missing])
+    if not are_whole and not cells.is_text:  # then they are not compared as text
+        if cast_whole(pa.array([*cells.words])) is None:
+            return LeftOut(cells.name, "ids are whole numbers of 64 bits or texts")
+        are_whole = True
+    return Ids(cells.name, distinct, are_whole)
 
 
-def _are_exact(numbers: np.ndarray) -> bool:
-    """Return whether numbers are whole, and no two of them are one float."""
-    return bool(((np.abs(numbers) < 2**53) & (numbers == np.floor(numbers))).all())
-
-
-def _describe_words(table: Table, name: str, cells: ColumnCells) -> Column:
-    counts, missing = count_words(cells)
-    present, rows = sum(counts.values()), sum(counts.values()) + missing
-    if not present:
-        return LeftOut(name, "all its cells are empty")
+def _describe_words(cells: Cells) -> Column:
+    name, counts, missing = cells.name, cells.words, cells.missing
+    rows = missing + counts.total()
     found = sorted(counts)
+    if not found:
+        return LeftOut(name, "all its cells are empty")
     if len(found) == 1 and not missing:
         return LeftOut(name, f"all its values are {_shorten(found[0])}")
     if missing >= _MOSTLY * rows:
@@ -316,13 +299,13 @@ def _describe_words(table: Table, name: str, cells: ColumnCells) -> Column:
     if all(map(_OTHER_DATE.fullmatch, found)):
         why = f"it holds dates such as {_shorten(found[0])}: write them as 2024-05-31"
         return LeftOut(name, f"{why} or 2024-05-31T18:30")
-    if almost := _almost_numbers(table, name, cells):
+    if almost := _almost_numbers(cells):
         return almost
     example = _shorten(found[0])
     # A word of a single row is known of no other row.
     frequent = {word: counts[word] for word in found if counts[word] > 1}
-    covered = sum(frequent.values())
-    is_rare, are_many = covered < present / 2, len(frequent) > MAX_WORDS
+    others = counts.total() - sum(frequent.values())
+    is_rare, are_many = others > counts.total() / 2, len(frequent) > MAX_WORDS
     if (is_rare or are_many) and all(map(_WITH_COMMA.fullmatch, found)):
         return LeftOut(
             name, f"its numbers have commas, such as {example}: write them as 1234.5"
@@ -333,76 +316,70 @@ def _describe_words(table: Table, name: str, cells: ColumnCells) -> Column:
             what = "a text that is different in each row"
         return LeftOut(name, f"{what}, such as {example}")
     if are_many or (_ID.fullmatch(name) and len(found) > MAX_CODES):
-        return _describe_ids(name, cells)
-    return Words(
-        name,
-        tuple(frequent),
-        tuple(frequent.values()),
-        missing,
-        others=present - covered,
-    )
+        return _describe_ids(cells)
+    return Words(name, tuple(frequent), tuple(frequent.values()), missing, others)
 
 
-def _almost_numbers(
-    table: Table, name: str, cells: ColumnCells
-) -> Numbers | LeftOut | None:
+def _almost_numbers(cells: Cells) -> Numbers | LeftOut | None:
     """Describe a column of which few values are no numbers; None for other columns.
 
     Few different words, such as `unknown`, are missing values.
     """
     if not (wrong := _find_misfits(cells)):
         return None
-    first = _first_misfit(table, name, wrong)
-    cells = describe_cells(table, name, tuple(wrong))
-    if len(wrong) <= _MAX_MARKERS and cells.numbers is not None:
-        described = _describe_numbers(name, cells)
+    first = _first_misfit(cells, wrong)
+    others = cells.without(frozenset(wrong))
+    if len(wrong) <= _MAX_MARKERS and others.numbers is not None:
+        described = _describe_numbers(others)
         if isinstance(described, LeftOut):
             return described
-        return Numbers(name, cells.numbers, tuple(sorted(wrong)), first)
+        return Numbers(cells.name, others.numbers, tuple(sorted(wrong)), first)
     return LeftOut(
-        name,
+        cells.name,
         f"its values are numbers but for {first}: correct them, or list them in"
         " missing_values",
     )
 
 
-def find_misfit(table: Table, name: str) -> str | None:
+def find_misfit(cells: Cells) -> str | None:
     """Return how many values of a column are no numbers, and the first; None if all are
     numbers, or few are."""
-    wrong = _find_misfits(describe_cells(table, name))
-    return _first_misfit(table, name, wrong) if wrong else None
+    wrong = _find_misfits(cells)
+    return _first_misfit(cells, wrong) if wrong else None
 
 
-def _find_misfits(cells: ColumnCells) -> dict[str, int]:
+def _find_misfits(cells: Cells) -> dict[str, int]:
     """Return the values that are no numbers, with their counts, if they are few, and so
     are those of a column of numbers."""
-    if cells.text is None:
+    if cells.text is None or cells.numbers is not None:
         return {}
-    counts, _ = count_texts(cells.text)
+    counts = {word: count for word, count in cells.words.items() if word not in MISSING}
     if len(counts) <= MAX_CODES:
         return {}
-    wrong = misfits(counts)
+    wrong = {word: count for word, count in counts.items() if not is_number(word)}
     is_few = sum(wrong.values()) <= sum(counts.values()) * (1 - _ALMOST_NUMBERS)
     return wrong if is_few else {}
 
 
-def _first_misfit(table: Table, name: str, wrong: Mapping[str, int]) -> str:
+def _first_misfit(cells: Cells, wrong: Iterable[str]) -> str:
     """Return how many values are no numbers, and the first of them."""
-    text = describe_cells(table, name).text
-    assert text is not None
-    words = text.to_pylist()
-    first = next(i for i, word in enumerate(words) if word.strip() in wrong)
-    count = format_count(sum(wrong.values()))
-    return f"{count}, the first is {_shorten(words[first])} in {table.position(first)}"
+    assert cells.text is not None
+    words = cells.text.to_pylist()
+    first = next(i for i, word in enumerate(words) if word in wrong)
+    count = format_count(sum(cells.words[word] for word in wrong))
+    return f"{count}, the first is {_shorten(words[first])} in {cells.position(first)}"
 
 
-def _all_words(name: str, cells: ColumnCells) -> Words:
-    counts, missing = count_words(cells)
-    is_codes = cells.numbers is not None and "true" not in counts
+def all_words(cells: Cells) -> Words | LeftOut:
+    """Return all different values of a column as words."""
+    if cells.text is None:
+        why = cells.kind or "it holds no words and no whole numbers"
+        return LeftOut(cells.name, why)
+    counts = cells.words
+    is_codes = cells.numbers is not None and counts.keys().isdisjoint(_BOOLEANS)
     words = sorted(counts, key=(lambda w: (float(w), w)) if is_codes else None)
-    return Words(
-        name, tuple(words), tuple(counts[w] for w in words), missing, is_codes=is_codes
-    )
+    numbers = tuple(counts[word] for word in words)
+    return Words(cells.name, tuple(words), numbers, cells.missing, is_codes=is_codes)
 
 
 def _percent(part: int, whole: int) -> str:

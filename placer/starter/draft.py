@@ -9,6 +9,7 @@ from typing import Final
 from placer.errors import DataError, did_you_mean
 from placer.report.numbers import format_count
 from placer.starter.column import (
+    Dates,
     Ids,
     LeftOut,
     Numbers,
@@ -17,13 +18,16 @@ from placer.starter.column import (
 )
 from placer.starter.label import Label, describe_label, find_label
 from placer.starter.table import Table
-from placer.starter.times import Dates
 
 LEAST_ROWS: Final = 10
 _FEW_ROWS: Final = 2000
 _LEAST_BATCH, _MOST_BATCH = 8, 256
 _STEPS: Final = 1200
 _LEAST_EPOCHS, _MOST_EPOCHS = 5, 40
+_SMALL = {"width1": 32, "width2": 16, "dropout": 0.2}
+_SMALL |= {"learning_rate": 0.003, "weight_decay": 0.5}
+_LARGE = {"width1": 128, "width2": 64, "dropout": 0.3}
+_LARGE |= {"learning_rate": 0.002, "weight_decay": 0.1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +64,9 @@ class Draft:
         return self.table.rows < _FEW_ROWS
 
     @property
-    def width(self) -> int:
-        """The size of the second hidden layer; the first has twice as many."""
-        return 16 if self.has_few_rows else 64
-
-    @property
-    def dropout(self) -> float:
-        """How many of the numbers of a layer are left out in training."""
-        return 0.2 if self.has_few_rows else 0.3
-
-    @property
-    def learning_rate(self) -> float:
-        """The learning rate of the optimizer."""
-        return 0.003 if self.has_few_rows else 0.002
-
-    @property
-    def weight_decay(self) -> float:
-        """How strongly the optimizer keeps weights small."""
-        return 0.5 if self.has_few_rows else 0.1
-
-    @property
-    def patience(self) -> int:
-        """After how many evaluations that are not the best one the run ends."""
-        return 8
+    def size(self) -> dict[str, float]:
+        """The sizes of the hidden layers and what training needs, by name."""
+        return _SMALL if self.has_few_rows else _LARGE
 
 
 def draft_model(

@@ -12,9 +12,8 @@ import numpy as np
 
 from placer.front.yaml_text import WIDTH, one_line
 from placer.spec.names import is_name
-from placer.starter.column import Ids, Numbers, Words
+from placer.starter.column import Dates, Ids, Numbers, Words
 from placer.starter.text import flow_list
-from placer.starter.times import Dates
 
 NUMBERS: Final = "numbers"
 """The input with all columns of numbers."""
@@ -42,18 +41,18 @@ class Feature:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def lines(self, indent: int) -> Iterator[str]:
-        """Yield the entry under the key `features`."""
+        """Yield the entry under the key `features`; `indent` blanks are added later."""
         entry = {self.kind: self.operand, **self.options}
-        line = f"{' ' * indent}{one_line(self.name)}: {one_line(entry, flow=True)}"
-        if len(line) <= WIDTH:
+        line = f"{one_line(self.name)}: {one_line(entry, flow=True)}"
+        if len(line) <= WIDTH - indent:
             yield line
             return
-        yield f"{' ' * indent}{one_line(self.name)}:"
+        yield f"{one_line(self.name)}:"
         for key, value in entry.items():
             if isinstance(value, list):
-                yield from flow_list(key, value, indent + 2)
+                yield from ("  " + each for each in flow_list(key, value, indent + 2))
             else:
-                yield f"{' ' * (indent + 2)}{key}: {one_line(value)}"
+                yield f"  {key}: {one_line(value)}"
 
 
 @dataclass(frozen=True, slots=True)

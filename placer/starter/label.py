@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from placer.errors import DataError, did_you_mean
 from placer.report.numbers import format_count
+from placer.starter.cells import Cells, describe_cells
 from placer.starter.column import (
     MAX_CODES,
     LeftOut,
-    Numbers,
     Words,
-    count_numbers,
-    count_values,
+    all_words,
     find_misfit,
-    find_missing,
     find_unscalable,
     numbers_rows,
-    read_numbers,
 )
 from placer.starter.table import Table
 
@@ -92,32 +91,31 @@ def describe_label(
     Raises:
         DataError: if the column cannot be predicted.
     """
-    numbers = read_numbers(table, name)
-    values = count_values(table, name)
-    missing = numbers.missing if numbers else 0
-    if isinstance(values, Words):
-        missing = values.missing
-    if missing:
-        rows = "1 row has" if missing == 1 else f"{format_count(missing)} rows have"
-        first = "" if missing == 1 else "the first "
+    cells = describe_cells(table, name)
+    values = all_words(cells)
+    if cells.missing:
+        rows = "1 row has"
+        if cells.missing > 1:
+            rows = f"{format_count(cells.missing)} rows have"
+        first = "" if cells.missing == 1 else "the first "
         raise DataError(
             f"{table.path}: {rows} no value in the column '{name}', which is to be"
-            f" predicted: {first}{find_missing(table, name)}",
+            f" predicted: {first}{cells.position(int(np.argmax(cells.is_missing)))}",
             hint="remove these rows, or name another column: --label COLUMN",
         )
-    if numbers is not None and isinstance(values, LeftOut) and not numbers.are_finite:
-        raise _useless_error(table, name, values.why)
-    if numbers is not None and task != "classification":
-        if is_guess and numbers_rows(numbers.present):
+    if cells.numbers is not None and cells.kind is not None:
+        raise _useless_error(table, name, cells.kind)
+    if cells.numbers is not None and task != "classification":
+        if is_guess and numbers_rows(cells.numbers):
             raise DataError(
                 f"{table.path}: the column '{name}', which is a guess, numbers the rows",
                 hint="name the column to predict: --label COLUMN",
             )
-        are_whole = bool((numbers.present % 1 == 0).all())
-        few = are_whole and count_numbers(table, name) <= MAX_CODES
+        are_whole = bool((cells.numbers % 1 == 0).all())
+        few = are_whole and cells.distinct_numbers <= MAX_CODES
         if task == "regression" or not few or isinstance(values, LeftOut):
-            return _describe_quantity(table, name, numbers)
-    if (misfit := find_misfit(table, name)) is not None:
+            return _describe_quantity(table, cells)
+    if (misfit := find_misfit(cells)) is not None:
         raise DataError(
             f"{table.path}: the column '{name}', which is to be predicted, holds numbers"
             f" but for {misfit}",
@@ -133,14 +131,15 @@ def describe_label(
     return _describe_classes(table, values)
 
 
-def _describe_quantity(table: Table, name: str, numbers: Numbers) -> Quantity:
-    values = numbers.present
-    if count_numbers(table, name) == 1:
-        raise _constant_error(table, name, f"{values[0]:g}")
+def _describe_quantity(table: Table, cells: Cells) -> Quantity:
+    values = cells.numbers
+    assert values is not None
+    if cells.distinct_numbers == 1:
+        raise _constant_error(table, cells.name, f"{values[0]:g}")
     if why := find_unscalable(values):
-        raise _useless_error(table, name, why)
+        raise _useless_error(table, cells.name, why)
     mean, deviation = float(values.mean()), float(values.std())
-    return Quantity(name, float(f"{mean:.4g}"), float(f"{deviation:.4g}"))
+    return Quantity(cells.name, float(f"{mean:.4g}"), float(f"{deviation:.4g}"))
 
 
 def _describe_classes(table: Table, values: Words) -> Classes:

@@ -1,237 +1,205 @@
-"""The text of a first spec, with comments that explain it."""
+"""Write the text of a first spec: fill its template."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from glob import escape
+from math import floor, log10
 from pathlib import Path
 from shlex import quote
 
-from placer.front.yaml_text import one_line
+from placer.front.yaml_text import WIDTH, one_line
 from placer.report.numbers import format_count, plural
+from placer.starter.column import Words
 from placer.starter.draft import Draft
-from placer.starter.inputs import NUMBERS, make_inputs, name_columns
-from placer.starter.label import Classes, Quantity
-from placer.starter.model_text import OWN_NAMES, model_lines
-from placer.starter.text import comment, comment_text, flow_list
+from placer.starter.inputs import NUMBERS, Inputs, make_inputs, name_columns, rounded
+from placer.starter.label import Classes, Label, Quantity
+from placer.starter.template import OWN_NAMES, TEMPLATE
+from placer.starter.text import comment, comment_text, flow_list, render
+
+Values = dict[str, object]
+"""Values of the template, by name."""
 
 
 def write_spec(draft: Draft, out: Path) -> str:
     """Return the text of a spec for a table. `out` is the file of the spec, to whose
     folder the path of the table is relative."""
-    return "\n".join(_Writer(draft, out).lines()) + "\n"
+    used = (draft.label, *draft.numbers, *draft.dates, *draft.words, *draft.ids)
+    names = name_columns(
+        [each.name for each in used], [*draft.table.columns], OWN_NAMES
+    )
+    inputs = make_inputs(
+        draft, names, is_whole=draft.table.is_whole, has_few_rows=draft.has_few_rows
+    )
+    label = names[draft.label.name]
+    keys = _keys(*draft.table.columns, *(each.name for each in inputs.features))
+    values = _table(draft, out) | _columns(draft, inputs, label, keys)
+    values |= _cells(draft, inputs, keys) | _layers(inputs) | _label(draft.label)
+    values |= {"batch": draft.batch, "epochs": draft.epochs, **draft.size}
+    return render(TEMPLATE, values | {"label": label})
 
 
-class _Writer:
-    """Writes one spec."""
+def _keys(*names: str) -> dict[str, str]:
+    """Return each name of a column or feature as a key that no other name matches."""
 
-    def __init__(self, draft: Draft, out: Path) -> None:
-        self.draft, self.out = draft, out
-        columns = [
-            draft.label.name,
-            *(each.name for each in draft.numbers),
-            *(each.name for each in draft.dates),
-            *(each.name for each in draft.words),
-            *(each.name for each in draft.ids),
-        ]
-        names = name_columns(columns, [*draft.table.columns], OWN_NAMES)
-        self.label = names[draft.label.name]
-        self.inputs = make_inputs(
-            draft,
-            names,
-            is_whole=draft.table.is_whole,
-            has_few_rows=draft.has_few_rows,
-        )
+    def key(name: str) -> str:
+        is_pattern = escape(name) != name
+        others = (other for other in names if other != name)
+        matches = is_pattern and any(fnmatchcase(other, name) for other in others)
+        return escape(name) if matches else name
 
-        self.features = {each.name for each in self.inputs.features}
+    return {name: key(name) for name in names}
 
-    def lines(self) -> Iterator[str]:
-        yield from self._head()
-        yield ""
-        yield from self._nodes()
-        yield ""
-        yield from self._inputs()
-        yield ""
-        yield from self._data()
-        yield ""
-        yield from model_lines(self.draft, self.inputs, self.label)
 
-    def _head(self) -> Iterator[str]:
-        draft, table = self.draft, self.draft.table
-        count = format_count(table.rows)
-        how = "" if table.is_whole else "about "
-        yield from comment(
-            f"Predict the column {one_line(draft.label.name)} of {one_line(table.path.name)}:"
-            f" {how}{count} rows, {plural(len(table.columns), 'column')}. Written by"
-            " `placer init`; change it as you like."
-        )
-        yield "#"
-        spec = comment_text(quote(str(self.out)))
-        yield f"#     placer train {spec}"
-        if not table.is_whole:
-            yield "#"
+def _table(draft: Draft, out: Path) -> Values:
+    """Return the file, and what the first comment tells about it."""
+    table, left_out = draft.table, []
+    for each in draft.left_out:
+        name = one_line(each.name, flow=True)
+        left_out += comment(f"{name}: {each.why}", "#   ", "#     ")
+    path = os.path.relpath(table.path.resolve(), out.parent.resolve())
+    source = f"{table.kind}:{Path(path).as_posix()}"
+    return {
+        "label_column": one_line(draft.label.name),
+        "file": one_line(table.path.name),
+        "rows": f"{'' if table.is_whole else 'about '}{format_count(table.rows)}",
+        "column_count": plural(len(table.columns), "column"),
+        "spec": comment_text(quote(str(out))),
+        "is_part": not table.is_whole,
+        "read": format_count(table.read),
+        "has_no_header": not table.has_header,
+        "left_out": left_out,
+        "source": one_line(source),
+        "source_in_braces": one_line(source, flow=True),
+    }
+
+
+def _columns(
+    draft: Draft, inputs: Inputs, label: str, keys: Mapping[str, str]
+) -> Values:
+    """Return the inputs with their types, the features, and the columns of inputs."""
+    types = {each.name: "int32[batch]" for each in inputs.embedded}
+    sparse = [each.name for each in inputs.embedded if each.rows is None]
+    types |= dict.fromkeys(sparse, "int64[batch]")
+    is_quantity = isinstance(draft.label, Quantity)
+    types[label] = "float32[batch]" if is_quantity else "int32[batch]"
+    if inputs.numbers:
+        types = {NUMBERS: f"float32[batch, {len(inputs.numbers)}]", **types}
+    columns = [*flow_list(NUMBERS, inputs.numbers, 6)] if inputs.numbers else []
+    sources = {each.name: each.source for each in inputs.embedded}
+    for name, source in (sources | {label: draft.label.name}).items():
+        if name != source:
+            columns.append(f"{name}: {one_line(keys[source])}")
+    kinds = {feature.kind for feature in inputs.features}
+    return {
+        "inputs": [f"{name}: {type_}" for name, type_ in types.items()],
+        "is_dense": not sparse,
+        "sparse": [line for name in sparse for line in _sparse_optimizer(name)],
+        "columns": columns,
+        "features": [line for each in inputs.features for line in each.lines(6)],
+        **{f"has_{k}": k in kinds for k in ("log1p", "buckets", "days", "hash")},
+    }
+
+
+def _sparse_optimizer(name: str) -> tuple[str, ...]:
+    rule = "- op: adagrad", f"  match: {name}_vector.table", "  learning_rate: 0.05"
+    return *rule, "  place: /node:ps/cpu"
+
+
+def _cells(draft: Draft, inputs: Inputs, keys: Mapping[str, str]) -> Values:
+    """Return how cells become numbers: the key `csv` or `parquet`."""
+    form, label = draft.table.form, draft.label
+    written: list[str] = []
+    markers: list[str] = []
+    vocabulary: list[str] = []
+    if form.delimiter != ",":
+        written.append('delimiter: "{}"'.format(form.delimiter.replace("\t", "\\t")))
+    if form.comment is not None:
+        written.append(f'comment: "{form.comment}"')
+    if form.header is not None:
+        written += flow_list("header", form.header, 6)
+    for name, column in inputs.markers.items():
+        markers += comment(f"{column.first_marker}.", indent=8)
+        markers += flow_list(keys[name], column.markers, 8)
+    words = {each.name: each.words for each in draft.words}
+    unknown = {name: len(listed) for name, listed in words.items()}
+    if isinstance(label, Classes) and not label.is_numbered:
+        words[label.name] = label.words
+    for name, listed in words.items():
+        vocabulary += flow_list(keys[name], listed, 8)
+    filled = {name: one_line(number) for name, number in inputs.filled.items()}
+    return {
+        "kind": draft.table.kind,
+        "has_options": written or markers or filled or words,
+        "form": written,
+        "markers": markers,
+        "filled": [f"{one_line(keys[n])}: {number}" for n, number in filled.items()],
+        "vocabulary": vocabulary,
+        "unknown": [f"{one_line(keys[n])}: {number}" for n, number in unknown.items()],
+    }
+
+
+def _layers(inputs: Inputs) -> Values:
+    """Return the ops up to the first layer: the vectors, and how they are joined."""
+    parts = ["clipped"] if inputs.numbers else []
+    parts += [f"{each.name}_vector" for each in inputs.embedded]
+    concat = []
+    if len(parts) > 1:
+        joined = f"- {{name: features, op: concat, in: [{', '.join(parts)}], axis: 1}}"
+        concat = [joined]
+        if len(joined) > WIDTH - 6:
+            listed = ["op: concat", *flow_list("in", parts, 8), "axis: 1"]
+            concat = ["- name: features", *(f"  {line}" for line in listed)]
+    return {
+        "has_numbers": inputs.numbers,
+        "has_both": inputs.numbers and inputs.embedded,
+        "embeddings": [*_embedding_lines(inputs)],
+        "concat": concat,
+        "first": "features" if concat else parts[0],
+    }
+
+
+def _embedding_lines(inputs: Inputs) -> Iterator[str]:
+    for each in inputs.embedded:
+        if isinstance(each.column, Words) and each.column.is_codes:
             yield from comment(
-                f"Only the first {format_count(table.read)} rows were read to write this"
-                " spec. If a later row has another class, or a word in a column of"
-                " numbers, the run ends with its line and what to write."
+                f"{each.name} has {len(each.column.words)} different whole numbers, which"
+                " are read as codes. If they are quantities, add the column to"
+                f" `{NUMBERS}` instead.",
+                indent=6,
             )
-        if not table.has_header:
-            yield "#"
-            yield from comment(
-                "The first row of the file has numbers, so the columns have no names:"
-                " `header` below gives them some. Write better ones there, and change"
-                " them below it. If the first row is the header, delete `header`."
-            )
-        if draft.left_out:
-            yield "#"
-            yield "# Columns that are left out:"
-            for each in draft.left_out:
-                name = one_line(each.name, flow=True)
-                yield from comment(f"{name}: {each.why}", "#   ", "#     ")
-
-    def _nodes(self) -> Iterator[str]:
-        yield from comment(
-            "Two processes of this machine compute, each with half of the rows of a"
-            " batch, and a parameter server (ps) keeps and updates the parameters. With"
-            " other counts, the result is the same; only speed and memory change."
-        )
-        yield "nodes:"
-        yield "  worker: {count: 2}"
-        yield "  ps: {count: 1}"
-
-    def _inputs(self) -> Iterator[str]:
-        inputs = self.inputs
-        yield from comment(
-            "What a source provides for each row. The first dimension is the batch."
-        )
-        yield "inputs:"
-        if inputs.numbers:
-            yield f"  {NUMBERS}: float32[batch, {len(inputs.numbers)}]"
-        for each in inputs.embedded:
-            dtype = "int64" if each.rows is None else "int32"
-            yield f"  {each.name}: {dtype}[batch]"
-        dtype = "float32" if isinstance(self.draft.label, Quantity) else "int32"
-        yield f"  {self.label}: {dtype}[batch]"
-
-    def _data(self) -> Iterator[str]:
-        draft, table = self.draft, self.draft.table
-        path = os.path.relpath(table.path.resolve(), self.out.parent.resolve())
-        source = one_line(f"{table.kind}:{Path(path).as_posix()}")
-        yield from comment(
-            "Rows are permuted once with a fixed seed: the first four fifths train, the"
-            " last fifth is for evaluation after each epoch. To evaluate on another file,"
-            " change the source of eval and leave out both splits."
-        )
-        yield "data:"
-        yield "  train:"
-        yield f"    source: {source}"
-        yield "    split: train"
-        yield f"    batch: {draft.batch}  # rows of a step, of both workers together"
-        yield "    shuffle: true  # another order in each epoch"
-        yield "    seed: 1"
-        yield from self._features()
-        yield from self._columns()
-        yield from self._options()
-        yield f"  eval: {{source: {one_line(f'{table.kind}:{Path(path).as_posix()}', flow=True)}, split: test}}"
-
-    def _features(self) -> Iterator[str]:
-        """Yield the key `features`: what is computed from columns."""
-        features = self.inputs.features
-        if not features:
-            return
-        yield from comment(
-            "Features are computed from columns. `standardize` gives numbers mean 0 and"
-            " variance 1: with very different scales, training is slow.",
-            "    # ",
-        )
-        kinds = {feature.kind for feature in features}
-        for kind, text in _FEATURE_COMMENTS.items():
-            if kind in kinds:
-                yield from comment(text, "    # ")
-        yield "    features:"
-        for feature in features:
-            yield from feature.lines(6)
-
-    def _columns(self) -> Iterator[str]:
-        """Yield the key `columns`: an input without an entry reads that of its name."""
-        feeds = {each.name: each.source for each in self.inputs.embedded}
-        feeds[self.label] = self.draft.label.name
-        renamed = {name: source for name, source in feeds.items() if name != source}
-        if not renamed and not self.inputs.numbers:
-            return
-        yield "    columns:  # an input that is not listed reads the column of its name"
-        if self.inputs.numbers:
-            yield from flow_list(NUMBERS, self.inputs.numbers, 6)
-        for name, source in renamed.items():
-            yield f"      {name}: {one_line(self._key(source))}"
-
-    def _options(self) -> Iterator[str]:
-        """Yield the key `csv` or `parquet`: how cells become numbers."""
-        draft, form, inputs = self.draft, self.draft.table.form, self.inputs
-        words = {each.name: each.words for each in draft.words}
-        unknown = {each.name: len(each.words) for each in draft.words}
-        if isinstance(draft.label, Classes) and not draft.label.is_numbered:
-            words[draft.label.name] = draft.label.words
-        default = form.delimiter == "," and form.comment is None and form.header is None
-        if default and not words and not inputs.filled and not inputs.markers:
-            return
-        yield f"    {draft.table.kind}:"
-        if form.delimiter != ",":
-            yield f"      delimiter: {_quoted(form.delimiter)}"
-        if form.comment is not None:
-            yield f"      comment: {_quoted(form.comment)}"
-        if form.header is not None:
-            yield from flow_list("header", form.header, 6)
-        if inputs.markers:
-            yield from comment(
-                "Words in columns of numbers that count as a missing number, as NA, n/a, -"
-                " and other usual ones do.",
-                "      # ",
-            )
-            yield "      missing_values:"
-            for name, column in inputs.markers.items():
-                yield from comment(f"{column.first_marker}.", "        # ")
-                yield from flow_list(self._key(name), column.markers, 8)
-        if inputs.filled:
-            yield from comment(
-                "The number to use for an empty cell: the median of its column.",
-                "      # ",
-            )
-            yield "      missing:"
-            for name, number in inputs.filled.items():
-                yield f"        {one_line(self._key(name))}: {one_line(number)}"
-        if not words:
-            return
-        yield from comment(
-            "The number of a word is its position in the list, from 0.", "      # "
-        )
-        yield "      vocabulary:"
-        for name, listed in words.items():
-            yield from flow_list(self._key(name), listed, 8)
-        if unknown:
-            yield from comment(
-                "The number of every other cell: a missing, a rare or a new word.",
-                "      # ",
-            )
-            yield "      unknown:"
-            for name, number in unknown.items():
-                yield f"        {one_line(self._key(name))}: {number}"
-
-    def _key(self, column: str) -> str:
-        """Return a column's name as a key that no other column matches."""
-        others = {*self.draft.table.columns, *self.features} - {column}
-        return escape(column) if any(fnmatchcase(n, column) for n in others) else column
+        size = f"size: [{each.rows}, {each.size}]"
+        if each.rows is None:
+            size = f"dim: {each.size}, sparse: true"
+        yield f"- {{name: {each.name}_vector, op: embedding, in: {each.name}, {size}}}"
 
 
-_FEATURE_COMMENTS = {
-    "log1p": "`log1p`, ln(1 + x), is for numbers of which a few are very large.",
-    "buckets": "`buckets` are ranges, numbered from 0; a missing number has one of its own.",
-    "days": "`days` are those since 1970-01-01.",
-    "hash": "`hash` makes a number below `bins` of an id; a few ids share one.",
-}
-
-
-def _quoted(text: str) -> str:
-    return {"\t": '"\\t"'}.get(text, f'"{text}"')
+def _label(label: Label) -> Values:
+    """Return what the last layer and the metrics depend on."""
+    count = len(label.words) if isinstance(label, Classes) else 0
+    values: Values = {"classes": count, "is_quantity": count == 0}
+    values |= {"has_two_classes": count == 2, "has_more_classes": count > 2}
+    if isinstance(label, Quantity):
+        deviation = rounded(label.deviation)
+        mean = round(label.mean, 4 - floor(log10(deviation)))
+        return values | {
+            "mean": f"{label.mean:g}",
+            "deviation": f"{label.deviation:g}",
+            # Not rounded: `prediction` is the inverse of `scaled_label`.
+            "to_scaled": f"factor: {one_line(1 / deviation)},"
+            f" bias: {one_line(-mean / deviation)}",
+            "from_scaled": f"factor: {one_line(deviation)}, bias: {one_line(mean)}",
+            "metrics": "loss, rmse",
+            "output": "prediction",
+        }
+    most = max(label.counts)
+    return values | {
+        "class0": one_line(label.words[0]),
+        "class1": one_line(label.words[1]),
+        "frequent": one_line(label.words[label.counts.index(most)]),
+        "share": f"{most / sum(label.counts):.3f}",
+        "metrics": "loss, accuracy, auc" if count == 2 else "loss, accuracy",
+        "output": "probability",
+    }

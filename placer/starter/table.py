@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import zlib
-from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +16,9 @@ from pyarrow.parquet import ParquetFile
 from placer.config.csv import Csv
 from placer.errors import DataError
 from placer.files.regular import open_regular
-from placer.readers.csv_text import open_body, open_table
+from placer.readers.csv_blocks import open_bytes
+from placer.readers.csv_errors import find_line
+from placer.readers.csv_file import open_table
 from placer.readers.file_errors import file_errors
 
 MAX_CELLS: Final = 4_000_000
@@ -47,7 +45,6 @@ class Table:
         repeated: the names that several columns have.
         read: the number of rows that were read.
         rows: the number of rows of the file, estimated if not all were read.
-        lines: the line where each row of a `csv` file ends.
     """
 
     path: Path
@@ -57,11 +54,12 @@ class Table:
     repeated: frozenset[str]
     read: int
     rows: int
-    lines: array[int] | None = None
 
     def position(self, row: int) -> str:
         """Return where a row is in the file."""
-        return f"row {row}" if self.lines is None else f"line {self.lines[row]}"
+        if self.kind == "parquet":
+            return f"row {row}"
+        return f"line {find_line(str(self.path), self.path, self.form, row)}"
 
     @property
     def doubtful_header(self) -> str | None:
@@ -107,38 +105,32 @@ def read_table(path: Path) -> Table:
 
 def _read_csv(path: Path) -> Table:
     form = _detect_form(path)
-    size = 0
     with open_table(str(path), path, form) as table:
         names = table.names
         most = min(MAX_ROWS, MAX_CELLS // max(1, len(names)))
-        rows, lines = [], array("Q")
-        for line, row in islice(table.rows, most):
-            rows.append(row)
-            lines.append(line)
-            size += sum(map(len, row)) + len(row)
-        is_whole = next(table.rows, None) is None
-    cells: Iterator[tuple[str, ...]] = zip(*rows, strict=True) if rows else iter(())
+        numbers = [str(number) for number in range(len(names))]
+        schema = pa.schema([(number, pa.string()) for number in numbers])
+        batches = [*table.batches(range(len(names)), most + 1)]
+    whole = pa.Table.from_batches(batches, schema)
+    rows = whole.slice(0, most)
     columns = {
-        name: pc.utf8_trim_whitespace(pa.array(column, pa.string()))
-        for name, column in zip(names, cells, strict=False)
+        name: pc.utf8_trim_whitespace(column.combine_chunks())
+        for name, column in zip(names, rows.columns, strict=True)
     }
-    if not columns:
-        columns = {name: pa.array([], pa.string()) for name in names}
-    count = len(rows)
-    if not is_whole:
+    count = read = rows.num_rows
+    if whole.num_rows > read:
         # The size of a compressed file says little: it has at least one row more.
         nbytes = 0 if path.suffix == ".gz" else path.stat().st_size
-        count = max(count + 1, round(nbytes / size * count))
-    return Table(path, "csv", form, columns, _repeated(names), len(rows), count, lines)
+        lengths = (pc.sum(pc.binary_length(column)).as_py() for column in rows.columns)
+        size = sum(lengths) + read * len(names)
+        count = max(read + 1, round(nbytes / size * read))
+    return Table(path, "csv", form, columns, _repeated(names), read, count)
 
 
 def _detect_form(path: Path) -> Csv:
     """Return how a text file is read: its delimiter, its comments and its header."""
     hint = "a CSV file is a text file of cells, or such a file in gzip format (.gz)"
-    with (
-        file_errors(str(path), hint, OSError, EOFError, zlib.error, gzip.BadGzipFile),
-        open_body(path, 0) as file,
-    ):
+    with open_bytes(str(path), path, hint) as file:
         prefix = file.read(_PREFIX_NBYTES)
     lines = prefix.decode(errors="replace").splitlines(keepends=True)
     if len(prefix) == _PREFIX_NBYTES:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,15 @@ def test_every_rule_has_a_function():
     assert [
         name.lower() for name in sorted(optimizer.__all__, key=str.lower)
     ] == sorted(rule.replace("_", "") for rule in optimizers.RULES)
+
+
+def test_each_setting_of_an_optimizer_is_documented_once():
+    shared = {each.name for each in fields(optimizer.Optimizer)} - {"_"}
+    for name in ("Optimizer", *optimizer.__all__):
+        each = getattr(optimizer, name)
+        documented = re.findall(r"^    (\w+): ", inspect.getdoc(each), re.MULTILINE)
+        wanted = shared if name == "Optimizer" else optimizers.RULES[each.rule].hyper
+        assert sorted(documented) == sorted(wanted), name
 
 
 @pytest.mark.parametrize("name", sorted(op_kinds()))

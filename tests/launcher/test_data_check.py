@@ -20,7 +20,7 @@ from placer.compiler import compile_in_memory
 from placer.errors import DataError, PlacerError, RunError
 from placer.launcher import launch as launch_module
 from placer.launcher.data_check import check_data
-from placer.readers import check, csv_text
+from placer.readers import check, csv_blocks
 from placer.runtime.run import process
 from placer.runtime.run.threads import run_in_threads
 
@@ -261,7 +261,6 @@ def made(body: str) -> str:
         ("csv:~/t.csv", "", NUMBERS, "7:14", "no such file", f"write csv:{Path.home()}/t.csv"),
         ("csv:.", "", NUMBERS, "7:14", "Is a directory", "name one file in the folder"),
         ("csv:t.csv.gz", f"shuffle: {WINDOW}", GZIP, "10:14", "is compressed", "unpack the file"),
-        ("csv:t.csv", f"shuffle: {WINDOW}\n    csv: {{comment: '#'}}", NUMBERS + "# end\n", "10:14", "cannot be read by pieces", "parquet"),
         ("npz:t.csv", "", NUMBERS, "7:14", "npz:t.csv is not an npz file", "numpy.savez"),
         ("npz:t.npz", "", {"x": np.array([[1, 2]] * 16, object)}, "3:6", "column 'x' cannot be read: Object", "array.astype"),
         ("npz:t.npz", "", {"label": np.full(16, 0.5)}, "4:10", "0.5 does not fit int32", "'loss' (softmax_cross_entropy), which takes 0 to 1"),
@@ -305,7 +304,7 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     def refuse(path: Path) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    monkeypatch.setattr(csv_text, "open_regular", refuse)
+    monkeypatch.setattr(csv_blocks, "open_regular", refuse)
     found = check_spec(SPEC, tmp_path)
     assert "m.yaml:7:14: csv:rows.csv cannot be read: Permission denied" in found
     assert "hint: let the user of this process read the file and its folder" in found

@@ -20,9 +20,10 @@ from placer.errors import DataError
 from placer.readers import (
     Column,
     ReadOptions,
-    csv_batches,
-    csv_text,
-    open_pieces,
+    csv_blocks,
+    csv_errors,
+    csv_file,
+    csv_parser,
     open_source,
 )
 from placer.readers.csv_cells import CellParser
@@ -157,9 +158,6 @@ def test_a_number_that_python_writes_is_read_back_exactly(numbers, tmp_path_fact
     np.testing.assert_array_equal(values, numbers)
 
 
-# pyarrow and Python's csv module
-
-
 def outcome(folder, text, columns, **more):
     """Return the values of each column, or the message of the error."""
     try:
@@ -167,63 +165,6 @@ def outcome(folder, text, columns, **more):
     except DataError as error:
         return error.message
     return {name: values.tolist() for name, values in rows.items()}
-
-
-FORMS = [
-    {"vocabulary": {"*": ["1", "#", "a"]}, "unknown": {"*": 7}},
-    {"vocabulary": {"*": ["1"]}, "unknown": {"*": 7}, "comment": "#"},
-    {"vocabulary": {"*": ["1"]}, "unknown": {"*": 7}, "header": ["x", "y"]},
-    {"vocabulary": {"*": ["1"]}, "header": ["x", "y"], "comment": "#"},
-]
-
-
-@settings(derandomize=True, deadline=None, max_examples=300)
-@given(
-    parts=st.lists(
-        st.sampled_from(["1", "a", ",", "\n", '"', " ", "#", "\r", "\r\n", '""', "é"]),
-        max_size=24,
-    ),
-    start=st.sampled_from(
-        ["x,y\n", '"x","y"\r\n', "x,y\r", "\ufeff#\nx,y\n", "\ufeff#,"]
-    ),
-    form=st.sampled_from(FORMS),
-    block=st.sampled_from([4, 1 << 20]),
-)
-def test_any_text_is_read_as_the_csv_module_reads_it(
-    parts, start, form, block, tmp_path_factory
-):
-    text = start + "".join(parts)
-    columns = [Column("x", "int32", ()), Column("y", "int32", ())]
-    folder = tmp_path_factory.getbasetemp()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_batches, "BLOCK_NBYTES", block)
-        fast = outcome(folder, text, columns, **form)
-        patch.setattr(csv_batches, "scan_plain", lambda *_: False)
-        assert fast == outcome(folder, text, columns, **form)
-    if isinstance(fast, dict):
-        by_pieces = read_by_pieces(folder, columns, form)
-        assert by_pieces is None or by_pieces == fast
-
-
-def read_by_pieces(folder, columns, form):
-    """Return the values of each column of the file that was written last, read in small
-    pieces; None if it has no pieces."""
-    data = Data("csv:t.csv", csv=Csv(**form))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_batches, "SCANNED_NBYTES", 1)
-        try:
-            rows = open_pieces(data, columns, folder)
-            batches = [
-                b for i in range(len(rows.counts)) for b in rows.reader.read(i, 1)
-            ]
-        except DataError:
-            return None
-    assert rows.rows == sum(map(len, batches))
-    values = rows.columns.empty(rows.rows)
-    for batch in batches:
-        part = slice(batch.first, batch.first + len(batch))
-        rows.columns.convert(batch, {name: all[part] for name, all in values.items()})
-    return {name: array.tolist() for name, array in values.items()}
 
 
 def test_pyarrow_has_nothing_of_python_that_a_thread_could_use_at_the_end(
@@ -241,11 +182,10 @@ def test_pyarrow_has_nothing_of_python_that_a_thread_could_use_at_the_end(
         handlers.append(weakref.ref(given["invalid_row_handler"]))
         return pyarrow.csv.ParseOptions(**given)
 
-    monkeypatch.setattr(csv_batches, "open_body", lambda *_: File(text))
-    monkeypatch.setattr(csv_batches, "scan_plain", lambda *_: True)
-    monkeypatch.setattr(csv_batches, "ParseOptions", options)
-    monkeypatch.setattr(csv_batches, "BLOCK_NBYTES", 64)
-    rows = open_csv(tmp_path, b"a,b\n" + text, [A])
+    monkeypatch.setattr(csv_blocks, "_open", lambda *_: File(b"a,b\n" + text))
+    monkeypatch.setattr(csv_parser, "ParseOptions", options)
+    monkeypatch.setattr(csv_file, "BLOCK_NBYTES", 64)
+    rows = open_csv(tmp_path, "", [A])
     assert take_all(rows)["a"].tolist() == [1, 3] * 20
     assert {*readers} == {threading.get_ident()}
     assert len(handlers) > 1
@@ -253,51 +193,24 @@ def test_pyarrow_has_nothing_of_python_that_a_thread_could_use_at_the_end(
 
 
 def test_a_quoted_cell_may_be_longer_than_a_block(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_batches, "BLOCK_NBYTES", 8)
+    monkeypatch.setattr(csv_file, "BLOCK_NBYTES", 8)
     text = 'a,b\n1,"' + "line\n" * 9 + '"\n2,x\n'
     assert column(tmp_path, text, "int32").tolist() == [1, 2]
-    monkeypatch.setattr(csv_batches, "MAX_CHARACTERS", 16)
-    assert column(tmp_path, text, "int32").tolist() == [1, 2]
-    monkeypatch.setattr(csv_text, "MAX_CHARACTERS", 16)
+    for module in (csv_blocks, csv_errors):
+        monkeypatch.setattr(module, "MAX_CHARACTERS", 16)
     with pytest.raises(DataError, match="a cell has more than 16 characters"):
         column(tmp_path, text, "int32")
 
 
-@pytest.mark.parametrize(
-    ("text", "plain"),
-    [
-        ("a\n1\n", True),
-        ('a,b\n1,"x ""y"", z"\n2,"two\nlines"\n"3",""\n', True),
-        ('\ufeff"a","b"\r\n"1","2"', True),
-        ("# c\na\n1\n", True),
-        ("a\n1\n# c\n2\n", False),
-        ('a,b\n1,5"\n', False),
-        ('a,b\n1, "2"\n', False),
-        ('a,b\n1,"2"3\n', False),
-        ('a,b\n1,"2\n', False),
-        ("a\r1\n2\n", False),
-        ("a\n" + "1" * 140_000 + "\n", True),
-    ],
-)
-def test_pyarrow_reads_only_what_the_csv_module_reads_likewise(text, plain, tmp_path):
-    path, form = tmp_path / "t.csv", Csv(comment="#")
-    path.write_bytes(text.encode())
-    with csv_text.open_table("csv:t.csv", path, form) as table:
-        assert csv_batches.scan_plain(path, table.header_lines, form) is plain
-
-
 @pytest.mark.parametrize("quoted", ['"x"', '"a ""b"", c"', 'an inch: 1"'])
 def test_a_long_cell_is_read_and_the_limit_of_the_process_stays(quoted, tmp_path):
-    """Longer than the limit of the csv module, and than what pyarrow reads at a time;
-    the last text is left to the csv module."""
+    """Longer than the limit of the csv module, and than what is read at a time."""
     limit = csv_module.field_size_limit()
     long = "y" * 1_200_000
     text = f"a,b,k\n1,z,k0\n2,{long},{long}\n3,{quoted},k2\n"
     assert column(tmp_path, text, "float32").tolist() == [1, 2, 3]
     data, columns = Data("csv:t.csv"), [Column("a", "float32", ())]
-    if not quoted.endswith('1"'):
-        read = read_pieces(tmp_path, data, columns)
-        assert read["a"].tolist() == [1, 2, 3]
+    assert read_pieces(tmp_path, data, columns)["a"].tolist() == [1, 2, 3]
     keys = read_keys(data, ["k"], tmp_path)
     assert keys["k"].tolist() == ["k0", long, "k2"]
     assert keys["k"].nbytes == 3 * 8
@@ -308,7 +221,8 @@ def test_a_long_cell_is_read_and_the_limit_of_the_process_stays(quoted, tmp_path
 
 
 def test_a_cell_over_the_limit_is_an_error(tmp_path, monkeypatch):
-    for module in (csv_text, csv_batches):
+    monkeypatch.setattr(csv_file, "BLOCK_NBYTES", 8)
+    for module in (csv_blocks, csv_errors):
         monkeypatch.setattr(module, "MAX_CHARACTERS", 100)
     text = 'a,b\n1,2\n3,"' + "4\n" * 100
     with pytest.raises(
@@ -318,6 +232,9 @@ def test_a_cell_over_the_limit_is_an_error(tmp_path, monkeypatch):
     assert "a quote that is not closed" in e.value.hint
     text = "a,b\n1,2\n3," + "4" * 101 + "\n"
     with pytest.raises(DataError, match="line 3: a cell has more than 100 characters"):
+        column(tmp_path, text, "float32")
+    text = "a,b\n1,2\n" + "3" * 60 + "," + "4" * 60 + "\n5,6\n"
+    with pytest.raises(DataError, match="line 3: the row has 122 bytes"):
         column(tmp_path, text, "float32")
 
 
@@ -588,6 +505,8 @@ def test_columns_that_do_not_fit_the_input(column_, mapping, message, hint, tmp_
         ({"unknown": {"b": 0}}, "csv:t.csv has no column 'b'"),
         ({"delimiter": "::"}, "csv:t.csv: 'delimiter' must be one character, not '::'"),
         ({"delimiter": '"'}, "csv:t.csv: 'delimiter' must be one character"),
+        ({"delimiter": "é"}, "csv:t.csv: 'delimiter' must be an ASCII character"),
+        ({"comment": "#\n"}, "csv:t.csv: 'comment' must be the start of a line"),
         ({"comment": ""}, "csv:t.csv: 'comment' is empty"),
         ({"header": []}, "csv:t.csv: 'header' names no column"),
         ({"header": ["a", "a"]}, "csv:t.csv: 'header' names the column 'a' twice"),

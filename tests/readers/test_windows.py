@@ -254,7 +254,7 @@ def test_the_pieces_of_a_csv_file_have_all_its_rows(
     (folder / "rows.csv").write_text(text + end * ends, encoding="utf-8", newline="")
     number = Column("n", "int32", ())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("placer.readers.csv_batches.SCANNED_NBYTES", nbytes)
+        patch.setattr("placer.readers.csv_pieces.PIECE_NBYTES", nbytes)
         rows = open_pieces(Data("csv:rows.csv"), [number], folder)
     assert rows.rows == len(cells)
     order = Order(rows.rows, rows.rows, Window(1, 1), 0, "keep")
@@ -281,7 +281,7 @@ def test_rows_of_empty_cells_between_tabs_are_rows(tmp_path):
     assert whole["n"].tolist() == [1, 0, 0, 4]
     for nbytes in (1, 1000):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("placer.readers.csv_batches.SCANNED_NBYTES", nbytes)
+            patch.setattr("placer.readers.csv_pieces.PIECE_NBYTES", nbytes)
             rows = open_pieces(data, [number], tmp_path)
         assert rows.rows == 4
         batch = WindowReader(order_of(4, 4, 4, 1), rows).take(1, 0, [(0, 4)])
@@ -323,24 +323,14 @@ def test_a_row_with_too_few_cells_names_its_line(tmp_path):
     assert message == "csv:rows.csv: line 1805 has 3 cells, and there are 4 columns"
 
 
-def test_a_line_of_other_blanks_is_an_error(tmp_path):
-    """The csv module leaves it out, and a scan counts it as a row."""
-    (tmp_path / "rows.csv").write_text("id,t\n1,2\n\u00a0\n", encoding="utf-8")
-    message = error_of(lambda: read_ids(Data("csv:rows.csv"), tmp_path))
-    assert message == (
-        "csv:rows.csv cannot be read by pieces: it has lines of blanks that are not ASCII"
-    )
-
-
 def test_files_that_have_no_pieces(tmp_path):
     data = write_csv(tmp_path, 10)
     (tmp_path / "rows.csv.gz").write_bytes(b"")
     message = error_of(lambda: read_ids(Data("csv:rows.csv.gz"), tmp_path))
     assert "is compressed" in message
-    for text in ('id\n1\n2"2"\n', "id\r1\r2\r", 'id\n1\n"2\n'):
-        (tmp_path / "rows.csv").write_text(text, newline="")
-        message = error_of(lambda: read_ids(data, tmp_path))
-        assert "cannot be read by pieces" in message
+    (tmp_path / "rows.csv").write_text('id\n1\n"2\n')
+    message = error_of(lambda: read_ids(data, tmp_path))
+    assert message == "csv:rows.csv: line 3: unexpected end of data"
     with pytest.raises(DataError, match="there is no such file"):
         read_ids(Data("parquet:none.parquet"), tmp_path)
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")

@@ -287,6 +287,7 @@ def test_a_name_may_have_the_characters_of_a_glob(name, tmp_path):
         (pa.array([Decimal(i % 37) / 4 for i in range(60)]), "Numbers"),
         (pa.array([f"{i % 37 / 4}" for i in range(60)]), "Numbers"),
         (pa.array(["n/a", *(f"{i % 37}".encode() for i in range(59))]), "Numbers"),
+        (pa.array([" NA ", *(f" {i % 37}" for i in range(59))]), "Numbers"),
         (pa.array([i * 10**14 + 1 for i in range(60)], pa.timestamp("ns")), "Dates"),
         (pa.array([None, *range(59)], pa.timestamp("s", "Asia/Tokyo")), "Dates"),
         (pa.array([Decimal(i % 20) for i in range(60)]).dictionary_encode(), "Numbers"),
@@ -322,6 +323,43 @@ def test_whole_floats_of_a_parquet_file_are_ids_and_classes(tmp_path):
     assert {*rows["grade"].tolist()} == {0, 1, 2, 3}
     assert {*rows["label"].tolist()} == {0, 1}
     assert len({*rows["user_id"].tolist()}) > 0.8 * 46
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (pa.array([2**60 + i % 45 for i in range(450)]), "integer"),
+        (pa.array([2**63 + i % 45 for i in range(450)], pa.uint64()), "integer"),
+        (pa.array([Decimal(2**60 + i % 45) for i in range(450)]), "integer"),
+        (pa.array([f"{i % 45}" for i in range(450)]), "integer"),
+        (pa.array([f"u{i % 45}" for i in range(450)]), None),
+    ],
+)
+def test_ids_of_a_parquet_file_have_all_their_digits(values, kind, tmp_path):
+    table = {"user_id": values, "x": [i % 7 / 3 for i in range(450)]}
+    table["y"] = ["a", "b"] * 225
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    spec, _ = spec_of(tmp_path / "t.parquet")
+    assert spec["data"]["train"]["features"]["user_id.key"].get("type") == kind
+    assert len({*read_all(tmp_path)["user_id"].tolist()}) > 0.8 * 45
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [Decimal(2**64 + i % 45) for i in range(450)],
+        [Decimal(i % 45) / 2 for i in range(450)],
+    ],
+)
+def test_decimals_that_are_no_ids_are_left_out(ids, tmp_path):
+    table = pa.table(
+        {"seller": ids, "x": [i % 7 / 3 for i in range(450)], "y": ["a", "b"] * 225}
+    )
+    pq.write_table(table, tmp_path / "t.parquet")
+    draft = draft_model(read_table(tmp_path / "t.parquet"), None, None, ["seller"])
+    assert "ids are whole numbers of 64 bits or texts" in [
+        e.why for e in draft.left_out
+    ]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -464,6 +502,19 @@ def test_a_label_that_cannot_be_predicted_is_refused(
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        ([False] * 40, "all values of the column 'y' are false"),
+        ([i * 1e300 for i in range(40)], "too large for float32"),
+    ],
+)
+def test_a_label_of_a_parquet_file_that_cannot_be_predicted(label, message, tmp_path):
+    pq.write_table(pa.table({"x": [*range(40)], "y": label}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=message):
+        draft_model(read_table(tmp_path / "t.parquet"), "y", None)
+
+
 # the file
 
 
@@ -524,7 +575,8 @@ def test_a_file_that_is_no_table_is_refused(name, content, message, tmp_path):
 NAMES = st.sampled_from(
     ["loss", "scaled", "numbers", "x y", "x_y", "X-Y", "class", "größe", "1st", "*", "?",
      "a[1]", "a*", "true", "null", "a: b", "# c", '"q"', "it's", "{", "a,b", "x.y", " ",
-     "h1", "label", "-", "名前", "a\nb", "batch", "yes", "~", "1e3"]
+     "h1", "label", "-", "名前", "a\nb", "batch", "yes", "~", "1e3",
+     "$x", "% if"]
 )  # fmt: skip
 CELLS = st.sampled_from(
     ["", "NA", "1", "2", "-3", "0.5", "1e300", "inf", "true", "null", "yes", "a", "b: c",

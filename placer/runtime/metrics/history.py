@@ -66,7 +66,7 @@ class HistoryWriter:
         self._finalizers = {name: by_name[name] for name in execution.plan.metrics}
         self._rates = rate_schedules(execution.plan)
         self._execution = execution
-        self._epoch = self._rows = 0
+        self._epoch = self._rows = self._steps_per_epoch = 0
         self._sums: Statistics = {}
         self._file: FileIO | None = None
         self._problem: RunError | None = None
@@ -74,11 +74,12 @@ class HistoryWriter:
         self.eval: dict[str, float] = {}
         self._seconds = self._seconds_before = 0.0
 
-    def open(self, progress: Progress | None = None) -> None:
+    def open(self, steps_per_epoch: int, progress: Progress | None = None) -> None:
         """Open the file; to continue a run, set its position and remove later lines.
 
         Raises RunError if the file has no line for the last step of the position.
         """
+        self._steps_per_epoch = steps_per_epoch
         if progress is not None:
             self._epoch = progress.epoch
             self.steps = progress.step
@@ -183,7 +184,7 @@ class HistoryWriter:
             line.evaluation_seconds,
             # The first update is step 0 of a schedule.
             {name: rate(line.step - 1) for name, rate in self._rates.items()},
-            self.metrics if self._ends_epoch(line.step) else None,
+            None if line.step % self._steps_per_epoch else self.metrics,
             time.time(),
         )
         self._write(step)
@@ -197,10 +198,6 @@ class HistoryWriter:
         reported = {n: statistics[n] for n in self._finalizers if n in statistics}
         add_statistics(self._sums, weight_by_rows(reported, self._finalizers, batch))
         self._rows += rows
-
-    def _ends_epoch(self, step: int) -> bool:
-        node = self._execution.node
-        return node is not None and step % node.training.order.steps_per_epoch == 0
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -66,6 +66,21 @@ class Exchange:
         """Return the ranges of an edge whose values are in ranges."""
         return self._ranges.edge(edge)
 
+    def local_shapes(self, edge: Edge, count: int) -> list[tuple[int, ...]]:
+        """Return the shape of each value of an edge as this node receives it, in a batch of
+        `count` rows."""
+        if edge.is_flat and edge.values[0].layouts[1] == "F":
+            known = self.range_edge(edge)
+            return [
+                (known.local_size(i, self.node),) for i, _ in enumerate(edge.values)
+            ]
+        if edge.is_flat:
+            return [tuple(int(size) for size in value.shape) for value in edge.values]
+        return [
+            local_shape(value, self._pieces(edge, value, self.node, count), count)
+            for value in edge.values
+        ]
+
     def send(
         self,
         key: Key,

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from placer.build.plan import NodePlan, Plan, edges_ahead
 from placer.checkpoint.finite import HINT, find_not_finite
 from placer.checkpoint.manifest import Progress
 from placer.config.sources import POSITION
 from placer.errors import RunError
 from placer.memory.collection import begin_collection
+from placer.readers import Digests
 from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.rates_of_zero import find_rates_of_zero
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.program.devices import (
-    Devices,
-    in_another_thread,
     in_precision,
     open_devices,
 )
-from placer.runtime.program.exchange import Exchange
 from placer.runtime.program.load import Hook, Hooks
-from placer.runtime.program.local_values import LocalValues
 from placer.runtime.program.nans import NanCheck
 from placer.runtime.program.node import Node
-from placer.runtime.program.sent_back import find_sent_back
 from placer.runtime.program.warm_up import run_warm_up
 from placer.runtime.run.barrier import DONE, READY, barrier
 from placer.runtime.run.checkpoint_settings import check_folder
@@ -44,63 +40,61 @@ from placer.runtime.run.events import (
     INITIALIZING,
     LOADING,
     PREPARED,
-    READING,
     SAVING,
     NodeWarning,
 )
-from placer.runtime.run.handshake import run_handshake
-from placer.runtime.run.opened_sources import EVALUATION, TRAINING, open_batches
+from placer.runtime.run.handshake import REPLAYED, agree
+from placer.runtime.run.opened_sources import EVALUATION, TRAINING
 from placer.runtime.run.parameter_files import save
 from placer.runtime.run.result import Result
 from placer.runtime.run.resuming import resume
-from placer.runtime.run.row_tables import make_row_calls
+from placer.runtime.run.row_tables import count_in_tables
+from placer.runtime.run.same_rows import compare_rows
 from placer.runtime.run.saving import gather_parameters
-from placer.runtime.run.start import open_start
 from placer.runtime.run.start_facts import gather_facts
+from placer.runtime.run.start_parameters import (
+    StartParameters,
+    open_start,
+    start_fingerprint,
+)
 from placer.runtime.run.state import Execution
 from placer.runtime.run.table_counts import TableCounts, add_counts
-from placer.runtime.run.tables import make_tables
 from placer.runtime.run.training import Training, count_steps, make_watches
-from placer.runtime.run.without_lockstep import (
-    open_backup,
-    open_communicators,
-    open_order,
-    open_replicas,
-    open_service,
-    updates_of,
-)
+from placer.runtime.run.training_node import make_node
 from placer.runtime.timeline.recording import Recording
-from placer.runtime.timeline.traced_node import TracedNode
-from placer.tables.block_table import BlockTable
-from placer.tables.learning_rate import build_schedule
 
 WITHOUT_ROWS: Final = "the parameters at the end will have no rows of sparse tables; --checkpoint DIR saves them"
 """The warning of a run that keeps its parameters without a checkpoint, of a model with
 sparse tables."""
 
 
-def execute(execution: Execution, hooks: Hooks) -> Result | None:
+def execute(
+    execution: Execution, hooks: Hooks, recording: Recording | None
+) -> Result | None:
     """Run a node's program from the first barrier to the last.
 
     Args:
         execution: the node's run.
         hooks: those of the program.
+        recording: the node's part in the timeline of the run, if there is one.
 
     Returns:
         The result of the run on the control node, None on the others.
     """
-    if execution.options.trace is not None:
-        execution.recording = recording = Recording(execution)
+    if recording is not None:
         hooks = recording.traced_hooks(hooks)
     with ExitStack() as contexts:
-        training, progress = _start(execution, hooks, contexts)
+        training, progress = _start(execution, hooks, recording, contexts)
         with training.metrics:
             training.run(progress)
         return _finish(training)
 
 
 def _start(
-    execution: Execution, hooks: Hooks, contexts: ExitStack
+    execution: Execution,
+    hooks: Hooks,
+    recording: Recording | None,
+    contexts: ExitStack,
 ) -> tuple[Training, Progress | None]:
     """Prepare a run up to its first step, on all nodes.
 
@@ -121,10 +115,15 @@ def _start(
     execution.report_state(CONNECTING)
     channel.join()
     execution.on_joined()
-    node, tables, local = _make_node(execution, metrics, devices, hooks, contexts)
-    execution.node = node
+    execution.report_state(INITIALIZING)
+    start = open_start(execution)
+    node, tables, local = make_node(
+        execution, start, metrics, devices, hooks, recording, contexts
+    )
+    execution.where = lambda: node.where
+    execution.table_counts = partial(count_in_tables, node.row_tables)
     execution.report_state(COMPARING)
-    digests = run_handshake(execution, node)
+    digests = _run_handshake(execution, node, start)
     checkpoints, continued = None, None
     if execution.keeps_digests:
         batches = node.training, node.evaluating
@@ -154,7 +153,7 @@ def _start(
     if execution.is_control:
         for text in find_rates_of_zero(plan, count_steps(execution, node)):
             execution.report(NodeWarning(text))
-    history.open(progress)
+    history.open(node.training.order.steps_per_epoch, progress)
     done = progress.step if progress is not None else 0
     shards = [r.shard for r in execution.me.step.reads if r.input != POSITION]
     node.training.begin(done, shards, plan.microbatches)
@@ -166,14 +165,52 @@ def _start(
     else:
         run_warm_up(plan, node, step, evaluate)
     node.where = ""
-    if execution.recording is not None:
-        execution.recording.begin()
+    if recording is not None:
+        recording.begin()
     execution.report_state(PREPARED)
     barrier(plan, channel, {}, READY)
     begin_collection()
     return Training(
-        execution, node, metrics, history, watches, checkpoints, loss, step, evaluate
+        execution,
+        node,
+        metrics,
+        history,
+        watches,
+        checkpoints,
+        loss,
+        recording,
+        step,
+        evaluate,
     ), progress
+
+
+def _run_handshake(
+    execution: Execution, node: Node, start: StartParameters | None
+) -> tuple[Digests | None, Digests | None]:
+    """Compare nodes, and the rows that they read; set the number of rows of the sources of
+    `node`, and begin its order. Return the digests of the rows of training and evaluation,
+    on the control node of a run that keeps them."""
+    plan, channel = execution.plan, execution.channel
+    training, evaluating = node.training, node.evaluating
+    common = agree(
+        execution,
+        {
+            "training rows": training.source_rows,
+            "evaluation rows": evaluating.source_rows if evaluating else None,
+            "--init-params": start_fingerprint(execution.options, start),
+            "run": secrets.token_hex(8) if execution.is_control else None,
+            REPLAYED: node.order.replayed,
+        },
+    )
+    node.order.begin(common["run"])
+    node.training = training.with_rows(common["training rows"])
+    keep = execution.keeps_digests
+    trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
+    if evaluating is None:
+        return trained, None
+    node.evaluating = evaluating.with_rows(common["evaluation rows"])
+    evaluated = compare_rows(plan, channel, EVALUATION, evaluating.rows, keep=keep)
+    return trained, evaluated
 
 
 def _finish(training: Training) -> Result | None:
@@ -194,7 +231,7 @@ def _finish(training: Training) -> Result | None:
     if options.save_params is not None:
         execution.report_state(SAVING)
         parameters = gather_parameters(plan, channel, training.node.tables)
-    recording = execution.recording
+    recording = training.recording
     if recording is not None:
         recording.end()
     replicas = training.node.replicas
@@ -276,93 +313,6 @@ def _add_tables(
 ) -> dict[str, dict[str, int | float | None]]:
     parts = (msgspec.convert(each, dict[str, TableCounts]) for each in reports)
     return {name: counts.as_dict() for name, counts in add_counts(parts).items()}
-
-
-def _make_node(
-    execution: Execution,
-    metrics: MetricsStream,
-    devices: Devices,
-    hooks: Hooks,
-    contexts: ExitStack,
-) -> tuple[Node, dict[str, BlockTable], dict[str, LocalValues]]:
-    """Create everything that a program needs, except for what the handshake decides;
-    return the node, its tables by name, and values of a worker's own by table."""
-    plan, me = execution.plan, execution.me
-    execution.report_state(INITIALIZING)
-    open_start(execution)
-    tables = make_tables(execution, devices)
-    local = {
-        table.name: LocalValues(tables[table.name])
-        for table in me.tables
-        if table.local
-    }
-    channel = execution.channel
-    kind: Callable[..., Node] = Node
-    if (recording := execution.recording) is not None:
-        channel = recording.traced_channel()
-        kind = partial(TracedNode, recorder=recording.recorder)
-    edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
-    row_calls = make_row_calls(execution, channel, edges)
-    rows = row_calls.get("row_exchange")
-    execution.report_state(READING)
-    training = open_batches(execution, plan.train, TRAINING)
-    evaluating = None
-    if (data := plan.evaluation) is not None:
-        evaluating = open_batches(execution, data, EVALUATION)
-    for each in filter(None, (training, evaluating)):
-        contexts.callback(each.close)
-    order = open_order(plan, me, execution.options, contexts)
-    communicators = open_communicators(plan, me, channel, order, local, contexts, rows)
-    service, serve = open_service(plan, me, channel, order, rows), hooks.serve
-    if service is not None and serve is not None:
-        serve = _in_service_thread(serve, plan, me, devices)
-    exchange = Exchange(me.name, channel, edges, plan.workers)
-    first_workers, newest = open_backup(plan, me, exchange, order)
-    node = kind(
-        me.name,
-        exchange,
-        tables,
-        {table.name: build_schedule(table.learning_rate) for table in me.tables}
-        | {
-            each.name: build_schedule(each.learning_rate) for each in plan.sparse_tables
-        },
-        training,
-        evaluating,
-        (me.step, me.evaluation),
-        metrics.record,
-        devices,
-        shard=plan.pushed_rows(me.name),
-        communicators=communicators,
-        updates=updates_of(communicators),
-        replicas=open_replicas(plan, me, channel, tables),
-        service=service,
-        first_workers=first_workers,
-        newest=newest,
-        has_own_steps=plan.worker_of(me.name) is not None,
-        local_tables=frozenset(local),
-        modes={table.name: table.mode for table in me.tables if table.mode is not None}
-        | {
-            each.name: each.mode for each in plan.sparse_tables if each.mode is not None
-        },
-        serve=serve,
-        order=order,
-        sent_back=find_sent_back(plan.step_edges, me),
-        expected=[edge.id for edge in edges_ahead(plan.step_edges, me.name)],
-        parts=plan.microbatches,
-        turns=me.turns,
-        **row_calls,
-    )
-    return node, tables, local
-
-
-def _in_service_thread(serve: Hook, plan: Plan, me: NodePlan, devices: Devices) -> Hook:
-    """Return a hook `serve` that runs in a thread of its own."""
-
-    def serve_in_thread(node: Node) -> None:
-        with in_another_thread(plan, me, devices):
-            serve(node)
-
-    return serve_in_thread
 
 
 def _with_nan_check(execution: Execution, node: Node, step: Hook) -> Hook:

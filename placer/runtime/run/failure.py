@@ -28,7 +28,7 @@ def root_cause_reported(execution: Execution) -> Iterator[None]:
         line = locate_error(execution.folder, execution.me.program, error.__traceback__)
         if line is not None and isinstance(error, Exception):
             what += f"\n  {line}"
-        cause = cause_of(error, what, channel.node, execution.where)
+        cause = cause_of(error, what, channel.node, execution.where())
         if isinstance(error, DeadlineError) and error.cause is not None:
             cause = error.cause
         if isinstance(error, DivergedError):  # not caused by this node

@@ -1,10 +1,9 @@
 """The handshake: before the first step, nodes check that they run the same build with the
-same options and versions, and read the same number of rows."""
+same options and versions."""
 
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,56 +11,16 @@ from typing import Any, Final
 from placer.build.plan import Plan
 from placer.errors import DataError, RunError
 from placer.files.regular import open_regular
-from placer.readers import Digests
-from placer.runtime.program.node import Node
 from placer.runtime.run.barrier import HANDSHAKE, barrier
 from placer.runtime.run.differing import list_values
 from placer.runtime.run.events import NodeWarning
-from placer.runtime.run.opened_sources import EVALUATION, TRAINING
 from placer.runtime.run.options import OPTIONS, Options
-from placer.runtime.run.same_rows import compare_rows
 from placer.runtime.run.state import Execution
 from placer.runtime.run.versions import check_versions, own_versions
 
 VERSIONS: Final = "versions"
-RUN, REPLAYED = "run", "replayed run"
+REPLAYED: Final = "replayed run"
 GIVEN, NOT_GIVEN = "given", "not given"
-
-
-def run_handshake(
-    execution: Execution, node: Node
-) -> tuple[Digests | None, Digests | None]:
-    """Exchange what each node knows, and check that all know the same.
-
-    Sets the number of rows of the sources of `node`, so that all nodes run the same
-    steps, and begins its order, if it records one. Returns the digests of the rows of training and evaluation, on the control
-    node of a run that keeps them.
-
-    Raises:
-        RunError: on the control node, if the nodes do not read the same rows, or have
-            different builds or options. It aborts the run on the other nodes.
-    """
-    plan, channel = execution.plan, execution.channel
-    training, evaluating = node.training, node.evaluating
-    common = agree(
-        execution,
-        {
-            "training rows": training.source_rows,
-            "evaluation rows": evaluating.source_rows if evaluating else None,
-            "--init-params": start_fingerprint(execution),
-            RUN: secrets.token_hex(8) if execution.is_control else None,
-            REPLAYED: node.order.replayed,
-        },
-    )
-    node.order.begin(common[RUN])
-    node.training = training.with_rows(common["training rows"])
-    keep = execution.keeps_digests
-    trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
-    if evaluating is None:
-        return trained, None
-    node.evaluating = evaluating.with_rows(common["evaluation rows"])
-    evaluated = compare_rows(plan, channel, EVALUATION, evaluating.rows, keep=keep)
-    return trained, evaluated
 
 
 def agree(execution: Execution, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,15 +77,6 @@ def _warnings(plan: Plan, reports: Sequence[Mapping[str, Any]]) -> list[str]:
         if isinstance(report.get(VERSIONS), dict)  # one without has other facts too
     }
     return check_versions(versions)
-
-
-def start_fingerprint(execution: Execution) -> str | None:
-    """Return a digest of the parameters that `--init-params` names; `NOT_GIVEN` without
-    the option, and None on a node that has not read them because it has no tables."""
-    if execution.options.init_params is None:
-        return NOT_GIVEN
-    start = execution.start
-    return None if start is None else fingerprint(start.file)
 
 
 def fingerprint(file: Path) -> str:

@@ -124,7 +124,7 @@ class NodeSignals:
                 _start_thread(lambda: _request_stop(execution))
             case Decision.END:
                 self._ended_at = time.monotonic()
-                what, where = self.interruption.cause, execution.where
+                what, where = self.interruption.cause, execution.where()
                 execution.channel.abort(
                     Cause(execution.me.name, where, what, is_interruption=True)
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ from placer.runtime.run.events import (
     READING,
     Predicted,
 )
-from placer.runtime.run.handshake import agree, start_fingerprint
+from placer.runtime.run.handshake import agree
 from placer.runtime.run.opened_sources import PREDICTION, open_rows
 from placer.runtime.run.output_rows import OutputGatherer
 from placer.runtime.run.prediction_request import (
@@ -41,9 +42,9 @@ from placer.runtime.run.prediction_request import (
     rows_of,
 )
 from placer.runtime.run.result import PredictionResult
-from placer.runtime.run.row_tables import make_row_calls
+from placer.runtime.run.row_tables import count_in_tables, make_row_calls
 from placer.runtime.run.same_rows import compare_rows
-from placer.runtime.run.start import open_start
+from placer.runtime.run.start_parameters import open_start, start_fingerprint
 from placer.runtime.run.state import Execution
 from placer.runtime.run.tables import make_tables
 
@@ -76,14 +77,14 @@ def predict(
         channel.join()
         execution.on_joined()
         execution.report_state(INITIALIZING)
-        open_start(execution)
-        tables = make_tables(execution, devices)
+        start = open_start(execution)
+        tables = make_tables(execution, start, devices)
         execution.report_state(READING)
         rows = _open_rows(execution, data)
         execution.report_state(COMPARING)
         facts = {
             "prediction rows": None if rows is None else rows.rows,
-            "--params": start_fingerprint(execution),
+            "--params": start_fingerprint(execution.options, start),
         }
         count = agree(execution, facts)["prediction rows"]
         compare_rows(plan, channel, PREDICTION, rows, data)
@@ -100,7 +101,7 @@ def predict(
             gatherer = OutputGatherer(plan, channel, batches, write)
             edges = {edge.id: edge for edge in plan.prediction_edges}
             assert hooks.predict is not None
-            node = execution.node = Node(
+            node = Node(
                 me.name,
                 Exchange(me.name, channel, edges, plan.workers),
                 tables,
@@ -111,8 +112,10 @@ def predict(
                 lambda recorded, rows: None,
                 devices,
                 gatherer.add,
-                **make_row_calls(execution, channel, edges, trains=False),
+                **make_row_calls(execution, start, channel, edges, trains=False),
             )
+            execution.where = lambda: node.where
+            execution.table_counts = partial(count_in_tables, node.row_tables)
             execution.report_state(COMPILING)
             node.where = "compiling"
             warm_up_prediction(plan, node, hooks.predict)
@@ -120,11 +123,11 @@ def predict(
             barrier(plan, channel, {}, READY)
             begin_collection()
             execution.report_state("predicting")
-            start = time.perf_counter()
+            began = time.perf_counter()
             node.enter_prediction()
             hooks.predict(node)
             gatherer.finish()
-            seconds = time.perf_counter() - start
+            seconds = time.perf_counter() - began
             node.where = "after the last batch"
         execution.on_last_barrier()
         reports = barrier(plan, channel, {"bytes_sent": channel.bytes_sent}, DONE)

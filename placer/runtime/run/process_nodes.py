@@ -58,14 +58,14 @@ def run_nodes(
         try:
             with ExitStack() as contexts:
                 contexts.enter_context(node_in_thread(me.name))
-                contexts.enter_context(timeline_kept(execution))
+                recording = contexts.enter_context(timeline_kept(execution))
                 contexts.enter_context(root_cause_reported(execution))
                 execution.report_state()
                 hooks = load(execution)
                 if prediction is not None:
                     results[me.name] = predict(execution, hooks, prediction)
                 else:
-                    results[me.name] = execute(execution, hooks)
+                    results[me.name] = execute(execution, hooks, recording)
         except BaseException as error:
             errors[me.name] = error
             if not isinstance(error, Aborted):

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
+from msgspec import convert, structs
 
 from placer.build.plan import Edge, SparseTable
 from placer.channel.protocol import Channel
 from placer.memory.limit import available_nbytes
 from placer.runtime.run.events import LOADING, UPDATES, NodeWarning
 from placer.runtime.run.row_files import load_rows, read_stored
+from placer.runtime.run.start_parameters import StartParameters
 from placer.runtime.run.state import Execution
+from placer.runtime.run.table_counts import TableCounts
 
 if TYPE_CHECKING:
     from placer.tables.sparse.memory import MemoryBudget
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 def make_row_calls(
     execution: Execution,
+    start: StartParameters | None,
     channel: Channel,
     edges: Mapping[int, Edge],
     *,
@@ -31,6 +34,7 @@ def make_row_calls(
 
     Args:
         execution: the node's run.
+        start: the parameters and rows that the tables start from, if any.
         channel: the channel of its program.
         edges: the edges of its program, by number.
         trains: whether the tables are updated: if not, they have no slots.
@@ -56,7 +60,7 @@ def make_row_calls(
         for name, table in tables.items()
         if me.name in table.holders
     }
-    if (start := execution.start) is not None:
+    if start is not None:
         checkpoint = start.checkpoint
         assert checkpoint is not None  # `open_start` has checked it
         execution.report_state(LOADING)
@@ -73,6 +77,14 @@ def make_row_calls(
         "row_tables": held,
         "drops_not_finite": plan.nan == "warn",
         "on_warning": lambda text: execution.report(NodeWarning(f"{me.name}: {text}")),
+    }
+
+
+def count_in_tables(tables: Mapping[str, HeldTable]) -> dict[str, TableCounts]:
+    """Return what has happened in sparse tables so far."""
+    return {
+        name: convert(table.statistics(), TableCounts, from_attributes=True)
+        for name, table in tables.items()
     }
 
 

@@ -12,7 +12,7 @@ from placer.errors import CheckpointError, did_you_mean
 from placer.readers import Digests
 from placer.runtime.run.events import NodeWarning, Report
 from placer.runtime.run.row_files import compare_sparse
-from placer.runtime.run.start_facts import StartFacts
+from placer.runtime.run.start_facts import OF_TREES, StartFacts
 from placer.runtime.run.stored_blocks import holding_table, slots_of, training_table
 
 OTHER_PLACEMENT: Final = "another placement, model or gradient accumulation"
@@ -205,7 +205,9 @@ def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
         if isinstance(mode, Geo)
     ):
         found.append("the end of that run closed a round of 'geo'")
-    if manifest.computation != facts.computation:
+    if not manifest.computation.startswith(OF_TREES):
+        found.append("an older placer saved it, whose programs cannot be compared")
+    elif manifest.computation != facts.computation:
         found.append("another program, module or optimizer")
     if not _is_compared_whole(manifest.train, facts.train):
         found.append("only some rows of data.train were compared")

@@ -7,10 +7,13 @@ machine computes: the versions of its packages, the processor and the number of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 import msgspec
 from msgspec import structs
 
+from placer.build.folder import read_file
 from placer.build.plan import Plan, sha256
 from placer.checkpoint.manifest import Machine, StoredData
 from placer.config.data import Data, RowSource
@@ -20,13 +23,20 @@ from placer.readers import Digests
 from placer.runtime.program.devices import Devices
 from placer.runtime.run.barrier import MACHINES, barrier
 from placer.runtime.run.batches import Batches
+from placer.runtime.run.code_digest import code_digest
 from placer.runtime.run.state import Execution
 from placer.runtime.run.versions import package_versions
+
+OF_TREES: Final = "trees:"
+"""The beginning of the digest of a computation. Older ones lack it: they are of text."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartFacts:
-    """What is known once all nodes have started: the fields are those of `Manifest`."""
+    """What is known once all nodes have started: the fields are those of `Manifest`.
+
+    Only the control node knows `computation`; on other nodes it is empty.
+    """
 
     placement: str
     computation: str
@@ -62,7 +72,7 @@ def gather_facts(
     assert stored[0] is not None
     return StartFacts(
         placement_digest(plan),
-        _computation_digest(plan),
+        _computation_digest(plan, execution.folder) if execution.is_control else "",
         stored[0],
         stored[1],
         {
@@ -103,16 +113,20 @@ def placement_digest(plan: Plan) -> str:
     return sha256(msgspec.json.encode(parts, order="deterministic"))
 
 
-def _computation_digest(plan: Plan) -> str:
+def _computation_digest(plan: Plan, folder: Path) -> str:
     """Return a digest of what the steps of a run compute: the programs of the nodes, the
-    modules that these call, and how their tables are updated."""
+    modules that these call, and how their tables are updated. Comments, docstrings and
+    the layout of code do not change it."""
+    modules = [f"{module}.py" for module in plan.modules]
+    trees = {
+        path: code_digest(read_file(folder, path, plan.files[path]))
+        for path in {*modules, *(node.program for node in plan.nodes)}
+    }
     nodes = [
-        (node.name, plan.files[node.program], node.tables, node.step)
-        for node in plan.nodes
+        (node.name, trees[node.program], node.tables, node.step) for node in plan.nodes
     ]
-    modules = [(module, plan.files[f"{module}.py"]) for module in plan.modules]
-    parts = (nodes, modules, plan.sparse_tables)
-    return sha256(msgspec.json.encode(parts, order="deterministic"))
+    parts = (nodes, [(path, trees[path]) for path in modules], plan.sparse_tables)
+    return OF_TREES + sha256(msgspec.json.encode(parts, order="deterministic"))
 
 
 def _settings(source: RowSource) -> Data:

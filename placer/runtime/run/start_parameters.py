@@ -23,8 +23,12 @@ from placer.checkpoint.tensor_file import StoredTensor
 from placer.config.optimizers import VALUES
 from placer.config.slicing import Block
 from placer.errors import DataError
+from placer.runtime.run.events import NodeWarning
+from placer.runtime.run.handshake import NOT_GIVEN, fingerprint
+from placer.runtime.run.options import Options
 from placer.runtime.run.parameter_files import ParameterFile, check
-from placer.runtime.run.row_files import compare_sparse
+from placer.runtime.run.row_files import compare_sparse, holds_rows
+from placer.runtime.run.state import Execution
 from placer.types import TensorType
 
 
@@ -46,6 +50,37 @@ class StartParameters:
     checkpoint: Checkpoint | None
     types: dict[str, TensorType]
     read: Callable[[Sequence[Block]], list[Array]]
+
+
+def open_start(execution: Execution) -> StartParameters | None:
+    """Return the parameters that `--init-params` names, which are those of the model; None
+    without the option, and on a node without tables. Warns of damaged checkpoints of a
+    folder.
+
+    Raises:
+        DataError: for a file or checkpoint that cannot be read or does not fit the
+            model.
+        CheckpointError: if a folder has no checkpoint, or a checkpoint is damaged.
+    """
+    path, plan, me = execution.options.init_params, execution.plan, execution.me
+    if path is None or not (me.tables or holds_rows(plan, me.name)):
+        return None
+    start = open_parameters(
+        path,
+        lambda why: execution.report(NodeWarning(f"{me.name}: {why}")),
+        finite=plan.nan == "stop",
+    )
+    declared = {p.name: TensorType(p.dtype, p.shape) for p in plan.parameters}
+    check_start(start, declared, {each.name: each for each in plan.sparse_tables})
+    return start
+
+
+def start_fingerprint(options: Options, start: StartParameters | None) -> str | None:
+    """Return a digest of the parameters that `--init-params` names, to compare between
+    nodes; `NOT_GIVEN` without the option, and None on a node that has not read them."""
+    if options.init_params is None:
+        return NOT_GIVEN
+    return None if start is None else fingerprint(start.file)
 
 
 def open_parameters(path: Path, warn: Warn, *, finite: bool) -> StartParameters:

@@ -6,13 +6,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import msgspec
 
 from placer.build.plan import NodePlan, Plan
 from placer.channel.protocol import Channel
-from placer.runtime.program.node import Node
 from placer.runtime.run.checkpoint_settings import (
     CheckpointSettings,
     checkpoint_settings,
@@ -22,11 +18,7 @@ from placer.runtime.run.events import IMPORTING, READING, Report, State
 from placer.runtime.run.options import Options
 from placer.runtime.run.pace import Pace, make_pace
 from placer.runtime.run.shared_rows import SharedRows
-from placer.runtime.run.start_parameters import StartParameters
 from placer.runtime.run.table_counts import TableCounts
-
-if TYPE_CHECKING:
-    from placer.runtime.timeline.recording import Recording
 
 
 @dataclass(slots=True)
@@ -65,15 +57,14 @@ class Execution:
         state: what the node does, for its launcher.
         step: the number of the last training step that was started.
         shared_rows: the rows of the node's process.
-        node: the node as its program sees it, once it exists.
+        where: returns where the node's program is, such as `step 3`.
+        table_counts: returns what has happened in the sparse tables of the node so far.
+            Like `where`, it may be called from any thread.
         timing: the duration of the steps.
         paced: whether the run has callbacks, for which the steps wait.
         pace: holds the steps back while callbacks are slow; None without callbacks, and
             on a node that only waits for other nodes.
-        recording: the node's part in the timeline of the run, if there is one.
         state_lock: held while a state is reported.
-        start: the parameters that `--init-params` names, which the tables start from;
-            None without the option, and on a node without tables.
         checkpointing: the settings of checkpoints, None if none are saved.
         common_step: the node's part in ending or saving the run at a step that the spec
             does not fix.
@@ -91,13 +82,12 @@ class Execution:
     state: str = IMPORTING
     step: int = 0
     shared_rows: SharedRows = field(default_factory=SharedRows)
-    node: Node | None = None
+    where: Callable[[], str] = lambda: ""
+    table_counts: Callable[[], dict[str, TableCounts]] = dict
     timing: Timing = field(default_factory=Timing)
     paced: bool = False
     pace: Pace | None = field(init=False, default=None)
-    recording: Recording | None = None
     state_lock: threading.Lock = field(default_factory=threading.Lock)
-    start: StartParameters | None = None
     checkpointing: CheckpointSettings | None = field(init=False)
     common_step: CommonStep = field(init=False)
 
@@ -145,16 +135,6 @@ class Execution:
                 )
             )
 
-    def table_counts(self) -> dict[str, TableCounts]:
-        """Return what has happened in the sparse tables of the node so far. May be called
-        from any thread."""
-        if self.node is None:
-            return {}
-        return {
-            name: msgspec.convert(table.statistics(), TableCounts, from_attributes=True)
-            for name, table in self.node.row_tables.items()
-        }
-
     @property
     def is_control(self) -> bool:
         return self.me.name == self.plan.control
@@ -169,9 +149,5 @@ class Execution:
         doing = (
             f"{self.state} ({self.rows_read:,} rows)" if self.rows_read else self.state
         )
-        where = self.where or (f"step {self.step}" if self.step else "")
+        where = self.where() or (f"step {self.step}" if self.step else "")
         return f"{where}, {doing}" if where and where != doing else doing
-
-    @property
-    def where(self) -> str:
-        return self.node.where if self.node is not None else ""

@@ -10,16 +10,19 @@ import numpy as np
 from placer.build.plan import MEMORY, Plan, Table
 from placer.channel.protocol import Array
 from placer.runtime.program.devices import Devices
+from placer.runtime.run.start_parameters import StartParameters
 from placer.runtime.run.state import Execution
 from placer.tables.block_table import BlockTable
 from placer.tables.dense import DenseTable
 from placer.tables.initial.initial_values import compute_values
 
 
-def make_tables(execution: Execution, devices: Devices) -> dict[str, BlockTable]:
+def make_tables(
+    execution: Execution, start: StartParameters | None, devices: Devices
+) -> dict[str, BlockTable]:
     """Create a node's tables and compile their updates; return them by name.
 
-    They start from `execution.start`, if it is set. Tables that are updated in place
+    They start from `start`, if there is one. Tables that are updated in place
     are in memory from the node's channel.
 
     Raises:
@@ -28,7 +31,6 @@ def make_tables(execution: Execution, devices: Devices) -> dict[str, BlockTable]
     """
     plan, me, build = execution.plan, execution.me, execution.folder
     parameters = {parameter.name: parameter for parameter in plan.parameters}
-    start = execution.start
     tables: dict[str, BlockTable] = {}
     for planned in me.tables:
         dtype = parameters[planned.blocks[0].parameter].dtype

@@ -116,12 +116,12 @@ def run_in_threads(
         try:
             with (
                 node_in_thread(me.name),
-                timeline_kept(execution),
+                timeline_kept(execution) as recording,
                 root_cause_reported(execution),
             ):
                 if prediction is not None:
                     return predict(execution, load(me), prediction)
-                return execute(execution, load(me))
+                return execute(execution, load(me), recording)
         finally:
             execution.channel.close()
 

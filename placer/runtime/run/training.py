@@ -42,6 +42,7 @@ from placer.runtime.run.events import (
 )
 from placer.runtime.run.state import Execution
 from placer.runtime.run.without_lockstep import Drained
+from placer.runtime.timeline.recording import Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ class Training:
         watches: what follows from evaluations.
         checkpoints: the checkpoints of the run, if it saves any.
         loss: the minimized loss, on the control node.
+        recording: the node's part in the timeline of the run, if there is one.
         step, evaluate: the hooks of the program.
     """
 
@@ -139,6 +141,7 @@ class Training:
     watches: Watches
     checkpoints: Checkpoints | None
     loss: LossWatch
+    recording: Recording | None
     step: Hook
     evaluate: Hook | None
     _resumed_step: int = 0  # after which the run has begun
@@ -338,8 +341,8 @@ class Training:
         not if all workers have drained before it."""
         execution, node = self.execution, self.node
         epoch, index = divmod(number - 1, self._steps_per_epoch)
-        if execution.recording is not None:
-            execution.recording.enter(number)
+        if self.recording is not None:
+            self.recording.enter(number)
         start = time.perf_counter()
         node.enter_step(number, epoch + 1, index)
         execution.step = number

@@ -187,15 +187,17 @@ class Recording:
 
 
 @contextmanager
-def timeline_kept(execution: Execution) -> Iterator[None]:
-    """Write the timeline of a run that fails within the context, as far as it is there.
+def timeline_kept(execution: Execution) -> Iterator[Recording | None]:
+    """Record the timeline of a run, with `--trace`; write that of a run that fails within
+    the context, as far as it is there.
 
     This comes after the other nodes have learnt of the failure.
     """
+    traces = execution.options.trace is not None
+    recording = Recording(execution) if traces else None
     try:
-        yield
+        yield recording
     except BaseException as error:
-        recording = execution.recording
         if recording is not None and execution.is_control:
             cause = error.cause if isinstance(error, Aborted) else error
             recording.write_after_failure(str(cause))

@@ -21,7 +21,7 @@ from placer.readers.rows import LoadedRows
 from placer.resources import find_file
 from placer.runtime.program.exchange import Exchange
 from placer.runtime.run.barrier import GO, HANDSHAKE, READY, ROWS, barrier
-from placer.runtime.run.handshake import run_handshake
+from placer.runtime.run.handshake import agree
 from placer.runtime.run.opened_sources import TRAINING
 from placer.runtime.run.options import Options
 from placer.runtime.run.same_rows import compare_rows
@@ -98,18 +98,11 @@ def test_a_node_of_another_version_is_reported(
     report = bytes_of({"training rows": 3, "something new": 1})
     channels["worker:1"].send("worker:0", Key(HANDSHAKE, 0), report)
     with pytest.raises(RunError, match=r"^worker:1 runs another version of placer"):
-        run_handshake(
-            SimpleNamespace(
-                plan=plan,
-                channel=channels["worker:0"],
-                options=Options(),
-                is_control=True,
-            ),  # type: ignore[arg-type]
+        agree(
             SimpleNamespace(  # type: ignore[arg-type]
-                training=SimpleNamespace(source_rows=3),
-                evaluating=None,
-                order=SimpleNamespace(replayed=None),
+                plan=plan, channel=channels["worker:0"], options=Options()
             ),
+            {"training rows": 3},
         )
 
 

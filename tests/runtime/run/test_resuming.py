@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec import structs
 from safetensors.numpy import load_file
 from support.checkpointed import build, check_equal, lines, run, spec
 
+from placer.build.plan import read_plan, sha256, to_json, with_digest
 from placer.checkpoint.folder import list_checkpoints
 from placer.checkpoint.manifest_file import read_manifest
 from placer.errors import CheckpointError, PlacerError, RunError, SpecWarning
@@ -467,11 +469,22 @@ def load_block(checkpoint, name):
     raise AssertionError(name)
 
 
-def test_another_function_in_a_module_is_said(tmp_path, capsys):
+def edit_program(folder, old, new):
+    """Change the program of the first node, as if another compiler had written it."""
+    plan = read_plan(folder)
+    file = folder / plan.nodes[0].program
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    files = plan.files | {plan.nodes[0].program: sha256(file.read_bytes())}
+    plan = with_digest(structs.replace(plan, files=files))
+    (folder / "plan.json").write_text(to_json(plan))
+
+
+def test_another_module_is_said_but_no_other_comment(tmp_path, capsys):
     module = tmp_path / "scaled.py"
-    module.write_text(
-        "def scale(params, state, h, *, rng, training):\n    return 2.0 * h, state\n"
-    )
+    text = "def scale(params, state, h, *, rng, training):\n    return 2.0 * h, state\n"
+    module.write_text(text)
     model = spec()
     ops = model["graph"][0]["ops"]
     scaled = {"op": "call", "fn": "scaled:scale", "in": "h", "out": "float32[batch, 8]"}
@@ -479,11 +492,12 @@ def test_another_function_in_a_module_is_said(tmp_path, capsys):
     ops[2]["in"] = "s"
     checkpoints = tmp_path / "checkpoints"
     run(build(tmp_path, model), checkpoint=checkpoints, checkpoint_every=1, steps=1)
-    run(tmp_path / "b", resume=checkpoints, steps=2)
-    assert "with the same bits as" in capsys.readouterr().err
-    module.write_text(
-        "def scale(params, state, h, *, rng, training):\n    return 5.0 * h, state\n"
-    )
+    module.write_text(f"# A comment\n\n{text}")
+    again = build(tmp_path, model)
+    edit_program(again, "import jax\n", "import jax  # a comment\n\n")
+    run(again, resume=checkpoints, steps=2)
+    assert ", with the same bits as without" in capsys.readouterr().err
+    module.write_text(text.replace("2.0", "5.0"))
     run(build(tmp_path, model), resume=checkpoints, steps=2)
     assert (
         "not necessarily with the same bits as without an interruption: another"

@@ -52,7 +52,7 @@ def test_nodes_with_different_options_raise_at_once(build, tmp_path):
         run = Execution(plan, build, plan.node(name), channel, options, show_output)
         try:
             with root_cause_reported(run):
-                execute(run, load_program(build, plan, run.me))
+                execute(run, load_program(build, plan, run.me), None)
         except RunError as error:
             errors[name] = error
 

@@ -1,0 +1,74 @@
+"""Parse plain rows of a `csv:` file by pyarrow, as columns of text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyarrow.csv import (
+    ConvertOptions,
+    InvalidRow,
+    ParseOptions,
+    ReadOptions,
+    read_csv,
+)
+
+from placer.readers.csv_blocks import MalformedError
+
+_BLANK_CELL = re.compile(r'\s*|"\s*"')
+
+
+def parse_names(row: bytes, delimiter: str) -> list[str]:
+    """Return the cells of a row that is not an empty line."""
+    table = _read(row + b"\n\n", delimiter, ReadOptions(), ConvertOptions())
+    names: list[str] = table.column_names
+    return names
+
+
+def parse_rows(
+    text: bytes, width: int, delimiter: str, columns: Sequence[int]
+) -> list[pa.RecordBatch]:
+    """Return some of the `width` columns of plain rows, without lines of blanks.
+
+    Raises MalformedError for a row without one cell per column.
+    """
+    # Names of columns may be repeated, so they are numbered instead.
+    names = [str(index) for index in range(width)]
+    included = [names[index] for index in columns]
+    reading = ReadOptions(column_names=names)
+    converting = ConvertOptions(
+        column_types=dict.fromkeys(included, pa.string()), include_columns=included
+    )
+    batches: list[pa.RecordBatch] = _read(
+        text, delimiter, reading, converting
+    ).to_batches()
+    return batches
+
+
+def _read(
+    text: bytes, delimiter: str, reading: ReadOptions, converting: ConvertOptions
+) -> pa.Table:
+    """Return the table in a text.
+
+    The threads of pyarrow read a copy of the text, and call nothing of Python: one that
+    does so, or that still has a reference to a file, when the interpreter ends aborts the
+    process.
+    """
+
+    def skip_blank(row: InvalidRow) -> str:
+        is_blank = row.actual_columns == 1 and _BLANK_CELL.fullmatch(row.text)
+        return "skip" if is_blank else "error"
+
+    parsing = ParseOptions(
+        delimiter=delimiter, newlines_in_values=True, invalid_row_handler=skip_blank
+    )
+    reading.use_threads, reading.block_size = False, len(text) + 2
+    converting.check_utf8 = False  # `plain_rows` has decoded the text
+    copy = pa.BufferOutputStream()
+    copy.write(b"\n")  # pyarrow would remove a byte order mark at the start of a text
+    copy.write(text)
+    try:
+        return read_csv(pa.BufferReader(copy.getvalue()), reading, parsing, converting)
+    except pa.ArrowInvalid as error:
+        raise MalformedError(str(error)) from None
