@@ -45,13 +45,6 @@ def test_the_events_and_the_result_are_those_of_a_local_run(build, tmp_path):
     assert (logs / "key").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_note_that_warns_is_a_warning(build, tmp_path):
-    events = []
-    on = placer.OnEngine("here", {"note": "too long"})
-    placer.launch(build, on=on, steps=1, watch=events.append, logs=tmp_path)
-    assert NodeWarning("waits: too long") in events
-
-
 def test_a_callback_ends_a_run_that_saves_nothing(build, tmp_path):
     class StopAtThree:
         def on_step(self, record):
@@ -85,10 +78,12 @@ def test_a_killed_node_is_the_root_cause(build, tmp_path):
     assert f"host: {os.uname().nodename}" in str(caught.value)
 
 
-def test_a_job_that_cannot_be_followed_is_named(build, tmp_path):
-    on = placer.OnEngine("here", {"silent": True})
+def test_a_job_that_cannot_be_followed_is_named_after_its_warnings(build, tmp_path):
+    events = []
+    on = placer.OnEngine("here", {"silent": True, "note": "too long"})
     with pytest.raises(RunError, match=r"^nothing is heard of the job$"):
-        placer.launch(build, on=on, steps=10**6, logs=tmp_path, watch=lambda e: None)
+        placer.launch(build, on=on, steps=10**6, logs=tmp_path, watch=events.append)
+    assert NodeWarning("waits: too long") in events
 
 
 def test_nothing_stays_of_a_job_that_is_refused(build, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 from typing import IO, Final
 from weakref import WeakSet
 
+from placer.engines.hints import hint_of
+from placer.engines.said import in_one_line, quoting
 from placer.errors import PlacerError
 
 TIMEOUT: Final = 30.0
@@ -21,32 +22,8 @@ FORBIDDEN: Final = "Forbidden"
 """What errors have about something that the user may not do."""
 _CLOSED: Final = 1.0
 """Seconds within which the output of a process that was killed is closed."""
-_NO_CLUSTER: Final = (
-    "`kubectl cluster-info` must work; --option context=NAME names another cluster of"
-    " your kubeconfig"
-)
-_HINTS: Final = {
-    'no matches for kind "JobSet"': "this cluster has no JobSet: install it"
-    " (https://jobset.sigs.k8s.io), or use --option crd=none",
-    "AlreadyExists": "a run of this name is there: delete it, or name this one by"
-    " --option name=NAME",
-    "exceeded quota": "`kubectl describe quota` says what the namespace has left",
-    FORBIDDEN: "`kubectl auth can-i --list` says what you may do there",
-    "connection refused": _NO_CLUSTER,
-    "was refused": _NO_CLUSTER,
-    "Unable to connect": _NO_CLUSTER,
-    "Unauthorized": _NO_CLUSTER,
-}
-"""What to do about an error, by what kubectl says."""
-
-_QUOTED: Final = 2000
-"""The most characters of an error that a message quotes."""
-_LOGGED: Final = re.compile(r"^[EWI][0-9]{4} .*\n?", re.MULTILINE)
-"""A line that kubectl logs for its developers, beside the error."""
-_VALIDATION: Final = re.compile(
-    "^error validating .*: failed to download openapi: |; if you choose to ignore these .*$"
-)
-"""What kubectl adds if it cannot ask a cluster what objects may be."""
+_READ: Final = 8192
+"""Bytes at the end of an error that are read."""
 
 
 class KubectlError(PlacerError):
@@ -134,16 +111,16 @@ class Kubectl:
             kill(process)
             raise KubectlError(
                 f"the cluster has not answered `kubectl {words[0]}` for {timeout:g} s",
-                hint=_NO_CLUSTER,
+                hint="`kubectl cluster-info` must work; --option context=NAME names another"
+                " cluster of your kubeconfig",
                 printed=_rest(process),
                 has_timed_out=True,
             ) from None
         if process.returncode:
-            text = _told(said)
-            hints = (hint for part, hint in _HINTS.items() if part in text)
+            message = quoting(f"`kubectl {words[0]}` has failed", said)
             raise KubectlError(
-                f"`kubectl {words[0]}` has failed: {text}",
-                hint=next(hints, None),
+                message,
+                hint=hint_of("kubectl", message),
                 printed=printed,
             )
         return printed
@@ -174,16 +151,8 @@ class Kubectl:
 def read_error(file: IO[bytes]) -> str:
     """Return the error that kubectl has written to a file."""
     end = file.seek(0, os.SEEK_END)
-    file.seek(max(0, end - _QUOTED))
-    return _told(file.read())
-
-
-def _told(said: bytes) -> str:
-    """Return the end of what kubectl has said in an error."""
-    text = _LOGGED.sub("", said.decode(errors="replace")).strip()
-    lines = (_VALIDATION.sub("", line) for line in text.splitlines())
-    text = "\n".join(dict.fromkeys(lines))  # it says some errors once for each file
-    return text[-_QUOTED:] or "it says no reason"
+    file.seek(max(0, end - _READ))
+    return in_one_line(file.read()) or "it says no reason"
 
 
 def _rest(process: subprocess.Popen[bytes]) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from placer.channel.endpoint import parse_endpoint
-from placer.engines.ray.reasons import one_line
+from placer.engines.said import quoting
 from placer.errors import RunError
 
 CONNECT_TIMEOUT: Final = 10.0
@@ -47,16 +47,11 @@ def connect(ray: Any, address: str, give_up: Callable[[RunError], None]) -> None
     try:
         ray.init(address=address, log_to_driver=False, logging_level="error")
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        hint = (
-            "`ray status` shows whether this machine belongs to a cluster;"
-            " --option address=HOST:PORT names another one; for a cluster that asks for a"
-            " token, set RAY_AUTH_MODE=token"
-        )
-        if "Version mismatch" in str(error):
-            hint = "launch with the versions of Ray and Python that the cluster has"
+        message = f"cannot connect to the Ray cluster '{given or address}'"
         raise RunError(
-            f"cannot connect to the Ray cluster '{given or address}': {one_line(error)}",
-            hint=hint,
+            quoting(message, str(error)),
+            hint="`ray status` shows whether this machine belongs to a cluster;"
+            " --option address=HOST:PORT names another one",
         ) from None
     finally:
         timer.cancel()

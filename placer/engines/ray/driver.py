@@ -32,8 +32,8 @@ from placer.engines.ray.messages import (
     write_message,
 )
 from placer.engines.ray.nodes import RayNodes
-from placer.engines.ray.reasons import one_line, reason
 from placer.engines.ray.room import check_fits, no_room
+from placer.engines.said import in_one_line, quoting
 from placer.errors import PlacerError, RunError
 
 POLL: Final = 1.0
@@ -110,9 +110,8 @@ def _run(
         nodes.end()
         tell(last)  # nothing is left when the launcher ends
     except ConnectionError as error:  # of Ray Client, whose server has ended
-        raise RunError(
-            f"the connection to the Ray cluster was lost: {one_line(error)}"
-        ) from None
+        message = "the connection to the Ray cluster was lost"
+        raise RunError(quoting(message, str(error))) from None
     finally:
         nodes.end()
         ray.shutdown()
@@ -210,14 +209,11 @@ class _Driver:
         except ray.exceptions.RayTaskError as error:
             raise RunError(f"{what}: {error.cause}") from None
         except ray.exceptions.RayError as error:
-            hint = None
-            if "failed to import on the worker" in str(error):
-                hint = "all machines need placer, for the Python that runs Ray"
-            raise RunError(f"{what}: {self._why(error)}", hint=hint) from None
+            raise RunError(quoting(f"{what}: Ray says", self._why(error))) from None
 
     def _why(self, error: BaseException) -> str:
-        """Return why an actor was lost."""
-        return "; ".join(filter(None, [reason(error), self._head.problem()]))
+        """Return what Ray says of an actor that was lost, and whether its head answers."""
+        return f"{error}\n{self._head.problem()}"
 
     def follow(self, hosts: Mapping[str, str]) -> Ended:
         """Tell what the nodes write, and how they end; return the last end."""
@@ -258,7 +254,8 @@ class _Driver:
         try:
             output = ray.get(ref)
         except ray.exceptions.RayError as error:
-            return Ended(node, None, self._why(error), host)
+            why = f"Ray says: {in_one_line(self._why(error))}"
+            return Ended(node, None, why, host)
         if output.lines:
             self._tell(Lines(node, output.lines))
         if output.log:

@@ -26,8 +26,8 @@ from placer.engines.ray.messages import (
     event_of,
     read_message,
 )
+from placer.engines.said import end_of_file, quoting
 from placer.errors import PlacerError, RunError
-from placer.files.last_line import last_line
 from placer.runtime.run.interpreter import interpreter
 from placer.runtime.run.node_environment import python_environment
 from placer.runtime.run.signals import signal_name
@@ -67,8 +67,6 @@ OPTIONS: Final = (
 )
 LOG: Final = "ray.log"
 """What Ray prints."""
-_NO_HEAD: Final = "Failed to connect to GCS"
-"""What Ray prints when it ends a process that has lost the head of its cluster."""
 END_GRACE: Final = 30.0
 """Seconds in which a job ends that is to end."""
 
@@ -127,17 +125,12 @@ class RayJob:
         without one."""
         if isinstance(message, Failed):
             return RunError(message.message, hint=message.hint)
-        status, last = self.driver.wait(), last_line(self.log)
-        hint = f"Ray's output is in {self.log}"
-        if _NO_HEAD in last:
-            return RunError(
-                "the head of the Ray cluster was lost, and with it the job", hint=hint
-            )
+        status = self.driver.wait()
         how = f"has ended with status {status}"
         if status < 0:
             how = f"was killed by {signal_name(-status)}"
-        why = f": {last}" if last else ""
-        return RunError(f"the driver of the Ray job {how}{why}", hint=hint)
+        told = quoting(f"the driver of the Ray job {how}", end_of_file(self.log))
+        return RunError(told, hint=f"Ray's output is in {self.log}")
 
 
 def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from placer.engines.hints import hint_of
+from placer.engines.said import quoting
 from placer.errors import PlacerError, RunError
 
 TIMEOUT: Final = 60.0
@@ -58,10 +59,9 @@ def run(
     except subprocess.TimeoutExpired:
         raise RunError(f"{command[0]} has not answered in {TIMEOUT:g} s") from None
     if done.returncode:
-        prefix = re.compile(rf"^{command[0]}: (error: )?")
-        lines = [prefix.sub("", line) for line in done.stderr.splitlines() if line]
-        said = "; ".join(lines) or f"status {done.returncode}"
-        raise RunError(f"{command[0]} failed: {said}")
+        said = done.stderr.strip() or f"status {done.returncode}"
+        hint = hint_of("sbatch", said)
+        raise RunError(quoting(f"{command[0]} failed", said), hint=hint)
     return done.stdout
 
 

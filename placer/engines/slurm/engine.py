@@ -16,7 +16,6 @@ from placer.engines.engine import (
 )
 from placer.engines.slurm.commands import run
 from placer.engines.slurm.job import SlurmJob
-from placer.engines.slurm.refusals import refusal_hint
 from placer.engines.slurm.sbatch_options import set_options
 from placer.errors import PlacerError, RunError
 
@@ -46,10 +45,7 @@ def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> Slu
     set_by = [name for name in ("account", "partition", "time") if options[name]]
     set_by += set_options(options["sbatch"] or "")
     command = ["sbatch", "--parsable", "job.sh", digest_of(folder)]
-    try:
-        answer = run(command, folder, set_by=set_by)
-    except RunError as error:
-        raise RunError(error.message, hint=refusal_hint(error.message)) from None
+    answer = run(command, folder, set_by=set_by)
     found = re.search(r"^([0-9]+)(?:;(\S+))?\s*\Z", answer, re.MULTILINE)
     if found is None:
         raise RunError(f"sbatch has not told the number of the job: {answer!r}")

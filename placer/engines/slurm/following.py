@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,14 +9,14 @@ from typing import Final
 
 from placer.engines.causes import is_cause_of_failure, tells_failure
 from placer.engines.engine import JobEvent, JobNote, NodeEnded, NodeLines
+from placer.engines.hints import hint_of
+from placer.engines.said import end_of_file, quoting
 from placer.engines.slurm.asking import Asking, asking
-from placer.engines.slurm.ends import first_error, why_ended, words_of
 from placer.engines.slurm.job import ENDED, SlurmJob
 from placer.engines.slurm.job_files import (
     file_of,
     list_folder,
     read_end,
-    read_log,
     why_unwritten,
 )
 from placer.engines.slurm.notes import Notes
@@ -113,11 +112,12 @@ class _Following:
         that of none, and so of the whole job."""
         if not self.left:
             return
-        why = f"{self.job.title} {self._why_lost()}"
+        why = self._why_lost()
         if len(self.left) == len(self.job.nodes):
-            raise RunError(why)
+            log = f"\n  log: {self.job.log}" if self.job.log.exists() else ""
+            raise RunError(f"{why}{log}")
         for name in self.left:
-            yield NodeEnded(name, None, why)
+            yield NodeEnded(name, None, " ".join(why.split()))
 
     def _read(self) -> list[JobEvent]:
         """Return what the files of the nodes say."""
@@ -170,33 +170,32 @@ class _Following:
         yield end
 
     def _explain(self, events: list[JobEvent]) -> Iterator[JobNote]:
-        """Yield why Slurm has sent signals, once it says so, and add it to the ends of
-        nodes that were killed."""
+        """Yield what Slurm says when it has sent signals, once it does, or add it to the
+        ends of nodes that were killed."""
         now = time.monotonic()
         if self._signalled is None:
             self._signalled = now
         self.slurm.ask_now()
-        is_late = now - self._signalled > EXPLAINED
-        why = self._why_signalled(events, is_late)
-        self._is_explained = bool(why) or is_late
-        if not why:
-            return
-        yield JobNote(f"{self.job.title} {why}", warns=True)
+        answer = self.slurm.answer if self.slurm.asked > self._signalled else None
+        is_ending = answer is not None and answer.is_ended_by_slurm
+        self._is_explained = is_ending or now - self._signalled > EXPLAINED
+        if not self._is_explained or (not is_ending and any(map(_fails, events))):
+            return  # srun ends the other nodes when one has failed
+        said = self._said("is ending" if answer is None else answer.words)
+        is_told = False
         for i, event in enumerate(events):
-            if isinstance(event, NodeEnded) and (event.status or 0) < 0:
-                events[i] = replace(event, why=f"{self.job.title} {why}")
+            if isinstance(event, NodeEnded) and is_cause_of_failure(event):
+                events[i] = replace(event, why=" ".join(said.split()))
+                is_told = True
+        if not is_told:
+            yield JobNote(said, warns=True)
 
-    def _why_signalled(self, events: Sequence[JobEvent], is_late: bool) -> str:
-        """Return why Slurm has sent signals; empty if that is not known (yet)."""
-        assert self._signalled is not None
-        is_new = self.slurm.asked > self._signalled
-        answer = self.slurm.answer if is_new else None
-        why = why_ended(read_log(self.job.log), answer)
-        if why or answer is None or not is_late or not _are_terminated(events):
-            return why
-        if answer.state == "RUNNING":
-            return answer.left_in_words
-        return f"ends; its log may say why: {self.job.log}"
+    def _said(self, state: str) -> str:
+        """Return what Slurm says of the job: its state, and its log."""
+        log = end_of_file(self.job.log)
+        said = quoting(f"{self.job.title} {state}", log)
+        hint = hint_of("slurmstepd", f"{state}\n{log}")
+        return f"{said}\n  hint: {hint}" if hint else said
 
     def _note_end(self) -> None:
         """Note when Slurm says that the job has ended, or knows it no more: where squeue
@@ -214,39 +213,35 @@ class _Following:
 
     def _why_lost(self) -> str:
         """Return why nothing more has come of a job that is over."""
-        log, folder, answer = read_log(self.job.log), self.job.folder, self.slurm.answer
-        if why := why_ended(log, answer):
-            return why
-        why = words_of("COMPLETED" if answer is None else answer.state)
-        if not folder.exists():
-            return f"{why}, and its folder is not there any more: '{folder}'"
-        if error := first_error(log):
-            return f"{why}: {error[:400]}\n  log: {self.job.log}"
-        if unwritten := why_unwritten(self.job):
-            return f"{why}: {unwritten}"
-        return f"{why}, and its nodes have not told how they ended\n  logs: {folder}"
+        answer, folder = self.slurm.answer, self.job.folder
+        state = "has ended"
+        if answer is not None and answer.state in ("", *ENDED):  # it may be late
+            state = answer.words
+        if answer is None or not answer.is_ended_by_slurm:
+            if not folder.exists():
+                state += f", and its folder is not there any more: '{folder}'"
+            elif unwritten := why_unwritten(self.job):
+                state += f": {unwritten}"
+            else:
+                state += f", and its nodes have not told how they ended in '{folder}'"
+        return self._said(state)
 
 
 def _find_signals(events: Sequence[JobEvent]) -> bool:
-    """Whether nodes were sent signals."""
-    ends = (each.status or 0 for each in events if isinstance(each, NodeEnded))
-    return _is_reported(events) or any(status < 0 for status in ends)
-
-
-def _is_reported(events: Sequence[JobEvent]) -> bool:
-    """Whether nodes say that they have received signals."""
+    """Whether nodes say that they have received signals, or have ended by them."""
     return any(
-        line.startswith(SIGNAL_LINE)
-        for each in events
-        if isinstance(each, NodeLines)
-        for line in each.lines
+        any(line.startswith(SIGNAL_LINE) for line in event.lines)
+        if isinstance(event, NodeLines)
+        else isinstance(event, NodeEnded) and (event.status or 0) < 0
+        for event in events
     )
 
 
-def _are_terminated(events: Sequence[JobEvent]) -> bool:
-    """Whether nodes have ended by a request alone, and none was killed."""
-    ends = [each.status for each in events if isinstance(each, NodeEnded)]
-    return _is_reported(events) and all(end == -signal.SIGTERM for end in ends)
+def _fails(event: JobEvent) -> bool:
+    """Whether a node has failed by itself."""
+    if isinstance(event, NodeLines):
+        return any(map(tells_failure, event.lines))
+    return isinstance(event, NodeEnded) and (event.status or 0) > 0
 
 
 def _wait_for_script(job: SlurmJob) -> None:

@@ -12,19 +12,21 @@ from placer.engines.slurm.commands import run
 from placer.errors import RunError
 from placer.runtime.run.signals import STOP_SIGNAL
 
-ENDED: Final = (
+_BY_SLURM: Final = (
     "BOOT_FAIL",
     "CANCELLED",
-    "COMPLETED",
     "DEADLINE",
-    "FAILED",
     "NODE_FAIL",
     "OUT_OF_MEMORY",
     "PREEMPTED",
     "REVOKED",
     "TIMEOUT",
 )
+"""The states of a job that Slurm has ended."""
+ENDED: Final = (*_BY_SLURM, "COMPLETED", "FAILED")
 """The states of a job that is over."""
+_ENDING: Final = ("DeadLine", "NodeDown", "OutOfMemory", "Preempted", "TimeLimit")
+"""Reasons of Slurm to end a job that still runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,20 @@ class Answer:
     left: str = ""
 
     @property
-    def left_in_words(self) -> str:
-        """What is left of its time, such as `has 1:58 left of its time`; empty if that is
-        not limited."""
-        is_time = self.left[:1].isdecimal()
-        return f"has {self.left} left of its time" if is_time else ""
+    def words(self) -> str:
+        """What it is, in Slurm's words, such as `has state COMPLETING (TimeLimit)`, with
+        what is left of its time while it runs."""
+        if not self.state:
+            return "is not known to Slurm any more"
+        reason = "" if self.reason in ("", "None") else f" ({self.reason})"
+        is_limited = self.state == "RUNNING" and self.left[:1].isdecimal()
+        left = f", {self.left} left" if is_limited else ""
+        return f"has state {self.state}{reason}{left}"
+
+    @property
+    def is_ended_by_slurm(self) -> bool:
+        """Whether Slurm has ended the job, or says why it is about to."""
+        return self.reason in _ENDING or self.state in _BY_SLURM
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from placer.engines.engine import NodeEnded
+from placer.engines.hints import hint_of
+from placer.engines.said import end_of_file
 from placer.engines.slurm.job import SlurmJob
 from placer.node_kinds import NodeId
 from placer.runtime.run.signals import status_of_shell
 
-_LOG: Final = 1 << 16
-"""Bytes at the end of a log that are read."""
 _ROOM: Final = 1 << 16
 """Bytes that are left of a file system that is full, at most."""
-_NOT_FOUND: Final = 127
-"""The status of a shell for a command that it does not find."""
 
 
 def list_folder(job: SlurmJob) -> set[str]:
@@ -47,27 +45,10 @@ def read_end(job: SlurmJob, node: str) -> NodeEnded | None:
         return None
     status, _, host = text.strip().partition(" ")
     number = status_of_shell(int(status)) if status.isdecimal() else None
-    return NodeEnded(node, number, _advice(job, node, number), host)
-
-
-def _advice(job: SlurmJob, node: str, status: int | None) -> str:
-    """Return what to do about the end of a node, if its log says it."""
-    is_missing = status == _NOT_FOUND
-    if status == 1 and not file_of(job, node, "jsonl").exists():  # it has not begun
-        is_missing = "No module named" in read_log(file_of(job, node, "log"))
-    if is_missing:
-        return "--option python=PATH names the Python with placer on its machine"
-    return ""
-
-
-def read_log(path: Path) -> str:
-    """Return the end of a log; empty if there is none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
+    hint = None
+    if number == 1 and not file_of(job, node, "jsonl").exists():  # it has not begun
+        hint = hint_of("node.sh", end_of_file(file_of(job, node, "log")))
+    return NodeEnded(node, number, hint or "", host)
 
 
 def why_unwritten(job: SlurmJob) -> str:

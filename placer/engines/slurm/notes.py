@@ -9,7 +9,6 @@ from typing import Final
 
 from placer.engines.engine import JobNote
 from placer.engines.slurm.asking import Asking
-from placer.engines.slurm.pending import meaning_of, needs_user
 from placer.errors import RunError
 
 UNANSWERED: Final = 15.0
@@ -19,6 +18,17 @@ SILENT: Final = 600.0
 up."""
 _STATES: Final = {"PENDING": "waits", "SUSPENDED": "is suspended"}
 """The states of a job that does not run."""
+_STUCK: Final = (
+    "BadConstraints",
+    "JobHeldAdmin",
+    "JobHeldUser",
+    "PartitionConfig",
+    "PartitionDown",
+    "PartitionInactive",
+    "PartitionNodeLimit",
+    "PartitionTimeLimit",
+)
+"""Reasons of Slurm for which a job waits until somebody changes something."""
 
 
 @dataclass(slots=True)
@@ -61,8 +71,8 @@ class Notes:
         job, answer = self.slurm.job, self.slurm.answer
         state = "" if answer is None else _STATES.get(answer.state, "")
         if answer is not None and state and answer.reason != "None":
-            state += f": {meaning_of(answer.reason, job.number)}"
+            state += f": {answer.reason}"
         without_reason = ("", "waits")  # squeue may give none at first
         if answer is not None and state not in (self._state, *without_reason):
-            yield JobNote(f"{job.title} {state}", warns=needs_user(answer.reason))
+            yield JobNote(f"{job.title} {state}", warns=answer.reason in _STUCK)
         self._state = state

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from support.hosts import needs_hosts
-from support.kubernetes.cluster import condition, has_ended
 from support.kubernetes.requests import (
     needs_of,
     request_of_build,
@@ -38,7 +37,7 @@ from placer.engines.engine import (
     NodeLog,
 )
 from placer.engines.kubernetes import following, kubectl, logs
-from placer.errors import PlacerError, RunError
+from placer.errors import PlacerError
 from placer.resources import find_file
 
 pytestmark = needs_hosts
@@ -64,7 +63,10 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pods_have_names_mounts_and_what_the_manifests_say(
     crd: str, build: Path, tmp_path: Path
 ) -> None:
-    request = request_of_build(build, "--steps=3", "--x=$(HOME) $$ '", name="My_Run")
+    needs = needs_of(["worker:0", "worker:1", "ps:0", "ps:1"])
+    needs["worker:0"] = Needs(2 << 20, 0)  # so that the workers are two groups
+    words = ["--steps=3", "--x=$(HOME) $$ '"]
+    request = request_of_build(build, *words, name="My_Run", needs=needs)
     with place(tmp_path) as here:
         job = here.submit(request, SURROUNDINGS + UNTIL_READ, crd=crd)
         assert job.title == ("JobSet my-run" if crd == "jobset" else "jobs my-run")
@@ -74,9 +76,10 @@ def test_pods_have_names_mounts_and_what_the_manifests_say(
     assert {*told} == {*ends(events)} == {*request.needs}
     assert {end.status for end in ends(events).values()} == {0}
     suffix = "-0" if crd == "jobset" else ""
+    names = ["worker-0-0", "worker-1-0", "ps-0", "ps-1"]
     expected = {
-        node: f"my-run-{node.replace(':', '-')}{suffix}.my-run"
-        for node in request.needs
+        node: f"my-run-{name}{suffix}.my-run"
+        for node, name in zip(needs, names, strict=True)
     }
     addresses = {each["name"]: each["address"] for each in told["ps:0"][1:]}
     assert [*addresses] == [*expected.values()]
@@ -91,7 +94,7 @@ def test_pods_have_names_mounts_and_what_the_manifests_say(
         assert first["capabilities"] == "0" * 16
         assert first["files"] == [path.name for path in sorted(build.iterdir())]
         command = first["arguments"]
-        assert command[-2:] == ["--steps=3", "--x=$(HOME) $$ '"]
+        assert command[-2:] == words
         assert command[command.index("--bind") + 1] == f"{first['address']}:27600"
         assert command[command.index("run") + 1] == "/placer/run/build"
         text = b"".join(
@@ -100,24 +103,6 @@ def test_pods_have_names_mounts_and_what_the_manifests_say(
             if isinstance(each, NodeLog) and each.node == node
         )
         assert sorted(text.splitlines()) == [b"a line of the log", b"another"]
-
-
-@pytest.mark.parametrize("crd", ["jobset", "none"])
-def test_nodes_of_a_kind_that_need_something_else_know_their_numbers(
-    crd: str, build: Path, tmp_path: Path
-) -> None:
-    needs = needs_of(["worker:0", "worker:1", "worker:2", "ps:0"])
-    needs["worker:0"] = Needs(2 << 20, 0)
-    with place(tmp_path) as here:
-        request = request_of_build(build, needs=needs)
-        job = here.submit(request, SURROUNDINGS + UNTIL_READ, crd=crd)
-        events = watched_to_end(here, job, 5)
-    told = said(events)
-    assert {node: each[0]["node"] for node, each in told.items()} == {
-        n: n for n in needs
-    }
-    addresses = [each["address"] for each in told["ps:0"][1:]]
-    assert addresses == [told[node][0]["address"] for node in needs]
 
 
 def test_a_build_on_a_volume_is_compared_with_that_which_was_launched(
@@ -177,37 +162,32 @@ def test_a_job_is_done_when_its_workers_are(build: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("crd", "reason", "status", "why"),
+    ("crd", "reason", "why"),
     [
-        ("none", "", -9, ""),
-        ("jobset", "OOMKilled", -9, "OOMKilled: it may use 256Mi of memory"),
-        ("jobset", None, 3, ""),
+        ("none", "", ""),
+        ("jobset", "OOMKilled", "OOMKilled: it may use 256Mi of memory"),
     ],
 )
 def test_a_node_that_fails_ends_the_job_and_is_named_first(
     crd: str,
-    reason: str | None,
-    status: int,
+    reason: str,
     why: str,
     build: Path,
     tmp_path: Path,
 ) -> None:
-    code = "event(); until('/shared/go') if node == 'ps:1' else time.sleep(600); sys.exit(3)"
+    code = "event(); time.sleep(600)"
     with place(tmp_path) as here:
         job = here.submit(request_of_build(build), code, crd=crd)
         events: list[JobEvent] = []
         for event in kubernetes.watch(job):
             events.append(event)
             if not ends(events) and len(said(events)) == 4:
-                if reason is None:
-                    here.release("go")
-                else:
-                    here.cluster.pod("digits-ps-1").signal(signal.SIGKILL, reason)
+                here.cluster.pod("digits-ps-1").signal(signal.SIGKILL, reason)
             if ends(events) and not job.cancelled.is_set():
                 job.cancel()  # as the launcher does; a JobSet ends the others itself
         assert_nothing_is_left(here)
     first = next(iter(ends(events).values()))
-    assert first == NodeEnded("ps:1", status, why, "machine-1")
+    assert first == NodeEnded("ps:1", -9, why, "machine-1")
 
 
 def test_one_job_that_is_restarted_is_followed_again(
@@ -236,39 +216,14 @@ def test_one_job_that_is_restarted_is_followed_again(
     assert again == told["ps:1"][5]["address"] != first
 
 
-def test_a_jobset_restarts_all_nodes_as_often_as_it_may(
-    build: Path, tmp_path: Path
-) -> None:
-    code = (
-        "open(f'/shared/{node}', 'a').write('begun ')\n"
-        "if node == 'worker:1' and not os.path.exists('/shared/failed'):\n"
-        "    for other in ('worker:0', 'ps:0', 'ps:1'): until('/shared/' + other)\n"
-        "    open('/shared/failed', 'w'); sys.exit(1)\n"
-        "if not os.path.exists('/shared/failed'): time.sleep(600)\n"
-    )
-    request = request_of_build(build)
-    with place(tmp_path) as here:
-        with pytest.raises(PlacerError, match="is submitted by hand"):
-            here.submit(request, code, restarts=1)
-        files = [str(path) for path in sorted((tmp_path / "job-0").iterdir())]
-        words = [f"--filename={file}" for file in files]
-        assert not here.kubectl.run(["create", "--output=name", *words], print, print)
-        jobset = here.cluster.objects["JobSet", "digits"]
-        here.cluster.wait(lambda: has_ended(jobset))
-        assert condition(jobset, "Completed")
-        for node in ("worker:0", "worker:1"):
-            assert (here.shared / node).read_text() == "begun begun "
-
-
-@pytest.mark.parametrize("crd", ["jobset", "none"])
-def test_what_pods_wait_for_is_said_once(crd: str, build: Path, tmp_path: Path) -> None:
+def test_what_pods_wait_for_is_said_once(build: Path, tmp_path: Path) -> None:
     needs = {
         **needs_of(["worker:0", "worker:1", "ps:0"]),
         "worker:0": Needs(1 << 20, 2),
     }
     request = request_of_build(build, needs=needs)
     with place(tmp_path, gpus=1) as here:
-        job = here.submit(request, crd=crd, image="registry.example/other")
+        job = here.submit(request, image="registry.example/other")
         watching = kubernetes.watch(job)
         got = {next(watching), next(watching)}
         assert got == {
@@ -319,22 +274,18 @@ def test_nodes_are_asked_to_stop(
         assert ends(events)["worker:0"].status == 0
 
 
-@pytest.mark.parametrize("crd", ["jobset", "none"])
 def test_a_second_job_of_the_same_name_is_refused_and_changes_nothing(
-    crd: str, build: Path, tmp_path: Path
+    build: Path, tmp_path: Path
 ) -> None:
     with place(tmp_path) as here:
         code = "until('/shared/go')"  # of both: they share the file of the script
-        job = here.submit(request_of_build(build), code, crd=crd)
+        job = here.submit(request_of_build(build), code, crd="none")
         there = {*here.cluster.objects}
         with pytest.raises(PlacerError) as caught:
-            here.submit(request_of_build(build), code, crd=crd)
+            here.submit(request_of_build(build), code, crd="none")
         assert "AlreadyExists" in str(caught.value)
         assert "hint: a run of this name is there" in str(caught.value)
-        # The controller of JobSet may have made Jobs since then.
-        more = {*here.cluster.objects} - there
-        assert {kind for kind, _ in more} <= {"Job"}
-        assert there <= {*here.cluster.objects}
+        assert {*here.cluster.objects} == there
         here.release("go")
         assert {end.status for end in ends(watched(job)).values()} == {0}
 
@@ -349,29 +300,6 @@ def test_a_cluster_without_jobset_is_told_and_nothing_is_left(
         assert "hint: this cluster has no JobSet: install it" in str(caught.value)
         assert "--option crd=none" in str(caught.value)
         assert_nothing_is_left(here)
-
-
-def test_logs_are_whole_if_connections_to_them_end(build: Path, tmp_path: Path) -> None:
-    code = (
-        "for i in range(200):\n"
-        "    event(i=i)\n"
-        "    if i % 50 == 25: event(cut=i); until(f'/shared/{i}')\n"
-        "os.write(1, b'{\"event\" is no event}x\\n' b'no line')\n"
-    )
-    request = request_of_build(build, needs=needs_of(["worker:0"]))
-    with place(tmp_path) as here:
-        job = here.submit(request, code)
-        events: list[JobEvent] = []
-        for event in kubernetes.watch(job):
-            events.append(event)
-            for each in said([event]).get("worker:0", ()):
-                if "cut" in each:
-                    here.kubectl.cut_logs()
-                    here.release(str(each["cut"]))
-    numbers = [each["i"] for each in said(events)["worker:0"] if "i" in each]
-    assert numbers == [*range(200)]
-    text = b"".join(each.text for each in events if isinstance(each, NodeLog))
-    assert text == b'{"event" is no event}x\nno line\n'
 
 
 FAILING = """\
@@ -398,9 +326,8 @@ as the seed and the number of the call say."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("crd", "seed"), [("jobset", 1000), ("none", 2000)])
 def test_all_is_read_once_by_a_kubectl_that_often_fails(
-    crd: str, seed: int, build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kubectl, "TIMEOUT", 1.0)
     code = (
@@ -411,10 +338,10 @@ def test_all_is_read_once_by_a_kubectl_that_often_fails(
         failing = tmp_path / "failing"
         script = FAILING.replace("{kubectl}", str(here.kubectl.command))
         script = script.replace("{calls}", str(tmp_path / "calls"))
-        failing.write_text(script.replace("{seed}", str(seed)))
+        failing.write_text(script.replace("{seed}", "1000"))
         failing.chmod(0o755)
         here.kubectl.command = failing
-        job = here.submit(request_of_build(build), code + UNTIL_READ, crd=crd)
+        job = here.submit(request_of_build(build), code + UNTIL_READ)
         events = watched_to_end(here, job, 300)
         assert_nothing_is_left(here)
     assert {end.status for end in ends(events).values()} == {0}
@@ -439,34 +366,4 @@ def test_a_job_is_kept_if_that_is_asked(build: Path, tmp_path: Path) -> None:
         words = job.cancel_command.split()[1:]
         assert here.kubectl.run(words, print, print) == 0
         here.cluster.wait(lambda: not here.cluster.pods)
-        assert_nothing_is_left(here)
-
-
-def test_a_cluster_that_does_not_answer_is_told(
-    build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(following, "SILENT", 0.0)
-    with place(tmp_path) as here:
-        job = here.submit(request_of_build(build), "event(); until('/shared/go')")
-        watching = kubernetes.watch(job)
-        here.kubectl.failing["get"] = "Unable to connect to the server: EOF"
-        while not isinstance(event := next(watching), JobNote):
-            pass
-        assert event.text == (
-            "`kubectl get` has failed: Unable to connect to the server: EOF; trying again"
-        )
-        del here.kubectl.failing["get"]
-        while not isinstance(event := next(watching), JobNote):
-            pass
-        assert event.text == "the cluster answers again"
-        monkeypatch.setattr(following, "GIVEN_UP", 0.0)
-        here.kubectl.failing["get"] = "Unable to connect to the server: EOF"
-        with pytest.raises(RunError) as caught:
-            list(watching)
-        assert "JobSet digits cannot be followed any more" in str(caught.value)
-        assert f"hint: it goes on; this ends it: {job.cancel_command}" in str(
-            caught.value
-        )
-        del here.kubectl.failing["get"]
-        job.cancel()
         assert_nothing_is_left(here)

@@ -390,3 +390,13 @@ def test_texts_that_kubectl_would_take_for_numbers_are_quoted(
     files = kubernetes.write(request, options(labels="a=1e3,b=0o7,c=4Gi"))
     lines = [line.strip() for line in str(files["run.yaml"].content).splitlines()]
     assert {'a: "1e3"', 'b: "0o7"', "c: 4Gi"} <= {*lines}
+
+
+def test_a_job_with_restarts_is_submitted_by_hand(
+    plans: Mapping[str, Plan], tmp_path: Path
+) -> None:
+    request, chosen = request_of(plans["digits"], FILES), options(restarts=5)
+    content = kubernetes.write(request, chosen)["run.yaml"].content
+    assert yaml.safe_load(content)["spec"]["failurePolicy"] == {"maxRestarts": 5}
+    with pytest.raises(PlacerError, match="is submitted by hand"):
+        kubernetes.submit(tmp_path, request, chosen)

@@ -98,31 +98,46 @@ def until_note(events: Iterator[JobEvent]) -> str:
     return next(each.text for each in events if isinstance(each, JobNote))
 
 
-def test_pods_of_an_earlier_job_of_that_name_are_not_those_of_this_one(
-    tmp_path: Path,
+BEFORE = "2026-11-28T17:59:59Z"
+OTHERS = [{"kind": "ReplicaSet", "name": "digits-ps-0", "uid": "job"}]
+ANOTHER = [{"kind": "Job", "name": "digits-ps-1", "uid": "job"}]
+UID = "jobset.sigs.k8s.io/jobset-uid"
+
+
+@pytest.mark.parametrize(
+    ("items", "uid"),
+    [
+        ([jobset(), pod(ended(1), creationTimestamp=BEFORE)], None),
+        ([jobset(), pod(running()), pod(ended(1), "b", creationTimestamp=BEFORE)], "a"),
+        # The clock of another API server is late.
+        ([pod(running(), creationTimestamp=BEFORE, labels={UID: "uid-1"})], "a"),
+        ([pod(running(), labels={UID: "uid-0"})], None),
+        ([jobset("uid-0", creationTimestamp=BEFORE), pod(running())], "a"),
+        ([pod(running()), pod(ended(1), "b", ownerReferences=OTHERS)], "a"),
+        ([pod(running()), pod(ended(1), "b", ownerReferences=None)], "a"),
+        ([pod(running()), pod(ended(1), "b", ownerReferences=ANOTHER)], "a"),
+        # Of two pods of one second, the older one is deleted.
+        ([pod(running(), "b", deletionTimestamp=CREATED), pod(running())], "a"),
+        ([pod(running()), pod(running(), "b", deletionTimestamp=CREATED)], "a"),
+    ],
+)
+def test_the_pod_of_a_node_is_that_of_its_job(
+    items: list[dict[str, Any]], uid: str | None, tmp_path: Path
 ) -> None:
     job = job_with(tmp_path, "*) cat pods;;")
-    old = pod(ended(1), creationTimestamp="2026-11-28T17:59:59Z")
-    found = pods_of(job, tmp_path, jobset(), old)
-    assert found.is_there
-    assert not found.pods
-    found = pods_of(job, tmp_path, jobset(), pod(running(), "new"), old)
-    assert found.pods["ps:0"].uid == "new"
+    found = pods_of(job, tmp_path, *items)
+    assert {node: each.uid for node, each in found.pods.items()} == (
+        {"ps:0": uid} if uid else {}
+    )
+    own = {"name": "digits", "uid": "uid-1"}
+    assert found.is_there == any(own.items() <= i["metadata"].items() for i in items)
+    assert not job.replaced.is_set()
 
 
-BEFORE = "2026-11-28T17:59:59Z"
-
-
-@pytest.mark.parametrize("crd", ["jobset", "none"])
-def test_pods_of_another_clock_are_those_of_a_job_by_its_uid(
-    crd: str, tmp_path: Path
-) -> None:
-    job = job_with(tmp_path, "*) cat pods;;", is_jobset=crd == "jobset")
+def test_the_pod_of_an_indexed_job_is_told_by_the_uid_of_that(tmp_path: Path) -> None:
+    job = job_with(tmp_path, "*) cat pods;;", is_jobset=False)
 
     def of(uid: str, name: str, created: str) -> dict[str, Any]:
-        if crd == "jobset":
-            labels = {"jobset.sigs.k8s.io/jobset-uid": uid}
-            return pod(running(), name, creationTimestamp=created, labels=labels)
         return pod(
             running(),
             name,
@@ -134,43 +149,6 @@ def test_pods_of_another_clock_are_those_of_a_job_by_its_uid(
     own, other = of("uid-1", "own", BEFORE), of("uid-0", "other", CREATED)
     found = pods_of(job, tmp_path, other, own)
     assert {node: each.uid for node, each in found.pods.items()} == {"ps:0": "own"}
-
-
-def test_an_earlier_job_that_is_shown_still_has_not_replaced_this_one(
-    tmp_path: Path,
-) -> None:
-    job = job_with(tmp_path, "*) cat pods;;")
-    old = jobset("uid-0", creationTimestamp=BEFORE)
-    found = pods_of(job, tmp_path, old, pod(running()))
-    assert found.pods["ps:0"].uid == "a"
-    assert not found.is_there
-    assert not job.replaced.is_set()
-    pods_of(job, tmp_path, jobset("uid-2"))
-    assert job.replaced.is_set()
-
-
-def test_pods_that_others_have_made_with_the_labels_of_a_job_are_ignored(
-    tmp_path: Path,
-) -> None:
-    job = job_with(tmp_path, "*) cat pods;;")
-    made_by = [{"kind": "ReplicaSet", "name": "digits-ps-0", "uid": "job"}]
-    another = [{"kind": "Job", "name": "digits-ps-1", "uid": "job"}]
-    others = (
-        pod(ended(1), "b", ownerReferences=made_by),
-        pod(ended(1), "c", ownerReferences=None),
-        pod(ended(1), "d", ownerReferences=another),
-    )
-    found = pods_of(job, tmp_path, jobset(), pod(running()), *others)
-    assert {node: each.uid for node, each in found.pods.items()} == {"ps:0": "a"}
-
-
-def test_of_pods_of_one_second_that_which_is_deleted_is_the_older(
-    tmp_path: Path,
-) -> None:
-    job = job_with(tmp_path, "*) cat pods;;")
-    leaving = pod(running(), "old", deletionTimestamp=CREATED)
-    for pods in ([leaving, pod(running())], [pod(running()), leaving]):
-        assert pods_of(job, tmp_path, jobset(), *pods).pods["ps:0"].uid == "a"
 
 
 def test_another_job_of_the_same_name_is_left_alone(tmp_path: Path) -> None:
@@ -248,6 +226,12 @@ def test_a_job_that_is_followed_goes_on_after_an_answer_that_is_none(
     show(tmp_path, jobset(), pod(ended(3)))
     (tmp_path / "pods").rename(tmp_path / "after")
     (tmp_path / "pods").write_text("?")
+    with monkeypatch.context() as context:
+        context.setattr(following, "GIVEN_UP", 0.0)
+        (tmp_path / "after").rename(tmp_path / "later")
+        with pytest.raises(RunError, match="JobSet digits cannot be followed any more"):
+            list(kubernetes.watch(job))
+        (tmp_path / "later").rename(tmp_path / "after")
     note, again, end = kubernetes.watch(job)
     assert isinstance(note, JobNote)
     assert note.text.endswith("b'?'; trying again")
@@ -512,27 +496,6 @@ def test_what_was_made_of_a_job_that_is_refused_is_deleted_and_nothing_else(
     assert caught.value.hint is None
     calls = (tmp_path / "calls").read_text()
     assert calls == "delete --wait=false --ignore-not-found configmap/digits-build\n"
-
-
-def test_a_cluster_that_cannot_be_reached_is_told_once(tmp_path: Path) -> None:
-    refused = (
-        'Get "http://localhost:8080/openapi/v2?timeout=32s": dial tcp 127.0.0.1:8080:'
-        " connect: connection refused"
-    )
-    lines = [
-        f'error validating "{name}.yaml": error validating data: failed to download openapi:'
-        f" {refused}; if you choose to ignore these errors, turn validation off with"
-        " --validate=false"
-        for name in ("key", "run")
-    ]
-    said = tmp_path / "said"
-    said.write_text("\n".join(lines))
-    job = job_with(tmp_path, f"create*) cat '{said}' >&2; exit 1;; *) exit 1;;")
-    with pytest.raises(KubectlError) as caught:
-        job.create([tmp_path / "run.yaml"])
-    assert caught.value.message == f"`kubectl create` has failed: {refused}"
-    assert caught.value.hint is not None
-    assert caught.value.hint.startswith("`kubectl cluster-info` must work")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whether a job fits into a Ray cluster, and what Ray's errors say; without Ray."""
+"""Whether a job fits into a Ray cluster, and how its driver ends; without Ray."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from placer.channel.endpoint import parse_endpoint
 from placer.engines.ray import cluster
 from placer.engines.ray.engine import RayJob
 from placer.engines.ray.files import Bundle, RayJobDescription
-from placer.engines.ray.reasons import reason
 from placer.engines.ray.room import check_fits, no_room
 from placer.errors import RunError
 
@@ -133,63 +132,22 @@ def test_a_job_without_room_says_what_is_free():
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (
-            "The actor died unexpectedly before finishing this task.\n\tclass_name:"
-            " RayNode\n\tpid: 4561\nThe actor is dead because its worker process has"
-            " died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker"
-            " unexpectedly exits with a connection error code 2. End of file. Some common"
-            " causes include: (1) the process was killed by the OOM killer",
-            "its worker process has died: Worker unexpectedly exits with a connection"
-            " error code 2. End of file",
-        ),
-        (
-            "The actor died unexpectedly before finishing this task.\nThe actor died"
-            " because its node has died. Node Id: 12b3\n\tthe actor's node was terminated"
-            " unexpectedly",
-            "its node has died",
-        ),
-        (
-            "The actor a49e is unavailable: The actor is temporarily unavailable:"
-            " RpcError: RPC error: Socket closed rpc_code: 14. The task may or may not"
-            " have been executed on the actor.",
-            "actor is temporarily unavailable: RpcError: RPC error: Socket closed",
-        ),
-        (
-            "The actor died because of an error raised in its creation task, \x1b[36m"
-            "ray::RayNode.__init__()\x1b[39m (pid=28479, ip=10.0.0.1)\n           ^^^^^^^"
-            "\nRuntimeError: The actor with name RayNode failed to import on the worker."
-            " This may be because needed library dependencies are not installed:\n\n"
-            "\x1b[36mray::RayNode.__init__()\x1b[39m (pid=28479, ip=10.0.0.1)\n"
-            '  File "/site/placer/__init__.py", line 1, in <module>\n    import jax\n'
-            "ModuleNotFoundError: No module named \x1b[31m'jax'",
-            "the actor cannot begin: ModuleNotFoundError: No module named 'jax'",
-        ),
-        (
-            "1 worker(s) were killed due to the node running low on memory.\nMemory on the"
-            " node (IP: 10.0.0.1, ID: f991) was 2.93GB used / 23.54GB limit (0.124501)\n"
-            "OOM kill reason: Memory usage 3132846080B exceeded threshold of 505530016B",
-            "killed due to the node running low on memory: 2.93GB used / 23.54GB limit",
-        ),
-        ("something else\n  happened", "something else happened"),
-    ],
-)
-def test_the_reason_of_a_lost_actor_is_one_line(text, expected):
-    assert reason(RuntimeError(text)) == f"Ray says: {expected}"
-
-
-@pytest.mark.parametrize(
     ("status", "printed", "message"),
     [
         (-9, "", "the driver of the Ray job was killed by SIGKILL"),
         (-40, "", "the driver of the Ray job was killed by signal 40"),
-        (2, "a\nb\n", "the driver of the Ray job has ended with status 2: b"),
+        (
+            2,
+            "a\nb\n",
+            "the driver of the Ray job has ended with status 2:\n    a\n    b",
+        ),
         (
             1,
             "[2026-11-28 21:22:59,683 E 6500 6595] rpc_client.h:204: Failed to connect to"
             " GCS within 60 seconds. GCS may have been killed.",
-            "the head of the Ray cluster was lost, and with it the job",
+            "the driver of the Ray job has ended with status 1: [2026-11-28 21:22:59,683 E"
+            " 6500 6595] rpc_client.h:204: Failed to connect to GCS within 60 seconds. GCS"
+            " may have been killed.",
         ),
     ],
 )

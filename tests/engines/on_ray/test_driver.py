@@ -49,7 +49,7 @@ def test_a_lost_connection_is_the_error_of_the_job(monkeypatch, tmp_path):
     with pytest.raises(RunError) as caught:
         driver._run(job, tmp_path, print, orders)
     assert caught.value.message == (
-        "the connection to the Ray cluster was lost: GRPC connection failed: closed"
+        "the connection to the Ray cluster was lost:\n    GRPC connection failed:\n    closed"
     )
     assert ends == ["nodes", "ray"]
 

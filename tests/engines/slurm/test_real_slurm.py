@@ -10,9 +10,21 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+from support.engines.contract import (
+    STEPS,
+    assert_bits_of_a_local_run,
+    bits_options,
+    compile_sync,
+    interrupt,
+    kill_a_node,
+    send_interrupt,
+    stop_and_save,
+    wait_for_step,
+)
 from support.real_runs import (
     MANY_STEPS,
     TIMEOUT,
@@ -22,8 +34,6 @@ from support.real_runs import (
     running_command,
 )
 from support.slurm import jobs, needs_slurm, slurm, wait_for_end
-
-import placer
 
 pytestmark = needs_slurm
 
@@ -106,106 +116,58 @@ def squeue(number: str) -> str:
     return subprocess.check_output(words, text=True).partition("\n")[0]
 
 
-def train_locally(build: Path, folder: Path, **options: int) -> tuple[bytes, str]:
-    """Return the parameters of a run on this machine, and its history without times."""
-    saved, history = folder / "local.safetensors", folder / "local.jsonl"
-    placer.launch(build, save_params=saved, history=history, **options)
-    return saved.read_bytes(), without_times(history)
-
-
-def without_times(history: Path) -> str:
-    return re.sub(r'"seconds":[0-9.e+-]+,', "", history.read_text())
-
-
 @pytest.mark.parametrize(
     ("spec", "nodes"),
     [
-        ("digits", {"worker": 2, "ps": 2}),
+        pytest.param("digits", {"worker": 2, "ps": 2}, marks=pytest.mark.slow),
         ("digits_heter", {"worker": 2, "heter": 2, "ps": 1}),
     ],
 )
 def test_the_bits_are_those_of_a_local_run(spec, nodes, cluster, tmp_path):
-    build = tmp_path / "build"
-    sync = {"train.optimizer.update": "sync"}
-    placer.compile(f"specs/{spec}.yaml", build, nodes=nodes, overrides=sync)
-    saved, history = tmp_path / "saved.safetensors", tmp_path / "history.jsonl"
-    options = "--steps=12", f"--save-params={saved}", f"--history={history}"
+    build = compile_sync(tmp_path / "build", spec, nodes)
     # The workers do not fit on n1, and the servers do: the groups are in another order
     # than their machines.
+    options = bits_options(tmp_path)
     with busy("n1", cpus=5), running_job(build, tmp_path, *options) as run:
         ended = run.wait()
     assert ended.status == 0, ended.err
-    assert json.loads(ended.out)["steps"] == 12
+    assert json.loads(ended.out)["steps"] == STEPS
     assert re.search(r"slurm\| Slurm job \d+ goes on .*: scancel \d+", ended.err)
-    expected = train_locally(build, tmp_path, steps=12)
-    assert (saved.read_bytes(), without_times(history)) == expected
+    assert_bits_of_a_local_run(build, tmp_path)
     wait_for_end(cluster)
 
 
 def test_a_killed_node_is_named(build, cluster, tmp_path):
-    with running_job(build, tmp_path, MANY_STEPS) as run:
-        wait_for_step(run)
-        os.kill(tasks(tmp_path)["2"], signal.SIGKILL)
-        ended = run.wait()
-    assert ended.status == 1
-    assert ended.last_message.startswith("ps:0 was killed by SIGKILL")
+    launch = partial(running_job, build, tmp_path)
+    ended = kill_a_node(launch, lambda: tasks(tmp_path)["2"])
     assert "\n  log: " in ended.last_message
     wait_until_none(tmp_path)
     wait_for_end(cluster)
 
 
-def test_a_cancelled_job_is_named(build, cluster, tmp_path):
-    with running_job(build, tmp_path, MANY_STEPS) as run:
-        number = run.wait_for_line("slurm| Slurm job ").split()[3]
-        wait_for_step(run)
-        subprocess.run(["scancel", number], check=True)
-        ended = run.wait()
-    assert ended.status == 143
-    assert "nothing was saved" in ended.err
-    assert f"warning: Slurm job {number} was cancelled\n" in ended.err
-    assert ended.last_message == "ended by SIGTERM"
-    wait_until_none(tmp_path)
-    wait_for_end(cluster)
-
-
 def test_an_interrupted_launcher_cancels_the_job(build, cluster, tmp_path):
-    with running_job(build, tmp_path, MANY_STEPS) as run:
-        wait_for_step(run)
-        run.process.send_signal(signal.SIGINT)
-        ended = run.wait()
-    assert ended.status == 130
-    assert "nothing was saved" in ended.err
+    interrupt(partial(running_job, build, tmp_path))
     wait_until_none(tmp_path)
     wait_for_end(cluster)
 
 
 def test_an_interrupted_launcher_lets_the_nodes_save(build, cluster, tmp_path):
-    saved = tmp_path / "saved.safetensors"
-    with running_job(build, tmp_path, MANY_STEPS, f"--save-params={saved}") as run:
-        wait_for_step(run)
-        run.process.send_signal(signal.SIGINT)
-        ended = run.wait()
-    assert ended.status == 130
-    match = re.search(r"stopped after step (\d+); the parameters are in", ended.err)
-    assert match, ended.err
-    parameters, _ = train_locally(build, tmp_path, steps=int(match[1]))
-    assert saved.read_bytes() == parameters
+    launch = partial(running_job, build, tmp_path)
+    stop_and_save(launch, build, tmp_path, send_interrupt, 130)
     wait_for_end(cluster)
 
 
 def test_a_cancelled_job_saves(build, cluster, tmp_path):
-    saved = tmp_path / "saved.safetensors"
-    with running_job(build, tmp_path, MANY_STEPS, f"--save-params={saved}") as run:
-        number = run.wait_for_line("slurm| Slurm job ").split()[3]
-        wait_for_step(run)
+    launch = partial(running_job, build, tmp_path)
+
+    def cancel(run):
+        number = jobs(cluster)[0].partition("+")[0]
         subprocess.run(["scancel", number], check=True)
-        ended = run.wait()
-    assert ended.status == 143
-    assert f"warning: Slurm job {number} was cancelled\n" in ended.err
-    match = re.search(r"stopped after step (\d+); the parameters are in", ended.err)
-    assert match, ended.err
-    parameters, _ = train_locally(build, tmp_path, steps=int(match[1]))
-    assert saved.read_bytes() == parameters
+
+    ended = stop_and_save(launch, build, tmp_path, cancel, 143)
+    assert_warned(ended.err, r"JOB \d+ ON n\d+ CANCELLED AT")
+    assert ended.last_message == "ended by SIGTERM"
+    wait_until_none(tmp_path)
     wait_for_end(cluster)
 
 
@@ -215,7 +177,7 @@ def test_a_job_that_reaches_its_time_limit_is_named(build, cluster, tmp_path):
         run.wait_for_line("slurm| Slurm job ")
         ended = run.wait()
     assert ended.status == 143
-    assert re.search(r"warning: Slurm job \d+ has reached its time limit", ended.err)
+    assert_warned(ended.err, "DUE TO TIME LIMIT")
     wait_for_end(cluster)
 
 
@@ -236,22 +198,22 @@ def test_a_run_ends_while_the_controller_is_frozen(build, cluster, tmp_path):
 
 
 def test_a_job_goes_on_without_its_launcher(build, cluster, tmp_path):
-    saved = tmp_path / "saved.safetensors"
-    with running_job(build, tmp_path, "--steps=5", f"--save-params={saved}") as run:
+    with running_job(build, tmp_path, *bits_options(tmp_path)) as run:
         run.wait_for_line("slurm| Slurm job ")
         run.process.kill()
     wait_for_end(cluster, TIMEOUT)
-    assert saved.read_bytes() == train_locally(build, tmp_path, steps=5)[0]
+    assert_bits_of_a_local_run(build, tmp_path)
 
 
 def test_a_job_that_slurm_refuses_is_an_error(build, cluster, tmp_path):
     with running_job(build, tmp_path, "--option", "memory=1000GiB") as run:
         ended = run.wait()
     assert ended.status == 1
-    assert ended.last_message.startswith("sbatch failed: ")
+    assert ended.last_message.startswith("sbatch failed:\n    sbatch: error: ")
     assert "not available" in ended.last_message
     assert jobs(cluster) == []
 
 
-def wait_for_step(run: RunningCommand) -> None:
-    run.wait_for_line("step ")
+def assert_warned(said: str, by_slurm: str) -> None:
+    warning = rf"\nwarning: Slurm job \d+ has state [^\n]*(\n    [^\n]*)*{by_slurm}"
+    assert re.search(warning, said), said

@@ -130,21 +130,11 @@ def test_a_job_that_is_to_leave_its_machines_is_preempted(
     assert answer == Answer("RUNNING", reason, "UNLIMITED")
 
 
-@pytest.mark.parametrize(
-    ("said", "hint"),
-    [
-        ("Batch job submission failed: Invalid partition name specified", "sinfo -s"),
-        (
-            "Batch job submission failed: Requested node configuration is not available",
-            "--option cpus=N, memory=SIZE",
-        ),
-        ("Socket timed out on send/recv operation", "its files are gone"),
-    ],
-)
-def test_refusals_say_what_to_change(said, hint, small, written, install):
+def test_a_refusal_is_shown_in_the_words_of_sbatch(small, written, install):
+    said = "Requested node configuration is not available"
     install("sbatch", f"echo 'sbatch: error: {said}' >&2; exit 1")
     with pytest.raises(RunError) as raised:
         submit(written, small, options())
-    assert raised.value.message == f"sbatch failed: {said}"
-    assert hint in str(raised.value)
+    assert raised.value.message == f"sbatch failed: sbatch: error: {said}"
+    assert "--option cpus=N, memory=SIZE" in str(raised.value.hint)
     assert not [each for each in os.listdir(written) if each.startswith("job-")]

@@ -200,82 +200,53 @@ def test_a_job_that_was_cancelled_is_asked_for_at_once(job, install, monkeypatch
     ("answer", "log", "words"),
     [
         (
-            Answer("COMPLETING", "None"),
-            CANCELLED.format("JOB 7", "DUE TO TIME LIMIT"),
-            "has reached its time limit: --option time=LIMIT gives it more",
-        ),
-        (
             Answer("COMPLETING", "TimeLimit"),
-            "",
-            "has reached its time limit: --option time=LIMIT gives it more",
+            CANCELLED.format("JOB 7", "DUE TO TIME LIMIT"),
+            "has state COMPLETING (TimeLimit)",
         ),
+        (Answer("RUNNING", "Preempted"), "", "has state RUNNING (Preempted)"),
         (
             Answer("COMPLETING", "None"),
-            CANCELLED.format("JOB 7", "DUE TO PREEMPTION"),
-            "was preempted: another job has taken its machines",
+            CANCELLED.format("JOB 7", ""),
+            "has state COMPLETING",
         ),
-        (
-            Answer("COMPLETING", "None"),
-            CANCELLED.format("STEP 7.0", "DUE TO NODE FAILURE, SEE SLURMCTLD LOG"),
-            "has ended, since Slurm has lost one of its machines",
-        ),
-        (
-            Answer("RUNNING", "Preempted"),
-            CANCELLED.format("STEP 7.0", ""),
-            "was preempted: another job has taken its machines",
-        ),
-        (Answer("COMPLETING"), CANCELLED.format("JOB 7", ""), "was cancelled"),
-        (Answer("CANCELLED"), "", "was cancelled"),
-        (
-            Answer("RUNNING", "None", "1:58"),
-            CANCELLED.format("STEP 7.0", ""),
-            "has 1:58 left of its time",
-        ),
+        (Answer("CANCELLED"), "", "has state CANCELLED"),
+        (Answer("RUNNING", "None", "1:58"), "", "has state RUNNING, 1:58 left"),
     ],
 )
-def test_the_reason_of_a_signal_is_told_before_it(answer, log, words, job, says):
+def test_what_slurm_says_of_a_signal_is_told_before_it(answer, log, words, job, says):
     """The signal ends the run, and nothing is shown after it."""
     says(answer)
     job.log.write_text(log)
     (job.folder / "worker-0.jsonl").write_bytes(SIGNAL + b"\n")
     end(job, worker=143, ps=143)
     note, *events = watch(job)
-    assert note == JobNote(f"Slurm job 7 {words}", warns=True)
+    said = f": {log.strip()}" if log else ""
+    assert note == JobNote(f"Slurm job 7 {words}{said}", warns=True)
     assert [each.node for each in events] == ["worker:0", "worker:0", "ps:0"]
-    assert events[1].why == f"Slurm job 7 {words}"
 
 
-@pytest.mark.parametrize(
-    ("log", "why"),
-    [
-        (
-            "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n",
-            "Slurm job 7 has ended, since a node was out of memory: --option"
-            " memory=SIZE gives each node more",
-        ),
-        # srun ends the others when a node was killed.
-        (CANCELLED.format("STEP 7.0", ""), ""),
-    ],
-)
-def test_a_killed_node_is_not_taken_for_a_cancelled_job(log, why, job, says):
-    job.log.write_text(log)
+def test_what_slurm_says_of_a_killed_node_is_told_with_its_end(job, says):
+    job.log.write_text(
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n"
+        + CANCELLED.format("STEP 7.0", "")
+    )
     end(job, worker=137, ps=143)
-    first, *rest = watch(job)
-    told = rest[0] if why else first
-    assert told == NodeEnded("worker:0", -9, why, "n1")
+    first, second = watch(job)
+    assert (first.node, first.status, second.why) == ("worker:0", -9, "")
+    assert first.why.startswith(
+        "Slurm job 7 has state RUNNING: slurmstepd: error: Detected 1 oom_kill event in"
+        " StepId=7.0. slurmstepd-n1: error: *** STEP 7.0 ON n1 CANCELLED AT"
+    )
+    assert first.why.endswith(" hint: --option memory=SIZE gives each node more")
 
 
-def test_a_signal_of_no_known_reason_is_passed_on(job, says):
+def test_slurm_that_says_nothing_of_a_signal_is_not_waited_for(job, says):
+    says(RunError("no controller"))
     (job.folder / "worker-0.jsonl").write_bytes(SIGNAL + b"\n")
-    assert next(watch(job)) == NodeLines("worker:0", [SIGNAL])
-
-
-def test_a_job_that_ends_for_no_known_reason_names_its_log(job, says):
-    says(Answer("COMPLETING", "None"))
-    (job.folder / "worker-0.jsonl").write_bytes(SIGNAL + b"\n")
-    note = next(watch(job))
-    why = f"Slurm job 7 ends; its log may say why: {job.log}"
-    assert note == JobNote(why, warns=True)
+    events = watch(job)
+    assert next(events) == JobNote("Slurm job 7 is ending", warns=True)
+    assert next(events) == NodeLines("worker:0", [SIGNAL])
 
 
 def test_signals_that_follow_a_failure_need_no_reason(job, says, monkeypatch):
@@ -305,11 +276,7 @@ def test_what_a_job_waits_for_is_told_once(job, gives):
     gives(Answer("PENDING", "None"))
     look(job, events)
     gives(Answer("PENDING", "PartitionTimeLimit"))
-    assert next(events) == JobNote(
-        "Slurm job 7 waits: PartitionTimeLimit: its time limit is longer than that of the"
-        " partition: --option time=LIMIT",
-        warns=True,
-    )
+    assert next(events) == JobNote("Slurm job 7 waits: PartitionTimeLimit", warns=True)
     gives(Answer("PENDING", "PartitionTimeLimit"))
     look(job, events)
     look(job, events)
@@ -339,7 +306,7 @@ def test_a_job_that_is_gone_is_named(job, says, monkeypatch):
     (job.folder / "worker-0.jsonl").touch()
     assert failure(job) == (
         "Slurm job 7 is not known to Slurm any more, and its nodes have not told how they"
-        f" ended\n  logs: {job.folder}"
+        f" ended in '{job.folder}'"
     )
 
 
@@ -372,36 +339,33 @@ def test_a_quota_that_is_used_up_is_guessed(job, says):
 def test_a_job_that_was_cancelled_before_it_began_is_named(job, says, monkeypatch):
     monkeypatch.setattr(following, "END_GRACE", 1000.0)
     says(Answer("CANCELLED", "None"))
-    assert failure(job) == "Slurm job 7 was cancelled"
+    assert failure(job) == "Slurm job 7 has state CANCELLED"
 
 
-def test_the_first_error_of_a_job_that_failed_is_told(job, says):
+def test_the_log_of_a_job_that_failed_is_told(job, says):
     says(Answer("FAILED", "NonZeroExitCode"))
-    job.log.write_text(
-        "srun: error: n2: task 0: Exited with exit code 2\n"
-        "slurmstepd-n1: error: execve(): bash: No such file or directory\n"
-        "srun: error: n1: tasks 0-1: Exited with exit code 2\n"
-    )
+    lines = [
+        "slurmstepd-n1: error: execve(): bash: No such file or directory",
+        *(
+            f"srun: error: n{i}: tasks 0-1: Exited with exit code 2"
+            for i in range(1, 9)
+        ),
+    ]
+    job.log.write_text("\n".join(lines))
     (job.folder / "ended").write_text("2\n")
+    said = "\n    ".join([lines[0], "...", *lines[-3:]])
     assert failure(job) == (
-        "Slurm job 7 has failed: slurmstepd-n1: error: execve(): bash: No such file or"
-        f" directory\n  log: {job.log}"
+        "Slurm job 7 has state FAILED (NonZeroExitCode), and its nodes have not told how"
+        f" they ended in '{job.folder}':\n    {said}\n  log: {job.log}"
     )
-
-
-def test_a_step_that_was_cancelled_is_named(job, says):
-    says(Answer("FAILED", "NonZeroExitCode"))
-    step = CANCELLED.format("STEP 7.0", "")
-    job.log.write_text(f"{step}srun: error: n1: tasks 0-1: Killed\n")
-    (job.folder / "ended").touch()
-    assert f"has failed: {step.strip()}\n" in failure(job)
 
 
 def test_a_folder_that_was_removed_is_named(job, says):
     says(Answer("FAILED", "NonZeroExitCode"))
     shutil.rmtree(job.folder)
     assert failure(job) == (
-        f"Slurm job 7 has failed, and its folder is not there any more: '{job.folder}'"
+        "Slurm job 7 has state FAILED (NonZeroExitCode), and its folder is not there any"
+        f" more: '{job.folder}'"
     )
 
 
@@ -419,8 +383,8 @@ def test_a_file_system_that_is_full_is_named(job, says, monkeypatch):
 def test_a_folder_that_the_machines_do_not_share_is_named(job, says):
     says(Answer("FAILED", "NonZeroExitCode"))
     assert failure(job) == (
-        f"Slurm job 7 has failed: nothing was written in '{job.folder}': do its machines"
-        " share that?"
+        "Slurm job 7 has state FAILED (NonZeroExitCode): nothing was written in"
+        f" '{job.folder}': do its machines share that?"
     )
 
 
@@ -428,7 +392,7 @@ def test_a_node_that_is_lost_with_its_machine_is_named(job, says):
     says(Answer("NODE_FAIL", "NodeDown"))
     end(job, worker=1)
     *_, last = watch(job)
-    why = "Slurm job 7 has ended, since Slurm has lost one of its machines"
+    why = "Slurm job 7 has state NODE_FAIL (NodeDown)"
     assert last == NodeEnded("ps:0", None, why)
 
 
@@ -441,17 +405,10 @@ def test_events_that_could_not_be_written_are_told(job, says):
     assert "worker-0.jsonl ends within a line" in note.text
 
 
-@pytest.mark.parametrize(
-    ("status", "log"),
-    [
-        (1, "/usr/bin/python3: No module named placer\n"),
-        (1, "ModuleNotFoundError: No module named 'click'\n"),
-        (127, "node.sh: line 9: /opt/python: No such file or directory\n"),
-    ],
-)
-def test_a_python_without_placer_has_a_hint(status, log, job, says):
+def test_a_python_without_placer_has_a_hint(job, says):
+    log = "/usr/bin/python3: No module named placer\n"
     (job.folder / "worker-0.log").write_text(log)
-    end(job, worker=status)
+    end(job, worker=1)
     assert "--option python=PATH" in next(watch(job)).why
 
 

@@ -168,23 +168,12 @@ class Cluster:
         return added
 
     def _reconcile_jobset(self, jobset: Object) -> None:
-        name, spec, status = (
-            jobset["metadata"]["name"],
-            jobset["spec"],
-            jobset["status"],
-        )
+        name, spec = jobset["metadata"]["name"], jobset["spec"]
         mine = [
             o for o in self.objects.values() if _owner(o) == jobset["metadata"]["uid"]
         ]
-        restarts = status.setdefault("restarts", 0)
         jobs = {job["metadata"]["name"]: job for job in mine if job["kind"] == "Job"}
         if not has_ended(jobset):
-            for job in [*jobs.values()]:
-                if (
-                    int(job["metadata"]["labels"][f"{_JOBSET}restart-attempt"])
-                    < restarts
-                ):
-                    del self.objects["Job", jobs.pop(job["metadata"]["name"])]
             targets = [
                 f"{name}-{each['name']}-{i}"
                 for each in spec["replicatedJobs"]
@@ -193,12 +182,8 @@ class Cluster:
             ]
             assert spec["successPolicy"]["operator"] == "All"
             if any(condition(job, "Failed") for job in jobs.values()):
-                if restarts < spec["failurePolicy"]["maxRestarts"]:
-                    status["restarts"] += 1
-                    for job in jobs:
-                        del self.objects["Job", job]
-                else:
-                    _finish(jobset, "Failed")
+                assert spec["failurePolicy"]["maxRestarts"] == 0
+                _finish(jobset, "Failed")
             elif all(t in jobs and condition(jobs[t], "Complete") for t in targets):
                 _finish(jobset, "Completed")
         if has_ended(jobset):
@@ -450,7 +435,7 @@ def _job_of_jobset(jobset: Object, replicated: Object, index: int) -> Object:
         f"{_JOBSET}jobset-uid": jobset["metadata"]["uid"],
         f"{_JOBSET}replicatedjob-name": replicated["name"],
         f"{_JOBSET}job-index": str(index),
-        f"{_JOBSET}restart-attempt": str(jobset["status"]["restarts"]),
+        f"{_JOBSET}restart-attempt": "0",
     }
     spec = replicated["template"]["spec"]
     template = spec["template"]

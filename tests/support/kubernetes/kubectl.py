@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import socketserver
 import sys
@@ -88,16 +87,12 @@ class Kubectl:
 
     Attributes:
         command: the path of the command.
-        calls: the words of all calls.
-        failing: what every call fails with, if anything; or by its first word.
-        cut: ends all connections for logs when it is notified.
+        failing: what calls fail with, by their first word.
     """
 
     def __init__(self, cluster: Cluster, command: Path) -> None:
         self.cluster, self.command = cluster, command
-        self.calls: list[list[str]] = []
         self.failing: dict[str, str] = {}
-        self.cuts = 0
 
     def run(self, words: list[str], out: Say, err: Say) -> int:
         """Run the command; return its exit status."""
@@ -108,7 +103,6 @@ class Kubectl:
             err(f"error: {error}\n".encode())
             return 1
         given.words = words[at + 1 :]
-        self.calls.append(words)
         try:
             if (failure := self.failing.get(given.verb)) is not None:
                 raise Refused(failure)
@@ -117,13 +111,6 @@ class Kubectl:
             err(f"{refused}\n".encode())
             return 1
         return 0
-
-    def cut_logs(self) -> None:
-        """End all connections that read logs."""
-        self.cuts += 1
-        for pod in [*self.cluster.pods.values()]:
-            with pod.grew:
-                pod.grew.notify_all()
 
     def _create(self, given: argparse.Namespace, out: Say) -> None:
         refused = []
@@ -159,21 +146,17 @@ class Kubectl:
         assert given.follow
         assert given.timestamps
         assert given.container == "node"
-        pod, said, cuts = self._pod(given.pod), 0, self.cuts
+        pod, said = self._pod(given.pod), 0
         since = (given.since_time or "")[:19]  # its resolution are seconds
         while True:
             with pod.grew:
-                while (
-                    said == len(pod.lines) and not pod.has_ended and cuts == self.cuts
-                ):
+                while said == len(pod.lines) and not pod.has_ended:
                     pod.grew.wait(1)
                 lines, is_last = pod.lines[said:], pod.has_ended
             said += len(lines)
             for time, text in lines:
                 if time[:19] >= since:
                     out(f"{time} ".encode() + text + b"\n")
-            if cuts != self.cuts:
-                raise Refused("error: unexpected EOF")
             if is_last and said == len(pod.lines):
                 return
 
@@ -276,8 +259,3 @@ def _parser() -> argparse.ArgumentParser:
     delete.add_argument("--timeout", default="30s")
     delete.add_argument("--selector")
     return parser
-
-
-def path_with(kubectl: Kubectl) -> str:
-    """Return a PATH that has the command."""
-    return f"{kubectl.command.parent}{os.pathsep}{os.environ['PATH']}"
