@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import optax
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 from support.free_workers import (
@@ -55,7 +55,19 @@ def modes(draw):
     )
 
 
-@settings(max_examples=3, deadline=None, derandomize=True)
+@settings(max_examples=2, deadline=None, derandomize=True)
+@example(
+    mode=Geo(every=3, dtype="bfloat16"),
+    rule="adam",
+    clip=0.3,
+    workers=2,
+    servers=2,
+    penalized=True,
+    microbatches=2,
+    device="cpu",
+    worker_device="cpu",
+    normalized=True,
+)
 @given(
     mode=modes(),
     rule=st.sampled_from(["sgd", "adam", "nesterov", "lamb", "lars", "adamw"]),

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 from support.free_workers import (
@@ -62,7 +62,19 @@ def asynchronous(draw):
 modes = st.one_of(st.just(HalfAsync()), asynchronous())
 
 
-@settings(max_examples=3, deadline=None, derandomize=True)
+@settings(max_examples=2, deadline=None, derandomize=True)
+@example(
+    mode=Async(max_staleness=4, max_merge=4, merge="mean", queue=3),
+    rule="adam",
+    clip=0.3,
+    workers=2,
+    servers=2,
+    penalized=True,
+    microbatches=2,
+    device="cpu",
+    normalized=True,
+    heter=False,
+)
 @given(
     mode=modes,
     rule=st.sampled_from([*RULES]),
