@@ -173,12 +173,13 @@ def test_the_same_workers_continue_with_what_they_had(folder, outer):
     mode, workers = Geo(every=4, outer=outer), 2 if outer else 1
     build = compile_spec(folder, text_of(mode), rule="adam", workers=workers)
     saved = folder / f"interrupted {workers}"
-    _, whole = run(folder, build, checkpoint=saved, checkpoint_every="3", steps=11)
-    for path, manifest in list_checkpoints(saved):
-        if manifest.progress.step in (3, 6):
-            again, params = run_from(folder, build, path, steps=11)
-            assert again.steps == 11
-            assert all(np.array_equal(params[name], whole[name]) for name in whole)
+    options = {"checkpoint_every": "3", "checkpoint_keep": 99}
+    _, whole = run(folder, build, checkpoint=saved, steps=11, **options)
+    paths = {m.progress.step: path for path, m in list_checkpoints(saved)}
+    for step in (3, 6):
+        again, params = run_from(folder, build, paths[step], steps=11)
+        assert again.steps == 11
+        assert all(np.array_equal(params[name], whole[name]) for name in whole)
 
 
 def run_from(folder, build, checkpoint, **options):
