@@ -14,7 +14,7 @@ from support.op_cases import BATCH, DIFFERENTIABLE, WITHOUT_GRADIENT, Use, mostl
 from placer import ops
 from placer.graph.kinds import KINDS as STRUCTURAL_KINDS
 from placer.graph.kinds import is_conversion
-from placer.ops.attributes import complete
+from placer.ops.attributes import complete, condense
 from placer.report import op_reference
 from placer.types import TensorType
 
@@ -212,3 +212,14 @@ def test_declared_flops_equal_those_of_xla(use):
     assert count_flops(backward, dy, *given) == pytest.approx(
         use.declaration.grad_flops(types, use.all_attrs, (0, 1)), rel=0.02
     )
+
+
+def test_the_graph_stores_only_attributes_without_default_values():
+    fc = ops.find("fc")
+    assert condense(fc, {"size": 10, "bias": False, "activation": "none"}) == {}
+    given = {"activation": "relu", "size": 10}
+    assert condense(fc, given) == {"activation": "relu"}
+    assert complete(fc, condense(fc, given)) == {
+        "activation": "relu",
+        "transpose_w": False,
+    }

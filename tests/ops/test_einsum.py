@@ -8,7 +8,6 @@ from support.op_use import BATCH, Use
 from support.op_uses.product import DIFFERENTIABLE
 
 from placer import ops
-from placer.errors import OpError
 from placer.types import TensorType
 
 ROWS = "float32[batch, 4]"
@@ -16,64 +15,6 @@ ROWS = "float32[batch, 4]"
 
 def einsum(equation: str, *operands: str) -> Use:
     return Use("einsum", operands, {"equation": equation})
-
-
-def error_of(use: Use) -> OpError:
-    with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.all_attrs)
-    return caught.value
-
-
-@pytest.mark.parametrize(
-    ("equation", "message"),
-    [
-        ("bi,ij", "einsum cannot read the equation 'bi,ij'"),
-        ("...i,ij->...j", "einsum cannot read the equation '...i,ij->...j'"),
-        ("bi,ij->bj->b", "einsum cannot read the equation 'bi,ij->bj->b'"),
-        ("b1,1j->bj", "einsum cannot read the equation 'b1,1j->bj'"),
-        ("bi,ij->bj\n", "einsum cannot read the equation 'bi,ij->bj\n'"),
-        ("bi,jj->bj", "einsum names j twice in 'jj'"),
-        ("bi,ij->bb", "einsum names b twice in 'bb'"),
-        ("bi,ij->bk", "einsum has k in its result and in no operand"),
-        ("bi->b", "einsum has 1 terms in 'bi->b' and 2 operands"),
-    ],
-)
-def test_invalid_equations(equation, message):
-    error = error_of(einsum(equation, ROWS, "float32[4, 3]"))
-    assert (error.message, error.attr) == (message, "equation")
-
-
-@pytest.mark.parametrize(
-    ("use", "message", "operand"),
-    [
-        (einsum("b->b", ROWS), "einsum has 'b' for 'xs[0]' float32[batch, 4]", 0),
-        (
-            einsum("bi,ij->bj", ROWS, "float32[3, 4]"),
-            "einsum has i = 4, and 3 in 'xs[1]' float32[3, 4]",
-            1,
-        ),
-        (
-            einsum("bi,bj->ij", ROWS, "float32[7, 4]"),
-            "einsum has b = batch, and 7 in 'xs[1]' float32[7, 4]",
-            1,
-        ),
-        (
-            einsum("bi,ij->bj", ROWS, "float64[4, 3]"),
-            "einsum needs operands of one dtype, 'xs[0]' is float32[batch, 4],"
-            " 'xs[1]' is float64[4, 3]",
-            1,
-        ),
-        (
-            einsum("b->b", "int32[batch]"),
-            "einsum needs a float operand as 'xs[0]', not int32[batch]",
-            0,
-        ),
-    ],
-    ids=str,
-)
-def test_invalid_operands(use, message, operand):
-    error = error_of(use)
-    assert (error.message, error.operand) == (message, operand)
 
 
 @pytest.mark.parametrize(

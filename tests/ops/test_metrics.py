@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 from sklearn import metrics
 from support import compiled_ops as ops
-from support.op_cases import Use
 
 from placer.config.metrics import FINALIZERS
-from placer.errors import OpError
 from placer.runtime.metrics.finals import finalize
 
 RNG = np.random.default_rng(0)
@@ -245,68 +243,3 @@ def test_each_finalizer_belongs_to_a_metric_except_value():
     used = {ops.find(kind).finalizer for kind in ops.kinds()}
     assert used - {None} == set(FINALIZERS) - {"value"}
     assert finalize("value", np.float32(0.5)) == 0.5
-
-
-INVALID_USES = [
-    (
-        Use("top_k_accuracy", ("float32[batch, 3]", "int32[batch]"), {"k": 0}),
-        "top_k_accuracy needs k of at least 1, not 0",
-        "k",
-    ),
-    (
-        Use("auc", ("float32[batch]", "int32[batch]"), {"bins": 1}),
-        "auc needs 2 to 1,048,576 bins, not 1",
-        "bins",
-    ),
-    (
-        Use("recall", ("float32[batch]", "int32[batch]"), {"threshold": 1.0}),
-        "recall needs a threshold between 0 and 1, not 1.0",
-        "threshold",
-    ),
-    (
-        Use("f1", ("float32[batch, 3]", "int32[batch]"), {"class_id": 3}),
-        "f1 has class_id 3, 'prediction' has 3 classes",
-        "class_id",
-    ),
-    (
-        Use(
-            "f1",
-            ("float32[batch, 3]", "int32[batch]"),
-            {"class_id": 1, "threshold": 0.4},
-        ),
-        "f1 with class_id takes the largest logit: it has neither threshold nor logits",
-        "class_id",
-    ),
-    (
-        Use("precision", ("float32[batch, 3]", "int32[batch]")),
-        "precision needs operands of one shape, 'prediction' is float32[batch, 3],"
-        " 'label' is int32[batch]",
-        1,
-    ),
-    (
-        Use("auc", ("int32[batch]", "int32[batch]")),
-        "auc needs a float operand as 'prediction', not int32[batch]",
-        0,
-    ),
-    (
-        Use("root_mean_squared_error", ("float32[batch]", "float32[batch, 1]")),
-        "root_mean_squared_error needs operands of one shape, 'prediction' is"
-        " float32[batch], 'target' is float32[batch, 1]",
-        1,
-    ),
-    (
-        Use("mean", ("int32[batch]",)),
-        "mean needs a float operand as 'x', not int32[batch]",
-        0,
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("use", "message", "at"), INVALID_USES, ids=lambda part: str(part)
-)
-def test_invalid_uses(use, message, at):
-    with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.all_attrs)
-    assert caught.value.message == message
-    assert at in (caught.value.operand, caught.value.attr)

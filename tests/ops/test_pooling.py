@@ -7,8 +7,6 @@ from support import compiled_ops as ops
 from support.op_gradient import result_and_gradients
 from support.op_use import Use
 
-from placer.errors import OpError
-
 
 def image(rows) -> jnp.ndarray:
     """Return a batch of one image with one channel."""
@@ -100,57 +98,3 @@ def test_the_index_of_a_tap_has_the_smallest_dtype(size, dtype):
     use = Use("max_pool2d", ("float32[batch, 34, 34, 2]",), {"pool_size": size})
     (index,) = use.declaration.residuals(use.types, use.all_attrs)
     assert str(index) == f"{dtype}[batch, 2, 2, 2]"
-
-
-IMAGE = ("float32[batch, 8, 6, 4]",)
-
-INVALID_USES = [
-    (
-        Use("max_pool2d", ("float32[batch, 8, 4]",), {"pool_size": 2}),
-        "max_pool2d needs a float operand [batch, height, width, channels] as 'x', not"
-        " float32[batch, 8, 4]",
-        (0, None),
-    ),
-    (
-        Use("avg_pool1d", ("int32[batch, 8, 4]",), {"pool_size": 2}),
-        "avg_pool1d needs a float operand [batch, length, channels] as 'x', not"
-        " int32[batch, 8, 4]",
-        (0, None),
-    ),
-    (
-        Use("max_pool2d", IMAGE, {"pool_size": 7}),
-        "max_pool2d has a window of 7 where 'x' has 6 elements",
-        (0, None),
-    ),
-    (
-        Use("max_pool2d", IMAGE, {"pool_size": [2, 0]}),
-        "max_pool2d needs pool_size an int or a list of 2 ints of at least 1, not [2, 0]",
-        (None, "pool_size"),
-    ),
-    (
-        Use("avg_pool2d", IMAGE, {"pool_size": 2, "strides": -1}),
-        "avg_pool2d needs strides an int or a list of 2 ints of at least 1, not -1",
-        (None, "strides"),
-    ),
-    (
-        Use("avg_pool2d", IMAGE, {"pool_size": 2, "padding": 2}),
-        "avg_pool2d needs a padding smaller than its window of 2, not 2",
-        (None, "padding"),
-    ),
-    (
-        Use("adaptive_avg_pool2d", IMAGE, {"output_size": [1, 2, 3]}),
-        "adaptive_avg_pool2d needs output_size an int or a list of 2 ints of at least"
-        " 1, not [1, 2, 3]",
-        (None, "output_size"),
-    ),
-    (Use("max_pool1d", (), {"pool_size": 2}), "max_pool1d needs 1 operand (x), 0 given",
-     (None, None)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("use", "message", "at"), INVALID_USES, ids=str)
-def test_invalid_uses(use, message, at):
-    with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.all_attrs)
-    assert caught.value.message == message
-    assert (caught.value.operand, caught.value.attr) == at

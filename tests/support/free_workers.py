@@ -3,24 +3,30 @@ JAX."""
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
+from msgspec.structs import asdict
 from safetensors.numpy import load_file, save_file
 
 import placer
+from placer.build.plan import read_plan
+from placer.config.update_modes import Geo, HalfAsync
 from placer.layouts.partition import RowShard, part_range
+from support.orders.simulation import Simulation
 from support.small_models import two_layers
 
 ROWS, BATCH, WIDTH = 85, 12, 6
 
 
-def make_folder(folder):
+def make_folder(folder, rows=ROWS):
     """Write rows, and initial parameters, without normalization and with it."""
     random = np.random.default_rng(5)
-    x, y = random.normal(size=(ROWS, WIDTH)), random.normal(size=(ROWS, 4))
+    x, y = random.normal(size=(rows, WIDTH)), random.normal(size=(rows, 4))
     np.savez(folder / "rows.npz", x=x, y=y)
     shapes = {
         "h.w": (WIDTH, WIDTH),
@@ -61,6 +67,38 @@ LARGEST = "  - {name: largest, op: reduce_max, in: x}\n"
 """A metric for which each worker reads the rows of all."""
 
 
+def spec_text(*, every=None, train="", extra="", penalized=False, **options):
+    """Return the spec of `two_layers` in float64, for 2 epochs with a small last batch.
+
+    `every` is the interval of evaluations over all rows; None for no evaluation.
+    """
+    train = "  slicing: {min_block: 8}\n" + train
+    if every:
+        train += f"  eval: {{every: {every}}}\n"
+    text = two_layers(
+        width=WIDTH,
+        batch=BATCH,
+        precision="float64",
+        train=train,
+        extra=(PENALIZED if penalized else "") + extra,
+        **options,
+    )
+    if penalized:
+        text = text.replace("minimize: loss", "minimize: total")
+    if every:
+        source = '{source: "npz:rows.npz", batch: 12, remainder: keep}'
+        text = text.replace("graph:\n", f"  eval: {source}\ngraph:\n")
+    text = text.replace("epochs: 1", "epochs: 2")
+    return text.replace(f"batch: {BATCH}}}", f"batch: {BATCH}, remainder: keep}}")
+
+
+def compile_text(folder, text, build="build"):
+    """Compile a spec in a folder; return the build."""
+    (folder / "small.yaml").write_text(text)
+    placer.compile(folder / "small.yaml", folder / build)
+    return folder / build
+
+
 def compile_spec(
     folder,
     update,
@@ -90,39 +128,28 @@ def compile_spec(
     more = f", clip: {{{norm}: {clip}}}" if clip else ""
     more += f", sum: {summed}" if summed else ""
     place = place or f"/node:ps/{device}"
-    text = two_layers(
+    first = f"/node:worker/{worker_device}"
+    second = "/node:heter/gpu" if heter else first
+    text = spec_text(
         nodes=f"{{worker: {{count: {workers}, devices: {{cpu: 1, gpu: 1}}}},"
         + (f" heter: {{count: {workers}, devices: {{gpu: 1}}}}," if heter else "")
         + f" ps: {{count: {servers}, devices: {{cpu: 1, gpu: 1}}}}}}",
-        first=f"/node:worker/{worker_device}",
-        second="/node:heter/gpu" if heter else f"/node:worker/{worker_device}",
+        first=first,
+        second=second,
         optimizer=f"{{op: {rule}, learning_rate: {rate}, place: {place},"
         f" update: {update}{more}}}",
-        width=WIDTH,
-        batch=BATCH,
-        extra=PENALIZED + LARGEST if penalized else "",
-        train="  slicing: {min_block: 8}\n  eval: {every: 2 steps}\n"
-        f"  microbatches: {microbatches}",
-        precision="float64",
+        penalized=penalized,
+        extra=LARGEST if penalized else "",
+        every="2 steps",
+        train=f"  microbatches: {microbatches}\n",
     )
     if normalized:
         text = text.replace("  - {name: out, op: fc, in: h,", NORMALIZED)
-        at = "/node:heter/gpu" if heter else f"/node:worker/{worker_device}"
-        text = text.replace("PLACE", at)
+        text = text.replace("PLACE", second)
     if penalized:
-        text = text.replace("minimize: loss", "minimize: total")
         text = text.replace("metrics: [loss]", "metrics: [loss, total, largest]")
     text = text.replace("name: small", "name: small\nemulate: true")
-    text = text.replace("epochs: 1", f"epochs: {epochs}")
-    text = text.replace(f"batch: {BATCH}", f"batch: {BATCH}, remainder: keep")
-    text = text.replace(
-        "graph:\n",
-        '  eval: {source: "npz:rows.npz", batch: 12, remainder: keep}\ngraph:\n',
-    )
-    (folder / "small.yaml").write_text(text)
-    build = folder / "build"
-    placer.compile(folder / "small.yaml", build)
-    return build
+    return compile_text(folder, text.replace("epochs: 2", f"epochs: {epochs}"))
 
 
 def run(folder, build, initial="initial", **options):
@@ -133,9 +160,56 @@ def run(folder, build, initial="initial", **options):
         in_process=True,
         save_params=saved,
         init_params=folder / f"{initial}.safetensors",
-        **options,
+        **{"history": folder / "history.jsonl", **options},
     )
     return result, load_file(saved)
+
+
+def text_of(mode):
+    """Return a mode as a spec has it."""
+    if isinstance(mode, HalfAsync):
+        return "half_async"
+    settings = {key: value for key, value in asdict(mode).items() if value is not None}
+    return json.dumps({"geo" if isinstance(mode, Geo) else "async": settings})
+
+
+def check_against_simulation(
+    folder, build, group_of, model, normalized, *, replays=True
+):
+    """Check that a run is what plain JAX gives in its order, and its replay bit by bit.
+
+    `group_of` returns the group of the names of parameters. Without `replays` a second run
+    needs no order for that. Returns the result of the run.
+    """
+    order, start = new_folder(folder), "normalized" if normalized else "initial"
+    result, params = run(folder, build, start, record_order=order)
+    initial = load_file(folder / f"{start}.safetensors")
+    initial = {name: each for name, each in initial.items() if "running" not in name}
+    simulation = Simulation(
+        read_plan(build),
+        order,
+        initial,
+        model.gradient,
+        [group_of(tuple(initial))],
+        result.steps,
+    )
+    simulated, staleness = simulation.run(), simulation.staleness
+    running = model.running_statistics() if normalized else None
+    loss = model.loss(simulated, running)
+    assert result.eval["loss"] == pytest.approx(loss, rel=1e-9)
+    if normalized:
+        mean, variance = running
+        simulated |= {"bn.running_mean": mean, "bn.running_variance": variance}
+    for name, array in simulated.items():
+        largest = np.abs(array).max()
+        np.testing.assert_allclose(params[name], array, rtol=0, atol=1e-9 * largest)
+    counted = {int(key): count for key, count in result.staleness.items()}
+    assert counted == {each: staleness.count(each) for each in {*staleness}}
+    options = {"replay_order": order} if replays else {}
+    again, repeated = run(folder, build, start, **options)
+    assert all(np.array_equal(repeated[name], params[name]) for name in params)
+    assert again.staleness == result.staleness
+    return result
 
 
 def forward(parameters, x, statistics=None):

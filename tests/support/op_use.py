@@ -1,14 +1,16 @@
 """A use of an op: operand types, attributes, and arrays."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import yaml
 
 from placer import ops
 from placer.ops.attributes import complete
-from placer.ops.declaration import Declaration
+from placer.ops.declaration import Declaration, LayerParameter
 from placer.types import TensorType
 
 BATCH = 7
@@ -30,6 +32,14 @@ class Use:
     def __str__(self) -> str:
         return f"{self.kind}({', '.join(self.operands)}){dict(self.attrs)}"
 
+    @classmethod
+    def parse(cls, line: str) -> "Use":
+        """Return the use of a line such as `softmax(float32[batch, 4]) {axis: 1}`."""
+        call, _, attrs = line.partition(") ")
+        kind, _, operands = call.rstrip(")").partition("(")
+        types = tuple(re.findall(r"\w+\[.*?\]", operands))
+        return cls(kind, types, yaml.safe_load(attrs) if attrs else {})
+
     @property
     def declaration(self) -> Declaration:
         return ops.find(self.kind)
@@ -41,6 +51,12 @@ class Use:
     @property
     def all_attrs(self) -> dict[str, Any]:
         return complete(self.declaration, self.attrs)
+
+    @property
+    def created(self) -> tuple[LayerParameter, ...]:
+        """The parameters that the layer of these operands and attributes creates."""
+        attrs = complete(self.declaration, self.attrs, for_parameters=True)
+        return self.declaration.parameters(self.types, attrs)
 
     @property
     def results(self) -> tuple[TensorType, ...]:

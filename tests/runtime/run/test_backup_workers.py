@@ -10,11 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load_file, save_file
-from support.free_workers import new_folder
+from safetensors.numpy import load_file
+from support.free_workers import (
+    BATCH,
+    PENALTY,
+    WIDTH,
+    compile_text,
+    make_folder,
+    new_folder,
+    run,
+    spec_text,
+)
 from support.orders.exchange import RATE
 from support.orders.rules import adam, sgd
-from support.small_models import two_layers
 
 import placer
 from placer.build.plan import read_plan
@@ -23,42 +31,14 @@ from placer.errors import PlacerError
 from placer.runtime.program.backup import FirstWorkers
 from placer.runtime.run.training import Training
 
-ROWS, BATCH, WIDTH = 86, 12, 6  # 8 steps in an epoch, the last one with 2 rows
+ROWS = 86  # 8 steps in an epoch, the last one with 2 rows
 STEPS = 16
-PENALTY = 0.05
-PENALIZED = f"""\
-  - {{name: squares, op: mul, in: [h.w, h.w]}}
-  - {{name: square, op: reduce_sum, in: squares}}
-  - {{name: penalty, op: scale, in: square, factor: {PENALTY}}}
-  - {{name: total, op: add, in: [loss, penalty]}}
-"""
 RULES = {"sgd": sgd, "adam": adam}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with rows, and initial parameters, without normalization and with it."""
-    folder = tmp_path_factory.mktemp("backup")
-    random = np.random.default_rng(5)
-    x, y = random.normal(size=(ROWS, WIDTH)), random.normal(size=(ROWS, 4))
-    np.savez(folder / "rows.npz", x=x, y=y)
-    shapes = {
-        "h.w": (WIDTH, WIDTH),
-        "h.b": (WIDTH,),
-        "out.w": (WIDTH, 4),
-        "out.b": (4,),
-    }
-    initial = {name: random.normal(size=shape) for name, shape in shapes.items()}
-    save_file(initial, folder / "initial.safetensors")
-    zeros, ones = np.zeros(WIDTH), np.ones(WIDTH)
-    normalized = {
-        "normal.scale": ones,
-        "normal.bias": zeros,
-        "normal.running_mean": zeros,
-        "normal.running_variance": ones,
-    }
-    save_file({**initial, **normalized}, folder / "normalized.safetensors")
-    return folder
+    return make_folder(tmp_path_factory.mktemp("backup"), ROWS)
 
 
 def text(
@@ -67,46 +47,21 @@ def text(
     rule="sgd",
     workers=3,
     servers=2,
-    clip="",
-    extra="",
     place="/node:ps/cpu",
-    first=None,
+    every="3 steps",
+    **options,
 ):
-    spec = two_layers(
+    return spec_text(
         nodes=f"{{worker: {{count: {workers}}}, ps: {{count: {servers}}}}}",
         optimizer=f"{{op: {rule}, learning_rate: {RATE}, place: {place},"
         f" update: {update}}}",
-        **({"first": first} if first else {}),
-        width=WIDTH,
-        batch=BATCH,
-        train=f"  slicing: {{min_block: 8}}\n  eval: {{every: 3 steps}}\n{clip}",
-        precision="float64",
-        extra=extra,
-    )
-    spec = spec.replace("epochs: 1", "epochs: 2")
-    if extra:
-        spec = spec.replace("minimize: loss", "minimize: total")
-    spec = spec.replace(f"batch: {BATCH}", f"batch: {BATCH}, remainder: keep")
-    return spec.replace(
-        "graph:\n",
-        '  eval: {source: "npz:rows.npz", batch: 12, remainder: keep}\ngraph:\n',
+        every=every,
+        **options,
     )
 
 
 def compile_spec(folder, **options):
-    (folder / "small.yaml").write_text(text(**options))
-    placer.compile(folder / "small.yaml", folder / "build")
-    return folder / "build"
-
-
-def run(folder, build, initial="initial", **options):
-    return placer.launch(
-        build,
-        in_process=True,
-        init_params=folder / f"{initial}.safetensors",
-        history=folder / "history.jsonl",
-        **options,
-    )
+    return compile_text(folder, text(**options))
 
 
 def read_order(folder, node):
@@ -184,11 +139,11 @@ def test_a_run_is_what_plain_jax_gives_on_the_rows_that_its_steps_have_taken(
         update=f"{{sync: {{backup: {backup}}}}}",
         workers=workers,
         servers=servers,
-        clip=f"  clip: {{global_norm: {clip}}}\n" if clip else "",
-        extra=PENALIZED if penalized else "",
+        train=f"  clip: {{global_norm: {clip}}}\n" if clip else "",
+        penalized=penalized,
     )
     order = new_folder(folder)
-    result = run(folder, build, record_order=order)
+    result, _ = run(folder, build, record_order=order)
     plan, taken = read_plan(build), taken_in(order)
     assert list(taken) == [*range(1, STEPS + 1)]
     for step, each in taken.items():
@@ -213,7 +168,7 @@ def test_a_run_is_what_plain_jax_gives_on_the_rows_that_its_steps_have_taken(
     mean = sum(losses[s] * trained[s] for s in last) / sum(trained[s] for s in last)
     assert result.metrics["loss"] == pytest.approx(mean, rel=1e-9)
     assert result.untrained_rows == 2 * ROWS - sum(trained.values())
-    again = run(folder, build, replay_order=order)
+    again, _ = run(folder, build, replay_order=order)
     assert all(np.array_equal(again.params[n], result.params[n]) for n in expected)
     assert (again.metrics, again.untrained_rows) == (
         result.metrics,
@@ -221,9 +176,7 @@ def test_a_run_is_what_plain_jax_gives_on_the_rows_that_its_steps_have_taken(
     )
 
 
-STATISTICS = (
-    "  - {name: normal, op: batch_norm, in: x, scope: replica, momentum: 0.9}\n"
-)
+STATISTICS = "  - {name: bn, op: batch_norm, in: x, scope: replica, momentum: 0.9}\n"
 
 
 @pytest.mark.parametrize(
@@ -237,11 +190,9 @@ def test_a_worker_that_is_late_joins_the_newest_step(folder, monkeypatch, method
     It ends its first step when a server begins a later one, or when all wait before an
     evaluation for it.
     """
-    build = compile_spec(folder, extra=PENALIZED + STATISTICS)
-    if method == "begin":  # evaluations would wait for the worker
-        text = (folder / "small.yaml").read_text()
-        (folder / "small.yaml").write_text(text.replace("3 steps", "epoch"))
-        placer.compile(folder / "small.yaml", build)
+    # Evaluations within the epoch would wait for the worker.
+    every = "epoch" if method == "begin" else "3 steps"
+    build = compile_spec(folder, penalized=True, extra=STATISTICS, every=every)
     is_held, is_far = Event(), Event()
     run_step, call = Training._run_step, getattr(FirstWorkers, method)
     started = []
@@ -265,7 +216,7 @@ def test_a_worker_that_is_late_joins_the_newest_step(folder, monkeypatch, method
     with monkeypatch.context() as patch:
         patch.setattr(FirstWorkers, method, note)
         patch.setattr(Training, "_run_step", hold)
-        result = run(folder, build, "normalized", record_order=late)
+        result, _ = run(folder, build, "normalized", record_order=late)
     assert started[0] == 1
     assert not {*range(2, last + 1)} & {*started}
     taken = taken_in(late)
@@ -277,8 +228,8 @@ def test_a_worker_that_is_late_joins_the_newest_step(folder, monkeypatch, method
         if "worker:0" in workers:
             own = x[rows_of(plan, "worker:0", step)]
             mean = 0.9 * mean + 0.1 * own.mean(0)
-    expected["normal.running_mean"] = mean
-    again = run(folder, build, "normalized", replay_order=late)
+    expected["bn.running_mean"] = mean
+    again, _ = run(folder, build, "normalized", replay_order=late)
     for name, array in expected.items():
         np.testing.assert_allclose(result.params[name], array, rtol=1e-9, atol=1e-12)
     for name, array in result.params.items():
@@ -287,7 +238,7 @@ def test_a_worker_that_is_late_joins_the_newest_step(folder, monkeypatch, method
 
 def test_a_resumed_run_goes_on_from_its_checkpoint(folder):
     build, saved, order = compile_spec(folder), folder / "saved", folder / "resumed"
-    whole = run(
+    whole, _ = run(
         folder,
         build,
         record_order=order,

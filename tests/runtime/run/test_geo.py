@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 
 import numpy as np
 import optax
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import asdict
 from safetensors.numpy import load_file
 from support.free_workers import (
     PENALTY,
     PlainModel,
+    check_against_simulation,
     compile_spec,
     make_folder,
-    new_folder,
     read_parameters,
     run,
+    text_of,
 )
 from support.orders.exchange import Group
 from support.orders.rules import of_optax
@@ -43,12 +42,6 @@ def folder(tmp_path_factory):
     return make_folder(tmp_path_factory.mktemp("geo"))
 
 
-def text_of(mode):
-    """Return a mode as a spec has it."""
-    settings = {key: value for key, value in asdict(mode).items() if value is not None}
-    return json.dumps({"geo": settings})
-
-
 @st.composite
 def modes(draw):
     outer = draw(
@@ -62,7 +55,19 @@ def modes(draw):
     )
 
 
-@settings(max_examples=3, deadline=None, derandomize=True)
+@settings(max_examples=2, deadline=None, derandomize=True)
+@example(
+    mode=Geo(every=3, dtype="bfloat16"),
+    rule="adam",
+    clip=0.3,
+    workers=2,
+    servers=2,
+    penalized=True,
+    microbatches=2,
+    device="cpu",
+    worker_device="cpu",
+    normalized=True,
+)
 @given(
     mode=modes(),
     rule=st.sampled_from(["sgd", "adam", "nesterov", "lamb", "lars", "adamw"]),
@@ -101,45 +106,29 @@ def test_a_run_is_what_a_simulation_of_its_order_gives(
         worker_device=worker_device,
         normalized=normalized,
     )
-    order = new_folder(folder)
-    start = "normalized" if normalized else "initial"
-    result, params = run(folder, build, start, record_order=order)
-    penalty = PENALTY if penalized else 0.0
-    model = PlainModel(folder, workers, clip, penalty, microbatches)
-    initial = load_file(folder / f"{start}.safetensors")
-    initial = {name: each for name, each in initial.items() if "running" not in name}
-    simulation = simulate(build, order, initial, model, rule, mode, result.steps)
-    simulated, staleness = simulation.run(), simulation.staleness
-    running = model.running_statistics() if normalized else None
-    loss = model.loss(simulated, running)
-    assert result.eval["loss"] == pytest.approx(loss, rel=1e-9)
-    if normalized:
-        mean, variance = running
-        simulated |= {"bn.running_mean": mean, "bn.running_variance": variance}
-    for name, array in simulated.items():
-        largest = np.abs(array).max()
-        np.testing.assert_allclose(params[name], array, rtol=0, atol=1e-9 * largest)
-    counted = {int(key): count for key, count in result.staleness.items()}
-    assert counted == {each: staleness.count(each) for each in {*staleness}}
+    model = PlainModel(
+        folder, workers, clip, PENALTY if penalized else 0.0, microbatches
+    )
     # The rounds of an outer optimizer have the same bits without an order.
-    options = {} if mode.outer else {"replay_order": order}
-    again, repeated = run(folder, build, start, **options)
-    assert all(np.array_equal(repeated[name], params[name]) for name in params)
-    assert again.staleness == result.staleness
+    check_against_simulation(
+        folder,
+        build,
+        lambda names: group_of(names, rule, mode),
+        model,
+        normalized,
+        replays=mode.outer is None,
+    )
 
 
-def simulate(build, order, initial, model, rule, mode, steps):
-    """Return the simulation of a recorded run."""
+def group_of(names, rule, mode):
     outer = mode.outer or {"op": None, "learning_rate": None}
-    group = Group(
-        tuple(initial),
+    return Group(
+        names,
         lambda name: of_optax(OPTAX_RULES[rule]),
         mode,
         outer=OUTER.get(outer["op"]),
         outer_rate=lambda step: outer["learning_rate"],
     )
-    plan = read_plan(build)
-    return Simulation(plan, order, initial, model.gradient, [group], steps)
 
 
 def test_a_worker_pushes_once_at_a_drain(folder):
@@ -162,7 +151,9 @@ def test_the_local_values_of_a_checkpoint_are_those_of_the_workers(folder):
     saved, order = folder / "local", folder / "local order"
     _, params = run(folder, build, checkpoint=saved, steps=7, record_order=order)
     initial, model = load_file(folder / "initial.safetensors"), PlainModel(folder, 2)
-    simulation = simulate(build, order, initial, model, "adam", Geo(every=3), 7)
+    group = group_of(tuple(initial), "adam", Geo(every=3))
+    plan = read_plan(build)
+    simulation = Simulation(plan, order, initial, model.gradient, [group], 7)
     simulated = simulation.run()
     (exchange,) = simulation.exchanges
     local = exchange.local
@@ -182,12 +173,13 @@ def test_the_same_workers_continue_with_what_they_had(folder, outer):
     mode, workers = Geo(every=4, outer=outer), 2 if outer else 1
     build = compile_spec(folder, text_of(mode), rule="adam", workers=workers)
     saved = folder / f"interrupted {workers}"
-    _, whole = run(folder, build, checkpoint=saved, checkpoint_every="3", steps=11)
-    for path, manifest in list_checkpoints(saved):
-        if manifest.progress.step in (3, 6):
-            again, params = run_from(folder, build, path, steps=11)
-            assert again.steps == 11
-            assert all(np.array_equal(params[name], whole[name]) for name in whole)
+    options = {"checkpoint_every": "3", "checkpoint_keep": 99}
+    _, whole = run(folder, build, checkpoint=saved, steps=11, **options)
+    paths = {m.progress.step: path for path, m in list_checkpoints(saved)}
+    for step in (3, 6):
+        again, params = run_from(folder, build, paths[step], steps=11)
+        assert again.steps == 11
+        assert all(np.array_equal(params[name], whole[name]) for name in whole)
 
 
 def run_from(folder, build, checkpoint, **options):

@@ -8,9 +8,9 @@ from threading import Event
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
+from support.free_workers import BATCH, make_folder, spec_text
 from support.marks import MAY_TRAIN_NOTHING
-from support.small_models import two_layers
 
 import placer
 from placer.checkpoint.folder import list_checkpoints
@@ -20,7 +20,7 @@ from placer.runtime.run.training import Training
 
 pytestmark = MAY_TRAIN_NOTHING
 
-ROWS, BATCH, WIDTH = 94, 12, 6
+ROWS = 94
 EPOCH = 8  # steps, the last one with fewer rows
 BEHIND, AHEAD = 3, 6
 """The step that worker:1 is in when worker:0 has begun that one."""
@@ -28,20 +28,7 @@ BEHIND, AHEAD = 3, 6
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with rows, and initial parameters."""
-    folder = tmp_path_factory.mktemp("uneven")
-    random = np.random.default_rng(5)
-    x, y = random.normal(size=(ROWS, WIDTH)), random.normal(size=(ROWS, 4))
-    np.savez(folder / "rows.npz", x=x, y=y)
-    shapes = {
-        "h.w": (WIDTH, WIDTH),
-        "h.b": (WIDTH,),
-        "out.w": (WIDTH, 4),
-        "out.b": (4,),
-    }
-    initial = {name: random.normal(size=shape) for name, shape in shapes.items()}
-    save_file(initial, folder / "initial.safetensors")
-    return folder
+    return make_folder(tmp_path_factory.mktemp("uneven"), ROWS)
 
 
 MODES = {
@@ -77,26 +64,18 @@ def compile_spec(
     nodes = [f"worker: {{count: {workers}}}", "ps: {count: 2}"]
     if first == "ps":  # the control node
         nodes.reverse()
-    text = two_layers(
+    text = spec_text(
         nodes=f"{{{', '.join(nodes)}"
         + (f", heter: {{count: {workers}}}}}" if mode in HETER else "}"),
         first="/node:heter" if mode in ("blocks", "losses") else "/node:worker",
         second="/node:heter" if mode in HETER else "/node:worker",
         optimizer=f"{{op: adam, learning_rate: {rate}, {MODES[mode]}}}",
-        width=WIDTH,
-        batch=BATCH,
-        train="  slicing: {min_block: 8}",
-        precision="float64",
+        every="epoch" if evaluates else None,
     )
-    text = text.replace("epochs: 1", "epochs: 2")
     if mode == "blocks":
         text = text.replace("  - {name: out, op: fc, in: h,", BETWEEN)
     if mode == "losses":
         text = text.replace(LOSS, f"{LOSS}, place: /node:worker")
-    text = text.replace(f"batch: {BATCH}", f"batch: {BATCH}, remainder: keep")
-    if evaluates:
-        rows = '  eval: {source: "npz:rows.npz"}'
-        text = text.replace("graph:", f"{rows}\ngraph:")
     file = folder / f"rate{rate}_{workers}_{mode}_{evaluates}_{first}.yaml"
     file.write_text(text)
     build = folder / file.stem

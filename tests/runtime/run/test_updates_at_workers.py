@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import asdict
 from safetensors.numpy import load_file
-from support.free_workers import PlainModel, compile_spec, make_folder, new_folder, run
+from support.free_workers import (
+    PlainModel,
+    compile_spec,
+    make_folder,
+    new_folder,
+    run,
+    text_of,
+)
 from support.orders.exchange import Group
 from support.orders.rules import adam, lamb, sgd
 from support.orders.simulation import Simulation
@@ -29,14 +33,6 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # a smaller run is not s
 def folder(tmp_path_factory):
     """A folder with rows, and initial parameters."""
     return make_folder(tmp_path_factory.mktemp("updates_at_workers"))
-
-
-def text_of(mode):
-    """Return a mode as a spec has it."""
-    if isinstance(mode, HalfAsync):
-        return "half_async"
-    settings = {key: value for key, value in asdict(mode).items() if value is not None}
-    return json.dumps({"async": settings})
 
 
 drawn = {
