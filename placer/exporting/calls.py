@@ -15,7 +15,6 @@ from typing import Any
 import jax
 
 from placer.emit.code import Call, Expression, literal
-from placer.exporting.definitions import Copies
 from placer.graph.graph import Graph, Op
 from placer.ops.attributes import complete
 from placer.ops.special.call import CALL
@@ -24,7 +23,6 @@ from placer.regions.cut import OUTSIDE
 from placer.regions.function import TracedFunction, trace_function
 from placer.types import TensorType
 
-_HELPERS = "placer.exporting.helpers_jax"
 _ROWS = 2
 """The number of rows for which functions are traced, to see how they are cut."""
 
@@ -41,31 +39,28 @@ class TracedCall:
 
 
 class CallWriter:
-    """Writes the `call` ops of a graph; adds the functions that they need to `copies`.
+    """Writes the `call` ops of a graph.
 
     `load` returns the function that is called MODULE:FUNCTION.
+
+    Attributes:
+        functions: what the calls use of the user's modules, as MODULE:NAME.
+        used: what they use of `placer/ops/special/exported_jax.py`.
     """
 
-    def __init__(
-        self, graph: Graph, copies: Copies, load: Callable[[str], Any]
-    ) -> None:
+    def __init__(self, graph: Graph, load: Callable[[str], Any]) -> None:
         self._load = load
         self._calls: dict[str, TracedCall] = {}
-        self._helpers: dict[str, str] = {}
         calls = graph.of_kind(CALL.kind)
         for op in calls:
             if op.attrs.get("args"):
                 self._add_traced(op)
-                self._add(copies, _HELPERS, "with_leaves")
-            else:
-                self._add(copies, _HELPERS, "outputs_of")
-                self._add(copies, _HELPERS, "row_positions")
-                self._add(copies, "placer.ops.special.call_jax", "_row_keys")
         self.functions: dict[str, None] = dict.fromkeys(op.attrs["fn"] for op in calls)
-        """What the calls use of the user's modules, as MODULE:NAME."""
+        self.used: set[str] = set()
 
-    def _add(self, copies: Copies, module: str, name: str) -> None:
-        self._helpers[name] = copies.add(module, name)
+    def _ops(self, name: str) -> str:
+        self.used.add(name)
+        return f"ops.{name}"
 
     def _add_traced(self, op: Op) -> None:
         """Note the values of a region of a traced function."""
@@ -104,8 +99,7 @@ class CallWriter:
         first_state = len(operands) - len(state)
         first_param = first_state - len(params)
         inputs = [expression(name) for name in operands[:first_param]]
-        positions = f"{self._helpers['row_positions']}({rows})"
-        keys = f"{self._helpers['_row_keys']}({positions}, {attrs['stream']})"
+        keys = f"{self._ops('row_keys_of')}({rows}, {attrs['stream']})"
         rng = keys if attrs["batch"] == "rows" else f"{keys}[0]"
         given = [
             _dict(names, map(expression, values))
@@ -116,7 +110,7 @@ class CallWriter:
         ]
         fn = _function(op.attrs["fn"], modules)
         yield Call(
-            self._helpers["outputs_of"],
+            self._ops("outputs_of"),
             [fn, *given, *inputs, f"rng={rng}"],
             targets([value.name for value in op.results]),
             is_tuple=True,
@@ -187,9 +181,7 @@ class CallWriter:
             if isinstance(leaf, TensorType)
         )
         leaves = Expression("", items=items, brackets=("{", "}"))
-        return Expression(
-            self._helpers["with_leaves"], items=(Expression(pytree), leaves)
-        )
+        return Expression(self._ops("with_leaves"), items=(Expression(pytree), leaves))
 
 
 _ATTRS = {attr.name for attr in CALL.attrs}

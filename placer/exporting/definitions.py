@@ -1,20 +1,20 @@
 """Copies functions of Python modules, with the definitions that they need, as source.
 
 The copies keep their comments and docstrings. They do without placer: what they import
-from it is copied, too. They only compute: gradients written by hand are left out, since
-JAX differentiates what remains.
+from it is copied, too.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.util import find_spec
+from pathlib import Path
 
 from placer.errors import PlacerError
-from placer.exporting.forward_only import without_gradients, without_methods
 from placer.exporting.imports import join_imports
 from placer.exporting.scopes import global_references
 from placer.graph.fresh_names import unique_name
@@ -94,14 +94,11 @@ class Copies:
     Attributes:
         source_of: see `SourceOf`.
         used: names of the file that copies cannot have.
-        words: of a table of functions by name, such as activations, only the entries
-            of these names are copied; None copies all.
         replacements: definitions to copy instead of those of a module.
     """
 
     source_of: SourceOf
     used: set[str]
-    words: Collection[str] | None = None
     replacements: Mapping[Key, str] = field(default_factory=dict)
     _modules: dict[str, Module] = field(default_factory=dict)
     _imports: set[str] = field(default_factory=set)
@@ -128,8 +125,6 @@ class Copies:
         if text is None:
             found = self._module(module)
             text = found.text(found.statements[name])
-            if self.words is not None:
-                text = _keep_words(without_gradients(text), self.words)
         same = [k for k, t in self._texts.items() if k[1] == name and t == text]
         self._texts[key] = text
         if same:  # such as `Pair = tuple[…]`
@@ -157,9 +152,7 @@ class Copies:
         if self.source_of(module) is None:  # of a replacement
             return None
         statement = self._module(module).statements.get(name)
-        if self.words is None and not isinstance(
-            statement, ast.Import | ast.ImportFrom
-        ):
+        if not isinstance(statement, ast.Import | ast.ImportFrom):
             self._module(module).check_complete(name)
         match statement:
             case None:
@@ -183,21 +176,8 @@ class Copies:
 
     def definitions(self) -> tuple[list[str], list[str]]:
         """Return the imports, and the source of the definitions, each after what it
-        needs. Methods that nothing uses are left out."""
-        while True:
-            live = [*_ordered(self._roots, self._needed_definitions)]
-            attributes = {
-                node.attr
-                for key in live
-                for node in ast.walk(ast.parse(self._texts[key]))
-                if isinstance(node, ast.Attribute)
-            }
-            if self.words is None:
-                break
-            pruned = {k: without_methods(self._texts[k], attributes) for k in live}
-            if all(self._texts[key] == text for key, text in pruned.items()):
-                break
-            self._texts |= pruned
+        needs."""
+        live = [*_ordered(self._roots, self._needed_definitions)]
         imports = self._imports | {
             need
             for key in live
@@ -347,22 +327,16 @@ def rename(text: str, names: dict[str, str]) -> str:
     return b"\n".join(lines).decode()
 
 
-def _keep_words(text: str, words: Collection[str]) -> str:
-    """Return a table of functions by name with only the entries that are used."""
-    tree = ast.parse(text)
-    match tree.body:
-        case [
-            ast.AnnAssign(value=ast.Dict(keys=keys, values=values)),
-            *_,
-        ] if all(isinstance(v, ast.Name | ast.Attribute | ast.Lambda) for v in values):
-            pass
-        case _:
-            return text
-    lines = text.split("\n")
-    dropped = {
-        line
-        for key, value in zip(keys, values, strict=True)
-        if isinstance(key, ast.Constant) and key.value not in words
-        for line in range(key.lineno, (value.end_lineno or key.lineno) + 1)
-    }
-    return "\n".join(line for i, line in enumerate(lines, 1) if i not in dropped)
+def copies_of_placer(used: set[str]) -> Copies:
+    """Return copies of definitions of placer, for a file that has these names."""
+    return Copies(_source_of, used)
+
+
+@cache
+def _source_of(module: str) -> str | None:
+    if not module.startswith("placer."):
+        return None
+    found = find_spec(module)
+    assert found is not None, module
+    assert found.origin is not None, module
+    return Path(found.origin).read_text(encoding="utf-8")

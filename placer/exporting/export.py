@@ -43,7 +43,7 @@ class ExportedModel:
 
     Attributes:
         folder: the folder.
-        files: its files.
+        files: its files, and the folder `ops`.
         arguments: the arguments of `model` besides the parameters, in order.
         outputs: the names of the outputs.
         warnings: what to know of it, such as an op that needs a fixed batch.
@@ -68,9 +68,10 @@ def export(
 ) -> ExportedModel:
     """Write a trained model to a folder from which it is used without placer.
 
-    The folder has the model as a function of JAX (`model.py`), what turns columns of
-    rows into its arguments (`prepare.py`), what turns its outputs into the columns of
-    `placer predict`, with class names (`postprocess.py`), the parameters (`params.safetensors`), the
+    The folder has the model as a function of JAX (`model.py`), the functions of its ops
+    (`ops/`), what turns columns of rows into its arguments (`prepare.py`), what turns its
+    outputs into the columns of `placer predict`, with class names (`postprocess.py`), the
+    parameters (`params.safetensors`) and what loads them (`params.py`), the
     model as StableHLO in the format of `jax.export` (`model.stablehlo`), and a
     `README.md`. There is no dropout, and batch normalization uses its running
     statistics. A model with sparse tables takes rows instead of keys: a table is a
@@ -229,9 +230,11 @@ def _write(
     batch: Sequence[int],
 ) -> tuple[tuple[str, ...], ...]:
     """Write all files to a folder; return the fields of `ExportedModel` after it."""
+    from placer.exporting import params
     from placer.exporting.input_columns import input_columns
     from placer.exporting.lookups import keys_only
     from placer.exporting.model_file import has_wide_numbers, write_model
+    from placer.exporting.op_modules import op_modules
     from placer.exporting.postprocess_file import write_postprocess
     from placer.exporting.prepare_file import write_prepare
     from placer.exporting.readme import Described, write_readme
@@ -249,6 +252,11 @@ def _write(
     for name, text in _copied_modules(build, plan, model).items():
         (work / f"{name}.py").write_text(text, encoding="utf-8")
     (work / "model.py").write_text(model.text, encoding="utf-8")
+    (work / "params.py").write_bytes(Path(params.__file__).read_bytes())
+    for path, content in op_modules(model.ops).items():
+        file = work / "ops" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
     what = "from columns of rows to the arguments of the model"
     spec_folder = (build / read_sources(build).spec).parent
     feeds, features = input_columns(plan, model.inputs, spec_folder)
@@ -296,7 +304,7 @@ def _write(
         )
     )
     (work / "README.md").write_text(readme, encoding="utf-8")
-    written = sorted(path.name for path in work.iterdir() if path.is_file())
+    written = sorted(path.name for path in work.iterdir())
     return tuple(written), tuple(inputs), tuple(outputs), tuple(notes)
 
 
@@ -380,12 +388,17 @@ def _write_stablehlo(
 ) -> tuple[list[str], list[str]]:
     """Write the StableHLO files; return their names, and what to know of them."""
     from placer.exporting.model_file import WIDE
-    from placer.exporting.stablehlo import SymbolicBatchError, load_model, lower
+    from placer.exporting.stablehlo import (
+        SymbolicBatchError,
+        load_model,
+        lower,
+        own_modules,
+    )
 
     assert plan.prediction is not None
     parameters = {op.name: graph.tensor_type(op.name) for op in graph.parameters}
     inputs = model.types
-    with modules_in(work, built=False):
+    with modules_in(work, built=False), own_modules(work):
         function = load_model(model.text, work / "model.py", [WIDE])
         lowered = partial(lower, function, parameters, inputs, wide=wide)
         notes = []

@@ -12,19 +12,18 @@ from placer.emit.code import Call, Expression, bracketed, literal
 from placer.emit.computed import keywords_of, takes_count
 from placer.emit.names import PYTHON_WORDS, Names
 from placer.exporting.calls import CallWriter
-from placer.exporting.imports import bound_names, import_lines
 from placer.exporting.lookups import Lookup, find_lookups, keys_only
-from placer.exporting.op_functions import add_op, copy_op_functions
 from placer.exporting.tables_file import TABLES_WORDS
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import OUTPUT
+from placer.ops.special.call import CALL
 from placer.types import TensorType
 
 WIDE = 'jax.config.update("jax_enable_x64", True)'
 """The line of a model with 64-bit numbers that lets JAX compute with them."""
 
 _WIDE = ("float64", "int64", "uint64")
-_GLOBALS = ("jax", "jnp", "model", "params")
+_GLOBALS = ("jax", "jnp", "load_params", "model", "ops", "params")
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,16 @@ class ModelFile:
         inputs: the name of each input of the spec that the model needs: that of an
             argument of `model`, or of keys that are looked up before.
         lookups: the rows of sparse tables that it takes.
-        parameters: the names of the parameters that it uses.
         functions: what it uses of the modules of the user, as MODULE:NAME.
+        ops: the names that it uses of the package `ops`.
     """
 
     text: str
     types: dict[str, TensorType]
     inputs: dict[str, str]
     lookups: tuple[Lookup, ...]
-    parameters: tuple[str, ...]
     functions: tuple[str, ...]
+    ops: frozenset[str]
 
 
 def write_model(
@@ -65,25 +64,14 @@ def write_model(
         load: returns a function of these modules, given as MODULE:FUNCTION.
         exported: the name beside model.py of each module of the spec.
     """
-    words = {
-        value
-        for op in graph.ops
-        for value in op.attrs.values()
-        if isinstance(value, str)
-    }
     called = modules_called(graph)
     modules = [exported[module] for module in called]
-    copies = copy_op_functions({*_GLOBALS}, words)
     computed = [op for op in graph.ops if op.is_computed]
-    kinds = dict.fromkeys(op.kind for op in computed if op.kind != "call")
-    function_of = {kind: add_op(copies, kind) for kind in kinds}
-    calls = CallWriter(graph, copies, load)
-    copies.add("placer.exporting.helpers_jax", "load_params")
-    as_table = ""
+    used = {op.kind for op in computed if op.kind != CALL.kind}
     if graph.sparse_tables:
-        as_table = copies.add("placer.exporting.helpers_jax", "as_table")
-    imports, definitions = copies.definitions()
-    reserved = PYTHON_WORDS.union(copies.used, bound_names(imports))
+        used.add("as_table")
+    calls = CallWriter(graph, load)
+    reserved = PYTHON_WORDS.union(_GLOBALS)
     reserved |= TABLES_WORDS if graph.sparse_tables else set()
     names = Names(modules, reserved)
     reads = [op for op in graph.of_kind("read") if op.attrs["input"] != POSITION]
@@ -117,12 +105,10 @@ def write_model(
     statements: list[str] = []
     for op in computed:
         if op.name in lookups:
-            calls_of = _look_up(
-                op, lookups[op.name], function_of[op.kind], as_table, names, expression
-            )
+            calls_of = _look_up(op, lookups[op.name], names, expression)
             statements += [line for call in calls_of for line in _lines(call)]
             continue
-        if op.kind == "call":
+        if op.kind == CALL.kind:
             for call in calls.statements(op, expression, targets, rows, module_names):
                 statements += _lines(call)
             continue
@@ -131,7 +117,7 @@ def write_model(
         if takes_count(graph, op):
             arguments.append(f"count={rows}")
         statements += _lines(
-            Call(function_of[op.kind], arguments, targets([v.name for v in op.results]))
+            Call(f"ops.{op.kind}", arguments, targets([v.name for v in op.results]))
         )
     if any(f"{rows}" in line for line in statements):
         body.append(f"    {rows} = {next(iter(types))}.shape[0]")
@@ -149,21 +135,28 @@ def write_model(
     docstring = _docstring(graph, types)
     wide = has_wide_numbers(graph, keys)
     text = _join(
-        title, types, imports, modules, names.modules, wide,
+        title,
+        types,
+        modules,
+        names.modules,
+        wide,
         [*head, *docstring, *body, *statements, *returned],
-        definitions,
-    )  # fmt: skip
-    used = tuple(op.name for op in graph.parameters)
+    )
     names_of = {op.attrs["input"]: name for name, op in inputs.items()}
     functions = tuple(calls.functions)
-    return ModelFile(text, types, names_of, distinct, used, functions)
+    return ModelFile(
+        text,
+        types,
+        names_of,
+        distinct,
+        functions,
+        frozenset(used | calls.used),
+    )
 
 
 def _look_up(
     op: Op,
     lookup: Lookup,
-    function: str,
-    as_table: str,
     names: Names,
     expression: Callable[[str], Expression],
 ) -> list[Call]:
@@ -176,8 +169,8 @@ def _look_up(
     keywords = keywords_of(replace(op, attrs=attrs), {})
     arguments = [indices, *between, table, *keywords]
     return [
-        Call(as_table, [lookup.rows, *present], [indices, table]),
-        Call(function, arguments, [own]),
+        Call("ops.as_table", [lookup.rows, *present], [indices, table]),
+        Call(f"ops.{op.kind}", arguments, [own]),
     ]
 
 
@@ -214,27 +207,33 @@ def _docstring(graph: Graph, types: dict[str, TensorType]) -> list[str]:
 def _join(
     title: str,
     types: dict[str, TensorType],
-    imports: Sequence[str],
     modules: Sequence[str],
     names: dict[str, str],
     wide: bool,
     model: Sequence[str],
-    definitions: Sequence[str],
 ) -> str:
-    lines = [f'"""{title}', "", '    params = load_params("params.safetensors")']
-    lines += [f"    outputs = jax.jit(model)(params, {', '.join(types)})", '"""', ""]
-    lines += ["from __future__ import annotations", ""]
     own = [
         f"import {m}" if names[m] == m else f"import {m} as {names[m]}" for m in modules
     ]
-    needed = [*imports, "import jax", "import jax.numpy as jnp"]
-    lines += [*import_lines(needed, own), ""]
+    lines = [
+        f'"""{title}',
+        "",
+        '    params = load_params("params.safetensors")',
+        f"    outputs = jax.jit(model)(params, {', '.join(types)})",
+        '"""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "import jax",
+        "import jax.numpy as jnp",
+        "",
+        *sorted([*own, "import ops"]),
+        "from params import load_params",
+        "",
+        '__all__ = ["load_params", "model"]',
+        "",
+    ]
     if wide:
         lines += ["# The model computes with 64 bits, which JAX does only if asked to."]
         lines += [WIDE, ""]
-    text = "\n".join([*lines, "", *model])
-    is_code = True
-    for block in definitions:
-        was_code, is_code = is_code, "\n    " in block
-        text += ("\n\n\n" if is_code or was_code else "\n\n") + block
-    return f"{text}\n"
+    return "\n".join([*lines, "", *model]) + "\n"

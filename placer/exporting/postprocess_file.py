@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from placer.build.plan import Output
 from placer.emit.code import Call, literal
+from placer.exporting.definitions import copies_of_placer
 from placer.exporting.imports import import_lines
-from placer.exporting.op_functions import copy_helpers
 from placer.runtime.run.prediction_request import class_prefixes
 
 _MODULE = "placer.runtime.run.class_columns"
@@ -25,7 +25,7 @@ def write_postprocess(title: str, outputs: Sequence[Output]) -> str:
         title: the first line of its docstring.
         outputs: the outputs of the model.
     """
-    copies = copy_helpers({"postprocess", "outputs", "columns"})
+    copies = copies_of_placer({"postprocess", "outputs", "columns"})
     prefixes = class_prefixes(outputs)
     body: list[str] = ["    columns: dict[str, np.ndarray] = {}"]
     columns: list[str] = []

@@ -13,6 +13,7 @@ from placer.config.data import RowSource
 from placer.config.feature_columns import source_columns
 from placer.config.features import Features
 from placer.emit.code import Call, Expression, literal
+from placer.exporting.definitions import copies_of_placer
 from placer.exporting.feature_calls import (
     FEATURES,
     feature_calls,
@@ -20,7 +21,6 @@ from placer.exporting.feature_calls import (
     needed_features,
 )
 from placer.exporting.imports import import_lines
-from placer.exporting.op_functions import copy_helpers
 
 _IMPORTS = (
     "from collections.abc import Mapping",
@@ -54,7 +54,7 @@ def write_prepare(
         looks_up: whether `tables.py` takes the arguments, and gives those of the model.
     """
     given = "look_up(tables, **arguments)" if looks_up else "arguments"
-    copies = copy_helpers({"prepare", "columns"})
+    copies = copies_of_placer({"prepare", "columns"})
     check = copies.add(_MODULE, "check_rows")
     read = [name for names in feeds.values() for name in names]
     needed = needed_features(read, features)

@@ -50,11 +50,13 @@ def write_readme(model: Described) -> str:
         "| --- | --- |",
         "| `model.py` | the model as a function of JAX arrays; it needs jax, numpy and"
         " safetensors |",
+        "| `ops/` | the functions that it calls as `ops.NAME`: files of placer |",
         "| `prepare.py` | from columns of rows to the arrays that the model takes; it"
         " needs numpy |",
         "| `postprocess.py` | from outputs to the columns of predictions: classes by their"
         " names; it needs numpy |",
         "| `params.safetensors` | the parameters, by their names in the spec |",
+        "| `params.py` | loads them, and finds a damaged file; `model.py` imports it |",
     ]
     lines += [
         f"| `{name}.py` | functions that `model.py` calls, with what they import |"

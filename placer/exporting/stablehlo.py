@@ -116,3 +116,24 @@ def load_model(text: str, file: Path, without: Sequence[str]) -> Callable[..., A
         del sys.modules[module.__name__]
     function: Callable[..., Any] = module.model
     return function
+
+
+@contextmanager
+def own_modules(folder: Path) -> Iterator[None]:
+    """Let `ops` and `params` of an exported model be imported, without bytecode."""
+    others, no_bytecode = _remove_own_modules(), sys.dont_write_bytecode
+    sys.path.insert(0, str(folder))
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = no_bytecode
+        sys.path.remove(str(folder))
+        _remove_own_modules()
+        sys.modules.update(others)
+
+
+def _remove_own_modules() -> dict[str, ModuleType]:
+    """Remove modules of these names from `sys.modules`, and return them."""
+    names = [n for n in sys.modules if n.partition(".")[0] in ("ops", "params")]
+    return {name: sys.modules.pop(name) for name in names}

@@ -5,21 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from placer.build.plan import SparseTable
 from placer.config.sparse import Always
 from placer.emit.code import Call, bracketed, literal
+from placer.exporting.definitions import Copies, copies_of_placer
 from placer.exporting.imports import bound_names, import_lines
 from placer.exporting.lookups import Lookup
-from placer.exporting.op_functions import copy_helpers
 from placer.graph.fresh_names import unique_name
 from placer.tables.initial.draws import parameter_key
-
-if TYPE_CHECKING:
-    from placer.exporting.definitions import Copies
 
 _FUNCTIONS = "placer.exporting.table_functions"
 _DRAWS = "placer.tables.initial.draws"
@@ -109,7 +105,7 @@ def write_tables_file(
         arguments: those of them that the model takes as they are.
         lookups: its lookups.
     """
-    copies = copy_helpers({"load_tables", "look_up", "tables", *inputs.values()})
+    copies = copies_of_placer({"load_tables", "look_up", "tables", *inputs.values()})
     load = copies.add(_FUNCTIONS, "load_table")
     find = copies.add(_FUNCTIONS, "look_up_rows")
     table_type = copies.add(_FUNCTIONS, "Table")

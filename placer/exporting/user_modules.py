@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from placer.errors import PlacerError
 from placer.exporting.definitions import Copies, Module
-from placer.exporting.forward_only import Edit, Positions, apply
+from placer.exporting.edits import Edit, Positions, apply
 from placer.exporting.imports import import_lines
 from placer.graph.fresh_names import unique_name
 
@@ -23,7 +23,7 @@ def {name}(*_):
 
     return nullcontext()'''
 """It takes no name from the module, which may have any."""
-OWN_MODULES = ("model", "prepare", "tables", "postprocess")
+OWN_MODULES = ("model", "ops", "params", "prepare", "tables", "postprocess")
 """The modules that an exported model has, or may have, itself."""
 _GUARDS = ("place_guard", "device_guard")
 
@@ -132,7 +132,7 @@ def _without_placer(module: str, source: str, names: list[str]) -> str:
         for name, statement in statements.items()
         if _imported_modules(statement) not in ([], ["placer"])
     }
-    copies = Copies({module: source}.get, imported, None, guards)
+    copies = Copies({module: source}.get, imported, guards)
     for name in names or statements:
         copies.add(module, name)
     imports, definitions = copies.definitions()

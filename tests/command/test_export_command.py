@@ -31,10 +31,10 @@ def test_a_spec_is_compiled_and_exported(params, tmp_path, capsys):
     assert status == 0, text.err
     assert text.out == (
         "model(params, image) -> h1, logits\n"
-        f"  written to {out}: README.md, model.py, model.stablehlo, params.safetensors,"
-        " postprocess.py, prepare.py\n"
+        f"  written to {out}: README.md, model.py, model.stablehlo, ops, params.py,"
+        " params.safetensors, postprocess.py, prepare.py\n"
     )
-    assert len([*out.iterdir()]) == 6
+    assert len([*out.iterdir()]) == 8
 
 
 @pytest.mark.parametrize("batch", ["0", "1,", "-1", "many"])

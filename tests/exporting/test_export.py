@@ -126,7 +126,7 @@ def test_an_op_that_needs_a_fixed_batch_is_named_and_exported_for_some(tmp_path)
     )
     assert {"model_batch_1.stablehlo", "model_batch_8.stablehlo"} < {*model.files}
     (warning,) = model.warnings
-    assert warning.startswith("`y = outputs_of(…)` cannot be exported for a batch")
+    assert warning.startswith("`y = ops.outputs_of(…)` cannot be exported for a batch")
     assert "1 and 8" in warning
     assert warning in (model.folder / "README.md").read_text()
 
@@ -267,15 +267,13 @@ def test_a_name_that_a_module_changes_is_refused(before, line, tmp_path):
 
 
 def test_modules_with_the_names_of_exported_files_are_renamed(tmp_path):
-    (tmp_path / "halves.yaml").write_text(
-        WHOLE.replace("halves:halves", "postprocess:halves")
+    (tmp_path / "halves.yaml").write_text(WHOLE.replace("halves:halves", "ops:halves"))
+    (tmp_path / "ops.py").write_text(
+        "import params\nfrom params import twice\n\n"
+        "def halves(p, state, x, rng, training):\n"
+        "    return params.twice(x) @ p['w'] + twice(0), state\n"
     )
-    (tmp_path / "postprocess.py").write_text(
-        "import prepare\nfrom prepare import twice\n\n"
-        "def halves(params, state, x, rng, training):\n"
-        "    return prepare.twice(x) @ params['w'] + twice(0), state\n"
-    )
-    (tmp_path / "prepare.py").write_text("def twice(x):\n    return 2 * x\n")
+    (tmp_path / "params.py").write_text("def twice(x):\n    return 2 * x\n")
     x = np.random.default_rng(0).normal(size=(16, 4)).astype("float32")
     np.savez(tmp_path / "rows.npz", x=x)
     placer.compile(tmp_path / "halves.yaml", tmp_path / "build")

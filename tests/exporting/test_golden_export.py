@@ -11,7 +11,7 @@ import placer
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "export"
 UPDATE = "PLACER_UPDATE_GOLDEN"
-FILES = ("model.py", "prepare.py", "postprocess.py")
+FILES = ("model.py", "ops/__init__.py", "prepare.py", "postprocess.py")
 
 
 @pytest.mark.parametrize("spec", ["digits"])
@@ -22,7 +22,7 @@ def test_exported_files_are_those_that_were_reviewed(spec, tmp_path):
     for name in FILES:
         content = (tmp_path / "model" / name).read_bytes()
         if os.environ.get(UPDATE):
-            (GOLDEN / spec).mkdir(parents=True, exist_ok=True)
+            (GOLDEN / spec / name).parent.mkdir(parents=True, exist_ok=True)
             (GOLDEN / spec / name).write_bytes(content)
         # If the change is intended: UPDATE=1 writes the files, for review.
         assert content == (GOLDEN / spec / name).read_bytes(), name

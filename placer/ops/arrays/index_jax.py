@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
-from placer.ops.common.precision_jax import scatter_add
+from ..common.gradient_jax import WithBackward, with_gradient
+from ..common.precision_jax import scatter_add
 
 Place = tuple[Any, ...]
 """An index of an array, as it is written in brackets."""

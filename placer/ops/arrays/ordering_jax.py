@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from placer.ops.arrays.index_jax import index_along, scatter_gradient
-from placer.ops.common.gradient_jax import Backward, with_gradient
+from ..common.gradient_jax import Backward, with_gradient
+from .index_jax import index_along, scatter_gradient
 
 Pair = tuple[jax.Array, jax.Array]
 

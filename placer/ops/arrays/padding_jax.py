@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
+from ..common.gradient_jax import WithBackward, with_gradient
 
 
 def pad(

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
-from placer.ops.common.precision_jax import widen
-from placer.ops.elementwise.broadcasting_jax import divide
+from ..common.gradient_jax import WithBackward, with_gradient
+from ..common.precision_jax import widen
+from ..elementwise.broadcasting_jax import divide
 
 Axes = int | Sequence[int] | None
 

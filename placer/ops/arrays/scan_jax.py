@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
-from placer.ops.common.precision_jax import widen
+from ..common.gradient_jax import WithBackward, with_gradient
+from ..common.precision_jax import widen
 
 
 @with_gradient

@@ -8,7 +8,7 @@ from math import prod
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
+from ..common.gradient_jax import WithBackward, with_gradient
 
 
 def reshape(x: jax.Array, *, shape: Sequence[int | str]) -> jax.Array:

@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from placer.types import is_half_float
+_HALF_FLOATS = (jnp.dtype("float16"), jnp.dtype("bfloat16"))
 
 
 def widen(x: jax.Array) -> jax.Array:
     """Convert half floats to float32; return other arrays unchanged."""
-    return x.astype(jnp.float32) if is_half_float(x.dtype) else x
+    return x.astype(jnp.float32) if x.dtype in _HALF_FLOATS else x
 
 
 def scatter_add(

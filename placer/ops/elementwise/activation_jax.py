@@ -12,7 +12,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
+from ..common.gradient_jax import WithBackward, with_gradient
 
 
 @with_gradient

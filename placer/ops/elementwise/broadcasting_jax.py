@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
+from ..common.gradient_jax import WithBackward, with_gradient
 
 
 def sum_to(dy: jax.Array, shape: Sequence[int]) -> jax.Array:

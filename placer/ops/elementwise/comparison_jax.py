@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import Backward, WithBackward, with_gradient
-from placer.ops.elementwise.broadcasting_jax import sum_to
-from placer.ops.elementwise.ordered_jax import compare
+from ..common.gradient_jax import Backward, WithBackward, with_gradient
+from .broadcasting_jax import sum_to
+from .ordered_jax import compare
 
 greater = jnp.greater
 less = jnp.less

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
+from ..common.gradient_jax import WithBackward, with_gradient
 
 
 @with_gradient

@@ -11,15 +11,15 @@ from math import prod
 
 import jax
 
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
-from placer.ops.image.correlation_jax import (
+from ..common.gradient_jax import WithBackward, with_gradient
+from ..linear.weighted_jax import add_bias_and_activate
+from .correlation_jax import (
     Correlation,
     correlate,
     transpose_to_image,
     transpose_to_kernel,
 )
-from placer.ops.image.windows import Padding, Sizes, slide_windows
-from placer.ops.linear.weighted_jax import add_bias_and_activate
+from .windows import Padding, Sizes, slide_windows
 
 
 @with_gradient

@@ -15,17 +15,17 @@ from placer.ops.common.checks import (
 )
 from placer.ops.declaration import Attr, Attrs, LayerParameter
 from placer.ops.elementwise.activation import BIAS, activation_attr
-from placer.ops.image.windows import (
+from placer.ops.image.window_checks import (
     DILATION,
     IMAGES,
     PADDING,
     STRIDES,
-    Slide,
+    check_sizes,
+    check_slide,
     image_sizes,
-    per_dimension,
     sizes_attr,
-    slide_windows,
 )
+from placer.ops.image.windows import Slide
 from placer.ops.linear.weighted import check_bias, make_weights
 from placer.ops.operand import Operand, Types, operand_error, require_same_dtype
 from placer.types import TensorType
@@ -104,7 +104,7 @@ def _slide(layer: ConvLayer, types: Types, attrs: Attrs) -> Slide:
     window = [int(d) for d in types[1].shape[: layer.dims]]
     options = attrs["strides"], attrs["padding"], attrs["dilation"]
     transposed = layer.style == "transpose"
-    return slide_windows(image, window, *options, transposed=transposed)
+    return check_slide(image, window, *options, transposed=transposed)
 
 
 def infer(layer: ConvLayer, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -130,8 +130,8 @@ def make_parameters(
 ) -> tuple[LayerParameter, ...]:
     """Return the parameters `w` and `b`; raise OpError for an invalid attribute."""
     _, channels = image_sizes(types, layer.dims)
-    window = per_dimension("kernel_size", attrs["kernel_size"], layer.dims)
-    dilation = per_dimension("dilation", attrs["dilation"], layer.dims)
+    window = check_sizes("kernel_size", attrs["kernel_size"], layer.dims)
+    dilation = check_sizes("dilation", attrs["dilation"], layer.dims)
     if max(dilation) > 1 and all(
         min(pair) == 1 for pair in zip(window, dilation, strict=True)
     ):

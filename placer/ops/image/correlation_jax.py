@@ -16,9 +16,9 @@ from itertools import product
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.precision_jax import widen
-from placer.ops.common.transpose_jax import apply_transpose
-from placer.ops.image.windows import Window
+from ..common.precision_jax import widen
+from ..common.transpose_jax import apply_transpose
+from .windows import Window
 
 Shape = tuple[int, ...]
 Step = Callable[["Correlation", jax.Array, jax.Array], jax.Array]

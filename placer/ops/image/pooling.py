@@ -8,24 +8,19 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from placer.errors import OpError
 from placer.ops.common.checks import count_elements
 from placer.ops.declaration import Attr, Attrs, Declaration, case
-from placer.ops.image.windows import (
+from placer.ops.image.window_checks import (
     IMAGES,
     PADDING,
-    Counts,
-    Padding,
-    Sizes,
-    Slide,
-    adaptive_bins,
+    check_pool,
+    check_sizes,
     image_sizes,
-    per_dimension,
     sizes_attr,
-    slide_windows,
 )
+from placer.ops.image.windows import Counts, adaptive_counts, per_dimension, tap_dtype
 from placer.ops.operand import Operand, Types
-from placer.types import ITEM_BYTES, TensorType
+from placer.types import TensorType
 
 _WINDOWED = (
     sizes_attr("pool_size", "the size of the window", required=True),
@@ -37,42 +32,6 @@ _WINDOWED = (
     PADDING,
 )
 _ADAPTIVE = (sizes_attr("output_size", "the size of the result", required=True),)
-
-
-def slide_pool(
-    image: Sequence[int], pool_size: Sizes, strides: Sizes | None, padding: Padding
-) -> Slide:
-    """Return how the windows of a pooling op slide over an image.
-
-    Raises OpError if a window could contain only padding.
-    """
-    size = per_dimension("pool_size", pool_size, len(image))
-    slide = slide_windows(image, size, size if strides is None else strides, padding)
-    for window in slide.windows:
-        padded = max(window.low, window.high)
-        if padded >= window.size:
-            raise OpError(
-                f"needs a padding smaller than its window of {window.size},"
-                f" not {padded}",
-                attr="padding",
-            )
-    return slide
-
-
-def adaptive_counts(image: Sequence[int], output_size: Sizes) -> Counts:
-    """Return the sizes of adaptive windows along each dimension of an image."""
-    numbers = per_dimension("output_size", output_size, len(image))
-    return tuple(
-        tuple(stop - start for start, stop in adaptive_bins(size, number))
-        for size, number in zip(image, numbers, strict=True)
-    )
-
-
-def tap_dtype(taps: int) -> str:
-    """Return the smallest unsigned dtype that can represent the indices of `taps`."""
-    return next(
-        d for d in ("uint8", "uint16", "uint32") if taps <= 1 << 8 * ITEM_BYTES[d]
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +51,10 @@ def _counts(pool: _Pool, types: Types, attrs: Attrs) -> Counts:
     """Return the elements of x in each window, along each dimension."""
     image, _ = image_sizes(types, pool.dims)
     if pool.adaptive:
-        return adaptive_counts(image, attrs["output_size"])
+        numbers = check_sizes("output_size", attrs["output_size"], len(image))
+        return adaptive_counts(image, numbers)
     options = attrs["pool_size"], attrs["strides"], attrs["padding"]
-    return slide_pool(image, *options).counts
+    return check_pool(image, *options).counts
 
 
 def _infer(pool: _Pool, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -109,7 +69,7 @@ def _index_type(pool: _Pool, types: Types, attrs: Attrs) -> tuple[TensorType, ..
     if pool.adaptive:
         taps = prod(map(max, counts))
     else:
-        taps = prod(per_dimension("pool_size", attrs["pool_size"], pool.dims))
+        taps = prod(per_dimension(attrs["pool_size"], pool.dims))
     shape = (rows, *height, *map(len, counts), channels)
     return (TensorType(tap_dtype(taps), shape),)
 

@@ -11,17 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placer.ops.common.gradient_jax import differentiable
-from placer.ops.common.precision_jax import widen
-from placer.ops.image.pooling import adaptive_counts, slide_pool
-from placer.ops.image.sliding_jax import max_of_windows, sum_of_windows
-from placer.ops.image.windows import (
+from ..common.gradient_jax import differentiable
+from ..common.precision_jax import widen
+from .sliding_jax import max_of_windows, sum_of_windows
+from .windows import (
     Counts,
     Padding,
     Sizes,
     Slide,
     Window,
     adaptive_bins,
+    adaptive_counts,
+    slide_pool,
 )
 
 Bins = tuple[tuple[int, int], ...]

@@ -16,12 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placer.ops.common.gradient_jax import WithBackward, differentiable, with_gradient
-from placer.ops.common.precision_jax import widen
-from placer.ops.common.transpose_jax import apply_transpose
-from placer.ops.image.correlation_jax import pad_image
-from placer.ops.image.pooling import tap_dtype
-from placer.ops.image.windows import Slide, Window
+from ..common.gradient_jax import WithBackward, differentiable, with_gradient
+from ..common.precision_jax import widen
+from ..common.transpose_jax import apply_transpose
+from .correlation_jax import pad_image
+from .windows import Slide, Window, tap_dtype
 
 
 def _max_forward(slide: Slide, x: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,46 +1,16 @@
-"""Windows that slide over images: strides, dilation and padding."""
+"""Windows that slide over images: strides, dilation and padding.
+
+Attributes are those that `window_checks.py` has checked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-
-from placer.errors import OpError, did_you_mean
-from placer.ops.declaration import Attr
-from placer.ops.operand import Types
-from placer.types import BATCH, TensorType
 
 Sizes = int | Sequence[int]
 Padding = str | int | Sequence[Sequence[int]]
 Counts = tuple[tuple[int, ...], ...]
-
-IMAGES = {1: "[batch, length, channels]", 2: "[batch, height, width, channels]"}
-"""The shape of operand and result, by the number of dimensions that a window has."""
-
-PADDING = Attr(
-    "padding",
-    Literal["valid", "same"] | int | list[list[int]],
-    "`valid`: none; `same`: as many elements as result in ⌈size / stride⌉ outputs, an"
-    " odd one at the end; an int: that many on each side; or [before, after] for each"
-    " dimension",
-    default="valid",
-)
-
-
-def sizes_attr(name: str, doc: str, **fields: Any) -> Attr:
-    """Return an attribute with a value for each dimension of a window."""
-    doc = f"{doc}: an int, or one for each dimension"
-    return Attr(name, int | list[int], doc, **fields)
-
-
-STRIDES = sizes_attr("strides", "the distance between windows", default=1)
-DILATION = Attr(
-    "dilation",
-    int | list[int],
-    "the distance between the elements of a window, likewise",
-    default=1,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +48,9 @@ class Window:
         return max(0, last - first + 1)
 
 
-def per_dimension(name: str, value: Sizes, dims: int) -> tuple[int, ...]:
-    """Return an attribute's value for each of `dims` dimensions.
-
-    Raises OpError if it is not one int of at least 1, or a list of `dims` such ints.
-    """
-    values = (value,) * dims if isinstance(value, int) else tuple(value)
-    if len(values) != dims or any(n < 1 for n in values):
-        expected = "an int" if dims == 1 else f"an int or a list of {dims} ints"
-        written = value if isinstance(value, int) else list(value)
-        raise OpError(
-            f"needs {name} {expected} of at least 1, not {written}", attr=name
-        )
-    return values
+def per_dimension(value: Sizes, dims: int) -> tuple[int, ...]:
+    """Return an attribute's value for each of `dims` dimensions."""
+    return (value,) * dims if isinstance(value, int) else tuple(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +89,9 @@ def slide_windows(
     """Return how windows of these sizes slide over operand x, of sizes `x`.
 
     Those of a transposed convolution slide over its result, and x are the outputs.
-    Raises OpError for an invalid attribute, or if x is smaller than a window.
     """
-    each_stride = per_dimension("strides", strides, len(sizes))
-    each_dilation = per_dimension("dilation", dilation, len(sizes))
+    each_stride = per_dimension(strides, len(sizes))
+    each_dilation = per_dimension(dilation, len(sizes))
     unpadded = [*map(Window, sizes, each_stride, each_dilation)]
     image = tuple(x)
     if transposed:
@@ -142,8 +101,10 @@ def slide_windows(
         replace(window, low=low, high=high)
         for window, (low, high) in zip(unpadded, pairs, strict=True)
     )
-    outputs = tuple(x) if transposed else _count_outputs(windows, image)
-    return Slide(image, windows, outputs)
+    outputs = (
+        window.output_size(size) for window, size in zip(windows, image, strict=True)
+    )
+    return Slide(image, windows, tuple(x) if transposed else tuple(outputs))
 
 
 def _padding_pairs(
@@ -157,24 +118,8 @@ def _padding_pairs(
             _same_padding(window, size)
             for window, size in zip(unpadded, image, strict=True)
         ]
-    if isinstance(padding, str):
-        raise OpError(
-            f"cannot have padding: {padding}",
-            attr="padding",
-            hint=did_you_mean(padding, ("valid", "same")),
-        )
-    pairs = (
-        [(padding, padding)] * len(unpadded) if isinstance(padding, int) else padding
-    )
-    if len(pairs) != len(unpadded) or any(len(p) != 2 or min(p) < 0 for p in pairs):
-        written = padding if isinstance(padding, int) else [list(p) for p in padding]
-        raise OpError(
-            f"needs a padding of 0 or more on every side, not {written}",
-            attr="padding",
-            hint="write valid, same, an int, or [before, after] for each of"
-            f" {len(unpadded)} dimension{'s' if len(unpadded) > 1 else ''}",
-        )
-    return pairs
+    assert not isinstance(padding, str), padding
+    return [(padding, padding)] * len(unpadded) if isinstance(padding, int) else padding
 
 
 def _same_padding(window: Window, size: int) -> tuple[int, int]:
@@ -191,8 +136,6 @@ def _transposed_sizes(
     Several sizes may satisfy that. As in Keras, the result is the largest for `valid`,
     and `size · stride` for `same`. For a padding in numbers it is the smallest, as in
     PyTorch.
-
-    Raises OpError if the padding leaves no element.
     """
     pairs = [*zip(unpadded, outputs, strict=True)]
     if padding == "valid":
@@ -201,14 +144,7 @@ def _transposed_sizes(
         return tuple(n * w.stride for w, n in pairs)
     smallest = [(n - 1) * w.stride + w.span for w, n in pairs]
     removed = _padding_pairs(padding, unpadded, outputs)
-    result = tuple(n - sum(ends) for n, ends in zip(smallest, removed, strict=True))
-    if min(result) < 1:
-        raise OpError(
-            f"cannot remove a padding of {[list(ends) for ends in removed]} from"
-            f" a result of {smallest}",
-            attr="padding",
-        )
-    return result
+    return tuple(n - sum(ends) for n, ends in zip(smallest, removed, strict=True))
 
 
 def adaptive_bins(size: int, number: int) -> tuple[tuple[int, int], ...]:
@@ -222,39 +158,23 @@ def adaptive_bins(size: int, number: int) -> tuple[tuple[int, int], ...]:
     )
 
 
-def image_sizes(types: Types, dims: int) -> tuple[tuple[int, ...], int]:
-    """Return the sizes and the number of channels of operand x.
-
-    `dims` is the number of dimensions without batch and channels. Raises OpError if x
-    does not have such a shape.
-    """
-    x = types[0]
-    if not x.is_float or x.rank != dims + 2 or {BATCH, 0} & {*x.shape[1:]}:
-        raise OpError(
-            f"needs a float operand {IMAGES[dims]} as 'x', not {x}",
-            operand=0,
-            hint=_channels_hint(x, dims),
-        )
-    *sizes, channels = (int(d) for d in x.shape[1:])
-    return tuple(sizes), channels
+def adaptive_counts(image: Sequence[int], output_size: Sizes) -> Counts:
+    """Return the sizes of adaptive windows along each dimension of an image."""
+    numbers = per_dimension(output_size, len(image))
+    return tuple(
+        tuple(stop - start for start, stop in adaptive_bins(size, number))
+        for size, number in zip(image, numbers, strict=True)
+    )
 
 
-def _channels_hint(x: TensorType, dims: int) -> str | None:
-    if x.is_float and x.rank == dims + 1 and BATCH not in x.shape[1:]:
-        sizes = ", ".join(map(str, x.shape))
-        return f"reshape it to [{sizes}, 1] if it has one channel"
-    return None
+def slide_pool(
+    image: Sequence[int], pool_size: Sizes, strides: Sizes | None, padding: Padding
+) -> Slide:
+    """Return how the windows of a pooling op slide over an image."""
+    size = per_dimension(pool_size, len(image))
+    return slide_windows(image, size, size if strides is None else strides, padding)
 
 
-def _count_outputs(windows: Sequence[Window], image: Sequence[int]) -> tuple[int, ...]:
-    """Return the number of outputs of each window; raise OpError if there is none."""
-    numbers = tuple(w.output_size(size) for w, size in zip(windows, image, strict=True))
-    for window, size, number in zip(windows, image, numbers, strict=True):
-        if number < 1:
-            raise OpError(
-                f"has a window of {window.span} where 'x' has"
-                f" {size + window.low + window.high} elements",
-                operand=0,
-                hint="use padding: same to extend 'x'",
-            )
-    return numbers
+def tap_dtype(taps: int) -> str:
+    """Return the smallest unsigned dtype that can represent the indices of `taps`."""
+    return next(f"uint{bits}" for bits in (8, 16, 32) if taps <= 1 << bits)

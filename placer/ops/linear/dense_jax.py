@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
-from placer.ops.elementwise.broadcasting_jax import sum_to
-from placer.ops.linear.weighted_jax import add_bias_and_activate
+from ..common.gradient_jax import WithBackward, with_gradient
+from ..elementwise.broadcasting_jax import sum_to
+from .weighted_jax import add_bias_and_activate
 
 
 def fc(

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from placer.ops.arrays.index_jax import gather, index_axis, scatter_gradient
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
-from placer.ops.common.precision_jax import widen
+from ..arrays.index_jax import gather, index_axis, scatter_gradient
+from ..common.gradient_jax import WithBackward, with_gradient
+from ..common.precision_jax import widen
 
 
 @with_gradient

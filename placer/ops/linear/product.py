@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import prod
 
 from placer.errors import OpError
@@ -10,6 +12,26 @@ from placer.ops.declaration import Attrs, BatchRule, Declaration, case, required
 from placer.ops.linear.equation import Equation, parse_equation
 from placer.ops.operand import Operand, Types
 from placer.types import Dim, TensorType
+
+_error = partial(OpError, attr="equation")
+_SHAPE = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*\Z")
+
+
+def _check_equation(text: str) -> Equation:
+    """Parse an equation; raise OpError if it is not one."""
+    if not _SHAPE.match(text.replace(" ", "")):
+        hint = "write as many letters" if "." in text else "write ij,jk->ik"
+        raise _error(f"cannot read the equation '{text}'", hint=hint)
+    equation = parse_equation(text)
+    for term in (*equation.terms, equation.result):
+        for letter in term:
+            if term.count(letter) > 1:
+                message = f"names {letter} twice in '{term}'"
+                raise _error(message, hint="it takes no diagonal")
+    for letter in equation.result:
+        if letter not in "".join(equation.terms):
+            raise _error(f"has {letter} in its result and in no operand")
+    return equation
 
 
 def _sizes(types: Types, equation: Equation) -> dict[str, Dim]:
@@ -33,7 +55,7 @@ def _shape(letters: str, sizes: Mapping[str, Dim]) -> tuple[Dim, ...]:
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    equation = parse_equation(attrs["equation"])
+    equation = _check_equation(attrs["equation"])
     if len(equation.terms) != len(types):
         raise OpError(
             f"has {len(equation.terms)} terms in '{attrs['equation']}' and"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import differentiable
-from placer.ops.linear.equation import Equation, parse_equation
+from ..common.gradient_jax import differentiable
+from .equation import Equation, parse_equation
 
 Arrays = tuple[jax.Array, ...]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import jax
 
-from placer.ops.elementwise.activation_jax import ACTIVATIONS
-from placer.ops.elementwise.broadcasting_jax import broadcast_add
+from ..elementwise.activation_jax import ACTIVATIONS
+from ..elementwise.broadcasting_jax import broadcast_add
 
 
 def add_bias_and_activate(

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
-from placer.ops.elementwise.ordered_jax import compare
-from placer.ops.losses.loss_jax import make_loss
+from ..common.gradient_jax import WithBackward, with_gradient
+from ..elementwise.ordered_jax import compare
+from .loss_jax import make_loss
 
 Pair = tuple[jax.Array, jax.Array]
 

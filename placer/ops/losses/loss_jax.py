@@ -13,14 +13,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import (
+from ..common.gradient_jax import (
     WithBackward,
     differentiable,
     with_gradient,
 )
-from placer.ops.common.precision_jax import widen
-from placer.ops.elementwise.broadcasting_jax import divide
-from placer.ops.losses.labels_jax import class_numbers, valid_classes
+from ..common.precision_jax import widen
+from ..elementwise.broadcasting_jax import divide
+from .labels_jax import class_numbers, valid_classes
 
 Count = int | jax.Array | None
 

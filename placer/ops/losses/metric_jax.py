@@ -12,7 +12,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from placer.ops.losses.labels_jax import class_numbers, valid_classes
+from .labels_jax import class_numbers, valid_classes
 
 
 def accuracy(logits: jax.Array, label: jax.Array) -> jax.Array:

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
-from placer.ops.common.precision_jax import scatter_add, widen
-from placer.ops.losses.labels_jax import valid_classes
-from placer.ops.losses.loss_jax import make_loss
-from placer.ops.special.random_jax import random_bits
+from ..common.gradient_jax import WithBackward, with_gradient
+from ..common.precision_jax import scatter_add, widen
+from ..special.random_jax import random_bits
+from .labels_jax import valid_classes
+from .loss_jax import make_loss
 
 Pair = tuple[jax.Array, jax.Array]
 Gradients = tuple[jax.Array, jax.Array, jax.Array, None, None]

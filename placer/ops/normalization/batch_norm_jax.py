@@ -7,8 +7,8 @@ from math import prod
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import Backward, WithBackward, with_gradient
-from placer.ops.elementwise.broadcasting_jax import divide
+from ..common.gradient_jax import Backward, WithBackward, with_gradient
+from ..elementwise.broadcasting_jax import divide
 
 Count = int | jax.Array | None
 Three = tuple[jax.Array, jax.Array, jax.Array]

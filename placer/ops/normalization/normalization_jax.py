@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
-from placer.ops.common.precision_jax import widen
-from placer.ops.elementwise.broadcasting_jax import broadcast_add
+from ..common.gradient_jax import WithBackward, with_gradient
+from ..common.precision_jax import widen
+from ..elementwise.broadcasting_jax import broadcast_add
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,8 @@ from placer.ops.operand import (
     require_float,
     require_same_dtype,
 )
+from placer.ops.sequence.projections import SEQUENCES
 from placer.types import BATCH, Dim, TensorType
-
-SEQUENCES = ("query", "key", "value")
 
 MASK = Operand(
     "mask",

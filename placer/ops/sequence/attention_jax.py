@@ -10,7 +10,7 @@ from math import sqrt
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
+from ..common.gradient_jax import WithBackward, with_gradient
 
 Three = tuple[jax.Array, jax.Array, jax.Array]
 

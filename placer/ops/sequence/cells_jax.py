@@ -35,6 +35,8 @@ class Cell(Protocol):
 
     state_count: ClassVar[int] = 1
     """The number of arrays of a state."""
+    biases: ClassVar[tuple[str, ...]] = ("b",)
+    """The names of the biases, of which a layer has all or none."""
 
     def step(self, z: State, state: State, w: jax.Array, b: Bias) -> Step:
         """Process one step of the rows.
@@ -76,6 +78,8 @@ class SimpleRnn(Cell):
 @dataclass(frozen=True, slots=True)
 class Gru(Cell):
     """h' = (1 - u) · n + u · h, n = tanh(z_n + r · (h · w_n + b)), r and u sigmoids."""
+
+    biases: ClassVar[tuple[str, ...]] = ("b", "b_recurrent")
 
     def step(self, z: State, state: State, w: jax.Array, b: Bias) -> Step:
         (h,), (z_reset, z_update, z_new) = state, z

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -24,17 +24,18 @@ from placer.ops.sequence import attention
 from placer.ops.sequence.attention import (
     CAUSAL,
     MASK,
-    SEQUENCES,
     check_mask,
     check_sequences,
     sequence_width,
 )
+from placer.ops.sequence.projections import (
+    BIASED,
+    SEQUENCES,
+    WEIGHTS,
+    is_saved,
+    projection_sources,
+)
 from placer.types import BATCH, Dim, TensorType
-
-_PROJECTIONS = (*SEQUENCES, "output")
-_WEIGHTS = tuple(f"w_{which}" for which in _PROJECTIONS)
-_BIASED = tuple(f"{letter}_{which}" for which in _PROJECTIONS for letter in "wb")
-
 
 _name_operands = partial(
     name_operands,
@@ -51,19 +52,7 @@ def operand_names(types: Types) -> tuple[str, ...]:
     There are biases if the last operand has rank 1. Of the operands before the weights,
     one that is not float is the mask; the others are sequences.
     """
-    return _name_operands(types, _WEIGHTS, _BIASED)
-
-
-def projection_sources(names: Collection[str]) -> dict[str, str]:
-    """Return the operands that queries, keys and values are projected from."""
-    present = [name for name in SEQUENCES if name in names]
-    last = len(present) - 1
-    return {name: present[min(i, last)] for i, name in enumerate(SEQUENCES)}
-
-
-def is_saved(name: str) -> bool:
-    """Whether the backward needs the operand."""
-    return name in SEQUENCES or name in _WEIGHTS
+    return _name_operands(types, WEIGHTS, BIASED)
 
 
 def _check(
@@ -115,8 +104,8 @@ def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
     if size < 1:
         raise OpError(f"needs a size of at least 1, not {size}", attr="size")
     shapes = _shapes(_check(names, types, attrs, size), size)
-    created = {name: shapes[name] for name in (_BIASED if attrs["bias"] else _WEIGHTS)}
-    initializers = dict.fromkeys(_WEIGHTS, "xavier_uniform")
+    created = {name: shapes[name] for name in (BIASED if attrs["bias"] else WEIGHTS)}
+    initializers = dict.fromkeys(WEIGHTS, "xavier_uniform")
     return make_parameters(types[0].dtype, created, initializers)
 
 

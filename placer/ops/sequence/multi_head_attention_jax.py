@@ -7,15 +7,17 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import differentiable
-from placer.ops.common.precision_jax import widen
-from placer.ops.sequence.attention_jax import Three, attend, attend_backward
-from placer.ops.sequence.multi_head_attention import (
+from ..common.gradient_jax import differentiable
+from ..common.precision_jax import widen
+from ..common.roles_jax import name_operands
+from .attention_jax import Three, attend, attend_backward
+from .projections import (
+    BIASED,
+    SEQUENCES,
+    WEIGHTS,
     is_saved,
-    operand_names,
     projection_sources,
 )
-from placer.types import TensorType
 
 Saved = Mapping[str, jax.Array | None]
 Residuals = tuple[Saved, Three, jax.Array, jax.Array]
@@ -24,8 +26,8 @@ Residuals = tuple[Saved, Three, jax.Array, jax.Array]
 def multi_head_attention(
     *operands: jax.Array, heads: int, causal: bool = False
 ) -> jax.Array:
-    names = operand_names([TensorType(str(a.dtype), a.shape) for a in operands])
-    return _layer(heads, causal, dict(zip(names, operands, strict=True)))
+    named = name_operands(operands, SEQUENCES, "mask", WEIGHTS, BIASED)
+    return _layer(heads, causal, named)
 
 
 def _layer_forward(

@@ -12,40 +12,38 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import differentiable
-from placer.ops.sequence.cells_jax import Cell, Gru, Lstm, SimpleRnn, State
-from placer.ops.sequence.recurrent import CELL_KINDS, operand_names
-from placer.types import TensorType
+from ..common.gradient_jax import differentiable
+from ..common.roles_jax import name_operands
+from .cells_jax import Cell, Gru, Lstm, SimpleRnn, State
 
 Inputs = Mapping[str, jax.Array]
 Saved = Mapping[str, jax.Array | None]
 
 _STATES = ("state", "cell")
+_WEIGHTS = ("w_input", "w_recurrent")
 _BIASES = ("b", "b_recurrent")
 
 
 def simple_rnn(
     *operands: jax.Array, activation: str = "tanh", reverse: bool = False
 ) -> State:
-    return _layer("simple_rnn", SimpleRnn(activation), reverse, operands)
+    return _layer(SimpleRnn(activation), reverse, operands)
 
 
 def gru(*operands: jax.Array, reverse: bool = False) -> State:
-    return _layer("gru", Gru(), reverse, operands)
+    return _layer(Gru(), reverse, operands)
 
 
 def lstm(
     *operands: jax.Array, forget_bias: float = 1.0, reverse: bool = False
 ) -> State:
-    return _layer("lstm", Lstm(forget_bias), reverse, operands)
+    return _layer(Lstm(forget_bias), reverse, operands)
 
 
-def _layer(
-    kind: str, cell: Cell, reverse: bool, operands: Sequence[jax.Array]
-) -> State:
-    types = [TensorType(str(a.dtype), a.shape) for a in operands]
-    names = operand_names(CELL_KINDS[kind], types)
-    return _run(cell, reverse, dict(zip(names, operands, strict=True)))
+def _layer(cell: Cell, reverse: bool, operands: Sequence[jax.Array]) -> State:
+    leading, biased = ("x", *_STATES[: cell.state_count]), (*_WEIGHTS, *cell.biases)
+    named = name_operands(operands, leading, "lengths", _WEIGHTS, biased)
+    return _run(cell, reverse, named)
 
 
 def _run_alone(cell: Cell, reverse: bool, inputs: Inputs) -> State:

@@ -8,8 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from placer.ops.special.random_jax import row_keys
 from placer.regions.function import run_region, trace_function
+
+from .random_jax import jax_keys
 
 
 def call(
@@ -34,7 +35,7 @@ def call(
     states = dict(zip(state, inputs[first_state:count], strict=True))
     if batch == "rows" and not len(inputs[count]):
         return _empty_results(fn, values, inputs[:first_param], training)
-    keys = _row_keys(inputs[count], stream)
+    keys = jax_keys(inputs[count], stream)
     returned = fn(
         values,
         states,
@@ -87,7 +88,7 @@ def _empty_results(
     """
 
     def call_with_one_row(*rows: jax.Array) -> Any:
-        keys = _row_keys(jnp.zeros((1, 2), jnp.uint32), 0)
+        keys = jax_keys(jnp.zeros((1, 2), jnp.uint32), 0)
         outs, _ = fn(values, {}, *rows, rng=keys, training=training)
         return outs if isinstance(outs, tuple | list) else (outs,)
 
@@ -100,13 +101,6 @@ def _empty_results(
         for out in jax.eval_shape(call_with_one_row, *rows)
     )
     return results if len(results) > 1 else results[0]
-
-
-def _row_keys(position: jax.Array, stream: int) -> jax.Array:
-    """Return a JAX key for each row, derived from the stream, the step and the row."""
-    bits = jnp.stack(row_keys(position, stream), axis=-1)
-    keys: jax.Array = jax.random.wrap_key_data(bits, impl="threefry2x32")
-    return keys
 
 
 def _name(fn: Callable[..., Any]) -> str:

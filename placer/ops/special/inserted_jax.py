@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from placer.layouts.partition import RowShard
-from placer.ops.common.precision_jax import widen
+
+from ..common.precision_jax import widen
 
 
 def accumulate(*xs: jax.Array) -> jax.Array:

@@ -7,8 +7,8 @@ from math import prod
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import WithBackward, with_gradient
-from placer.ops.common.threefry_jax import threefry2x32
+from ..common.gradient_jax import WithBackward, with_gradient
+from ..common.threefry_jax import threefry2x32
 
 
 @with_gradient
@@ -42,3 +42,10 @@ def random_bits(position: jax.Array, stream: int, count: int) -> jax.Array:
     key = first[:, None], second[:, None]
     words = jnp.stack(threefry2x32(key, (jnp.zeros_like(pairs), pairs)), axis=-1)
     return words.reshape(words.shape[0], 2 * pairs.shape[1])[:, :count]
+
+
+def jax_keys(position: jax.Array, stream: int) -> jax.Array:
+    """Return a JAX key for each row, derived from the stream, the step and the row."""
+    bits = jnp.stack(row_keys(position, stream), axis=-1)
+    keys: jax.Array = jax.random.wrap_key_data(bits, impl="threefry2x32")
+    return keys

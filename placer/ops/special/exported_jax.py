@@ -1,36 +1,15 @@
-"""Functions that an exported model contains, which are no ops."""
+"""Functions that an exported model calls besides those of its ops."""
 
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import jax
 import jax.numpy as jnp
-from safetensors.flax import load
 
-
-def load_params(path: str = "params.safetensors") -> dict[str, jax.Array]:
-    """Return the parameters of a safetensors file by name.
-
-    Raises ValueError if the file has changed since placer wrote it.
-    """
-    content = Path(path).read_bytes()
-    start = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:start])
-    metadata = header.pop("__metadata__", {})
-    entries, size = json.dumps(header, separators=(",", ":")).encode(), 4 << 20
-    values = memoryview(content)[start:]
-    chunks = [values[i : i + size] for i in range(0, len(values), size)]
-    checksums = "".join(f"{crc32(each):08x}" for each in [memoryview(entries), *chunks])
-    if metadata.get("placer.crc32", checksums) != checksums:
-        raise ValueError(f"{path} is damaged: it does not have its checksums")
-    params: dict[str, jax.Array] = load(content)
-    return params
+from .random_jax import jax_keys
 
 
 def as_table(
@@ -57,10 +36,11 @@ def outputs_of(
     return *outputs, *state.values()
 
 
-def row_positions(rows: int) -> jax.Array:
-    """Return the step, which is 0, and the number of each row, uint32[rows, 2]."""
+def row_keys_of(rows: int, stream: int) -> jax.Array:
+    """Return a JAX key for each row, as in step 0."""
     numbers = jnp.arange(rows, dtype=jnp.uint32)
-    return jnp.stack([jnp.zeros_like(numbers), numbers], axis=-1)
+    position = jnp.stack([jnp.zeros_like(numbers), numbers], axis=-1)
+    return jax_keys(position, stream)
 
 
 def with_leaves(pytree: Any, leaves: dict[int, jax.Array]) -> Any:
