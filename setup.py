@@ -2,7 +2,7 @@
 
 `grammar/` and `specs/` are at the top of the checkout, where readers look for them. The
 wheel contains them as `placer/_data/grammar` and `placer/_data/specs`, where
-`placer.resources.find_file` looks first. pyproject.toml cannot combine the discovery of
+`placer.system.resources.find_file` looks first. pyproject.toml cannot combine the discovery of
 packages with packages from other folders.
 """
 

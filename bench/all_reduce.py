@@ -33,15 +33,15 @@ from pathlib import Path
 
 import numpy as np
 
-from placer.build.plan import Edge, EdgeValue
 from placer.channel.keys import RunKey
 from placer.channel.ports import free_endpoints
 from placer.channel.protocol import Channel, Key
 from placer.channel.session import Session
-from placer.layouts.ranges import pack
-from placer.memory import aligned
-from placer.memory.allocator import keep_memory
-from placer.runtime.program.exchange import Exchange
+from placer.place.layouts.ranges import pack
+from placer.plan.plan import Edge, EdgeValue
+from placer.runtime.exchange.exchange import Exchange
+from placer.system.memory import aligned
+from placer.system.memory.allocator import keep_memory
 
 ROOT = Path(__file__).parent.parent
 SPEC = ROOT / "bench" / "specs" / "all_reduce.yaml"

@@ -30,8 +30,8 @@ from placer.channel.memory import memory_channels
 from placer.channel.ports import free_endpoints
 from placer.channel.protocol import Channel, Key
 from placer.channel.session import Session
-from placer.memory import aligned
-from placer.memory.allocator import keep_memory
+from placer.system.memory import aligned
+from placer.system.memory.allocator import keep_memory
 
 SECRET = RunKey(bytes(32))
 LARGE = 16 << 20

@@ -29,7 +29,7 @@ from placer.checkpoint.manifest import (
 )
 from placer.checkpoint.reading import Checkpoint
 from placer.checkpoint.writing import commit, temporary_folder, write_tensors
-from placer.config.data import Data
+from placer.plan.settings.data.source import Data
 
 PARAMETERS = 16
 PIECE = 4 << 20

@@ -43,7 +43,7 @@ from mode_builds import BUILDS, copy_specs
 from wide_rows import write_rows
 
 import placer
-from placer.runtime.run.events import CheckpointSaved, Event, Step
+from placer.runtime.control.events import CheckpointSaved, Event, Step
 
 WORKLOADS = {"w3": "wire", "w2": "w2_1_sync"}
 """The build of each workload, on one worker and one server."""

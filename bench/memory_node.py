@@ -15,9 +15,9 @@ import sys
 import threading
 from pathlib import Path
 
-from placer.build.plan import read_plan
-from placer.runtime.run.options import Options
-from placer.runtime.run.process import default_endpoints, run
+from placer.plan.plan import read_plan
+from placer.runtime.control.options import Options
+from placer.runtime.process.entry_point import default_endpoints, run
 
 INTERVAL = 0.0005
 

@@ -35,9 +35,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from placer.config.data import Data
-from placer.config.features import Feature
-from placer.config.window import Window
+from placer.plan.settings.data.features import Feature
+from placer.plan.settings.data.source import Data
+from placer.plan.settings.data.window import Window
 from placer.readers import Column, Order, open_pieces, open_source
 from placer.readers.windows import WindowReader
 

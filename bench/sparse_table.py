@@ -27,8 +27,8 @@ from typing import Any, Literal
 import numpy as np
 from peers.environment import FOLDER, set_up_tables
 
-from placer.config.sparse import Forgetting
-from placer.config.sparse import SparseTable as Settings
+from placer.plan.settings.sparse.table import Forgetting
+from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.tables.sparse.merging import number_keys, sum_rows
 from placer.tables.sparse.saving import TableSave
 from placer.tables.sparse.table import SparseTable

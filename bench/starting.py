@@ -31,7 +31,7 @@ def launch(build: Path) -> None:
     """Launch a build in this process, and print what its start took."""
     begin = time.monotonic()
     import placer
-    from placer.runtime.run.events import Event, Step
+    from placer.runtime.control.events import Event, Step
 
     measured: dict[str, float] = {}
 

@@ -100,7 +100,7 @@ def plain(work: Workload, batch: int, steps: int) -> tuple[float, float]:
 
     The first step is not counted.
     """
-    from placer.memory.allocator import keep_memory
+    from placer.system.memory.allocator import keep_memory
 
     numel = sum(a * b for a, b in pairwise(work.sizes))
     keep_memory(4 * 4 * numel)

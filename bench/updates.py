@@ -19,9 +19,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placer.build.plan import MEMORY, Table
-from placer.config.slicing import Block
-from placer.memory.allocator import keep_memory
+from placer.plan.plan import MEMORY, Table
+from placer.plan.settings.training.slicing import Block
+from placer.system.memory.allocator import keep_memory
 from placer.tables.dense import DenseTable
 
 SIZE = 25_000_000

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from placer.memory.allocator import keep_memory
+from placer.system.memory.allocator import keep_memory
 
 ROWS, DIM, WIDTHS = 1024, 16, (429, 400, 400, 400, 1)
 PADDED = 2048

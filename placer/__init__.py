@@ -14,10 +14,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from placer import layers as layers
     from placer import optimizer as optimizer
-    from placer.build.modules import data_folder as data_folder
-    from placer.build.plan import Plan as Plan
-    from placer.compiler import compile as compile
-    from placer.config.slicing import slice_sizes as slice_sizes
+    from placer.compiler.driver import compile as compile
+    from placer.compiler.frontend.python.program import Program as Program
+    from placer.compiler.frontend.python.program import (
+        default_program as default_program,
+    )
+    from placer.compiler.frontend.python.remat import remat as remat
+    from placer.compiler.frontend.python.trace import trace as trace
+    from placer.compiler.frontend.python.training import (
+        append_backward as append_backward,
+    )
+    from placer.compiler.frontend.python.variable import Variable as Variable
     from placer.errors import BuildError as BuildError
     from placer.errors import CheckpointError as CheckpointError
     from placer.errors import CheckpointWarning as CheckpointWarning
@@ -33,12 +40,6 @@ if TYPE_CHECKING:
     from placer.errors import SpecWarning as SpecWarning
     from placer.exporting.export import ExportedModel as ExportedModel
     from placer.exporting.export import export as export
-    from placer.front.program import Program as Program
-    from placer.front.program import default_program as default_program
-    from placer.front.remat import remat as remat
-    from placer.front.trace import trace as trace
-    from placer.front.training import append_backward as append_backward
-    from placer.front.variable import Variable as Variable
     from placer.launcher.engine_job import OnEngine as OnEngine
     from placer.launcher.launch import launch as launch
     from placer.launcher.predict import predict as predict
@@ -49,21 +50,24 @@ if TYPE_CHECKING:
     from placer.place import Place as Place
     from placer.place.guard import device_guard as device_guard
     from placer.place.guard import place_guard as place_guard
-    from placer.runtime.run.callbacks import STOP as STOP
-    from placer.runtime.run.callbacks import Callback as Callback
-    from placer.runtime.run.callbacks import Record as Record
-    from placer.runtime.run.options import Options as Options
-    from placer.runtime.run.process import run as run
-    from placer.runtime.run.result import Result as Result
+    from placer.plan.modules import data_folder as data_folder
+    from placer.plan.plan import Plan as Plan
+    from placer.plan.settings.training.slicing import slice_sizes as slice_sizes
+    from placer.runtime.callbacks.callbacks import STOP as STOP
+    from placer.runtime.callbacks.callbacks import Callback as Callback
+    from placer.runtime.callbacks.callbacks import Record as Record
+    from placer.runtime.control.options import Options as Options
+    from placer.runtime.control.result import Result as Result
+    from placer.runtime.process.entry_point import run as run
 
 __version__ = "0.1.0"
 
 # These names are imported when they are first used, so that `import placer` and the
 # help of the command line load neither JAX nor numpy.
 _HOMES = {
-    "STOP": "placer.runtime.run.callbacks",
+    "STOP": "placer.runtime.callbacks.callbacks",
     "BuildError": "placer.errors",
-    "Callback": "placer.runtime.run.callbacks",
+    "Callback": "placer.runtime.callbacks.callbacks",
     "CheckpointError": "placer.errors",
     "CheckpointWarning": "placer.errors",
     "Cluster": "placer.place",
@@ -73,34 +77,34 @@ _HOMES = {
     "OnEngine": "placer.launcher.engine_job",
     "NodeKind": "placer.place",
     "OpError": "placer.errors",
-    "Options": "placer.runtime.run.options",
+    "Options": "placer.runtime.control.options",
     "Place": "placer.place",
     "PlaceError": "placer.errors",
     "PlacerError": "placer.errors",
-    "Plan": "placer.build.plan",
-    "Program": "placer.front.program",
-    "Record": "placer.runtime.run.callbacks",
-    "Result": "placer.runtime.run.result",
+    "Plan": "placer.plan.plan",
+    "Program": "placer.compiler.frontend.python.program",
+    "Record": "placer.runtime.callbacks.callbacks",
+    "Result": "placer.runtime.control.result",
     "RunError": "placer.errors",
     "RunWarning": "placer.errors",
     "SpecError": "placer.errors",
     "SpecErrors": "placer.errors",
     "SpecWarning": "placer.errors",
-    "Variable": "placer.front.variable",
-    "append_backward": "placer.front.training",
-    "compile": "placer.compiler",
-    "data_folder": "placer.build.modules",
-    "default_program": "placer.front.program",
+    "Variable": "placer.compiler.frontend.python.variable",
+    "append_backward": "placer.compiler.frontend.python.training",
+    "compile": "placer.compiler.driver",
+    "data_folder": "placer.plan.modules",
+    "default_program": "placer.compiler.frontend.python.program",
     "device_guard": "placer.place.guard",
     "launch": "placer.launcher.launch",
     "place_guard": "placer.place.guard",
     "predict": "placer.launcher.predict",
     "export": "placer.exporting.export",
     "ExportedModel": "placer.exporting.export",
-    "remat": "placer.front.remat",
-    "run": "placer.runtime.run.process",
-    "slice_sizes": "placer.config.slicing",
-    "trace": "placer.front.trace",
+    "remat": "placer.compiler.frontend.python.remat",
+    "run": "placer.runtime.process.entry_point",
+    "slice_sizes": "placer.plan.settings.training.slicing",
+    "trace": "placer.compiler.frontend.python.trace",
     "train": "placer.launcher.train",
 }
 

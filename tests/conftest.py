@@ -10,7 +10,7 @@ import jax
 import pytest
 from hypothesis import settings
 
-from placer.memory.compilation import keep_compiled
+from placer.system.caches.compilation import keep_compiled
 
 # So that a failed `assert` in a shared check shows the values that it compares.
 pytest.register_assert_rewrite("support")

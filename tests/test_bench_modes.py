@@ -4,7 +4,7 @@ import runpy
 
 import pytest
 
-from placer.resources import find_file
+from placer.system.resources import find_file
 
 bench = runpy.run_path(find_file("bench/mode_builds.py"))
 BUILDS = bench["BUILDS"]

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from placer.resources import find_file
+from placer.system.resources import find_file
 
 CpuTimes = runpy.run_path(find_file("bench/cpu_times.py"))["CpuTimes"]
 write_rows = runpy.run_path(find_file("bench/wide_rows.py"))["write_rows"]

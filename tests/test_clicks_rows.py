@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from placer.resources import find_file
+from placer.system.resources import find_file
 
 MODULE = runpy.run_path(str(find_file("specs/clicks_rows.py")))
 FIELDS, IDS = MODULE["FIELDS"], MODULE["IDS"]

@@ -11,9 +11,9 @@ from itertools import pairwise
 
 import pytest
 
-from placer.compiler import compile as compile_model
-from placer.resources import find_file
-from placer.spec import load
+from placer.compiler.driver import compile as compile_model
+from placer.compiler.frontend import load
+from placer.system.resources import find_file
 
 chain = runpy.run_path(find_file("bench/compile_time.py"))["spec"]
 

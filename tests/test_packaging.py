@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from placer.errors import PlacerError
-from placer.resources import find_file
+from placer.system.resources import find_file
 
 CHECKOUT = Path(__file__).parents[1]
 FOLDERS = ("grammar", "specs")
@@ -25,12 +25,12 @@ FOLDERS = ("grammar", "specs")
 USE = """
 import sys
 from pathlib import Path
-import placer.resources
+import placer.system.resources
 from placer.place import Place
-print(Path(placer.resources.__file__).parent)
+print(Path(placer.system.resources.__file__).parent)
 print(Place.parse("/gpu:0,1"))
 for name in sys.argv[1:]:
-    print(placer.resources.find_file(name).read_bytes().hex())
+    print(placer.system.resources.find_file(name).read_bytes().hex())
 """
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from placer.types import MAX_DIM, ResidualType, TensorType
+from placer.place.types import MAX_DIM, ResidualType, TensorType
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from placer.channel.frames import INLINE, InvalidFrame, Reference
 from placer.channel.payload import CODES, DTYPES, MAX_ARRAYS, MAX_EXTENT, MAX_RANK
 from placer.channel.pieces import Fragment, copied_pieces
 from placer.channel.types import Array, ArrayType
-from placer.memory.aligned import aligned_offsets
+from placer.system.memory.aligned import aligned_offsets
 
 CACHED_TYPES: Final = 8 << 10
 """Types of at most so many bytes are cached: every step has the same messages."""

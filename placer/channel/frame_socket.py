@@ -24,7 +24,7 @@ import numpy as np
 from placer.channel import frames
 from placer.channel.endpoint import show_endpoint
 from placer.channel.frames import MAX_FRAME, Frame, InvalidFrame
-from placer.memory.arena import Arena
+from placer.system.memory.arena import Arena
 
 if TYPE_CHECKING:
     from placer.channel.tls import TlsStream

@@ -35,8 +35,8 @@ from placer.channel.cause import Cause
 from placer.channel.payload import MAX_ARRAYS
 from placer.channel.peers import MAX_CHAIN, Doing
 from placer.channel.types import MAX_TEXT, Key, Text
-from placer.memory.aligned import ALIGNMENT, round_up
-from placer.printable import make_printable
+from placer.system.memory.aligned import ALIGNMENT, round_up
+from placer.system.printable import make_printable
 
 MAGIC: Final = b"PLC1"
 PREFIX: Final = struct.Struct("<4sII")

@@ -23,7 +23,7 @@ from placer.channel.open_message import OpenMessage
 from placer.channel.peers import Status
 from placer.channel.types import Array, Key, Limits, Piece
 from placer.errors import RunError, did_you_mean
-from placer.node_kinds import NodeId
+from placer.place.node_kinds import NodeId
 
 FIRST_PAUSE: Final = 0.005
 """Seconds after which a sender that waits looks for a deadlock again; the pause then

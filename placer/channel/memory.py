@@ -18,7 +18,7 @@ from placer.channel.message import Message
 from placer.channel.payload import read_only_views
 from placer.channel.protocol import Channel
 from placer.channel.types import Array, Key, Limits
-from placer.node_kinds import NodeId
+from placer.place.node_kinds import NodeId
 
 
 def memory_channels(nodes: Iterable[str], **limits: Any) -> dict[str, MemoryChannel]:

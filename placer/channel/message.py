@@ -20,8 +20,8 @@ from placer.channel.pieces import (
     piece_layout,
 )
 from placer.channel.types import Array, Bytes, Key, Piece
-from placer.memory.aligned import ALIGNMENT
-from placer.memory.arena import Arena
+from placer.system.memory.aligned import ALIGNMENT
+from placer.system.memory.arena import Arena
 
 MESSAGE_COST = 64
 """Bytes that a message costs besides its payload, so that empty ones are bounded."""

@@ -12,7 +12,7 @@ from placer.channel.frame_socket import Buffer
 from placer.channel.pieces import in_array, piece_bytes
 from placer.channel.pool import ChunkPool
 from placer.channel.types import Array
-from placer.memory.aligned import ALIGNMENT
+from placer.system.memory.aligned import ALIGNMENT
 
 JOINED_FRAGMENTS: Final = 64
 """A piece of more fragments is copied into one buffer to be sent."""

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from placer.channel.types import Array, ArrayType
 from placer.errors import RunError
-from placer.memory.arena import Arena
-from placer.types import ITEM_BYTES
+from placer.place.types import ITEM_BYTES
+from placer.system.memory.arena import Arena
 
 MAX_RANK: Final = 32
 """Dimensions of an array at most."""

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from placer.channel.types import MAX_TEXT, Text
 from placer.errors import RunError
-from placer.printable import make_printable
+from placer.system.printable import make_printable
 
 SILENT_AFTER: Final = 8.0
 """Seconds of silence after which a peer counts as silent."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from placer.channel.payload import as_bytes
 from placer.channel.types import Array, ArrayType, Bytes
-from placer.memory.aligned import round_up
+from placer.system.memory.aligned import round_up
 
 PIECE: Final = 1 << 20
 """Bytes of a piece at most."""

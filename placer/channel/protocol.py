@@ -33,7 +33,7 @@ from placer.channel.mailbox import Carrier, Mailbox, WatchWait
 from placer.channel.open_message import OpenMessage
 from placer.channel.types import Array, Key, Piece
 from placer.errors import RunError
-from placer.memory import aligned
+from placer.system.memory import aligned
 
 __all__ = ["Aborted", "Array", "Cause", "Channel", "Key", "Piece"]
 

@@ -22,8 +22,8 @@ import numpy as np
 from placer.channel.frames import InvalidFrame, Reference
 from placer.channel.types import Array, Bytes
 from placer.errors import RunError
-from placer.memory.aligned import address_of
-from placer.memory.limit import available_nbytes
+from placer.system.memory.aligned import address_of
+from placer.system.memory.limit import available_nbytes
 
 _FUTURE_WRITE: Final = 0x10  # F_SEAL_FUTURE_WRITE of Linux 5.1, which Python lacks
 

@@ -40,8 +40,8 @@ from placer.channel.region import Region, Regions, is_supported
 from placer.channel.transport import choose_streams
 from placer.channel.types import Array, Bytes, Key, Limits
 from placer.errors import RunError, did_you_mean
-from placer.memory.arena import Arena
-from placer.node_kinds import NodeId
+from placer.place.node_kinds import NodeId
+from placer.system.memory.arena import Arena
 
 CONNECT_PAUSE: Final = 0.02
 """Seconds between two attempts to connect to peers that are not there."""

@@ -14,7 +14,7 @@ from placer.checkpoint.folder import (
 from placer.checkpoint.manifest import FILE
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
-from placer.files.nearest_path import path_hint
+from placer.system.files.nearest_path import path_hint
 
 Warn = Callable[[str], None]
 """Receives why a checkpoint is not taken."""

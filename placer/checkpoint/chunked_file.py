@@ -18,7 +18,7 @@ from typing import BinaryIO, Final
 
 from placer.checkpoint.manifest import CHUNK
 from placer.errors import PlacerError
-from placer.files.regular import open_regular
+from placer.system.files.regular import open_regular
 
 _THREADS: Final = 3
 _MAX_VIEWS: Final = 512

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from placer.checkpoint.manifest import FILE, Manifest, Watched
 from placer.checkpoint.manifest_file import read_manifest
 from placer.errors import CheckpointError
-from placer.files.atomic import sync_folder
+from placer.system.files.atomic import sync_folder
 
 BEST: Final = "best"
 """The name of the link to the checkpoint with the best evaluation."""

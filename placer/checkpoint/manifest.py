@@ -11,10 +11,10 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from placer.config.data import Data
-from placer.config.digests import Digests
-from placer.config.fields import Count, Seed, Size
-from placer.config.optimizers import VALUES
+from placer.plan.settings.data.digests import Digests
+from placer.plan.settings.data.source import Data
+from placer.plan.settings.fields import Count, Seed, Size
+from placer.plan.settings.training.optimizers import VALUES
 
 VERSION: Final = 2
 """The version of the format: manifests of version 1 have no digest."""

@@ -21,9 +21,9 @@ from placer.checkpoint.manifest import (
     StoredSparse,
     Watched,
 )
-from placer.config.metrics import Finalizer
 from placer.errors import PlacerError
-from placer.types import ITEM_BYTES
+from placer.place.types import ITEM_BYTES
+from placer.plan.settings.training.metrics import Finalizer
 
 Problems = Iterator[tuple[str, str]]
 """What is wrong, and the path of the field, such as `progress.step`."""

@@ -11,7 +11,7 @@ import msgspec
 from placer.checkpoint.manifest import FILE, VERSION, Manifest
 from placer.checkpoint.manifest_check import check_manifest
 from placer.errors import CheckpointError
-from placer.files.regular import read_regular
+from placer.system.files.regular import read_regular
 
 _MAX_BYTES: Final = 1 << 28
 

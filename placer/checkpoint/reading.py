@@ -27,11 +27,11 @@ from placer.checkpoint.manifest import (
 )
 from placer.checkpoint.manifest_file import read_manifest
 from placer.checkpoint.tensor_file import StoredTensor, read_header
-from placer.config.optimizers import RULES, VALUES
-from placer.config.row_bytes import row_length
 from placer.errors import CheckpointError
-from placer.files.regular import open_regular
-from placer.types import ITEM_BYTES
+from placer.place.types import ITEM_BYTES
+from placer.plan.settings.sparse.row_bytes import row_length
+from placer.plan.settings.training.optimizers import RULES, VALUES
+from placer.system.files.regular import open_regular
 
 
 @dataclass(frozen=True, slots=True)

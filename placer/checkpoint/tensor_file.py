@@ -14,9 +14,9 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from placer.config.safetensors import DTYPES
-from placer.files.regular import open_regular
-from placer.types import ITEM_BYTES
+from placer.checkpoint.safetensors import DTYPES
+from placer.place.types import ITEM_BYTES
+from placer.system.files.regular import open_regular
 
 MAX_HEADER: Final = 100 << 20
 """The largest header that is read, in bytes: that of the format."""

@@ -27,7 +27,7 @@ from placer.checkpoint.manifest import CHUNK, FILE, Manifest, Stored
 from placer.checkpoint.manifest_file import encode_manifest
 from placer.checkpoint.own_checksums import checksums_metadata
 from placer.checkpoint.tensor_file import make_header
-from placer.files.atomic import sync_folder
+from placer.system.files.atomic import sync_folder
 
 Array = npt.NDArray[Any]
 

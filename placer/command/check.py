@@ -26,7 +26,7 @@ def check_command(spec: Path, no_data: bool, code: bool, **options: Any) -> None
     Functions that the spec calls are traced, and those of `python:` sources are called,
     so their Python files are run; --no-code prevents that.
     """
-    from placer.compiler import compile_in_memory
+    from placer.compiler.driver import compile_in_memory
     from placer.launcher.data_check import check_data
     from placer.report.outcome import plan_line
 
@@ -42,6 +42,6 @@ def schema_command() -> None:
     """Print the JSON Schema of specs, for completion and checks in an editor."""
     import json
 
-    from placer.spec import json_schema
+    from placer.compiler.frontend import json_schema
 
     echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))

@@ -34,8 +34,8 @@ from placer.command.to_yaml import to_yaml_command
 from placer.command.train import train_command
 from placer.command.unknown_option import explain_unknown_option
 from placer.errors import CheckpointWarning, PlacerError, SpecWarning
-from placer.memory.collection import pause_collection
-from placer.runtime.run.signals import end_shown
+from placer.runtime.signals.signals import end_shown
+from placer.system.memory.collection import pause_collection
 
 INTERRUPTED = 130
 

@@ -13,7 +13,7 @@ from placer.command.console import echo
 from placer.command.options import compile_options, spec_argument
 
 if TYPE_CHECKING:
-    from placer.graph.graph import Graph
+    from placer.compiler.graph.graph import Graph
 
 
 def check_pass_names(
@@ -21,8 +21,8 @@ def check_pass_names(
 ) -> tuple[str, ...]:
     """Check the names of passes; import the compiler only if there are any."""
     if names:
+        from placer.compiler.passes import PASSES
         from placer.errors import did_you_mean
-        from placer.passes import PASSES
 
         for name in names:
             if name not in PASSES:
@@ -62,14 +62,14 @@ def compile_command(
 
     `placer launch` and `placer run` need nothing but this folder.
     """
-    from placer.build.write import write_build
-    from placer.compiler import compile_in_memory
+    from placer.compiler.driver import compile_in_memory
+    from placer.compiler.graph.text import print_graph
+    from placer.compiler.passes import STEP_PASSES
     from placer.errors import BuildError, PlacerError
-    from placer.files.owners import check_folder
-    from placer.graph.text import print_graph
-    from placer.passes import STEP_PASSES
+    from placer.plan.write import write_build
     from placer.report.outcome import plan_line
     from placer.report.repeated_work import repeated_line
+    from placer.system.files.owners import check_folder
 
     final: list[Graph] = []  # the graph of a step, then the graph of an evaluation
     passes = set()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from placer.printable import make_printable
+from placer.system.printable import make_printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

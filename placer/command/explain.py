@@ -25,7 +25,7 @@ def explain_command(
     NAME is an op, a value, a parameter or a block of a parameter. Without NAME: list
     every choice of the compiler and every op that it inserted.
     """
-    from placer.build_or_spec import load_build
+    from placer.compiler.build_or_spec import load_build
     from placer.report.explain import BuildInfo, explain, list_choices
     from placer.report.repeated_work import repeated_line
 

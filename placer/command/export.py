@@ -63,7 +63,7 @@ def export_command(
     The build needs outputs: `predict` in the spec, or `placer compile --outputs`. A
     SPEC is compiled first, into a temporary folder; --set and --no-code are for a SPEC.
     """
-    from placer.build_or_spec import build_folder
+    from placer.compiler.build_or_spec import build_folder
     from placer.exporting.export import export
 
     with build_folder(

@@ -64,7 +64,7 @@ def init_command(
         for option, value in (("--label", label), ("--task", task), ("--ids", ids)):
             if value:
                 raise click.UsageError(f"{option} needs a FILE.csv or FILE.parquet")
-        from placer.starter.digits import digits_spec
+        from placer.command.starter.digits import digits_spec
 
         out = out or Path("model.yaml")
         _check_target(out, force)
@@ -75,7 +75,7 @@ def init_command(
         names = [name.strip() for name in ids.split(",") if name.strip()]
         text = _describe(table, label, task, names, out)
     from placer.errors import SpecError
-    from placer.files.atomic import atomic_file
+    from placer.system.files.atomic import atomic_file
 
     try:
         with atomic_file(out, 0o644) as file:
@@ -99,11 +99,11 @@ def _describe(
     table: Path, label: str | None, task: str | None, ids: list[str], out: Path
 ) -> str:
     """Print what a table holds, and return the text of a spec for it."""
+    from placer.command.starter.draft import draft_model
+    from placer.command.starter.label import Classes, Quantity
+    from placer.command.starter.spec_text import write_spec
+    from placer.command.starter.table import read_table
     from placer.report.numbers import format_count, plural
-    from placer.starter.draft import draft_model
-    from placer.starter.label import Classes, Quantity
-    from placer.starter.spec_text import write_spec
-    from placer.starter.table import read_table
 
     read = read_table(table)
     draft = draft_model(read, label, task, ids)

@@ -23,12 +23,12 @@ from placer.command.options import (
 )
 
 if TYPE_CHECKING:
-    from placer.build.plan import Plan
     from placer.launcher.engine_job import OnEngine
     from placer.launcher.remote import Hosts
     from placer.launcher.supervise import Watch
-    from placer.runtime.run.events import Event
-    from placer.runtime.run.options import Options
+    from placer.plan.plan import Plan
+    from placer.runtime.control.events import Event
+    from placer.runtime.control.options import Options
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -190,12 +190,12 @@ def _run_on(
     options: dict[str, Any],
 ) -> None:
     """Run a build as a job of an engine, or write the files of the job."""
-    from placer.engines.find import find_engine
-    from placer.engines.options import list_options, split_options
     from placer.errors import PlacerError
     from placer.launcher.checks import check_launch
     from placer.launcher.engine_job import OnEngine, request_job, write_job
-    from placer.runtime.run.options import OPTIONS, Options
+    from placer.launcher.engines.find import find_engine
+    from placer.launcher.engines.options import list_options, split_options
+    from placer.runtime.control.options import OPTIONS, Options
 
     if options["in_process"]:
         raise PlacerError("--in-process cannot be used with --on")
@@ -227,7 +227,7 @@ def _check_and_run(
 ) -> None:
     from placer.launcher.checks import check_launch
     from placer.launcher.data_check import check_build_data
-    from placer.runtime.run.options import OPTIONS, Options
+    from placer.runtime.control.options import OPTIONS, Options
 
     of_run = {option.name: options.pop(option.name) for option in OPTIONS}
     plan, chosen = check_launch(build, Options(**of_run), machines=machines)
@@ -254,7 +254,6 @@ def run_build(
     from placer.launcher.engine_job import OnEngine
     from placer.launcher.launch import callback_queue, launch_checked, launch_processes
     from placer.launcher.logs import log_folder
-    from placer.memory.cores import usable_cores
     from placer.report.outcome import (
         best_lines,
         crowding_note,
@@ -263,7 +262,8 @@ def run_build(
         result_lines,
     )
     from placer.report.progress.show import show_progress, show_warnings
-    from placer.runtime.run.interruption import interruption_of
+    from placer.runtime.signals.interruption import interruption_of
+    from placer.system.cores import usable_cores
 
     stream = sys.stderr if as_json else sys.stdout
     with ExitStack() as exits:

@@ -37,9 +37,9 @@ def opt_command(graph: Path, names: tuple[str, ...], why: bool) -> None:
     """
     if why and not names:
         raise click.UsageError("--why needs --pass: a text has no reasons")
-    from placer.graph.text import parse_graphs, print_graph
-    from placer.passes import PASSES
-    from placer.passes.verify import GraphForm, verify
+    from placer.compiler.graph.text import parse_graphs, print_graph
+    from placer.compiler.passes import PASSES
+    from placer.compiler.passes.verify import GraphForm, verify
 
     with click.open_file(str(graph), encoding="utf-8") as file:
         text = file.read()

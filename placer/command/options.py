@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import click
 
-from placer.build.plan import DATA
 from placer.command.option_groups import grouped_option
 from placer.command.paths import BuildPath, ExistingPath, SpecPath
 from placer.errors import PlacerError
-from placer.runtime.run.options import MAX_WAIT, OPTIONS, Option
+from placer.plan.plan import DATA
+from placer.runtime.control.options import MAX_WAIT, OPTIONS, Option
 
 DEBUG = "--debug"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from placer.build.plan import OF_RUN, is_build
-from placer.files.nearest_path import path_hint
+from placer.plan.plan import OF_RUN, is_build
+from placer.system.files.nearest_path import path_hint
 
 
 class ExistingPath(click.Path):

@@ -17,7 +17,7 @@ from placer.command.options import (
     some_run_options,
     trained_model_options,
 )
-from placer.runtime.run.options import OF_PREDICTION
+from placer.runtime.control.options import OF_PREDICTION
 
 if TYPE_CHECKING:
     from placer.launcher.supervise import Watch
@@ -112,13 +112,13 @@ def predict_command(
     """
     import msgspec
 
-    from placer.build_or_spec import build_folder
+    from placer.compiler.build_or_spec import build_folder
     from placer.launcher.one_process import one_process_build
     from placer.launcher.predict import check_predict, make_request, predict_to_file
     from placer.report.outcome import prediction_line
     from placer.report.progress.show import show_progress, show_warnings
-    from placer.runtime.run.option_checks import check_one_process
-    from placer.runtime.run.options import Options
+    from placer.runtime.control.option_checks import check_one_process
+    from placer.runtime.control.options import Options
 
     request = make_request(
         out, rows, outputs=outputs, keys=keys, columns=columns, raw=raw

@@ -90,21 +90,21 @@ def run_command(
     launched = report_fd is not None
     if events is not None:
         report_fd = _open_events(events)
-    from placer.build.plan import read_plan
-    from placer.engines.surroundings import look_around
     from placer.launcher.checks import check_output_files
     from placer.launcher.data_check import check_build_data
+    from placer.launcher.engines.surroundings import look_around
     from placer.launcher.hosts import read_hosts
     from placer.launcher.parent import end_with_parent
+    from placer.plan.plan import read_plan
     from placer.report.outcome import result_lines
-    from placer.runtime.run.interruption import interruption_of
-    from placer.runtime.run.node_signals import NodeSignals
-    from placer.runtime.run.option_checks import check_base_port
-    from placer.runtime.run.options import Options
-    from placer.runtime.run.prediction_request import read_request
-    from placer.runtime.run.process import default_endpoints, run
-    from placer.runtime.run.result import PredictionResult
-    from placer.runtime.run.signals import signals_piped
+    from placer.runtime.control.option_checks import check_base_port
+    from placer.runtime.control.options import Options
+    from placer.runtime.control.result import PredictionResult
+    from placer.runtime.prediction.request import read_request
+    from placer.runtime.process.entry_point import default_endpoints, run
+    from placer.runtime.signals.interruption import interruption_of
+    from placer.runtime.signals.node_signals import NodeSignals
+    from placer.runtime.signals.signals import signals_piped
 
     if launched:
         end_with_parent()

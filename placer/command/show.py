@@ -15,8 +15,8 @@ from placer.command.options import build_or_spec_argument, code_option, set_opti
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from placer.build.plan import NodePlan
-    from placer.build_or_spec import LoadedBuild
+    from placer.compiler.build_or_spec import LoadedBuild
+    from placer.plan.plan import NodePlan
 
 
 @click.command(
@@ -61,7 +61,7 @@ def show_command(
             "--summary, --tables, --schedule and --node cannot be combined; use one of"
             " them"
         )
-    from placer.build_or_spec import load_build
+    from placer.compiler.build_or_spec import load_build
     from placer.report.console import console
 
     loaded = load_build(build, overrides=overrides, code=code)
@@ -108,8 +108,8 @@ def _tables(build: LoadedBuild, screen: Console) -> None:
 
 
 def _schedule(build: LoadedBuild, screen: Console) -> None:
-    from placer.analysis.schedule import make_schedule
-    from placer.analysis.schedule_text import print_schedule
+    from placer.compiler.schedule.schedule import make_schedule
+    from placer.compiler.schedule.schedule_text import print_schedule
     from placer.report.pipeline import draw_schedule
 
     if build.plan.microbatches == 1:

@@ -24,9 +24,9 @@ def to_yaml_command(spec: Path, out: Path | None) -> None:
     The spec compiles to the same build. Files of initial values, which `placer.trace`
     creates, are written to the same folder as the spec.
     """
+    from placer.compiler.frontend.python.read import run_builder
+    from placer.compiler.frontend.python.yaml_text import to_yaml
     from placer.errors import SpecError
-    from placer.front.read import run_builder
-    from placer.front.yaml_text import to_yaml
 
     program = run_builder(str(spec))
     text = to_yaml(program)
@@ -55,7 +55,7 @@ def to_yaml_command(spec: Path, out: Path | None) -> None:
 def _write_new(file: Path, content: bytes) -> None:
     """Write a file whose name the user did not choose; never overwrite another one."""
     from placer.errors import SpecError
-    from placer.files.regular import UnreadableError, read_regular
+    from placer.system.files.regular import UnreadableError, read_regular
 
     try:
         is_other = file.exists() and read_regular(file, len(content)) != content

@@ -48,15 +48,15 @@ def train_command(
     again, also on other machines (--hosts) and clusters (--on). Files of the run are
     written only where an option names them.
     """
-    from placer.compiler import compile_in_memory
+    from placer.compiler.driver import compile_in_memory
     from placer.launcher.run_folder import new_run
     from placer.report.outcome import plan_line
-    from placer.report.tensorboard import check_installed
-    from placer.runtime.run.option_checks import (
+    from placer.runtime.callbacks.tensorboard import check_installed
+    from placer.runtime.control.option_checks import (
         check_one_process,
         check_thread_options,
     )
-    from placer.runtime.run.options import Options
+    from placer.runtime.control.options import Options
 
     run_options = {
         key: value

@@ -39,7 +39,7 @@ def explain_unknown_option(
 
 def _instead(context: click.Context, name: str, words: Sequence[str]) -> str | None:
     """Return the words that set the key of a spec which an option names, or None."""
-    from placer.spec.setting_names import find_node_kind, find_setting
+    from placer.compiler.frontend.setting_names import find_node_kind, find_setting
 
     value = _value_of(name, words)
     if (kind := find_node_kind(name)) is not None:

@@ -1,6 +1,1 @@
-"""Engines: what schedules the processes of a run on machines, such as Slurm.
-
-An engine is a module with `OPTIONS` and three functions, as `placer.engines.engine.Engine`
-says; `placer.engines.find` finds it by its name. On the nodes `placer run BUILD --node auto`
-asks `placer.engines.surroundings` which node it is.
-"""
+"""The interface of engines, for engines of other packages; see `placer.engines.engine`."""

@@ -14,14 +14,14 @@ from typing import Any
 
 import jax
 
-from placer.emit.code import Call, Expression, literal
-from placer.graph.graph import Graph, Op
+from placer.compiler.emit.code import Call, Expression, literal
+from placer.compiler.graph.graph import Graph, Op
 from placer.ops.attributes import complete
+from placer.ops.functions.arguments import Template, make_template
+from placer.ops.functions.cut import OUTSIDE
+from placer.ops.functions.function import TracedFunction, trace_function
 from placer.ops.special.call import CALL
-from placer.regions.arguments import Template, make_template
-from placer.regions.cut import OUTSIDE
-from placer.regions.function import TracedFunction, trace_function
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 _ROWS = 2
 """The number of rows for which functions are traced, to see how they are cut."""

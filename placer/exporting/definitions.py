@@ -14,10 +14,10 @@ from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
+from placer.compiler.graph.fresh_names import unique_name
 from placer.errors import PlacerError
 from placer.exporting.imports import join_imports
 from placer.exporting.scopes import global_references
-from placer.graph.fresh_names import unique_name
 
 Key = tuple[str, str]
 """A definition: the name of its module, and its own."""

@@ -14,25 +14,25 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
-from placer.build.folder import check_outside, read_file
-from placer.build.modules import modules_in
-from placer.build.plan import MODEL, Plan, SparseTable, read_plan, read_sources
-from placer.build_or_spec import build_folder, is_spec
-from placer.config.feature_columns import source_columns
-from placer.config.slicing import Block
+from placer.compiler.build_or_spec import build_folder, is_spec
+from placer.compiler.frontend.unknown_arguments import hides_rest, refuse_unknown
+from placer.compiler.graph.graph import Graph
+from placer.compiler.graph.text import parse_graph
 from placer.errors import CheckpointWarning, PlacerError, missing_package_hint
-from placer.files.utf8 import check_utf8
-from placer.graph.graph import Graph
-from placer.graph.text import parse_graph
-from placer.reentry import refuse_in_node
-from placer.spec.unknown_arguments import hides_rest, refuse_unknown
-from placer.types import TensorType
+from placer.place.types import TensorType
+from placer.plan.folder import check_outside, read_file
+from placer.plan.modules import modules_in
+from placer.plan.plan import MODEL, Plan, SparseTable, read_plan, read_sources
+from placer.plan.settings.data.feature_columns import source_columns
+from placer.plan.settings.training.slicing import Block
+from placer.system.files.utf8 import check_utf8
+from placer.system.reentry import refuse_in_node
 
 if TYPE_CHECKING:
     import numpy as np
 
     from placer.exporting.model_file import ModelFile
-    from placer.runtime.run.start_parameters import StartParameters
+    from placer.runtime.saving.start_parameters import StartParameters
 
 AnyPath = str | os.PathLike[str]
 
@@ -117,7 +117,7 @@ def _export(
     outputs: Sequence[str],
     batch: Sequence[int],
 ) -> ExportedModel:
-    from placer.runtime.run.parameter_files import file_of_parameters
+    from placer.runtime.saving.parameter_files import file_of_parameters
 
     plan = read_plan(folder)
     graph = _graph_of(folder, plan, outputs)
@@ -149,9 +149,9 @@ def _graph_of(folder: Path, plan: Plan, outputs: Sequence[str]) -> Graph:
 
     Raises PlacerError for a build without outputs, or without one of these.
     """
-    from placer.analysis.if_training import is_output
-    from placer.graph.needed_ops import needed_ops
-    from placer.runtime.run.prediction_request import (
+    from placer.compiler.graph.if_training import is_output
+    from placer.compiler.graph.needed_ops import needed_ops
+    from placer.runtime.prediction.request import (
         PredictionRequest,
         check_columns,
         chosen_outputs,
@@ -189,7 +189,7 @@ def _open_parameters(path: Path, plan: Plan, graph: Graph) -> StartParameters:
     Raises DataError if one that the graph needs is missing, or if they are those of
     another model.
     """
-    from placer.runtime.run.start_parameters import check_start, open_parameters
+    from placer.runtime.saving.start_parameters import check_start, open_parameters
 
     def warn(text: str) -> None:
         warnings.warn(text, CheckpointWarning, stacklevel=5)
@@ -240,7 +240,7 @@ def _write(
     from placer.exporting.readme import Described, write_readme
     from placer.exporting.tables_file import file_of_table
     from placer.exporting.user_modules import OWN_MODULES, exported_names
-    from placer.runtime.run import parameter_files
+    from placer.runtime.saving import parameter_files
 
     assert plan.prediction is not None
     wide = has_wide_numbers(graph, keys_only(graph))
@@ -318,7 +318,7 @@ def _write_tables(
 ) -> None:
     """Write the sparse tables, and what looks up their rows."""
     from placer.exporting.tables_file import write_table, write_tables_file
-    from placer.runtime.run.row_files import read_partitions
+    from placer.runtime.saving.row_files import read_partitions
 
     checkpoint = start.checkpoint
     assert checkpoint is not None  # `check_start` has checked it

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from placer.config.csv import Cells, first_match
-from placer.config.data import RowSource
-from placer.config.features import Feature, Features, boundaries_of, first_day_of
-from placer.emit.code import Call, Expression, literal
+from placer.compiler.emit.code import Call, Expression, literal
 from placer.exporting.definitions import Copies
 from placer.exporting.prepare_features import xxh64
+from placer.plan.settings.data.csv import Cells, first_match
+from placer.plan.settings.data.features import (
+    Feature,
+    Features,
+    boundaries_of,
+    first_day_of,
+)
+from placer.plan.settings.data.source import RowSource
 
 FEATURES = "placer.exporting.prepare_features"
 """The module of the functions that they call."""

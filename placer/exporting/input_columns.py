@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from placer.build.plan import Plan
-from placer.config.columns import in_natural_order, is_glob, select_columns
-from placer.config.feature_columns import expand_features
-from placer.config.features import COLUMN, Feature, Features
-from placer.config.sources import assign_columns
 from placer.errors import DataError, PlacerError
+from placer.plan.plan import Plan
+from placer.plan.settings.data.columns import in_natural_order, is_glob, select_columns
+from placer.plan.settings.data.feature_columns import expand_features
+from placer.plan.settings.data.features import COLUMN, Feature, Features
+from placer.plan.settings.data.sources import assign_columns
 
 
 def input_columns(

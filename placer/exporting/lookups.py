@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placer.emit.names import Names
+from placer.compiler.emit.names import Names
+from placer.compiler.graph.graph import Graph, Op
 from placer.errors import PlacerError
-from placer.graph.graph import Graph, Op
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from placer.config.sources import POSITION
-from placer.emit.code import Call, Expression, bracketed, literal
-from placer.emit.computed import keywords_of, takes_count
-from placer.emit.names import PYTHON_WORDS, Names
+from placer.compiler.emit.code import Call, Expression, bracketed, literal
+from placer.compiler.emit.computed import keywords_of, takes_count
+from placer.compiler.emit.names import PYTHON_WORDS, Names
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.kinds import OUTPUT
 from placer.exporting.calls import CallWriter
 from placer.exporting.lookups import Lookup, find_lookups, keys_only
 from placer.exporting.tables_file import TABLES_WORDS
-from placer.graph.graph import Graph, Op
-from placer.graph.kinds import OUTPUT
 from placer.ops.special.call import CALL
-from placer.types import TensorType
+from placer.place.types import TensorType
+from placer.plan.settings.data.sources import POSITION
 
 WIDE = 'jax.config.update("jax_enable_x64", True)'
 """The line of a model with 64-bit numbers that lets JAX compute with them."""

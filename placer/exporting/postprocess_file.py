@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placer.build.plan import Output
-from placer.emit.code import Call, literal
+from placer.compiler.emit.code import Call, literal
 from placer.exporting.definitions import copies_of_placer
 from placer.exporting.imports import import_lines
-from placer.runtime.run.prediction_request import class_prefixes
+from placer.plan.plan import Output
+from placer.runtime.prediction.request import class_prefixes
 
-_MODULE = "placer.runtime.run.class_columns"
+_MODULE = "placer.runtime.prediction.class_columns"
 _IMPORTS = (
     "from collections.abc import Mapping",
     "from typing import Any",

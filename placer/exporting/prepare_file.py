@@ -7,12 +7,7 @@ from fnmatch import fnmatchcase
 from math import prod
 from typing import Any
 
-from placer.config.columns import Column
-from placer.config.csv import first_match
-from placer.config.data import RowSource
-from placer.config.feature_columns import source_columns
-from placer.config.features import Features
-from placer.emit.code import Call, Expression, literal
+from placer.compiler.emit.code import Call, Expression, literal
 from placer.exporting.definitions import copies_of_placer
 from placer.exporting.feature_calls import (
     FEATURES,
@@ -21,6 +16,11 @@ from placer.exporting.feature_calls import (
     needed_features,
 )
 from placer.exporting.imports import import_lines
+from placer.plan.settings.data.columns import Column
+from placer.plan.settings.data.csv import first_match
+from placer.plan.settings.data.feature_columns import source_columns
+from placer.plan.settings.data.features import Features
+from placer.plan.settings.data.source import RowSource
 
 _IMPORTS = (
     "from collections.abc import Mapping",

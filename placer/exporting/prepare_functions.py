@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from placer.config.missing import MISSING_WORDS
+from placer.plan.settings.data.missing import MISSING_WORDS
 from placer.readers.scalars import is_absent, is_marker, scalar_of
 from placer.readers.whole_numbers import to_array
 from placer.readers.words import word_of

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 """The platforms that a file is lowered for; one is chosen when it is run."""

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from placer.build.plan import SparseTable
-from placer.config.sparse import Always
-from placer.emit.code import Call, bracketed, literal
+from placer.compiler.emit.code import Call, bracketed, literal
+from placer.compiler.graph.fresh_names import unique_name
 from placer.exporting.definitions import Copies, copies_of_placer
 from placer.exporting.imports import bound_names, import_lines
 from placer.exporting.lookups import Lookup
-from placer.graph.fresh_names import unique_name
+from placer.plan.plan import SparseTable
+from placer.plan.settings.sparse.table import Always
 from placer.tables.initial.draws import parameter_key
 
 _FUNCTIONS = "placer.exporting.table_functions"

@@ -10,11 +10,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from placer.compiler.graph.fresh_names import unique_name
 from placer.errors import PlacerError
 from placer.exporting.definitions import Copies, Module
 from placer.exporting.edits import Edit, Positions, apply
 from placer.exporting.imports import import_lines
-from placer.graph.fresh_names import unique_name
 
 _GUARD = '''\
 def {name}(*_):

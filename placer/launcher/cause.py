@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placer.files.last_line import last_line
 from placer.launcher.node_process import SSH_FAILED
 from placer.launcher.watched_node import WatchedNode
-from placer.runtime.run.events import NodeFailure, State
-from placer.runtime.run.signals import signal_name
+from placer.runtime.control.events import NodeFailure, State
+from placer.runtime.signals.signals import signal_name
+from placer.system.files.last_line import last_line
 
 COMMAND_NOT_FOUND = 127
 """The status of a shell for a command that it does not find."""

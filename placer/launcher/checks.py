@@ -6,8 +6,6 @@ from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 
-from placer.build.folder import check_outside
-from placer.build.plan import Plan, read_plan, read_sources
 from placer.checkpoint.choice import check_has_some
 from placer.checkpoint.folder import (
     check_best_is_free,
@@ -16,26 +14,28 @@ from placer.checkpoint.folder import (
     is_continued,
 )
 from placer.errors import PlacerError
-from placer.files.nearest_path import path_hint
-from placer.files.writable import check_can_create, why_not_writable
 from placer.launcher.engine_job import OnEngine
 from placer.launcher.remote import Hosts, remote_endpoints
-from placer.reentry import refuse_at_import, refuse_in_node
-from placer.runtime.program.order import check_has_none
-from placer.runtime.run.checkpoint_settings import (
+from placer.plan.folder import check_outside
+from placer.plan.plan import Plan, read_plan, read_sources
+from placer.runtime.asynchronous.recorded_order import check_has_none
+from placer.runtime.control.checkpoint_settings import (
     best_evaluation,
     check_folder,
     checkpoint_folder,
     checkpoint_settings,
     needs_folder,
 )
-from placer.runtime.run.option_checks import (
+from placer.runtime.control.option_checks import (
     check_base_port,
     check_effects,
     check_encryption,
     check_one_process,
 )
-from placer.runtime.run.options import OPTIONS, Options
+from placer.runtime.control.options import OPTIONS, Options
+from placer.system.files.nearest_path import path_hint
+from placer.system.files.writable import check_can_create, why_not_writable
+from placer.system.reentry import refuse_at_import, refuse_in_node
 
 
 def check_launch(

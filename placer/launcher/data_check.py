@@ -8,11 +8,11 @@ from pathlib import Path
 
 from msgspec import structs
 
-from placer.build.data_positions import Spans, located, read_spans
-from placer.build.plan import DATA, NodePlan, Plan, read_sources
-from placer.config.data import RowSource
-from placer.config.sources import POSITION
 from placer.errors import DataError, PlacerError, RunError, SpecErrors
+from placer.plan.data_positions import Spans, located, read_spans
+from placer.plan.plan import DATA, NodePlan, Plan, read_sources
+from placer.plan.settings.data.source import RowSource
+from placer.plan.settings.data.sources import POSITION
 
 
 def check_build_data(

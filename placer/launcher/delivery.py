@@ -7,11 +7,11 @@ from typing import Final
 
 import msgspec
 
-from placer.build.folder import read_file
-from placer.build.kept import keep_build
-from placer.build.plan import FILE, SOURCES, Plan, read_sources
 from placer.channel.keys import RunKey
 from placer.errors import BuildError, PlacerError
+from placer.plan.folder import read_file
+from placer.plan.kept import keep_build
+from placer.plan.plan import FILE, SOURCES, Plan, read_sources
 
 MAX_BYTES: Final = 1 << 30
 """Bytes of a delivery at most."""

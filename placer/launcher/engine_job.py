@@ -9,19 +9,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from placer.build.plan import Plan, data_root
 from placer.channel.keys import find_key, new_key
-from placer.engines.engine import Engine, JobFile, JobRequest
-from placer.engines.find import find_engine
-from placer.engines.options import read_engine_options
-from placer.engines.resources import needs_of
 from placer.errors import PlacerError
 from placer.launcher.delivery import build_files
+from placer.launcher.engines.engine import Engine, JobFile, JobRequest
+from placer.launcher.engines.find import find_engine
+from placer.launcher.engines.options import read_engine_options
+from placer.launcher.engines.resources import needs_of
 from placer.launcher.followed import FollowedJob
 from placer.launcher.job_folder import remove_job_files, write_job_files
 from placer.launcher.logs import LogFolder
 from placer.launcher.node_command import node_arguments
-from placer.runtime.run.options import OPTIONS, Options
+from placer.plan.plan import Plan, data_root
+from placer.runtime.control.options import OPTIONS, Options
 
 
 @dataclass(frozen=True)

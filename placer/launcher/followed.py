@@ -15,18 +15,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from placer.engines.causes import is_cause_of_failure, tells_failure
-from placer.engines.engine import Job, JobEvent, JobNote, NodeEnded, NodeLines, NodeLog
 from placer.errors import PlacerError, RunError
+from placer.launcher.engines.causes import is_cause_of_failure, tells_failure
+from placer.launcher.engines.engine import (
+    Job,
+    JobEvent,
+    JobNote,
+    NodeEnded,
+    NodeLines,
+    NodeLog,
+)
 from placer.launcher.logs import log_path
 from placer.launcher.watched_node import WatchedNode
-from placer.runtime.run.event_queue import write_all
-from placer.runtime.run.events import (
-    SIGNAL_LINE,
-    NodeWarning,
-    Output,
-    write_event,
-)
+from placer.runtime.callbacks.event_queue import write_all
+from placer.runtime.control.events import SIGNAL_LINE, NodeWarning, Output, write_event
 
 CANCEL_GRACE: Final = 60.0
 """Seconds in which a job that was cancelled has to end."""

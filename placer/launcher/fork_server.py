@@ -34,10 +34,10 @@ from typing import Any, Final, NoReturn
 from placer.launcher.command_line import show_command_line
 from placer.launcher.fork_messages import receive, send
 from placer.launcher.parent import end_with_parent
-from placer.memory.blas import VARIABLE, set_blas_threads
-from placer.memory.collection import open_files, pause_collection
-from placer.memory.cores import usable_cores
-from placer.runtime.run.interpreter import COMMAND, interpreter
+from placer.runtime.process.interpreter import COMMAND, interpreter
+from placer.system.blas import VARIABLE, set_blas_threads
+from placer.system.cores import usable_cores
+from placer.system.memory.collection import open_files, pause_collection
 
 NAME: Final = "placer-fork-server"
 """How the process is listed."""

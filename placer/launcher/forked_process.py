@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
-from placer.files.last_line import last_line_of
-from placer.files.readable import is_readable
 from placer.launcher.fork_messages import receive, send
 from placer.launcher.process_state import is_frozen
-from placer.memory.blas import VARIABLE as BLAS_THREADS
-from placer.runtime.run.interpreter import interpreter
-from placer.runtime.run.signals import signal_name, signals_blocked
+from placer.runtime.process.interpreter import interpreter
+from placer.runtime.signals.signals import signal_name, signals_blocked
+from placer.system.blas import VARIABLE as BLAS_THREADS
+from placer.system.files.last_line import last_line_of
+from placer.system.files.readable import is_readable
 
 MODULE: Final = "placer.launcher.fork_server"
 ANSWER_TIMEOUT: Final = 10.0

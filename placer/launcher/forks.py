@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from placer.build.plan import Plan
 from placer.launcher.forked_process import ForkError, ForkServer
 from placer.launcher.supervise import Watch
-from placer.runtime.run.events import NodeWarning
-from placer.runtime.run.gpus import count_gpus
-from placer.runtime.run.interruption import Interruption
-from placer.runtime.run.options import Options
-from placer.runtime.run.signals import catch_signals
+from placer.plan.plan import Plan
+from placer.runtime.control.events import NodeWarning
+from placer.runtime.control.options import Options
+from placer.runtime.process.gpus import count_gpus
+from placer.runtime.signals.interruption import Interruption
+from placer.runtime.signals.signals import catch_signals
 
 FORKS: Final = "PLACER_FORK"
 """The environment variable that is 0 if each node has to make its imports itself."""
 _IMPORTS: Final = (
     # By name: the command line is above this package.
     "placer.command.run",
-    "placer.runtime.run.process",
+    "placer.runtime.process.entry_point",
     "placer.ops",
     "jax.numpy",
 )

@@ -20,12 +20,12 @@ from typing import Any, Final
 
 import yaml
 
-from placer.build.plan import BASE_PORT
 from placer.channel.endpoint import parse_endpoint
-from placer.engines.host_lists import expand_hosts
 from placer.errors import PlacerError, did_you_mean
-from placer.files.regular import read_regular
+from placer.launcher.engines.host_lists import expand_hosts
+from placer.plan.plan import BASE_PORT
 from placer.report.numbers import plural
+from placer.system.files.regular import read_regular
 
 MAX_BYTES: Final = 1 << 20
 """Bytes of a file of hosts at most."""

@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from placer.build.folder import check_outside, is_inside
-from placer.engines.engine import JobFiles
 from placer.errors import PlacerError
+from placer.launcher.engines.engine import JobFiles
+from placer.plan.folder import check_outside, is_inside
 
 LIST: Final = ".placer-job"
 """The file with the paths of the files of the job, one on each line."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from placer.build.plan import Plan
 from placer.errors import PlacerError
-from placer.runtime.run.events import Event, Step
-from placer.runtime.run.options import Options
-from placer.runtime.run.result import Params, Result
-from placer.types import ITEM_BYTES
+from placer.place.types import ITEM_BYTES
+from placer.plan.plan import Plan
+from placer.runtime.control.events import Event, Step
+from placer.runtime.control.options import Options
+from placer.runtime.control.result import Params, Result
 
 MAX_RETURNED: Final = 256 << 20
 """The bytes of parameters up to which a result has them without being asked to."""
@@ -118,6 +118,6 @@ def params_keeper(
 
 
 def _load(file: Path) -> Params:
-    from placer.runtime.run.parameter_files import load
+    from placer.runtime.saving.parameter_files import load
 
     return load(file)

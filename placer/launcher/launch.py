@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from placer.build.folder import check_outside
-from placer.build.plan import Plan
+from placer.compiler.frontend.unknown_arguments import refuse_unknown
 from placer.errors import PlacerError, RunWarning
 from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_build_data
@@ -21,15 +20,16 @@ from placer.launcher.processes import run_processes
 from placer.launcher.remote import Hosts
 from placer.launcher.start_arrays import check_arrays, options_of
 from placer.launcher.supervise import Watch
-from placer.runtime.run.callbacks import CallbackQueue, check_callbacks
-from placer.runtime.run.checkpoint_settings import checkpoint_settings
-from placer.runtime.run.events import Event, show_output
-from placer.runtime.run.interruption import Interruption, interruption_of
-from placer.runtime.run.option_checks import check_thread_options
-from placer.runtime.run.options import Options, takes_options
-from placer.runtime.run.result import Result
-from placer.runtime.run.signals import catch_signals, end_shown
-from placer.spec.unknown_arguments import refuse_unknown
+from placer.plan.folder import check_outside
+from placer.plan.plan import Plan
+from placer.runtime.callbacks.callbacks import CallbackQueue, check_callbacks
+from placer.runtime.control.checkpoint_settings import checkpoint_settings
+from placer.runtime.control.events import Event, show_output
+from placer.runtime.control.option_checks import check_thread_options
+from placer.runtime.control.options import Options, takes_options
+from placer.runtime.control.result import Result
+from placer.runtime.signals.interruption import Interruption, interruption_of
+from placer.runtime.signals.signals import catch_signals, end_shown
 
 AnyPath = str | Path
 
@@ -216,7 +216,7 @@ def callback_queue(
     if tensorboard is None:
         yield CallbackQueue(checked)
         return
-    from placer.report.tensorboard import TensorBoard, run_folder
+    from placer.runtime.callbacks.tensorboard import TensorBoard, run_folder
 
     check_outside(Path(tensorboard), build, "for TensorBoard to ")
     settings = checkpoint_settings(plan, build, options)
@@ -280,7 +280,7 @@ def _launch_threads(
 
     If the run saves anything, a signal stops them after a step, and they save.
     """
-    from placer.runtime.run.threads import run_in_threads
+    from placer.runtime.process.threads import run_in_threads
 
     def watch(event: Event) -> None:
         keep(event)

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from placer.build.folder import check_outside
-from placer.files.regular import open_regular
-from placer.files.writable import check_can_create
-from placer.memory.caches import usable_folder, user_cache
-from placer.node_kinds import NodeId
+from placer.place.node_kinds import NodeId
+from placer.plan.folder import check_outside
+from placer.system.caches.folder import usable_folder, user_cache
+from placer.system.files.regular import open_regular
+from placer.system.files.writable import check_can_create
 
 MAX_KEPT: Final = 20
 """The number of log folders of ended runs that are kept."""

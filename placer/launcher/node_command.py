@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from placer.runtime.run.interpreter import interpreter
-from placer.runtime.run.options import OPTIONS, Options
-from placer.runtime.run.prediction_request import PredictionRequest, write_request
+from placer.runtime.control.options import OPTIONS, Options
+from placer.runtime.prediction.request import PredictionRequest, write_request
+from placer.runtime.process.interpreter import interpreter
 
 PACED: Final = "--paced"
 

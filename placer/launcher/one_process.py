@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from placer.build.write import write_build
+from placer.plan.write import write_build
 
 
 @contextmanager
@@ -16,7 +16,7 @@ def one_process_build(build: Path) -> Iterator[Path]:
 
     Raises BuildError if `build` is not a build, or was edited.
     """
-    from placer.compiler import compile_prediction
+    from placer.compiler.driver import compile_prediction
 
     compiled = compile_prediction(build)
     with TemporaryDirectory(prefix="placer-") as name:

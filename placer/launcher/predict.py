@@ -13,32 +13,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placer.build.folder import check_outside
-from placer.build.plan import Plan, read_plan, read_sources
-from placer.build_or_spec import build_folder, is_spec
-from placer.config.sources import KINDS
+from placer.compiler.build_or_spec import build_folder, is_spec
+from placer.compiler.frontend.unknown_arguments import refuse_unknown
 from placer.errors import PlacerError, RunWarning
-from placer.files.nearest_path import path_hint
-from placer.files.utf8 import check_utf8
-from placer.files.writable import why_not_writable
 from placer.launcher.launch import AnyPath
 from placer.launcher.logs import log_folder
 from placer.launcher.one_process import one_process_build
 from placer.launcher.processes import run_processes
 from placer.launcher.supervise import Watch
-from placer.reentry import refuse_at_import, refuse_in_node
-from placer.runtime.run.events import show_output
-from placer.runtime.run.interruption import NOTHING_PREDICTED, Interruption
-from placer.runtime.run.option_checks import check_one_process, check_thread_options
-from placer.runtime.run.options import OF_PREDICTION, Options, takes_options
-from placer.runtime.run.prediction_request import (
-    PredictionRequest,
-    check_request,
-    rows_of,
-)
-from placer.runtime.run.result import Outcome, PredictionResult
-from placer.runtime.run.signals import end_shown
-from placer.spec.unknown_arguments import refuse_unknown
+from placer.plan.folder import check_outside
+from placer.plan.plan import Plan, read_plan, read_sources
+from placer.plan.settings.data.sources import KINDS
+from placer.runtime.control.events import show_output
+from placer.runtime.control.option_checks import check_one_process, check_thread_options
+from placer.runtime.control.options import OF_PREDICTION, Options, takes_options
+from placer.runtime.control.result import Outcome, PredictionResult
+from placer.runtime.prediction.request import PredictionRequest, check_request, rows_of
+from placer.runtime.signals.interruption import NOTHING_PREDICTED, Interruption
+from placer.runtime.signals.signals import end_shown
+from placer.system.files.nearest_path import path_hint
+from placer.system.files.utf8 import check_utf8
+from placer.system.files.writable import why_not_writable
+from placer.system.reentry import refuse_at_import, refuse_in_node
 
 if TYPE_CHECKING:
     import numpy as np
@@ -117,7 +113,7 @@ def predict(
     import numpy as np
 
     from placer.readers.whole_numbers import to_array
-    from placer.runtime.run.parameter_files import file_of_parameters
+    from placer.runtime.saving.parameter_files import file_of_parameters
 
     with ExitStack() as exits:
         exits.enter_context(end_shown())
@@ -288,7 +284,7 @@ def predict_to_file(
     result: Outcome
     if in_process:
         check_thread_options(options, logs=logs, watch=watch)
-        from placer.runtime.run.threads import run_in_threads
+        from placer.runtime.process.threads import run_in_threads
 
         result = run_in_threads(
             build, options, interruption=interruption, prediction=request

@@ -9,11 +9,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from placer.build.plan import Plan
 from placer.channel.keys import find_key, new_key, pass_key
 from placer.channel.ports import free_endpoints
 from placer.errors import PlacerError, RunError
-from placer.files.readable import is_readable
 from placer.launcher.engine_job import OnEngine, followed_job
 from placer.launcher.forked_process import ForkError, ForkServer
 from placer.launcher.forks import can_fork, cannot_fork, open_fork_server
@@ -23,15 +21,17 @@ from placer.launcher.node_process import NodeProcess, start_node
 from placer.launcher.remote import Hosts, remote_starter
 from placer.launcher.supervise import Watch, supervise
 from placer.launcher.watched_node import WatchedNode
-from placer.runtime.run.callbacks import CallbackQueue
-from placer.runtime.run.events import NodeWarning
-from placer.runtime.run.interruption import Interruption
-from placer.runtime.run.node_environment import node_environment
-from placer.runtime.run.options import Options
-from placer.runtime.run.prediction_request import PredictionRequest
-from placer.runtime.run.result import Outcome
-from placer.runtime.run.signals import catch_signals
-from placer.runtime.run.start_choice import choose_start
+from placer.plan.plan import Plan
+from placer.runtime.callbacks.callbacks import CallbackQueue
+from placer.runtime.control.events import NodeWarning
+from placer.runtime.control.options import Options
+from placer.runtime.control.result import Outcome
+from placer.runtime.prediction.request import PredictionRequest
+from placer.runtime.process.environment import node_environment
+from placer.runtime.saving.start_choice import choose_start
+from placer.runtime.signals.interruption import Interruption
+from placer.runtime.signals.signals import catch_signals
+from placer.system.files.readable import is_readable
 
 StartNode = Callable[[str, Path, bool], WatchedNode]
 """Starts the process of a node, of which it gets the name, the file of the log, and
@@ -126,7 +126,7 @@ def _local_starter(
     if options.base_port is None:
         endpoints = free_endpoints([*plan.processes])
     else:
-        from placer.runtime.run.process import default_endpoints
+        from placer.runtime.process.entry_point import default_endpoints
 
         endpoints = default_endpoints(plan, options.base_port)
     command = partial(
@@ -185,7 +185,7 @@ def launch_nodes(
     """Start a process for each node and watch the processes until all have ended.
 
     The first node is the control node. The processes write the events of
-    `placer.runtime.run.events`. `interruption` decides what signals do, `calls` has the
+    `placer.runtime.control.events`. `interruption` decides what signals do, `calls` has the
     callbacks. Raises the same errors as `launch`.
     """
     if not hasattr(os, "pidfd_open"):

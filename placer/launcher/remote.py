@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from placer.build.plan import Plan
 from placer.channel.endpoint import parse_endpoint
 from placer.channel.keys import find_key, new_key
 from placer.errors import PlacerError
@@ -27,9 +26,10 @@ from placer.launcher.delivery import write_delivery
 from placer.launcher.hosts import read_hosts
 from placer.launcher.node_command import PACED, node_arguments
 from placer.launcher.node_process import NodeProcess, start_ssh
-from placer.runtime.run.event_queue import write_all
-from placer.runtime.run.interpreter import NODE_VARIABLES, interpreter
-from placer.runtime.run.options import Options
+from placer.plan.plan import Plan
+from placer.runtime.callbacks.event_queue import write_all
+from placer.runtime.control.options import Options
+from placer.runtime.process.interpreter import NODE_VARIABLES, interpreter
 
 CONNECT_TIMEOUT: Final = 30
 """Seconds in which a machine has to answer ssh."""

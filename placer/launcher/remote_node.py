@@ -20,7 +20,7 @@ from typing import Final, NoReturn
 
 from placer.channel.keys import VARIABLE, RunKey, pass_key
 from placer.launcher.delivery import read_delivery, unpack
-from placer.runtime.run.signals import END_SIGNALS
+from placer.runtime.signals.signals import END_SIGNALS
 
 END_GRACE: Final = 3.0
 """Seconds in which a node ends by itself after standard input has ended, and tells its

@@ -10,15 +10,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from placer.build.plan import OF_RUN, Plan
-from placer.build.write import write_build
-from placer.compiler import CompiledBuild
+from placer.compiler.driver import CompiledBuild
 from placer.errors import PlacerError
 from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_data
 from placer.launcher.supervise import Watch
-from placer.runtime.run.events import Event, Step
-from placer.runtime.run.options import Options
+from placer.plan.plan import OF_RUN, Plan
+from placer.plan.write import write_build
+from placer.runtime.control.events import Event, Step
+from placer.runtime.control.options import Options
 
 RUNS = Path("runs")
 

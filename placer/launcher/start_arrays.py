@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from placer.build.plan import Plan
 from placer.errors import DataError, PlacerError
-from placer.runtime.run.options import Options
-from placer.types import TensorType
+from placer.place.types import TensorType
+from placer.plan.plan import Plan
+from placer.runtime.control.options import Options
 
 NAME = "init_params"
 
@@ -27,7 +27,7 @@ def options_of(given: Mapping[str, Any]) -> Iterator[Options]:
     if not _has_arrays(given):
         yield Options(**given)
         return
-    from placer.runtime.run.parameter_files import file_of_parameters
+    from placer.runtime.saving.parameter_files import file_of_parameters
 
     with file_of_parameters(given[NAME], NAME) as file:
         yield Options(**{**given, NAME: file})
@@ -58,8 +58,8 @@ def check_arrays(
     import numpy as np
 
     from placer.checkpoint.finite import HINT, find_not_finite
-    from placer.runtime.run.parameter_files import check
-    from placer.runtime.run.start_parameters import check_start, open_parameters
+    from placer.runtime.saving.parameter_files import check
+    from placer.runtime.saving.start_parameters import check_start, open_parameters
 
     assert options.init_params is not None
     start = open_parameters(options.init_params, lambda why: None, finite=False)

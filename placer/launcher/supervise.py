@@ -18,10 +18,9 @@ from placer.launcher import cause
 from placer.launcher.cause import Failure
 from placer.launcher.frozen import FrozenNodes, describe
 from placer.launcher.watched_node import WatchedNode
-from placer.memory.collection import begin_collection
-from placer.node_kinds import NodeId
-from placer.runtime.run.callbacks import MAX_PENDING, CallbackQueue
-from placer.runtime.run.events import (
+from placer.place.node_kinds import NodeId
+from placer.runtime.callbacks.callbacks import MAX_PENDING, CallbackQueue
+from placer.runtime.control.events import (
     AFTER_LAST_BARRIER,
     IMPORTING,
     Event,
@@ -31,9 +30,10 @@ from placer.runtime.run.events import (
     State,
     read_event,
 )
-from placer.runtime.run.interruption import Decision, Interruption
-from placer.runtime.run.result import Outcome, PredictionResult, Result
-from placer.runtime.run.signals import Signals
+from placer.runtime.control.result import Outcome, PredictionResult, Result
+from placer.runtime.signals.interruption import Decision, Interruption
+from placer.runtime.signals.signals import Signals
+from placer.system.memory.collection import begin_collection
 
 Watch = Callable[[Event], None]
 

@@ -6,21 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placer.compiler import compile_in_memory
+from placer.compiler.driver import compile_in_memory
+from placer.compiler.frontend.unknown_arguments import refuse_unknown
 from placer.launcher.launch import AnyPath, launch_checked
 from placer.launcher.run_folder import new_run
 from placer.launcher.start_arrays import check_arrays, options_of
 from placer.launcher.supervise import Watch
-from placer.reentry import refuse_in_node
-from placer.runtime.run.callbacks import check_callbacks
-from placer.runtime.run.option_checks import check_one_process, check_thread_options
-from placer.runtime.run.options import takes_options
-from placer.runtime.run.result import Result
-from placer.spec.unknown_arguments import refuse_unknown
+from placer.runtime.callbacks.callbacks import check_callbacks
+from placer.runtime.control.option_checks import check_one_process, check_thread_options
+from placer.runtime.control.options import takes_options
+from placer.runtime.control.result import Result
+from placer.system.reentry import refuse_in_node
 
 if TYPE_CHECKING:
-    from placer.front.overrides import Overrides
-    from placer.front.program import Program
+    from placer.compiler.frontend.python.overrides import Overrides
+    from placer.compiler.frontend.python.program import Program
 
 
 @takes_options
@@ -83,7 +83,7 @@ def train(
                 chosen, logs=logs, watch=watch, progress=progress or None
             )
         if tensorboard is not None:
-            from placer.report.tensorboard import check_installed
+            from placer.runtime.callbacks.tensorboard import check_installed
 
             check_installed()
         compiled = compile_in_memory(

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeVar
 
-from placer.config.metrics import Finalizer
 from placer.errors import OpError
 from placer.ops.operand import Operand, Types, check_layer, check_operands
-from placer.types import TensorType
+from placer.place.types import TensorType
+from placer.plan.settings.training.metrics import Finalizer
 
 Attrs = Mapping[str, Any]
 BatchRule = Literal["rows", "reduce", "whole"]
@@ -79,7 +79,7 @@ class LayerParameter:
 
     The step itself updates a `state`, such as a running mean. No optimizer does.
     A parameter with a row for each key has the settings `sparse` of its table
-    (`placer.config.sparse_keys`), and the names of the `inputs` that it needs beside keys;
+    (`placer.plan.settings.sparse.sparse_keys`), and the names of the `inputs` that it needs beside keys;
     if `rows` is given, random values are scaled as those
     of a dense table of so many rows.
     """
@@ -229,7 +229,7 @@ class Declaration(Signature):
     - `constant_operands(types, attrs)`: indices of the operands that no gradient flows
       to.
     - `finalizer`: for a metric, how the reported number is computed from the op's
-      result, a statistic (`placer.config.metrics`). No other op uses the result of a
+      result, a statistic (`placer.plan.settings.training.metrics`). No other op uses the result of a
       metric.
     - `inserted`: only the compiler inserts the op; a spec cannot name it.
     """

@@ -15,7 +15,7 @@ import numpy as np
 
 from placer.ops import registry
 from placer.ops.attributes import complete
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 
 @jax.tree_util.register_dataclass

@@ -8,7 +8,7 @@ from math import inf
 from typing import Literal
 
 from placer.errors import OpError
-from placer.types import BATCH, TensorType
+from placer.place.types import BATCH, TensorType
 
 Types = Sequence[TensorType]
 

@@ -10,9 +10,9 @@ from typing import ParamSpec, TypeVar, cast
 from msgspec import Struct
 
 from placer.errors import PlaceError, Span
-from placer.node_kinds import CPU, SERVER, WORKER, NodeId
 from placer.place.check import check_place, find_kind
 from placer.place.ids import Ids, ids_suffix
+from placer.place.node_kinds import CPU, SERVER, WORKER, NodeId
 from placer.place.nodes import ONE_CPU, Location, NodeKind
 from placer.place.place import Place
 

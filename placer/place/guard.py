@@ -18,10 +18,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from placer.callsite import caller_span
 from placer.errors import PlaceError, Span
 from placer.place import scope
 from placer.place.place import Place
+from placer.system.callsite import caller_span
 
 
 @dataclass(frozen=True, slots=True)

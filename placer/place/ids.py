@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from placer.node_kinds import NodeId
+from placer.place.node_kinds import NodeId
 
 Ids = tuple[int, ...] | Literal["*"] | None
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from placer.errors import PlaceError
-from placer.node_kinds import CPU, HETER, NodeId
 from placer.place.ids import MAX_ID
+from placer.place.node_kinds import CPU, HETER, NodeId
 from placer.place.place import Place
 
 # A resolved place is a tuple of its devices, so this bounds the memory that it takes.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from placer.errors import PlaceError, Span
 from placer.place.diagnose import DEVICES, EXAMPLE, diagnose
 from placer.place.ids import MAX_ID, Ids, format_ids
-from placer.resources import find_file
+from placer.system.resources import find_file
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree

@@ -1,9 +1,9 @@
 """Readers: open sources, put rows into order, and return batches of typed columns."""
 
-from placer.config.columns import Column as Column
-from placer.config.columns import Range as Range
-from placer.config.data import Data as Data
-from placer.config.digests import Digests as Digests
+from placer.plan.settings.data.columns import Column as Column
+from placer.plan.settings.data.columns import Range as Range
+from placer.plan.settings.data.digests import Digests as Digests
+from placer.plan.settings.data.source import Data as Data
 from placer.readers.arguments import ReadOptions as ReadOptions
 from placer.readers.order import Order as Order
 from placer.readers.pieces import PieceRows as PieceRows

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from placer.config.columns import Column
-from placer.config.data import Data
-from placer.config.sources import ColumnMap, Source
+from placer.plan.settings.data.columns import Column
+from placer.plan.settings.data.source import Data
+from placer.plan.settings.data.sources import ColumnMap, Source
 
 
 def ignore_progress(rows: int) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from placer.config.columns import Column
-from placer.config.sources import errors_of_input, missing_column_error
 from placer.errors import DataError
+from placer.plan.settings.data.columns import Column
+from placer.plan.settings.data.sources import errors_of_input, missing_column_error
 from placer.readers.arguments import ReadRequest
 from placer.readers.column import check_limits, check_shape, convert, row_positions
 from placer.readers.rows import LoadedRows, make_loaded_rows

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from placer.config.columns import Column
 from placer.errors import DataError
+from placer.plan.settings.data.columns import Column
 
 
 def list_shape(

@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from placer.config.columns import Column
-from placer.config.data import RowSource
-from placer.config.window import Window
+from placer.plan.settings.data.columns import Column
+from placer.plan.settings.data.source import RowSource
+from placer.plan.settings.data.window import Window
 from placer.readers.arguments import ReadOptions
 from placer.readers.order import Order
 from placer.readers.rows import LateRows

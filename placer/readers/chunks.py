@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from placer.config.columns import Column
-from placer.config.sources import SourceError, errors_of_input
 from placer.errors import DataError
+from placer.plan.settings.data.columns import Column
+from placer.plan.settings.data.sources import SourceError, errors_of_input
 from placer.readers.arguments import ReadRequest
 from placer.readers.column import dtype_of
 from placer.readers.digests import join_digests

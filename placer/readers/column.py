@@ -8,8 +8,8 @@ from math import prod
 import ml_dtypes  # registers bfloat16 with numpy
 import numpy as np
 
-from placer.config.columns import Column, Range
 from placer.errors import DataError
+from placer.plan.settings.data.columns import Column, Range
 
 
 def check_shape(

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile
 
-from placer.config.csv import Csv
-from placer.config.data import Data
-from placer.files.regular import open_regular
+from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.source import Data
 from placer.readers.csv_file import open_table
 from placer.readers.file_errors import file_errors
+from placer.system.files.regular import open_regular
 
 
 def read_column_names(data: Data, folder: Path) -> tuple[str, ...]:

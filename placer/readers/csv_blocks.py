@@ -18,9 +18,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from placer.config.csv import Csv
-from placer.files.regular import check_regular, open_regular
+from placer.plan.settings.data.csv import Csv
 from placer.readers.file_errors import file_errors
+from placer.system.files.regular import check_regular, open_regular
 
 BLOCK_NBYTES = 1 << 20
 """The bytes that are read at a time."""

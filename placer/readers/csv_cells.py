@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from placer.config.columns import Column
-from placer.config.missing import MISSING, NO_MARKERS, Markers
-from placer.config.sources import SourceError
 from placer.errors import DataError, nearest
+from placer.plan.settings.data.columns import Column
+from placer.plan.settings.data.missing import MISSING, NO_MARKERS, Markers
+from placer.plan.settings.data.sources import SourceError
 from placer.readers.arrow_text import trim
 from placer.readers.column import (
     check_limits,

@@ -11,8 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TextIO
 
-from placer.config.csv import Csv
 from placer.errors import DataError
+from placer.plan.settings.data.csv import Csv
 from placer.readers.csv_blocks import MAX_CHARACTERS, open_bytes
 from placer.readers.file_errors import other_format
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from placer.config.csv import Csv
 from placer.errors import DataError
+from placer.plan.settings.data.csv import Csv
 from placer.readers.csv_blocks import (
     BLOCK_NBYTES,
     MalformedError,

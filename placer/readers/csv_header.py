@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 
-from placer.config.csv import Csv
-from placer.config.sources import SourceError
+from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.sources import SourceError
 
 _DELIMITERS = {";": ";", "\t": "\\t", "|": "|", ",": ",", " ": " "}
 """The usual delimiters, as a spec writes them."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from placer.config.csv import Csv
-from placer.config.sources import SourceError
+from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.sources import SourceError
 from placer.readers.arguments import ReadRequest
 from placer.readers.csv_blocks import MalformedError, plain_rows
 from placer.readers.csv_file import open_table

@@ -9,9 +9,15 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from placer.config.columns import Column
-from placer.config.csv import Csv, check, check_effects, first_match, operands_of
 from placer.errors import DataError
+from placer.plan.settings.data.columns import Column
+from placer.plan.settings.data.csv import (
+    Csv,
+    check,
+    check_effects,
+    first_match,
+    operands_of,
+)
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import FileFormat, collect_batches
 from placer.readers.column import dtype_of

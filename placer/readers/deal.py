@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from placer.config.window import Window
-from placer.layouts.partition import RowRange, part_range
+from placer.place.layouts.partition import RowRange, part_range
+from placer.plan.settings.data.window import Window
 from placer.readers.order import Order
 
 

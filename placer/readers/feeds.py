@@ -7,14 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from placer.config.columns import (
+from placer.plan.settings.data.columns import (
     duplicate_column_error,
     in_natural_order,
     select_columns,
 )
-from placer.config.feature_columns import FeatureError, expand_features, source_columns
-from placer.config.features import Features
-from placer.config.sources import SourceError, errors_of_input, missing_column_error
+from placer.plan.settings.data.feature_columns import (
+    FeatureError,
+    expand_features,
+    source_columns,
+)
+from placer.plan.settings.data.features import Features
+from placer.plan.settings.data.sources import (
+    SourceError,
+    errors_of_input,
+    missing_column_error,
+)
 from placer.readers.arguments import ReadRequest
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from placer.config.columns import is_glob
 from placer.errors import DataError
-from placer.files.nearest_path import nearest_path
-from placer.files.regular import open_regular
+from placer.plan.settings.data.columns import is_glob
+from placer.system.files.nearest_path import nearest_path
+from placer.system.files.regular import open_regular
 
 
 @contextmanager

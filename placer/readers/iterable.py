@@ -10,16 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from placer.config.digests import Digests
 from placer.errors import DataError, PlacerError
+from placer.plan.settings.data.digests import Digests
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import split_arrays
 from placer.readers.column import dtype_of
 from placer.readers.digests import digest, sample_rows
-from placer.readers.python_row import (
-    check_is_mapping,
-    raise_reader_error,
-)
+from placer.readers.python_row import check_is_mapping, raise_reader_error
 from placer.readers.python_values import python_values
 from placer.readers.rows import NO_DIGESTS, LoadedRows
 

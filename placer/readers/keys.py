@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile
 
-from placer.config.columns import duplicate_column_error
-from placer.config.csv import Csv
-from placer.config.data import Data
 from placer.errors import DataError, did_you_mean
-from placer.files.regular import open_regular
+from placer.plan.settings.data.columns import duplicate_column_error
+from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.source import Data
 from placer.readers.arrow_text import decode_bytes, is_bytes, is_utf8
 from placer.readers.csv_file import open_table
 from placer.readers.file_errors import file_errors
 from placer.readers.split import split_rows
+from placer.system.files.regular import open_regular
 
 
 def read_keys(data: Data, names: Sequence[str], folder: Path) -> dict[str, np.ndarray]:

@@ -9,18 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from placer.build.modules import Modules
-from placer.config.digests import Digests
-from placer.memory import aligned
+from placer.plan.modules import Modules
+from placer.plan.settings.data.digests import Digests
 from placer.readers.arguments import ReadRequest
 from placer.readers.column import dtype_of
 from placer.readers.digests import digest, sample_rows
-from placer.readers.python_row import (
-    check_is_mapping,
-    reader_errors,
-)
+from placer.readers.python_row import check_is_mapping, reader_errors
 from placer.readers.python_values import PythonValues, Row
 from placer.readers.rows import NO_DIGESTS, LateRows
+from placer.system.memory import aligned
 
 
 @dataclass(frozen=True, slots=True)

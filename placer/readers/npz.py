@@ -10,14 +10,14 @@ from math import prod
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
-from placer.ast_lock import AST_LOCK
-from placer.config.sources import errors_of_input
 from placer.errors import DataError
-from placer.files.regular import open_regular
+from placer.plan.settings.data.sources import errors_of_input
 from placer.readers.arguments import ReadRequest
 from placer.readers.arrays import check_row_counts, make_rows
 from placer.readers.file_errors import file_errors
 from placer.readers.rows import LoadedRows
+from placer.system.ast_lock import AST_LOCK
+from placer.system.files.regular import open_regular
 
 _HINT = (
     "an npz file holds plain arrays, written by numpy.savez; of an array of objects, write"

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from placer.config.sources import SourceError
-from placer.config.window import Window
+from placer.plan.settings.data.sources import SourceError
+from placer.plan.settings.data.window import Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.parquet import ParquetFile
 
-from placer.config.columns import Column
-from placer.config.csv import Cells, check_effects, check_list_column, first_match
-from placer.config.missing import Markers
-from placer.config.sources import errors_of_input
 from placer.errors import DataError
-from placer.files.regular import open_regular
+from placer.plan.settings.data.columns import Column
+from placer.plan.settings.data.csv import (
+    Cells,
+    check_effects,
+    check_list_column,
+    first_match,
+)
+from placer.plan.settings.data.missing import Markers
+from placer.plan.settings.data.sources import errors_of_input
 from placer.readers.arguments import ReadRequest
 from placer.readers.arrow_lists import list_shape, rows_of_lists
 from placer.readers.arrow_text import is_text, read_text
@@ -40,6 +44,7 @@ from placer.readers.feeds import Feeds, find_feeds
 from placer.readers.file_errors import file_errors
 from placer.readers.rows import LoadedRows
 from placer.readers.words import word_of
+from placer.system.files.regular import open_regular
 
 _ROWS_PER_BATCH = 16384
 

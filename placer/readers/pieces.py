@@ -13,13 +13,13 @@ from weakref import finalize
 
 import numpy as np
 
-from placer.config.digests import Digests
 from placer.errors import DataError
-from placer.files.regular import open_regular
+from placer.plan.settings.data.digests import Digests
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import FileFormat, convert_batch
 from placer.readers.column import dtype_of
 from placer.readers.feeds import Feeds
+from placer.system.files.regular import open_regular
 
 if TYPE_CHECKING:  # every run imports this module, and pyarrow starts threads
     import pyarrow as pa

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from placer.build.modules import Modules, modules_in
 from placer.errors import DataError, did_you_mean
+from placer.plan.modules import Modules, modules_in
 from placer.readers.arguments import ReadRequest
 from placer.readers.iterable import collect_rows
 from placer.readers.map_style import MapStyleRows, read_item

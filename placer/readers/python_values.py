@@ -10,11 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from placer.config.columns import Column, is_glob
-from placer.config.csv import Cells, check_effects, check_list_column, first_match
-from placer.config.missing import Markers
-from placer.config.sources import SourceError, errors_of_input, missing_column_error
 from placer.errors import DataError
+from placer.plan.settings.data.columns import Column, is_glob
+from placer.plan.settings.data.csv import (
+    Cells,
+    check_effects,
+    check_list_column,
+    first_match,
+)
+from placer.plan.settings.data.missing import Markers
+from placer.plan.settings.data.sources import (
+    SourceError,
+    errors_of_input,
+    missing_column_error,
+)
 from placer.readers.arguments import ReadRequest
 from placer.readers.column import (
     check_limits,

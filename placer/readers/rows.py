@@ -8,10 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
-from placer.config.digests import Digests
-from placer.memory import aligned
+from placer.plan.settings.data.digests import Digests
 from placer.readers.arguments import ReadOptions
 from placer.readers.digests import digest, sample_rows
+from placer.system.memory import aligned
 
 NO_DIGESTS = Digests((), {})
 """The digests of rows that are not compared."""

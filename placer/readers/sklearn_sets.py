@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placer.ast_lock import AST_LOCK
-from placer.config.sources import SKLEARN
-from placer.files.atomic import atomic_file
-from placer.files.regular import open_regular
-from placer.memory.caches import usable_folder, user_cache
-from placer.memory.turns import alone
+from placer.plan.settings.data.sources import SKLEARN
 from placer.readers.arguments import ReadRequest
 from placer.readers.arrays import make_rows
 from placer.readers.digests import digest
 from placer.readers.rows import LoadedRows
 from placer.readers.split import split_rows
+from placer.system.ast_lock import AST_LOCK
+from placer.system.caches.folder import usable_folder, user_cache
+from placer.system.caches.turns import alone
+from placer.system.files.atomic import atomic_file
+from placer.system.files.regular import open_regular
 
 Arrays = dict[str, npt.NDArray[Any]]
 

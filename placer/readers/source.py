@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from placer.config.columns import Column
-from placer.config.data import Data
-from placer.config.sources import assign_columns, check_split
+from placer.plan.settings.data.columns import Column
+from placer.plan.settings.data.source import Data
+from placer.plan.settings.data.sources import assign_columns, check_split
 from placer.readers.arguments import ReadOptions, ReadRequest
 from placer.readers.pieces import PieceRows
 from placer.readers.rows import Rows
@@ -22,7 +22,7 @@ def open_source(
     folder: Path,
     options: ReadOptions = _DEFAULT_OPTIONS,
 ) -> Rows:
-    """Open a source of any kind in `placer.config.sources.KINDS`.
+    """Open a source of any kind in `placer.plan.settings.data.sources.KINDS`.
 
     All its rows are read now, unless they are a sequence of a `python:` source.
 

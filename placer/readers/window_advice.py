@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placer.config.window import Window
+from placer.plan.settings.data.window import Window
 from placer.readers.pieces import PieceRows
 
 MANY_ROWS = 1_000_000

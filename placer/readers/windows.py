@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placer.errors import DataError
-from placer.layouts.partition import RowRange
-from placer.memory import aligned
+from placer.place.layouts.partition import RowRange
 from placer.readers.deal import Deal
 from placer.readers.order import Order
 from placer.readers.pieces import Batch, PieceRows
+from placer.system.memory import aligned
 
 _MAX_ROWS = 16384
 _MIN_ROWS = 4096

@@ -18,14 +18,10 @@ from placer.checkpoint.manifest import (
     StoredSparse,
     Watched,
 )
-from placer.config.window import Window
 from placer.place.ids import format_nodes
-from placer.report.checkpoints import (
-    Listed,
-    evaluation_text,
-    holders,
-    state_of,
-)
+from placer.place.types import ITEM_BYTES, TensorType
+from placer.plan.settings.data.window import Window
+from placer.report.checkpoints import Listed, evaluation_text, holders, state_of
 from placer.report.console import grid
 from placer.report.numbers import (
     format_count,
@@ -34,7 +30,6 @@ from placer.report.numbers import (
     format_time,
     plural,
 )
-from placer.types import ITEM_BYTES, TensorType
 
 
 def details_view(listed: Listed) -> Iterator[RenderableType]:

@@ -28,12 +28,7 @@ from placer.checkpoint.reading import Checkpoint
 from placer.errors import CheckpointError
 from placer.place.ids import format_nodes
 from placer.report.console import grid
-from placer.report.numbers import (
-    format_count,
-    format_metrics,
-    format_size,
-    format_time,
-)
+from placer.report.numbers import format_count, format_metrics, format_size, format_time
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Column, Table
 
-from placer.printable import make_printable
+from placer.system.printable import make_printable
 
 _UNBROKEN_WIDTH = 10_000
 

@@ -6,8 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from placer.analysis.keyed import is_keyed
-from placer.build.plan import (
+from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.keyed import is_keyed
+from placer.compiler.graph.text import print_op
+from placer.errors import PlacerError, nearest
+from placer.place import HETER
+from placer.place.ids import format_nodes
+from placer.place.layouts import Layout
+from placer.place.layouts.partition import row_shards
+from placer.plan.plan import (
     BY_KEY,
     Choice,
     Edge,
@@ -17,22 +24,11 @@ from placer.build.plan import (
     SparseTable,
     Table,
 )
-from placer.build.table_text import describe_optimizer
-from placer.config.slicing import Block
-from placer.errors import PlacerError, nearest
-from placer.graph.graph import Graph, Op, Value
-from placer.graph.text import print_op
-from placer.layouts import Layout
-from placer.layouts.partition import row_shards
-from placer.place import HETER
-from placer.place.ids import format_nodes
+from placer.plan.settings.training.slicing import Block
+from placer.plan.table_text import describe_optimizer
 from placer.report.numbers import format_count, plural
 from placer.report.repeated_work import explain_repeat
-from placer.report.server_tables import (
-    block_bytes,
-    format_range,
-    item_bytes,
-)
+from placer.report.server_tables import block_bytes, format_range, item_bytes
 from placer.report.sparse_tables import describe_table
 
 LAYOUT_TEXTS: dict[Layout, str] = {

@@ -22,9 +22,9 @@ from placer.channel.session import Session
 from placer.channel.transport import choose_transport
 from placer.channel.types import Key
 from placer.errors import EXTRAS, PlacerError
-from placer.memory.caches import LIMIT, usable_folder, user_cache
-from placer.memory.cores import usable_cores
-from placer.memory.limit import available_nbytes
+from placer.system.caches.folder import LIMIT, usable_folder, user_cache
+from placer.system.cores import usable_cores
+from placer.system.memory.limit import available_nbytes
 
 _PACKAGES: Final = ("jax", "jaxlib", "numpy", "pyarrow", "numba")
 _OPTIONAL: Final = (*EXTRAS, "optax")

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import msgspec
 
-from placer.build.plan import Plan
 from placer.checkpoint.folder import BEST
 from placer.checkpoint.manifest_file import read_manifest
-from placer.node_kinds import CPU, SERVER, NodeId
 from placer.place.ids import format_nodes
+from placer.place.node_kinds import CPU, SERVER, NodeId
+from placer.plan.plan import Plan
 from placer.report.numbers import format_count, format_metrics, format_size, plural
 from placer.report.progress.view import table_text
-from placer.runtime.run.result import PredictionResult, Result
-from placer.runtime.run.table_counts import TableCounts
+from placer.runtime.control.result import PredictionResult, Result
+from placer.runtime.control.table_counts import TableCounts
 
 
 def result_lines(result: Result) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from placer.analysis.schedule import Schedule, ScheduledTask
+from placer.compiler.schedule.schedule import Schedule, ScheduledTask
 
 _STYLES = ("black on cyan", "black on yellow", "black on green", "black on magenta")
 _IDLE = "·"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from placer.graph.graph import Graph
-from placer.graph.text import print_graph
+from placer.compiler.graph.graph import Graph
+from placer.compiler.graph.text import print_graph
 
 _COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 _STYLES = (*_COLORS, *(f"bright_{color}" for color in _COLORS))
@@ -16,7 +16,7 @@ _STYLES = (*_COLORS, *(f"bright_{color}" for color in _COLORS))
 def color_graphs(graphs: Sequence[Graph]) -> Iterator[Text]:
     """Yield the lines of the graphs, each op in the color of its place.
 
-    Without colors this is the text that `placer.graph.text` parses.
+    Without colors this is the text that `placer.compiler.graph.text` parses.
     """
     styles = place_styles(graphs)
     for i, graph in enumerate(graphs):

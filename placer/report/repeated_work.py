@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from placer.analysis.costs import RepeatedOp, find_repeated_ops
-from placer.build.plan import Plan
-from placer.graph.graph import Graph
+from placer.compiler.graph.graph import Graph
+from placer.compiler.schedule.costs import RepeatedOp, find_repeated_ops
+from placer.plan.plan import Plan
 from placer.report.numbers import format_flops
 
 MIN_SHARE = 0.01

@@ -9,19 +9,19 @@ from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from placer.build.plan import NodePlan, Plan, SparseTable, Table
-from placer.build.table_text import (
+from placer.place.node_kinds import NodeId
+from placer.place.types import ITEM_BYTES
+from placer.plan.plan import NodePlan, Plan, SparseTable, Table
+from placer.plan.settings.training.slicing import Block
+from placer.plan.table_text import (
     describe_optimizer,
     describe_optimizer_of_rows,
     describe_partitions,
     table_ids,
 )
-from placer.config.slicing import Block
-from placer.node_kinds import NodeId
 from placer.report.console import grid
 from placer.report.numbers import format_count, format_size, plural
 from placer.report.sparse_tables import format_row_bytes
-from placer.types import ITEM_BYTES
 
 
 def item_bytes(plan: Plan) -> dict[str, int]:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from placer.build.plan import Plan, SparseTable
-from placer.build.table_text import (
-    describe_first_values,
-    describe_optimizer_of_rows,
-    describe_partitions,
-    table_ids,
-)
-from placer.config.row_bytes import RowBytes, row_bytes, table_bytes
-from placer.config.sparse import (
+from placer.place.ids import format_nodes
+from placer.plan.plan import Plan, SparseTable
+from placer.plan.settings.sparse.row_bytes import RowBytes, row_bytes, table_bytes
+from placer.plan.settings.sparse.table import (
     Admission,
     Always,
     Bloom,
@@ -21,7 +16,12 @@ from placer.config.sparse import (
     Probability,
     Score,
 )
-from placer.place.ids import format_nodes
+from placer.plan.table_text import (
+    describe_first_values,
+    describe_optimizer_of_rows,
+    describe_partitions,
+    table_ids,
+)
 from placer.report.numbers import format_count, format_size, plural
 
 MAX_NAMED = 8

@@ -11,19 +11,19 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from placer import ops
-from placer.analysis.keyed import is_keyed, keys_of
-from placer.build.plan import NodePlan, Plan, device_peaks
-from placer.config.sources import POSITION
-from placer.config.window import Window
-from placer.graph.graph import Graph, Op
-from placer.graph.kinds import is_conversion, is_optimizer_part
-from placer.node_kinds import CPU, NodeId
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.keyed import is_keyed, keys_of
+from placer.compiler.graph.kinds import is_conversion, is_optimizer_part
 from placer.place.ids import format_ids, format_nodes
+from placer.place.node_kinds import CPU, NodeId
+from placer.place.types import ITEM_BYTES, TensorType
+from placer.plan.plan import NodePlan, Plan, device_peaks
+from placer.plan.settings.data.sources import POSITION
+from placer.plan.settings.data.window import Window
 from placer.report.console import grid
 from placer.report.numbers import format_count, format_flops, format_size, plural
 from placer.report.server_tables import block_bytes, item_bytes
 from placer.report.sparse_tables import summarize_table
-from placer.types import ITEM_BYTES, TensorType
 
 INPUT = "input"
 """The kind of layers that are inputs."""

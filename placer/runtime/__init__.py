@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from placer.runtime.program.node import Node as Node
-    from placer.runtime.run.process import main as main
+    from placer.runtime.node.node import Node as Node
+    from placer.runtime.process.entry_point import main as main
 
-_MODULES = {"Node": "placer.runtime.program.node", "main": "placer.runtime.run.process"}
+_MODULES = {
+    "Node": "placer.runtime.node.node",
+    "main": "placer.runtime.process.entry_point",
+}
 
 
 def __getattr__(name: str) -> object:

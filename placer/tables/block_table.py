@@ -11,12 +11,12 @@ import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
 import numpy as np
 import numpy.typing as npt
 
-from placer.build.plan import Table
-from placer.config import optimizers
 from placer.errors import RunError
+from placer.place.types import is_half_float
+from placer.plan.plan import Table
+from placer.plan.settings.training import optimizers
 from placer.tables.protocol import ProgramTable
 from placer.tables.rules import changing_numbers, constant_numbers, kernels_of
-from placer.types import is_half_float
 
 Array = npt.NDArray[Any]
 

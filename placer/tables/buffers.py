@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placer.memory import aligned
+from placer.system.memory import aligned
 
 Array = npt.NDArray[Any]
 Allocate = Callable[[int], npt.NDArray[np.uint8]]

@@ -1,7 +1,7 @@
 """Optimizer rules as machine code: loops over flat arrays, compiled by numba.
 
 This module imports numba, which takes half a second, so it is imported when a table is
-about to be updated. `placer.memory.machine_code` keeps what is compiled.
+about to be updated. `placer.system.caches.machine_code` keeps what is compiled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload, register_jitable
 
-from placer.memory.machine_code import COMPILING, compile_function
+from placer.system.caches.machine_code import COMPILING, compile_function
 from placer.tables import elementary
 from placer.tables.machine_code import cache_folder
 from placer.tables.rules import Kernel, arrays_of, record_of_numbers

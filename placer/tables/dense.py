@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placer.build.plan import Table
-from placer.config import optimizers
-from placer.config.optimizers import VALUES
-from placer.config.slicing import Block
 from placer.errors import RunError
-from placer.memory import aligned
+from placer.plan.plan import Table
+from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.optimizers import VALUES
+from placer.plan.settings.training.slicing import Block
+from placer.system.memory import aligned
 from placer.tables.block_table import BlockTable, Snapshot
 from placer.tables.buffers import Allocate, ValueBuffers, allocate_private
 from placer.tables.rules import Kernel, arrays_of, record_of_numbers

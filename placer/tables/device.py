@@ -14,9 +14,9 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from placer.build.plan import Table
-from placer.config import optimizers
-from placer.config.optimizers import VALUES
+from placer.plan.plan import Table
+from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.optimizers import VALUES
 from placer.tables.block_table import BlockTable, Snapshot
 from placer.tables.rules import Kernel, StepNumbers, arrays_of
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from placer.config.exact_sums import LIMBS
+from placer.plan.settings.sparse.exact_sums import LIMBS
 from placer.tables.machine_code import compiled
 
 Array = np.ndarray[Any, np.dtype[Any]]

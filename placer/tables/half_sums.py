@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placer.types import is_half_float
+from placer.place.types import is_half_float
 
 Array = npt.NDArray[Any]
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import cos, exp, pi
 from typing import Any
 
-from placer.config.schedules import check
 from placer.errors import PlacerError
+from placer.plan.settings.training.schedules import check
 
 Schedule = Callable[[int], float]
 Builder = Callable[..., Schedule]
@@ -24,7 +24,7 @@ Builder = Callable[..., Schedule]
 def build_schedule(spec: float | Mapping[str, Any]) -> Schedule:
     """Return the function from step to learning rate that a spec describes.
 
-    `spec` is a number, or one of the forms of `placer.config.schedules.FORMS` with its
+    `spec` is a number, or one of the forms of `placer.plan.settings.training.schedules.FORMS` with its
     batch filled in. Raises PlacerError for anything else.
     """
     if problem := check(spec):

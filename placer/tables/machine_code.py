@@ -10,8 +10,12 @@ from typing import Any
 
 import numba
 
-from placer.config import row_bytes
-from placer.memory.machine_code import COMPILING, compile_function, kernels_folder
+from placer.plan.settings.sparse import row_bytes
+from placer.system.caches.machine_code import (
+    COMPILING,
+    compile_function,
+    kernels_folder,
+)
 
 
 class Compiled:

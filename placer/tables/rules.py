@@ -10,7 +10,7 @@ in that dtype and rounded after each operation, as written: an update of a slice
 slice of the update, bit for bit. Where optax multiplies by a reciprocal root, these
 rules divide by the root.
 
-To add a rule, declare its hyperparameters and slots in `placer.config.optimizers`, and
+To add a rule, declare its hyperparameters and slots in `placer.plan.settings.training.optimizers`, and
 write its function here.
 """
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placer.config.slicing import Block
 from placer.errors import RunError
+from placer.plan.settings.training.slicing import Block
 
 Array = npt.NDArray[Any]
 Loop = Callable[..., None]

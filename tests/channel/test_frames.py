@@ -34,7 +34,7 @@ from placer.channel.peers import Doing
 from placer.channel.protocol import Cause, Key
 from placer.channel.types import MAX_TEXT
 from placer.errors import RunError
-from placer.memory.aligned import ALIGNMENT, round_up
+from placer.system.memory.aligned import ALIGNMENT, round_up
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 KEY = Key(1, 2, 3)

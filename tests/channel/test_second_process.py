@@ -14,7 +14,7 @@ from placer.channel.frame_socket import FrameSocket
 from placer.channel.protocol import Aborted, Key
 from placer.channel.session import Session
 from placer.errors import RunError
-from placer.memory.arena import Arena
+from placer.system.memory.arena import Arena
 
 
 @pytest.mark.parametrize("transport", ["tcp", "tls"])

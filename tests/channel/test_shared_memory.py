@@ -29,7 +29,7 @@ from placer.channel.pieces import PIECE
 from placer.channel.protocol import Aborted, Key
 from placer.channel.region import Region
 from placer.errors import RunError
-from placer.memory.arena import Arena
+from placer.system.memory.arena import Arena
 
 
 @pytest.fixture

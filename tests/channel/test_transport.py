@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 
 from placer.channel.session import Session
-from placer.channel.transport import (
-    VARIABLE,
-    choose_streams,
-    choose_transport,
-)
+from placer.channel.transport import VARIABLE, choose_streams, choose_transport
 from placer.errors import RunError
 
 HERE = {"a:0": "127.0.0.1:4321", "b:0": "localhost:4322"}

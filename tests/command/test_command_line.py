@@ -14,14 +14,14 @@ import msgspec
 import pytest
 
 import placer
-from placer.build.plan import read_plan
 from placer.command.cli import commands, main
+from placer.compiler.graph.text import parse_graphs, print_op
+from placer.compiler.passes import PASSES
 from placer.errors import RunError
-from placer.graph.text import parse_graphs, print_op
-from placer.passes import PASSES
+from placer.plan.plan import read_plan
 from placer.report import server_tables
 from placer.report.outcome import crowding_note
-from placer.resources import find_file
+from placer.system.resources import find_file
 
 DIGITS = find_file("specs/digits.yaml")
 BROKEN = """\
@@ -457,7 +457,7 @@ def test_schema_is_json(run_command: RunCommand) -> None:
 
 
 def placer_schema() -> object:
-    from placer.spec import json_schema
+    from placer.compiler.frontend import json_schema
 
     return json.loads(json.dumps(json_schema()))
 

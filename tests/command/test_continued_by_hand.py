@@ -8,8 +8,8 @@ from support.real_runs import compile_small
 
 from placer.command.run import run_command
 from placer.errors import RunError
-from placer.runtime.run import process
-from placer.runtime.run.events import CheckpointSaved
+from placer.runtime.control.events import CheckpointSaved
+from placer.runtime.process import entry_point as process
 
 
 @pytest.mark.parametrize(("node", "hint"), [("worker:0", True), ("worker:1", False)])

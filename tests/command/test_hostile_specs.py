@@ -13,10 +13,10 @@ import pytest
 from rich.text import Text
 
 import placer
-from placer.build.plan import Plan, sha256, to_json, with_digest
 from placer.command.cli import main
+from placer.plan.plan import Plan, sha256, to_json, with_digest
 from placer.report.console import console
-from placer.resources import find_file
+from placer.system.resources import find_file
 
 MODULE = """\
 from pathlib import Path

@@ -17,11 +17,11 @@ TIMEOUT = 60.0
 LAUNCHER = """
 import os, signal, sys
 from pathlib import Path
-from placer.runtime.run.events import NodeFailure, NodeWarning, State
+from placer.runtime.control.events import NodeFailure, NodeWarning, State
 from placer.launcher.node_process import start_node
 from placer.launcher.processes import launch_nodes
-from placer.runtime.run import signals
-from placer.runtime.run.interruption import Interruption
+from placer.runtime.signals import signals
+from placer.runtime.signals.interruption import Interruption
 scripted, logs, grace, window, params_file, control = sys.argv[1:]
 signals.DUPLICATE_WINDOW = float(window)
 signal.signal(signal.SIGINT, signal.default_int_handler)

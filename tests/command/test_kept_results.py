@@ -17,7 +17,7 @@ import placer
 from placer.launcher import kept
 from placer.launcher.kept import StepHistory
 from placer.report.outcome import result_json
-from placer.runtime.run.events import Event, Step
+from placer.runtime.control.events import Event, Step
 
 
 def compile_small(folder: Path, **options: str) -> Path:

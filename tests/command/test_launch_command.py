@@ -16,10 +16,10 @@ import pytest
 from support.small_models import load_model, two_layers
 
 import placer
-from placer.build.plan import read_plan
-from placer.build.table_text import table_lines
-from placer.memory.caches import user_cache
-from placer.resources import find_file
+from placer.plan.plan import read_plan
+from placer.plan.table_text import table_lines
+from placer.system.caches.folder import user_cache
+from placer.system.resources import find_file
 
 PRINTING_SPEC = """\
 nodes: {worker: {count: 1}}

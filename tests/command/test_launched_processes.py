@@ -22,7 +22,7 @@ from placer.launcher.cause import failure_from_report, last_line
 from placer.launcher.logs import log_path
 from placer.launcher.node_process import NodeProcess, start_node
 from placer.launcher.processes import ForksEnded, StartNode, launch_nodes
-from placer.runtime.run.events import (
+from placer.runtime.control.events import (
     Event,
     NodeFailure,
     NodeWarning,
@@ -30,8 +30,8 @@ from placer.runtime.run.events import (
     Step,
     show_output,
 )
-from placer.runtime.run.interruption import Interruption
-from placer.runtime.run.result import Result
+from placer.runtime.control.result import Result
+from placer.runtime.signals.interruption import Interruption
 
 SCRIPTED = Path(__file__).parents[1] / "support" / "scripted_node.py"
 TIMEOUT = 60.0
@@ -463,7 +463,7 @@ import os, signal, sys
 from pathlib import Path
 from placer.launcher.node_process import start_node
 from placer.launcher.processes import launch_nodes
-from placer.runtime.run.interruption import Interruption
+from placer.runtime.signals.interruption import Interruption
 scripted, logs = sys.argv[1:]
 # The handlers of a program started by a shell; under nohup, SIGHUP would be ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)

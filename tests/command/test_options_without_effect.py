@@ -23,7 +23,7 @@ import placer
 from placer.channel.keys import new_key, write_key
 from placer.command.cli import commands
 from placer.errors import PlacerError
-from placer.runtime.run.options import OPTIONS
+from placer.runtime.control.options import OPTIONS
 
 SPEC = """\
 name: small

@@ -21,7 +21,7 @@ from placer.report.progress.show import (
 )
 from placer.report.progress.time_left import TimeLeft
 from placer.report.progress.view import RunView
-from placer.runtime.run.events import (
+from placer.runtime.control.events import (
     NodeWarning,
     Output,
     Predicted,
@@ -29,7 +29,7 @@ from placer.runtime.run.events import (
     State,
     Step,
 )
-from placer.runtime.run.table_counts import TableCounts
+from placer.runtime.control.table_counts import TableCounts
 
 NODES = ("worker:0", "ps:0")
 

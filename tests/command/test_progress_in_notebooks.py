@@ -12,9 +12,9 @@ from nbclient import NotebookClient
 
 from placer.report.progress.notebook import NotebookOutput, in_notebook
 from placer.report.progress.view import RunView
-from placer.resources import find_file
-from placer.runtime.run.events import CheckpointSaved, Start, State, Step
-from placer.runtime.run.table_counts import TableCounts
+from placer.runtime.control.events import CheckpointSaved, Start, State, Step
+from placer.runtime.control.table_counts import TableCounts
+from placer.system.resources import find_file
 
 
 def run_cells(folder: Path, *cells: str) -> list[list[Any]]:

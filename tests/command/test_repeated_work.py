@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from placer.command.cli import commands
-from placer.resources import find_file
+from placer.system.resources import find_file
 
 MIXED = """\
 name: mixed

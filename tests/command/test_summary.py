@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from placer.build_or_spec import LoadedBuild, load_build
+from placer.compiler.build_or_spec import LoadedBuild, load_build
 from placer.report.numbers import format_size
 from placer.report.summary import Layer, find_layers, process_memory, summarize
-from placer.resources import find_file
+from placer.system.resources import find_file
 
 WORKER = "/node:worker/cpu"
 

@@ -13,10 +13,10 @@ from support.checkpoints import write_checkpoint
 from support.small_models import two_layers
 
 import placer
-from placer.build.plan import read_plan
 from placer.command.cli import main
 from placer.errors import PlacerError
-from placer.resources import find_file
+from placer.plan.plan import read_plan
+from placer.system.resources import find_file
 
 DIGITS = find_file("specs/digits.yaml")
 TRAIN = ["train", str(DIGITS), "--in-process", "--single-process", "--steps", "1"]

@@ -11,12 +11,12 @@ import pytest
 
 import placer
 from placer.command.cli import main
-from placer.config.optimizers import RULES
+from placer.compiler.frontend.parse import load
+from placer.compiler.frontend.setting_names import find_setting, setting_paths
+from placer.compiler.frontend.yaml.overrides import read_override
 from placer.errors import PlacerError, SpecError, SpecErrors
-from placer.resources import find_file
-from placer.spec.overrides import read_override
-from placer.spec.parse import load
-from placer.spec.setting_names import find_setting, setting_paths
+from placer.plan.settings.training.optimizers import RULES
+from placer.system.resources import find_file
 
 DIGITS = str(find_file("specs/digits.yaml"))
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from placer.build import plan
-from placer.compiler import lower_model
-from placer.graph.kinds import CONVERSIONS
-from placer.graph.text import parse_graph, print_graph
-from placer.passes import PASSES
-from placer.resources import find_file
-from placer.spec import load
+from placer.compiler.driver import lower_model
+from placer.compiler.frontend import load
+from placer.compiler.graph.kinds import CONVERSIONS
+from placer.compiler.graph.text import parse_graph, print_graph
+from placer.compiler.passes import PASSES
+from placer.plan import plan
+from placer.system.resources import find_file
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
@@ -28,7 +28,7 @@ def test_the_table_of_passes_is_the_pipeline():
     rows = table("pass |")
     assert [row[0].strip("`") for row in rows] == list(PASSES)
     for row in rows:
-        assert (ROOT / "placer/passes" / row[1].strip("`")).is_file()
+        assert (ROOT / "placer/compiler/passes" / row[1].strip("`")).is_file()
 
 
 def test_the_table_of_conversions_is_the_one_in_the_code():

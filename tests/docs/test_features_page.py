@@ -9,8 +9,8 @@ import xxhash
 import yaml
 from support.feature_formulas import crossed_key, integer_key, text_key
 
-from placer.config.features import KINDS, Feature
-from placer.spec import load_text
+from placer.compiler.frontend import load_text
+from placer.plan.settings.data.features import KINDS, Feature
 
 PAGE = (Path(__file__).parents[2] / "docs/features.md").read_text(encoding="utf-8")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import kubernetes_validate
 import yaml
 
-from placer.engines import kubernetes
-from placer.engines.kubernetes.manifests import labels
+from placer.launcher.engines import kubernetes
+from placer.launcher.engines.kubernetes.manifests import labels
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
 

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from placer import ops
-from placer.report import op_reference
+from tools import op_reference
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "ops.md"
 
 
 def test_the_document_is_the_generated_text():
     assert DOCUMENT.read_text(encoding="utf-8") == op_reference.text(), (
-        "run: python -m placer.report.op_reference > docs/ops.md"
+        "run: python -m tools.op_reference > docs/ops.md"
     )
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import placer
+from placer.compiler.frontend.python.read import run_builder
+from placer.compiler.frontend.python.yaml_text import to_yaml
 from placer.errors import SpecError
-from placer.front.read import run_builder
-from placer.front.yaml_text import to_yaml
 
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 MODEL, *PIECES = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)

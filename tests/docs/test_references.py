@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from placer.files import owners
+from placer.system.files import owners
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}

@@ -7,10 +7,11 @@ import msgspec
 import pytest
 import yaml
 
-from placer.config import csv, initializers, optimizers, schedules, sources
-from placer.resources import find_file
-from placer.spec import load_text, schema
-from placer.types import ITEM_BYTES
+from placer.compiler.frontend import load_text, schema
+from placer.place.types import ITEM_BYTES
+from placer.plan.settings.data import csv, sources
+from placer.plan.settings.training import initializers, optimizers, schedules
+from placer.system.resources import find_file
 
 PAGE_PATH = Path(__file__).parents[2] / "docs" / "spec.md"
 PAGE = PAGE_PATH.read_text(encoding="utf-8")
@@ -61,7 +62,9 @@ def test_every_choice_is_on_the_page():
 def test_the_messages_on_the_page_are_current():
     expected = "".join(
         path.read_text(encoding="utf-8")
-        for path in (Path(__file__).parents[1] / "spec" / "invalid").glob("*.txt")
+        for path in (Path(__file__).parents[1] / "compiler/frontend/invalid").glob(
+            "*.txt"
+        )
     )
     (example,) = re.findall(r"```text\n(.*?)```", PAGE, flags=re.DOTALL)
     for message in re.split(r"(?m)^(?=model\.yaml)", example)[1:]:

@@ -8,8 +8,8 @@ from support.exported import check_exported, run_exported
 from support.spec_models import SPECS, copy_spec, initial_parameters
 
 import placer
-from placer.build.plan import read_plan
 from placer.errors import DataError, PlacerError
+from placer.plan.plan import read_plan
 
 
 @pytest.fixture(scope="module")

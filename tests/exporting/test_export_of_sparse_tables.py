@@ -15,9 +15,9 @@ import placer
 from placer.checkpoint.reading import Checkpoint
 from placer.errors import DataError, PlacerError
 from placer.exporting.table_functions import load_table
-from placer.runtime.run.options import Options
-from placer.runtime.run.row_files import read_partitions
-from placer.runtime.run.threads import run_in_threads
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
+from placer.runtime.saving.row_files import read_partitions
 
 PADDING = -3
 TABLES = {

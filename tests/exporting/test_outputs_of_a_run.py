@@ -24,8 +24,8 @@ from support.marks import slow_but
 from support.spec_models import SPARSE, SPECS, copy_spec
 
 import placer
-from placer.build.plan import Plan
-from placer.runtime.run.events import Event, Start
+from placer.plan.plan import Plan
+from placer.runtime.control.events import Event, Start
 
 STEPS = 5
 WITH_FEATURES = ("heter_sparse", "word2vec_sparse")

@@ -12,9 +12,10 @@ from support.exported import load_prepare, run_postprocess
 from support.spec_models import initial_parameters
 
 import placer
-from placer.config.columns import Column
 from placer.errors import DataError, PlacerError
 from placer.exporting.prepare_functions import cell_number, to_dtype, word_number
+from placer.exporting.stablehlo import own_modules
+from placer.plan.settings.data.columns import Column
 from placer.readers.column import convert
 from placer.readers.csv_cells import CellParser
 
@@ -89,12 +90,11 @@ def test_columns_become_the_arguments_of_the_model(prepare):
 @pytest.fixture(scope="module")
 def model(people):
     """The module `model` of the exported model."""
-    sys.path.insert(0, str(people / "model"))
-    try:
-        return __import__("model")
-    finally:
-        sys.path.pop(0)
-        sys.modules.pop("model", None)
+    with own_modules(people / "model"):
+        try:
+            return __import__("model")
+        finally:
+            sys.modules.pop("model", None)
 
 
 def test_a_changed_byte_of_the_parameters_is_found(people, model, tmp_path):

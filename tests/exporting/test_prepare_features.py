@@ -14,11 +14,12 @@ from support.feature_formulas import integer_key, text_key
 from support.spec_models import initial_parameters
 
 import placer
-from placer.config.csv import Cells, Csv
-from placer.config.data import RowSource
-from placer.config.features import Feature
 from placer.exporting.prepare_features import whole_number, xxh64
 from placer.exporting.prepare_file import write_prepare
+from placer.exporting.stablehlo import own_modules
+from placer.plan.settings.data.csv import Cells, Csv
+from placer.plan.settings.data.features import Feature
+from placer.plan.settings.data.source import RowSource
 from placer.readers import Column, open_source
 
 FEATURES = {
@@ -316,13 +317,12 @@ def predict(people, rows, **more):
 
 def load_model(folder):
     """Return the module `model` and the function `prepare` of an exported model."""
-    sys.path.insert(0, str(folder))
-    try:
-        return __import__("model"), __import__("prepare").prepare
-    finally:
-        sys.path.pop(0)
-        for name in ("model", "prepare"):
-            sys.modules.pop(name, None)
+    with own_modules(folder):
+        try:
+            return __import__("model"), __import__("prepare").prepare
+        finally:
+            for name in ("model", "prepare"):
+                sys.modules.pop(name, None)
 
 
 def test_training_prediction_and_export_have_the_same_features(people):

@@ -16,13 +16,13 @@ from click.testing import CliRunner
 import placer
 from placer.command.cli import main
 from placer.command.run import run_command
-from placer.compiler import compile_in_memory
+from placer.compiler.driver import compile_in_memory
 from placer.errors import DataError, PlacerError, RunError
 from placer.launcher import launch as launch_module
 from placer.launcher.data_check import check_data
 from placer.readers import check, csv_blocks
-from placer.runtime.run import process
-from placer.runtime.run.threads import run_in_threads
+from placer.runtime.process import entry_point as process
+from placer.runtime.process.threads import run_in_threads
 
 SPEC = """\
 nodes: {worker: {count: 1}}

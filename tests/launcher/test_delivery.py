@@ -14,16 +14,11 @@ import msgspec
 import pytest
 from support.real_runs import compile_small
 
-from placer.build.kept import MAX_KEPT
-from placer.build.plan import read_plan, read_sources
 from placer.channel.keys import RunKey, new_key
 from placer.errors import BuildError, PlacerError
-from placer.launcher.delivery import (
-    Delivery,
-    read_delivery,
-    unpack,
-    write_delivery,
-)
+from placer.launcher.delivery import Delivery, read_delivery, unpack, write_delivery
+from placer.plan.kept import MAX_KEPT
+from placer.plan.plan import read_plan, read_sources
 
 
 @pytest.fixture(scope="module")

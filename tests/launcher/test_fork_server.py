@@ -19,11 +19,11 @@ import pytest
 from placer.launcher import forked_process, forks, node_process
 from placer.launcher.forked_process import ForkedProcess, ForkError, ForkServer
 from placer.launcher.forks import can_fork, open_fork_server
-from placer.runtime.run.events import Event
-from placer.runtime.run.interpreter import interpreter
-from placer.runtime.run.interruption import Interruption
-from placer.runtime.run.options import Options
-from placer.runtime.run.signals import SignalPipe
+from placer.runtime.control.events import Event
+from placer.runtime.control.options import Options
+from placer.runtime.process.interpreter import interpreter
+from placer.runtime.signals.interruption import Interruption
+from placer.runtime.signals.signals import SignalPipe
 
 PLACER = "placer.command.check"
 FACTS = """
@@ -129,7 +129,7 @@ def test_a_fork_is_like_a_process_of_its_own(
 
 ENDS = """
 import atexit, os, sys, types
-from placer.memory.collection import begin_collection
+from placer.system.memory.collection import begin_collection
 left = sys.modules["left"] = types.ModuleType("left")
 left.file = open(os.environ["PLACER_FILE"], "w")
 left.file.write("buffered")

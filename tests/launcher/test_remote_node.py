@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from support.real_runs import compile_small
 
-from placer.build.plan import read_plan
 from placer.channel.keys import new_key
 from placer.errors import PlacerError
 from placer.launcher.checks import check_launch
 from placer.launcher.delivery import write_delivery
 from placer.launcher.remote import Hosts, remote_command
-from placer.runtime.run.options import Options
+from placer.plan.plan import read_plan
+from placer.runtime.control.options import Options
 
 END = 20.0
 NODE = """\

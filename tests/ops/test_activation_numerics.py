@@ -8,11 +8,7 @@ from support import compiled_ops as ops
 from support.op_gradient import result_and_gradients
 
 from placer.ops.elementwise import activation_jax
-from placer.ops.elementwise.activation import (
-    ACTIVATIONS,
-    BACKWARD_FLOPS,
-    FORWARD_FLOPS,
-)
+from placer.ops.elementwise.activation import ACTIVATIONS, BACKWARD_FLOPS, FORWARD_FLOPS
 
 GRID = jnp.linspace(-9, 9, 400)  # 0 is not on it
 JAX = [

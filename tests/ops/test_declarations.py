@@ -12,11 +12,11 @@ from support import op_cases
 from support.op_cases import BATCH, DIFFERENTIABLE, WITHOUT_GRADIENT, Use, mostly_slow
 
 from placer import ops
-from placer.graph.kinds import KINDS as STRUCTURAL_KINDS
-from placer.graph.kinds import is_conversion
+from placer.compiler.graph.kinds import KINDS as STRUCTURAL_KINDS
+from placer.compiler.graph.kinds import is_conversion
 from placer.ops.attributes import complete, condense
-from placer.report import op_reference
-from placer.types import TensorType
+from placer.place.types import TensorType
+from tools import op_reference
 
 KINDS = ops.kinds()
 GLOBALLY_TYPED = {"split_rows", "pad_rows"}  # their types are those of the global value

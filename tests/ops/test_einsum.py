@@ -8,7 +8,7 @@ from support.op_use import BATCH, Use
 from support.op_uses.product import DIFFERENTIABLE
 
 from placer import ops
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 ROWS = "float32[batch, 4]"
 

@@ -8,8 +8,8 @@ import pytest
 from sklearn import metrics
 from support import compiled_ops as ops
 
-from placer.config.metrics import FINALIZERS
-from placer.runtime.metrics.finals import finalize
+from placer.plan.settings.training.metrics import FINALIZERS
+from placer.runtime.metrics.finalizers import finalize
 
 RNG = np.random.default_rng(0)
 ROWS = 300

@@ -7,7 +7,7 @@ from support import compiled_ops as ops
 from placer.errors import OpError
 from placer.ops.attributes import complete
 from placer.ops.composites import COMPOSITES
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 POSITION = np.stack([np.full(20_000, 3), np.arange(20_000)], -1).astype(np.uint32)
 NUMBERS = np.arange(10)

@@ -31,12 +31,12 @@ from support.plain.training import (
 )
 from support.run_ways import write_spec
 
-from placer.build.plan import read_plan
-from placer.compiler import compile
-from placer.config.update_modes import MODES, Geo, read_mode
+from placer.compiler.driver import compile
 from placer.errors import GraphError
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.plan.plan import read_plan
+from placer.plan.settings.training.update_modes import MODES, Geo, read_mode
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
 
 # Failures are not shrunk: an example takes seconds.
 SETTINGS = settings(

@@ -25,16 +25,16 @@ from support.exported import load_prepare
 from support.marks import MAY_PAIR_ROWS
 
 import placer
-from placer.build.plan import read_plan
-from placer.emit.names import PYTHON_WORDS, RESERVED
+from placer.compiler.emit.names import PYTHON_WORDS, RESERVED
+from placer.compiler.frontend.entries.module_imports import NO_FUNCTIONS
+from placer.compiler.frontend.entries.module_names import reserved_modules
+from placer.compiler.frontend.entries.names import is_name
+from placer.compiler.graph.kinds import VALUE_SUFFIXES
 from placer.errors import SpecErrors
 from placer.exporting.stablehlo import load_model
-from placer.graph.kinds import VALUE_SUFFIXES
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
-from placer.spec.module_imports import NO_FUNCTIONS
-from placer.spec.module_names import reserved_modules
-from placer.spec.names import is_name
+from placer.plan.plan import read_plan
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
 
 SETTINGS = settings(
     deadline=None,

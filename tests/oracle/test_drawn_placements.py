@@ -24,9 +24,9 @@ from support.run_ways import (
 )
 
 from placer import ops
-from placer.config import optimizers, schedules
 from placer.errors import GraphError
 from placer.ops.composites import COMPOSITES
+from placer.plan.settings.training import optimizers, schedules
 
 SETTINGS = settings(
     deadline=None,

@@ -27,8 +27,8 @@ from support.marks import MAY_PAIR_ROWS
 from support.saved_rows import assert_same_tables
 
 from placer.checkpoint.folder import list_checkpoints
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
 
 # Failures are not shrunk: an example takes seconds.
 SETTINGS = settings(

@@ -8,7 +8,7 @@ from support.listed_models import MODELS, PLACEMENTS, spec_of
 from support.marks import slow_but
 from support.run_ways import write_spec
 
-from placer.compiler import compile
+from placer.compiler.driver import compile
 
 
 def flops(spec, folder: Path, *, single_process: bool = False) -> tuple[int, int]:

@@ -11,8 +11,8 @@ from safetensors.numpy import load_file
 
 import placer
 from placer.errors import RunError
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
 
 ROWS, BATCH = 16, 8
 BAD = -3

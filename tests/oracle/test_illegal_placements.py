@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from placer.compiler import compile
+from placer.compiler.driver import compile
 from placer.errors import GraphError
 
 HEAD = """\

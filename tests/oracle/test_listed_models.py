@@ -17,9 +17,9 @@ from support.plain.training import depends_on_rounding
 from support.run_ways import STEPS, Rows, check_same, run_build, run_plain, write_spec
 
 from placer import ops
-from placer.compiler import compile
-from placer.config import optimizers, schedules
+from placer.compiler.driver import compile
 from placer.ops.composites import COMPOSITES
+from placer.plan.settings.training import optimizers, schedules
 
 IN_EVERY_RUN = [
     ("activations", "split over workers"),
@@ -118,7 +118,9 @@ def test_every_op_is_in_a_model():
     }
     declared = {kind for kind in ops.kinds() if not ops.find(kind).inserted}
     composites = {composite.kind for composite in COMPOSITES}
-    elsewhere = {"metric"}  # a function of the user's: tests/spec/test_metric.py
+    elsewhere = {
+        "metric"
+    }  # a function of the user's: tests/compiler/frontend/test_metric.py
     assert used == (declared - elsewhere) | composites | {"call", "parameter"}
     assert used >= METRICS.keys() - elsewhere
 

@@ -7,8 +7,8 @@ from support.drawn.graphs import columns, initial_values
 from support.marks import MAY_PAIR_ROWS, slow_but
 from support.run_ways import check_same, run_build, run_plain, write_spec
 
-from placer.compiler import compile
-from placer.types import TensorType
+from placer.compiler.driver import compile
+from placer.place.types import TensorType
 
 pytestmark = [
     pytest.mark.usefixtures("in_float64"),

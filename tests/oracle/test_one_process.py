@@ -8,10 +8,10 @@ from safetensors.numpy import load_file
 from support.marks import slow_but
 from support.spec_models import LOCKSTEP
 
-from placer.compiler import compile
-from placer.resources import find_file
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.compiler.driver import compile
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
+from placer.system.resources import find_file
 
 IN_EVERY_RUN = (
     "breast_cancer",

@@ -15,10 +15,10 @@ from support.run_ways import write_spec
 from support.spec_models import NAMES, copy_spec, initial_parameters, read_rows
 
 import placer
-from placer.build.plan import read_plan
+from placer.compiler.frontend import load
 from placer.errors import GraphError
-from placer.spec import load
-from placer.types import TensorType
+from placer.place.types import TensorType
+from placer.plan.plan import read_plan
 
 pytestmark = [
     pytest.mark.usefixtures("in_float64"),

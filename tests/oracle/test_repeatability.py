@@ -11,9 +11,9 @@ from support.histories import lines_without_times
 from support.marks import slow_but
 
 import placer
-from placer.compiler import compile
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.compiler.driver import compile
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
 
 ROOT = Path(placer.__file__).parents[1]
 SPECS = Path(__file__).parents[2] / "specs"

@@ -23,11 +23,11 @@ from safetensors.numpy import load_file
 from support.checkpointed import lines
 
 import placer
-from placer.runtime.run import checkpoint_settings
-from placer.runtime.run.checkpoints import Checkpoints
-from placer.runtime.run.events import Event, Step
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.runtime.control import checkpoint_settings
+from placer.runtime.control.events import Event, Step
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
+from placer.runtime.saving.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

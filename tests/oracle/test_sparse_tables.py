@@ -12,10 +12,10 @@ from numpy.testing import assert_allclose
 from safetensors.numpy import load_file
 
 import placer
-from placer.build.plan import read_plan
 from placer.errors import PlacerError
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.plan.plan import read_plan
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
 
 ROWS, BATCH, VOCABULARY = 48, 24, 20
 SERVERS = "/node:ps/cpu"

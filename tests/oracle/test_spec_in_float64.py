@@ -15,7 +15,7 @@ from support.spec_models import (
     read_yaml,
 )
 
-from placer.compiler import compile
+from placer.compiler.driver import compile
 
 IN_EVERY_RUN = ("breast_cancer", "mlp_pipeline")
 

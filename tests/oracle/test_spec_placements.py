@@ -8,7 +8,7 @@ from support.plain import specs as plain_specs
 from support.run_ways import run_build
 from support.spec_models import PLAIN_PROGRAMS, copy_spec, initial_parameters
 
-from placer.compiler import compile
+from placer.compiler.driver import compile
 
 STEPS = 100
 EPSILON = float(np.finfo(np.float32).eps)

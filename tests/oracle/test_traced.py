@@ -13,10 +13,10 @@ import pytest
 from safetensors.numpy import load_file
 from support.marks import slow_but
 
-from placer.compiler import compile
-from placer.regions.arguments import leaves_with_paths, parameter_mask
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.compiler.driver import compile
+from placer.ops.functions.arguments import leaves_with_paths, parameter_mask
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

@@ -2,10 +2,10 @@
 
 from support.data_sets import find_data
 
-from placer.compiler import compile
-from placer.resources import find_file
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.compiler.driver import compile
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
+from placer.system.resources import find_file
 
 
 def test_one_epoch_of_census_rows_predicts_incomes(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from support.real_runs import (
 )
 
 from placer.checkpoint.folder import list_checkpoints
-from placer.compiler import compile
+from placer.compiler.driver import compile
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from pathlib import Path
 from support.gpu import without_gpu
 from support.real_runs import launch
 
-from placer.compiler import compile
-from placer.resources import find_file
+from placer.compiler.driver import compile
+from placer.system.resources import find_file
 
 
 def compile_for_gpus(folder: Path) -> Path:

@@ -10,8 +10,8 @@ from support.marks import slow_but
 from support.real_runs import launch
 
 import placer
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
 
 SPEC = """\
 name: exchanged

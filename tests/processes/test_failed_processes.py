@@ -29,11 +29,11 @@ from support.real_runs import (
 
 import placer
 from placer.channel.ports import free_endpoints
-from placer.compiler import compile
+from placer.compiler.driver import compile
 from placer.errors import BuildError, RunError
 from placer.ops.function import Function
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
 
 
 @pytest.fixture(scope="module")

@@ -218,7 +218,7 @@ def test_a_signal_saves_a_checkpoint_after_the_same_step(
     assert lines(tmp_path / "history") == lines(whole.history)
 
 
-@pytest.mark.slow  # tests/runtime/run/test_interruption.py has the text
+@pytest.mark.slow  # tests/runtime/signals/test_interruption.py has the text
 def test_without_a_folder_a_signal_says_that_nothing_is_kept(whole):
     with running_launch(whole.build, MANY_STEPS) as run:
         run.wait_for_line("step ")

@@ -18,9 +18,9 @@ from support.real_runs import (
 from support.spec_models import SPECS, initial_parameters
 
 import placer
-from placer.build.plan import read_plan
 from placer.errors import PlacerError
 from placer.launcher.one_process import one_process_build
+from placer.plan.plan import read_plan
 
 
 def test_processes_predict_the_rows_of_a_file_in_their_order(tmp_path):

@@ -22,11 +22,11 @@ from support.real_runs import (
 )
 from support.trace_file import read_trace
 
-from placer.build.plan import read_plan
 from placer.checkpoint.folder import list_checkpoints
-from placer.compiler import compile
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.compiler.driver import compile
+from placer.plan.plan import read_plan
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
 
 ASYNC = "place: /node:ps/cpu, update: {async: {max_staleness: 3, max_merge: 2}}"
 

@@ -13,7 +13,7 @@ import pytest
 from support.data_sets import find_data
 from support.real_runs import launch, run_command
 
-from placer.resources import find_file
+from placer.system.resources import find_file
 
 SPECS = find_file("specs/digits.yaml").parent
 PYTHON = ("flax_block", "flax_block_gpus")

@@ -23,10 +23,10 @@ from support.real_runs import (
     shown_tables,
 )
 
-from placer.build.plan import Plan, read_plan
 from placer.errors import SpecWarning
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.plan.plan import Plan, read_plan
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
 
 KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
 KEYS += ["checkpoint_seconds", "streams", "staleness"]

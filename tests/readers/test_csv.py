@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from support.data_sets import FOLDER, find_data
 from support.tables import read_pieces
 
-from placer.config.csv import Csv
-from placer.config.data import Data
 from placer.errors import DataError
+from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.source import Data
 from placer.readers import (
     Column,
     ReadOptions,

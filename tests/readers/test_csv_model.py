@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.config.csv import Csv
-from placer.config.data import Data
 from placer.errors import DataError
+from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.source import Data
 from placer.readers import Column, csv_pieces, open_pieces
 from placer.readers.csv_errors import find_line
 from placer.readers.csv_file import open_table

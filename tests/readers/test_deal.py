@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.dealt_rows import dealt_rows
 
-from placer.config.window import Window
+from placer.plan.settings.data.window import Window
 from placer.readers.deal import Deal
 from placer.readers.order import Order
 

@@ -20,23 +20,16 @@ from support.feature_formulas import (
     text_key,
 )
 
-from placer.config.csv import Cells, Csv
-from placer.config.data import Data
-from placer.config.features import Feature
-from placer.config.window import Window
 from placer.errors import DataError
-from placer.hashing.xxh64 import hash_ranges
-from placer.readers import (
-    Column,
-    Order,
-    Range,
-    ReadOptions,
-    open_pieces,
-    open_source,
-)
+from placer.plan.settings.data.csv import Cells, Csv
+from placer.plan.settings.data.features import Feature
+from placer.plan.settings.data.source import Data
+from placer.plan.settings.data.window import Window
+from placer.readers import Column, Order, Range, ReadOptions, open_pieces, open_source
 from placer.readers.features.computation import Computation
 from placer.readers.features.python_cells import from_python
 from placer.readers.windows import WindowReader
+from placer.system.hashing.xxh64 import hash_ranges
 
 KEY = Column("key", "int64", ())
 NUMBER = Column("x", "float64", ())

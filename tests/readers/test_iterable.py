@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placer.config.data import Data
 from placer.errors import DataError
+from placer.plan.settings.data.source import Data
 from placer.readers import Column, ReadOptions, Rows, iterable, open_source
 
 X, LABEL = Column("x", "float32", (2,)), Column("label", "int32", ())

@@ -7,9 +7,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from placer.config.csv import Cells
-from placer.config.data import Data
 from placer.errors import DataError, RunError
+from placer.plan.settings.data.csv import Cells
+from placer.plan.settings.data.source import Data
 from placer.readers import Column, Rows, open_source
 
 MODULE = """\

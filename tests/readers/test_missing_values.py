@@ -20,10 +20,10 @@ from support.tables import (
 )
 
 import placer
-from placer.config.features import Feature
-from placer.config.missing import MISSING, MISSING_WORDS
-from placer.config.sources import SourceError
 from placer.errors import DataError, SpecError
+from placer.plan.settings.data.features import Feature
+from placer.plan.settings.data.missing import MISSING, MISSING_WORDS
+from placer.plan.settings.data.sources import SourceError
 from placer.readers import Column
 
 X = Column("x", "float32", ())

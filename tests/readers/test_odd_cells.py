@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from support.tables import data_of, prepare_of, read_all, write_table
 
-from placer.config.features import Feature
 from placer.errors import DataError
+from placer.plan.settings.data.features import Feature
 from placer.readers import Column
 
 NOT_NUMBERS = [

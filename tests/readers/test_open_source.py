@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import sklearn.datasets
 
-from placer.config.data import Data
 from placer.errors import DataError, RunError
+from placer.plan.settings.data.source import Data
 from placer.readers import Column, Range, open_source
 
 IMAGE, LABEL = Column("image", "float32", (64,)), Column("label", "int32", ())

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.errors import DataError
-from placer.layouts.partition import part_range
+from placer.place.layouts.partition import part_range
 from placer.readers import Order
 
 

@@ -12,14 +12,14 @@ import pytest
 from support.tables import read_pieces
 
 import placer
-from placer.config.csv import Cells
-from placer.config.data import Data
+from placer.compiler.frontend import json_schema
 from placer.errors import DataError, RunError, SpecError
+from placer.plan.settings.data.csv import Cells
+from placer.plan.settings.data.source import Data
 from placer.readers import Column, Range, ReadOptions, open_source
-from placer.runtime.run.options import Options
-from placer.runtime.run.same_rows import check_same_rows
-from placer.runtime.run.threads import run_in_threads
-from placer.spec import json_schema
+from placer.runtime.batches.same_rows import check_same_rows
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
 
 A = Column("a", "float32", ())
 X = Column("x", "float32", (2,))

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placer.config.csv import Cells
-from placer.config.data import Data
 from placer.errors import DataError
+from placer.plan.settings.data.csv import Cells
+from placer.plan.settings.data.source import Data
 from placer.readers import Column, ReadOptions, Rows, open_source
 
 X, LABEL = Column("x", "float32", (2,)), Column("label", "int32", ())

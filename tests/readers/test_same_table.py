@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from support.tables import data_of, prepare_of, read_all, read_pieces, write_table
 
-from placer.config.features import Feature
 from placer.errors import DataError
+from placer.plan.settings.data.features import Feature
 from placer.readers import Column
 
 FLOAT = Column("c", "float32", ())

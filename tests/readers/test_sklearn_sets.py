@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placer.memory import turns
 from placer.readers import sklearn_sets
+from placer.system.caches import turns
 
 
 def test_of_nodes_that_need_a_set_one_imports_scikit_learn(

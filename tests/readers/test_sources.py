@@ -2,8 +2,8 @@
 
 import pytest
 
-from placer.config.sources import Source, assign_columns, check_split
 from placer.errors import DataError
+from placer.plan.settings.data.sources import Source, assign_columns, check_split
 
 DIGITS, DIABETES = Source.parse("sklearn:digits"), Source.parse("sklearn:diabetes")
 NPZ, CSV = Source.parse("npz:some/file.npz"), Source.parse("csv:file.csv.gz")

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tables import data_of, prepare_of, read_all, read_pieces, write_table
 
-from placer.config.features import Feature
 from placer.errors import DataError
+from placer.plan.settings.data.features import Feature
 from placer.readers import Column
 from placer.readers.features import times as time_columns
 from placer.readers.features.times import parse_times

@@ -16,23 +16,16 @@ from hypothesis import strategies as st
 from msgspec import structs
 from support.dealt_rows import dealt_rows
 
-from placer.config.csv import Csv
-from placer.config.data import Data
-from placer.config.window import Window
 from placer.errors import DataError
-from placer.layouts.partition import RowShard
-from placer.readers import (
-    Column,
-    Order,
-    ReadOptions,
-    Rows,
-    open_pieces,
-    open_source,
-)
+from placer.place.layouts.partition import RowShard
+from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.source import Data
+from placer.plan.settings.data.window import Window
+from placer.readers import Column, Order, ReadOptions, Rows, open_pieces, open_source
 from placer.readers.deal import Deal
 from placer.readers.window_advice import advise
 from placer.readers.windows import WindowReader
-from placer.runtime.run.batches import Batches
+from placer.runtime.batches.batches import Batches
 
 OPTIONS = ReadOptions()
 ALL = RowShard((0,), 1)

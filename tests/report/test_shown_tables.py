@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console, RenderableType
 from support.sparse_specs import write_sparse_spec
 
-from placer.build.table_text import table_lines
-from placer.build_or_spec import LoadedBuild, load_build
+from placer.compiler.build_or_spec import LoadedBuild, load_build
+from placer.plan.table_text import table_lines
 from placer.report.explain import BuildInfo, explain
 from placer.report.server_tables import table_views
 from placer.report.summary import summarize

@@ -2,7 +2,7 @@
 
 import pytest
 
-from placer.runtime.run import threads
+from placer.runtime.process import threads
 
 
 @pytest.fixture(scope="module", autouse=True)

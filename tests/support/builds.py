@@ -7,9 +7,9 @@ from typing import Any
 
 import placer
 from placer import Program
+from placer.compiler.frontend import load_text
+from placer.compiler.frontend.python.yaml_text import to_yaml
 from placer.errors import PlacerError
-from placer.front.yaml_text import to_yaml
-from placer.spec import load_text
 
 ROWS: dict[str, Any] = {"train": {"source": "sklearn:digits", "batch": 64}}
 NODES: dict[str, Any] = {

@@ -11,8 +11,8 @@ import yaml
 from safetensors.numpy import load_file
 
 import placer
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
 
 ROWS = 22  # five batches of 4 and a short one
 

@@ -21,7 +21,7 @@ from placer.checkpoint.manifest import (
 )
 from placer.checkpoint.manifest_file import digest_of
 from placer.checkpoint.writing import commit, temporary_folder, write_tensors
-from placer.config.data import Data
+from placer.plan.settings.data.source import Data
 
 ELEMENTS = 200
 NODES = ("worker:0", "ps:0", "ps:1")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from placer.compiler import compile
+from placer.compiler.driver import compile
 
 
 def compile_specs(specs: Path, folder: Path, names: Sequence[str]) -> None:

@@ -10,8 +10,8 @@ from hashlib import sha256
 
 import numpy as np
 
-from placer.config import optimizers
-from placer.config.sparse import Always, Bloom, Count, Probability, Score
+from placer.plan.settings.sparse.table import Always, Bloom, Count, Probability, Score
+from placer.plan.settings.training import optimizers
 from placer.tables.initial.draws import DISTRIBUTIONS, draw_rows, parameter_key
 from placer.tables.rules import changing_numbers, constant_numbers, kernels_of
 

@@ -14,9 +14,9 @@ from msgspec.structs import asdict
 from safetensors.numpy import load_file, save_file
 
 import placer
-from placer.build.plan import read_plan
-from placer.config.update_modes import Geo, HalfAsync
-from placer.layouts.partition import RowShard, part_range
+from placer.place.layouts.partition import RowShard, part_range
+from placer.plan.plan import read_plan
+from placer.plan.settings.training.update_modes import Geo, HalfAsync
 from support.orders.simulation import Simulation
 from support.small_models import two_layers
 

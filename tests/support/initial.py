@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from placer.build.plan import Parameter
-from placer.config.slicing import Block
+from placer.plan.plan import Parameter
+from placer.plan.settings.training.slicing import Block
 from placer.tables.initial import initial_values
 
 

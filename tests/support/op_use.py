@@ -11,7 +11,7 @@ import yaml
 from placer import ops
 from placer.ops.attributes import complete
 from placer.ops.declaration import Declaration, LayerParameter
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 BATCH = 7
 

@@ -17,12 +17,12 @@ from threading import Thread
 from typing import TextIO
 
 import placer
-from placer.build.plan import read_plan
-from placer.build.table_text import table_lines
 from placer.channel.keys import new_key, write_key
 from placer.channel.ports import free_endpoints
-from placer.compiler import compile
-from placer.node_kinds import NodeId
+from placer.compiler.driver import compile
+from placer.place.node_kinds import NodeId
+from placer.plan.plan import read_plan
+from placer.plan.table_text import table_lines
 
 ROOT = Path(placer.__file__).parents[1]
 TIMEOUT = 150.0

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from placer.compiler.frontend import load_text
+from placer.compiler.passes.gradients.differentiate import differentiate
 from placer.errors import GraphError, SpecError
-from placer.passes.differentiate import differentiate
-from placer.spec import load_text
 from support.small_models import two_layers
 
 CSV = """\

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from placer.regions.batch_types import TRACE_BATCHES
-from placer.regions.function import fingerprint_of, run_region, trace_function
+from placer.ops.functions.batch_types import TRACE_BATCHES
+from placer.ops.functions.function import fingerprint_of, run_region, trace_function
 
 
 def arguments_text(*types: str) -> str:

@@ -13,9 +13,9 @@ import numpy as np
 import yaml
 from safetensors.numpy import load_file, save_file
 
-from placer.compiler import compile
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.compiler.driver import compile
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
 from support import called
 from support.plain import step as plain
 

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from placer.checkpoint.manifest import SPARSE_ARRAYS
 from placer.checkpoint.reading import Checkpoint
-from placer.runtime.run.row_files import read_partitions
+from placer.runtime.saving.row_files import read_partitions
 
 OF_ROWS = SPARSE_ARRAYS[1 : SPARSE_ARRAYS.index("entry_keys")]
 """The arrays that have an element, or a row, for each row of a table."""

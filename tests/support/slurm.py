@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from placer.channel.ports import free_endpoints
-from placer.engines.options import read_engine_options
-from placer.engines.slurm import OPTIONS
+from placer.launcher.engines.options import read_engine_options
+from placer.launcher.engines.slurm import OPTIONS
 
 TOOLS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol")
 MACHINES = ("n1", "n2", "n3", "n4")

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from placer.graph.model import Model
-from placer.resources import find_file
-from placer.spec import load_text
-from placer.spec.single_process import to_single_process
+from placer.compiler.frontend import load_text
+from placer.compiler.frontend.single_process import to_single_process
+from placer.compiler.graph.model import Model
+from placer.system.resources import find_file
 
 SPECS = find_file("specs")
 WORKERS = "/node:worker/cpu"

@@ -12,9 +12,9 @@ import optax
 import pytest
 
 from placer import ops
-from placer.build.plan import MEMORY, Table
-from placer.config import optimizers
-from placer.config.slicing import Block
+from placer.plan.plan import MEMORY, Table
+from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.slicing import Block
 from placer.tables.dense import DenseTable
 from support.ftrl import ftrl
 from support.initial import compute_values

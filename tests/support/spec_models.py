@@ -18,8 +18,8 @@ import numpy as np
 import yaml
 from sklearn import datasets
 
-from placer.build.plan import Plan
-from placer.types import TensorType
+from placer.place.types import TensorType
+from placer.plan.plan import Plan
 from support.data_sets import FILES
 from support.plain import sequences as plain_sequences
 from support.plain import specs as plain_specs

@@ -15,7 +15,7 @@ from support.small_tables import (
     whole_block,
 )
 
-from placer.memory import aligned
+from placer.system.memory import aligned
 
 
 class Pages:

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from numba import config, types
 
-from placer.config import row_bytes
-from placer.memory import turns
-from placer.memory.kept_code import KeptCode
-from placer.memory.machine_code import compile_function
+from placer.plan.settings.sparse import row_bytes
+from placer.system.caches import turns
+from placer.system.caches.kept_code import KeptCode
+from placer.system.caches.machine_code import compile_function
 from placer.tables import compiled_kernels, machine_code, rules
 
 UPDATE = """
 import numpy as np
 from placer.tables.dense import DenseTable
-from placer.config.slicing import Block
-from placer.build.plan import Table
+from placer.plan.settings.training.slicing import Block
+from placer.plan.plan import Table
 blocks = (Block("w", "w", 0, 3, (3,)),)
 planned = Table(
     name="t", rule="momentum", learning_rate=1.0, blocks=blocks, devices="cpu:0"
@@ -234,9 +234,9 @@ def test_machine_code_of_a_changed_rule_is_not_used(caches, monkeypatch):
 @pytest.mark.parametrize(
     "module",
     [
-        "placer.compiler",
+        "placer.compiler.driver",
         "placer.command",
-        "placer.config.optimizers",
+        "placer.plan.settings.training.optimizers",
         "placer.tables.dense",
         "placer.tables.rules",
     ],

@@ -18,8 +18,8 @@ from support.small_tables import (
     whole_block,
 )
 
-from placer.config import optimizers
 from placer.errors import RunError
+from placer.plan.settings.training import optimizers
 from placer.tables import compiled_kernels
 
 

@@ -22,7 +22,7 @@ from support.small_tables import (
 )
 
 from placer.errors import RunError
-from placer.runtime.program.devices import Devices
+from placer.runtime.exchange.devices import Devices
 from placer.tables.device import DeviceTable
 
 TOLERANCE = {"float32": 1e-6, "float64": 1e-13}

@@ -6,8 +6,8 @@ import jax
 import optax
 import pytest
 
-from placer.config.schedules import FORMS, check, fill_batch
 from placer.errors import PlacerError
+from placer.plan.settings.training.schedules import FORMS, check, fill_batch
 from placer.tables.learning_rate import build_schedule
 
 EXPONENTIAL = {"exponential": {"init": 0.1, "rate": 0.9, "steps": 7}}

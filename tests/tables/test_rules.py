@@ -20,7 +20,7 @@ from support.small_tables import (
     whole_block,
 )
 
-from placer.config import optimizers
+from placer.plan.settings.training import optimizers
 from placer.tables.rules import arrays_of, kernels_of
 
 TOLERANCE = {"float32": 1e-6, "float64": 1e-13}

@@ -26,9 +26,9 @@ from support.small_tables import (
     whole_block,
 )
 
-from placer.config import optimizers
-from placer.config.slicing import Block
 from placer.errors import RunError
+from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.slicing import Block
 from placer.tables import update_pass
 from placer.tables.dense import DenseTable
 

@@ -6,7 +6,7 @@ from placer.errors import OpError
 from placer.ops.arrays.reduction import normalize_axes
 from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case, required
 from placer.ops.operand import Operand, Types
-from placer.types import BATCH, Dim, TensorType
+from placer.place.types import BATCH, Dim, TensorType
 
 _OPERANDS = (Operand("x", "any dtype and shape"),)
 

@@ -17,7 +17,7 @@ from placer.ops.declaration import (
     required,
 )
 from placer.ops.operand import Operand, Types, check_operand, operand_error
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 _OUTSIDE = (
     " An index outside [0, size of the axis) gives NaN and no gradient; if `x` is an"

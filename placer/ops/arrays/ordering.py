@@ -6,7 +6,7 @@ from placer.errors import OpError
 from placer.ops.common.checks import normalize_axis, rule_along_axis
 from placer.ops.declaration import Attr, Attrs, Declaration, case, flag, required
 from placer.ops.operand import Operand, Types
-from placer.types import BATCH, TensorType
+from placer.place.types import BATCH, TensorType
 
 _OPERANDS = (Operand("x", "float, at least one dimension", dtype="float"),)
 

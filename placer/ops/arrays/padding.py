@@ -8,7 +8,7 @@ from placer.errors import OpError
 from placer.ops.common.checks import is_in_range
 from placer.ops.declaration import Attr, Attrs, Declaration, case, choice, required
 from placer.ops.operand import Operand, Types, check_operand
-from placer.types import BATCH, Dim, TensorType
+from placer.place.types import BATCH, Dim, TensorType
 
 
 def _padded_size(x: TensorType, axis: int, pair: Sequence[int], mode: str) -> Dim:

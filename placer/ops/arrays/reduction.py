@@ -8,7 +8,7 @@ from placer.errors import OpError
 from placer.ops.common.checks import normalize_axis
 from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case, flag
 from placer.ops.operand import Operand, Types
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 _OPERANDS = (Operand("x", "float, any shape", dtype="float"),)
 _ATTRS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from placer.ops.common.checks import normalize_axis, rule_along_axis
 from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
 from placer.ops.operand import Operand, Types
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:

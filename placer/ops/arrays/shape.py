@@ -10,7 +10,7 @@ from placer.errors import OpError
 from placer.ops.common.checks import count_elements, normalize_axis, without
 from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case, required
 from placer.ops.operand import Operand, Types, check_operand, operand_error
-from placer.types import BATCH, Dim, TensorType
+from placer.place.types import BATCH, Dim, TensorType
 
 _error = partial(OpError, attr="shape")
 

@@ -9,7 +9,7 @@ from placer.ops.arrays.reduction import normalize_axes
 from placer.ops.common.checks import normalize_axis
 from placer.ops.declaration import Attr, Attrs, Declaration, case, required
 from placer.ops.operand import Operand, Types
-from placer.types import BATCH, Dim, TensorType
+from placer.place.types import BATCH, Dim, TensorType
 
 
 def _sizes(x: TensorType, axis: int, sections: int | Sequence[int]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from math import isfinite, prod
 from placer.errors import OpError
 from placer.ops.declaration import Attrs, BatchRule
 from placer.ops.operand import Types, operand_error
-from placer.types import BATCH, FLOATS, ITEM_BYTES, Dim, TensorType
+from placer.place.types import BATCH, FLOATS, ITEM_BYTES, Dim, TensorType
 
 _LARGEST_FINITE = {
     "float16": 65504.0,

@@ -8,7 +8,7 @@ from typing import Any
 from placer.errors import OpError
 from placer.ops.declaration import LayerParameter
 from placer.ops.operand import Types, operand_error
-from placer.types import Dim, TensorType
+from placer.place.types import Dim, TensorType
 
 
 def require_shapes(

@@ -11,7 +11,7 @@ from placer.ops.common.checks import check_attr
 from placer.ops.composite import Composite, CompositeUse, Part
 from placer.ops.declaration import Attr, Attrs, LayerParameter, case, choice
 from placer.ops.operand import Operand, Types
-from placer.types import BATCH, TensorType
+from placer.place.types import BATCH, TensorType
 
 _OPERANDS = (
     Operand("x", "float, [batch, …, channels]", dtype="float"),

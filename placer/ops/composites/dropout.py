@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from placer.config.sources import POSITION
 from placer.ops.common.checks import check_attr
 from placer.ops.composite import Composite, CompositeUse, Part, derive_stream
 from placer.ops.declaration import Attrs, case, required
 from placer.ops.operand import Operand, Types, check_operand
-from placer.types import TensorType
+from placer.place.types import TensorType
+from placer.plan.settings.data.sources import POSITION
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:

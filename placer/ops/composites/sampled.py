@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from placer.config.sources import POSITION
 from placer.ops.composite import Composite, CompositeUse, Part, derive_stream
 from placer.ops.declaration import Attrs, LayerParameter, case
 from placer.ops.linear.weighted import make_weights
@@ -17,7 +16,8 @@ from placer.ops.losses.sampling import (
     check_sampling,
 )
 from placer.ops.operand import Operand, Types
-from placer.types import TensorType
+from placer.place.types import TensorType
+from placer.plan.settings.data.sources import POSITION
 
 _OPERANDS = (
     Operand("x", "float, [batch, size]", dtype="float"),

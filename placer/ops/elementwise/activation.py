@@ -10,7 +10,7 @@ from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Declaration, case, choice, flag
 from placer.ops.elementwise.broadcasting import UNARY
 from placer.ops.operand import Operand, Types, check_operand
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 _FLOPS = {
     "none": (0, 0),

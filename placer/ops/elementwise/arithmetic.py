@@ -10,7 +10,7 @@ from placer.ops.elementwise.broadcasting import (
     declare_unary,
     grad_flops,
 )
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 _CASES = (
     case("float32[batch, 8], float32[batch, 8]"),

@@ -9,7 +9,7 @@ from typing import Any
 from placer.ops.common.checks import broadcast_rule, broadcast_shapes
 from placer.ops.declaration import Attrs, BatchRule, Declaration, case
 from placer.ops.operand import Operand, Types
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 BROADCAST = "the same dtype; a and b are broadcast to each other"
 _FLOATS = (

@@ -6,7 +6,7 @@ from placer.errors import OpError
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attrs, Declaration, case, required
 from placer.ops.operand import INTEGERS, Operand, Types
-from placer.types import FLOATS, ITEM_BYTES, TensorType
+from placer.place.types import FLOATS, ITEM_BYTES, TensorType
 
 _DTYPES = (
     "bool",

@@ -15,7 +15,7 @@ from placer.ops.elementwise.broadcasting import (
     result_flops,
 )
 from placer.ops.operand import INTEGERS, Operand, Types, require_same_dtype
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 _CASES = (
     case("float32[batch, 8], float32[batch, 8]"),

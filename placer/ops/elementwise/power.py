@@ -9,7 +9,7 @@ from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attrs, Declaration, case, required
 from placer.ops.elementwise.broadcasting import UNARY, declare_unary
 from placer.ops.operand import Types
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 SQUARE = declare_unary(
     "square",

@@ -28,7 +28,7 @@ from placer.ops.image.window_checks import (
 from placer.ops.image.windows import Slide
 from placer.ops.linear.weighted import check_bias, make_weights
 from placer.ops.operand import Operand, Types, operand_error, require_same_dtype
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 _WINDOW = {1: "size", 2: "height, width"}
 _CHANNELS = {

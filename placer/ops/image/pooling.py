@@ -20,7 +20,7 @@ from placer.ops.image.window_checks import (
 )
 from placer.ops.image.windows import Counts, adaptive_counts, per_dimension, tap_dtype
 from placer.ops.operand import Operand, Types
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 _WINDOWED = (
     sizes_attr("pool_size", "the size of the window", required=True),

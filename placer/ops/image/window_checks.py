@@ -16,7 +16,7 @@ from placer.ops.image.windows import (
     slide_windows,
 )
 from placer.ops.operand import Types
-from placer.types import BATCH, TensorType
+from placer.place.types import BATCH, TensorType
 
 IMAGES = {1: "[batch, length, channels]", 2: "[batch, height, width, channels]"}
 """The shape of operand and result, by the number of dimensions that a window has."""

@@ -22,7 +22,7 @@ from placer.ops.declaration import (
 from placer.ops.elementwise.activation import BIAS, activation_attr
 from placer.ops.linear.weighted import check_bias, declare_weighted, make_weights
 from placer.ops.operand import Operand, Types, check_operand
-from placer.types import BATCH, Dim, TensorType
+from placer.place.types import BATCH, Dim, TensorType
 
 _FC = (
     Operand("x", "float, [batch, …, in]", dtype="float"),

@@ -25,7 +25,7 @@ from placer.ops.operand import (
     check_operand,
     check_operands,
 )
-from placer.types import BATCH, TensorType
+from placer.place.types import BATCH, TensorType
 
 _OPERANDS = (
     Operand(

@@ -7,7 +7,7 @@ from placer.ops.common.checks import check_attr
 from placer.ops.common.roles import require_shapes
 from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case
 from placer.ops.operand import Operand, Types
-from placer.types import BATCH, TensorType
+from placer.place.types import BATCH, TensorType
 
 _SEQUENCE = Operand("x", "float, [batch, length, size]", dtype="float")
 _LEARNED = (

@@ -11,7 +11,7 @@ from placer.errors import OpError
 from placer.ops.declaration import Attrs, BatchRule, Declaration, case, required
 from placer.ops.linear.equation import Equation, parse_equation
 from placer.ops.operand import Operand, Types
-from placer.types import Dim, TensorType
+from placer.place.types import Dim, TensorType
 
 _error = partial(OpError, attr="equation")
 _SHAPE = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*\Z")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from placer.config.sparse import PARTITIONS
-from placer.config.sparse_keys import KEYS as SETTINGS
-from placer.config.sparse_keys import (
+from placer.errors import OpError
+from placer.ops.declaration import Attr, Attrs, LayerParameter, flag
+from placer.place.types import KEYS, TensorType
+from placer.plan.settings.sparse.sparse_keys import KEYS as SETTINGS
+from placer.plan.settings.sparse.sparse_keys import (
     Admit,
     ForgetKeys,
     ScoreKeys,
     read_inputs,
     read_settings,
 )
-from placer.errors import OpError
-from placer.ops.declaration import Attr, Attrs, LayerParameter, flag
-from placer.types import KEYS, TensorType
+from placer.plan.settings.sparse.table import PARTITIONS
 
 
 def _attr(

@@ -15,7 +15,7 @@ from placer.ops.elementwise.activation import (
     linear_unless_activated,
 )
 from placer.ops.operand import Operand, Types
-from placer.types import Dim, TensorType
+from placer.place.types import Dim, TensorType
 
 
 def declare_weighted(

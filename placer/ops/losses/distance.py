@@ -19,7 +19,7 @@ from placer.ops.losses.loss_reduction import (
     reduced_type,
 )
 from placer.ops.operand import Operand, Types, check_operand
-from placer.types import BATCH, TensorType
+from placer.place.types import BATCH, TensorType
 
 _CASES = (case("float32[batch, 1], float32[batch, 1]"),)
 

@@ -16,7 +16,7 @@ from placer.ops.losses.loss_reduction import (
     reduced_type,
 )
 from placer.ops.operand import Operand, Types, require_same_dtype, require_same_shape
-from placer.types import BATCH, TensorType
+from placer.place.types import BATCH, TensorType
 
 LOGITS = (
     Operand("logits", "float, [batch, …, classes]", dtype="float"),

@@ -11,7 +11,7 @@ from functools import partial
 
 from placer.ops.declaration import Attrs, BatchRule, Declaration, choice
 from placer.ops.operand import Operand, Types
-from placer.types import Dim, TensorType
+from placer.place.types import Dim, TensorType
 
 REDUCE = choice(
     "reduce",

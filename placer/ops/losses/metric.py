@@ -2,7 +2,7 @@
 
 The result of a metric is a statistic, made of sums and counts, which can be added over
 places and batches without rounding by division. The finalizer computes the reported
-number from it (`placer.config.metrics`).
+number from it (`placer.plan.settings.training.metrics`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from placer.ops.declaration import Attr, Attrs, Declaration, case, flag, require
 from placer.ops.losses.loss import LOGITS, check_classes
 from placer.ops.losses.loss_reduction import PAIR
 from placer.ops.operand import Operand, Types, require_integer, require_same_shape
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 COUNTS = (TensorType("int32", (3,)),)
 """The statistic of a ratio: numerator, denominator, number of invalid rows."""

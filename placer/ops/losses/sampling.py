@@ -20,7 +20,7 @@ from placer.ops.declaration import (
 from placer.ops.losses.loss_reduction import REDUCE, declare_loss, reduced_type
 from placer.ops.operand import Operand, Types
 from placer.ops.special.random import POSITION, STREAM, check_position
-from placer.types import BATCH, MAX_DIM, TensorType
+from placer.place.types import BATCH, MAX_DIM, TensorType
 
 SAMPLER = choice(
     "sampler",

@@ -9,7 +9,7 @@ from placer.ops.common.checks import infer_one_type
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attrs, Declaration, case, required
 from placer.ops.operand import Operand, Types
-from placer.types import BATCH, TensorType
+from placer.place.types import BATCH, TensorType
 
 _EPSILON = required("epsilon", float, "added to the variance")
 

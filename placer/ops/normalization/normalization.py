@@ -11,7 +11,7 @@ from placer.ops.common.checks import check_attr, check_divides, normalize_axis
 from placer.ops.common.costs import grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case, flag
 from placer.ops.operand import Operand, Types
-from placer.types import BATCH, HALF_FLOATS, Dim, TensorType
+from placer.place.types import BATCH, HALF_FLOATS, Dim, TensorType
 
 Shape = tuple[Dim, ...]
 

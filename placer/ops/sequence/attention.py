@@ -16,7 +16,7 @@ from placer.ops.operand import (
     require_same_dtype,
 )
 from placer.ops.sequence.projections import SEQUENCES
-from placer.types import BATCH, Dim, TensorType
+from placer.place.types import BATCH, Dim, TensorType
 
 MASK = Operand(
     "mask",

@@ -35,7 +35,7 @@ from placer.ops.sequence.projections import (
     is_saved,
     projection_sources,
 )
-from placer.types import BATCH, Dim, TensorType
+from placer.place.types import BATCH, Dim, TensorType
 
 _name_operands = partial(
     name_operands,

@@ -26,7 +26,7 @@ from placer.ops.operand import (
     require_float,
     require_integer,
 )
-from placer.types import BATCH, Dim, TensorType
+from placer.place.types import BATCH, Dim, TensorType
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """call: a JAX function of a Python module next to the spec.
 
-Only JAX knows the function's result types, residuals and cost. `placer.tracing` derives
+Only JAX knows the function's result types, residuals and cost. `placer.compiler.tracing` derives
 them when the spec is compiled, and the graph stores them as attributes. With `args`,
-the op is one region of a traced function (`placer.regions`).
+the op is one region of a traced function (`placer.ops.functions`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from placer.errors import OpError
 from placer.ops.declaration import Attr, Attrs, Declaration, case, flag, required
 from placer.ops.operand import Operand, Types
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 _OPERANDS = (
     Operand("inputs", "the function's inputs, then its parameters, its state, and"

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from placer.regions.function import run_region, trace_function
+from placer.ops.functions.function import run_region, trace_function
 
 from .random_jax import jax_keys
 

@@ -6,7 +6,7 @@ from placer.errors import OpError
 from placer.ops.common.checks import is_in_range
 from placer.ops.declaration import Attr, Attrs, Declaration, case, required
 from placer.ops.operand import INTEGERS, Types
-from placer.types import FLOATS, TensorType
+from placer.place.types import FLOATS, TensorType
 
 
 def _infer_constant(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:

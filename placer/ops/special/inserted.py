@@ -9,7 +9,7 @@ from placer.ops.common.checks import check_attr, check_positive, infer_one_type
 from placer.ops.common.costs import flops_per_element
 from placer.ops.declaration import Attr, Attrs, Declaration, case, required
 from placer.ops.operand import Operand, Types, check_operand
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 _inserted = partial(Declaration, differentiable=False, inserted=True)
 

@@ -11,7 +11,7 @@ from operator import add
 import jax
 import jax.numpy as jnp
 
-from placer.layouts.partition import RowShard
+from placer.place.layouts.partition import RowShard
 
 from ..common.precision_jax import widen
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from placer.ops.common.costs import flops_per_element
 from placer.ops.declaration import Attrs, Declaration, case, required
 from placer.ops.operand import Operand, Types, check_operand
-from placer.types import BATCH, TensorType
+from placer.place.types import BATCH, TensorType
 
 POSITION = Operand(
     "position", "uint32[batch, 2]: the step and the row's index in the global batch"

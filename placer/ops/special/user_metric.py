@@ -1,6 +1,6 @@
 """metric: a metric by a JAX function of a Python module next to the spec.
 
-As with `call`, `placer.tracing` runs the function when the spec is compiled: it checks
+As with `call`, `placer.compiler.tracing` runs the function when the spec is compiled: it checks
 the results, and derives the cost, which the graph stores.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from placer.errors import OpError
 from placer.ops.declaration import Attr, Attrs, Declaration, case, required
 from placer.ops.operand import Operand, Types
-from placer.types import TensorType
+from placer.place.types import TensorType
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from placer.config.missing import NO_MARKERS, Markers
 from placer.errors import DataError
+from placer.plan.settings.data.missing import NO_MARKERS, Markers
 from placer.readers.arrow_text import decode_bytes, is_text, is_utf8, read_cells, trim
 from placer.readers.column import missing_hint
 from placer.readers.csv_cells import (

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from placer.config.features import Feature, Features, boundaries_of, first_day_of
 from placer.errors import DataError
+from placer.plan.settings.data.features import (
+    Feature,
+    Features,
+    boundaries_of,
+    first_day_of,
+)
 from placer.readers.times import DAY
 
 if TYPE_CHECKING:  # it imports pyarrow, which starts threads

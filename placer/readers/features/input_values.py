@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placer.config.columns import Column
 from placer.errors import DataError
+from placer.plan.settings.data.columns import Column
 from placer.readers.column import check_limits, convert
 from placer.readers.features.computation import Values
 

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from placer.hashing.xxh64 import hash_bytes, hash_ranges, hash_rows
 from placer.readers.features.cells import Bits, Cells, Mask
+from placer.system.hashing.xxh64 import hash_bytes, hash_ranges, hash_rows
 
 
 def field_seed(field: str, seed: int) -> int:

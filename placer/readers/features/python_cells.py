@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from placer.config.missing import MISSING, NO_MARKERS, Markers
 from placer.errors import DataError
+from placer.plan.settings.data.missing import MISSING, NO_MARKERS, Markers
 from placer.readers.features.cells import Cells, can_compute_from
 from placer.readers.features.times import ISO_HINT
 from placer.readers.scalars import is_absent

@@ -17,7 +17,7 @@ from placer.report.progress.view import (
     table_numbers,
     table_rows,
 )
-from placer.runtime.run.events import (
+from placer.runtime.control.events import (
     BEFORE_FIRST_STEP,
     SAVING,
     STILL_WRITING,
@@ -28,7 +28,7 @@ from placer.runtime.run.events import (
     format_output,
     show_output,
 )
-from placer.runtime.run.table_counts import TableCounts
+from placer.runtime.control.table_counts import TableCounts
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

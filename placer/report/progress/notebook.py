@@ -9,7 +9,6 @@ from html import escape
 from importlib import import_module
 from typing import Any
 
-from placer.printable import make_printable
 from placer.report.numbers import format_count, format_size
 from placer.report.progress.view import (
     TABLE_NUMBERS,
@@ -19,7 +18,8 @@ from placer.report.progress.view import (
     table_numbers,
     table_rows,
 )
-from placer.runtime.run.events import Event, show_output
+from placer.runtime.control.events import Event, show_output
+from placer.system.printable import make_printable
 
 UPDATE_EVERY = 0.5
 """The shortest time between two updates, in seconds."""

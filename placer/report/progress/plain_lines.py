@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TextIO
 
-from placer.printable import make_printable
 from placer.report.numbers import format_count, format_metrics
 from placer.report.progress.view import (
     NodeRow,
@@ -14,7 +13,7 @@ from placer.report.progress.view import (
     group_rows,
     table_text,
 )
-from placer.runtime.run.events import (
+from placer.runtime.control.events import (
     CheckpointSaved,
     Event,
     Predicted,
@@ -22,6 +21,7 @@ from placer.runtime.run.events import (
     Step,
     show_output,
 )
+from placer.system.printable import make_printable
 
 LINE_EVERY = 1.0
 """The shortest time between two lines of steps, in seconds."""

@@ -12,12 +12,7 @@ from placer.report.progress.live_table import LiveTable
 from placer.report.progress.notebook import NotebookOutput, in_notebook
 from placer.report.progress.plain_lines import PlainLines
 from placer.report.progress.view import RunView
-from placer.runtime.run.events import (
-    Event,
-    Message,
-    Report,
-    show_output,
-)
+from placer.runtime.control.events import Event, Message, Report, show_output
 
 Progress: TypeAlias = AbstractContextManager[Report]
 """A context manager that shows a run; its value is called with each event."""

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from placer.runtime.run.events import Start, Step
+from placer.runtime.control.events import Start, Step
 
 WINDOW: Final = 60.0
 """The seconds of training that the duration of a step is averaged over."""

@@ -16,7 +16,7 @@ from placer.report.numbers import (
     plural,
 )
 from placer.report.progress.time_left import TimeLeft
-from placer.runtime.run.events import (
+from placer.runtime.control.events import (
     CheckpointSaved,
     Event,
     Predicted,
@@ -24,7 +24,7 @@ from placer.runtime.run.events import (
     State,
     Step,
 )
-from placer.runtime.run.table_counts import TableCounts, add_counts
+from placer.runtime.control.table_counts import TableCounts, add_counts
 
 STARTING = "starting"
 """The state of a node that has not reported one."""

@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from placer.build.plan import NodePlan, Plan
 from placer.channel.protocol import Channel, Key
+from placer.plan.plan import NodePlan, Plan
+from placer.runtime.control.barrier import STEP
 from placer.runtime.metrics.statistics import (
     Statistics,
     add_statistics,
     finalize_all,
     finalizers_of,
 )
-from placer.runtime.run.barrier import STEP
 
 FLUSH_CHECK: Final = 0.2
 """Seconds between two checks for an error while `flush` waits."""
@@ -33,7 +33,7 @@ class Phase:
     """A training step, or the evaluation after it, of which a node has recorded all.
 
     Attributes:
-        edge: STEP, or EVALUATION, of `placer.runtime.run.barrier`.
+        edge: STEP, or EVALUATION, of `placer.runtime.control.barrier`.
         step: the number of the step, from 1.
         epoch: the number of its epoch, from 1.
         rows: the number of rows of the global batch, or of the evaluation.

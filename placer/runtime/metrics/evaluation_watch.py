@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from placer.checkpoint.manifest import Watched
-from placer.config.checkpoint import Best
+from placer.plan.settings.run import Best
 
 
 class EvaluationWatch:

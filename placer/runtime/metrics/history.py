@@ -15,6 +15,10 @@ import msgspec
 
 from placer.checkpoint.manifest import Number, Progress
 from placer.errors import RunError
+from placer.runtime.control.common_step import Action
+from placer.runtime.control.events import NodeWarning, Step
+from placer.runtime.control.execution import Execution
+from placer.runtime.control.pace import ControlPace
 from placer.runtime.metrics.combiner import StepMetrics
 from placer.runtime.metrics.learning_rates import rate_schedules
 from placer.runtime.metrics.statistics import (
@@ -26,10 +30,6 @@ from placer.runtime.metrics.statistics import (
     finalizers_of,
     weight_by_rows,
 )
-from placer.runtime.run.common_step import Action
-from placer.runtime.run.events import NodeWarning, Step
-from placer.runtime.run.pace import ControlPace
-from placer.runtime.run.state import Execution
 
 
 class _Line(msgspec.Struct):

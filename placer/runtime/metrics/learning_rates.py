@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from placer.build.plan import Plan
-from placer.config.update_modes import Geo
+from placer.plan.plan import Plan
+from placer.plan.settings.training.update_modes import Geo
 from placer.tables.learning_rate import Schedule, build_schedule
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from placer.build.plan import Plan
-from placer.config.update_modes import Geo
+from placer.plan.plan import Plan
+from placer.plan.settings.training.update_modes import Geo
 from placer.tables.learning_rate import build_schedule
 
 

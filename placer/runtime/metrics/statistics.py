@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from placer.build.plan import Plan
 from placer.channel.types import Array
 from placer.checkpoint.manifest import Statistic
-from placer.config.metrics import Finalizer
-from placer.runtime.metrics.finals import finalize
+from placer.plan.plan import Plan
+from placer.plan.settings.training.metrics import Finalizer
+from placer.runtime.metrics.finalizers import finalize
 
 Statistics = dict[str, Array]
 """Statistics by the name of the metric."""

@@ -18,9 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from placer.build.plan import Plan
 from placer.channel.protocol import Channel, Key
 from placer.checkpoint.manifest import StepStatistics
+from placer.plan.plan import Plan
+from placer.runtime.control.barrier import STEP
 from placer.runtime.metrics.combiner import Combiner, Phase, StepMetrics
 from placer.runtime.metrics.statistics import (
     Statistics,
@@ -29,7 +30,6 @@ from placer.runtime.metrics.statistics import (
     finalizers_of,
     weight_by_rows,
 )
-from placer.runtime.run.barrier import STEP
 
 MAX_PENDING: Final = 1024
 """The most records that may be in the queue of a node; then its steps wait."""

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from placer.errors import RunError
-from placer.files.atomic import atomic_file, mode_of
 from placer.runtime.timeline.part import Part
 from placer.runtime.timeline.recorder import RECEIVED
 from placer.runtime.timeline.timeline import Timeline
+from placer.system.files.atomic import atomic_file, mode_of
 
 TRACKS_OF_NODE: Final = 1000
 """The threads of node i have the numbers from this times i on, which are unique in the

@@ -20,9 +20,9 @@ from typing import Final
 
 import numpy as np
 
-from placer.build.plan import Plan
 from placer.channel.protocol import Array, Channel, Key
-from placer.runtime.run.barrier import CLOCK, version_error
+from placer.plan.plan import Plan
+from placer.runtime.control.barrier import CLOCK, version_error
 from placer.runtime.timeline.recorder import now
 
 ROUNDS: Final = 16

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from placer.channel.protocol import Array, Channel, Key
-from placer.runtime.run.barrier import TIMELINE, version_error
+from placer.runtime.control.barrier import TIMELINE, version_error
 from placer.runtime.timeline.recorder import COLUMNS, RECEIVED, Recorder
 
 

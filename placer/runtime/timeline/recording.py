@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from placer.build.plan import Plan
 from placer.channel.protocol import Aborted, Channel
 from placer.errors import PlacerError
-from placer.runtime.program.load import Hooks
-from placer.runtime.run.barrier import CLOCKS, barrier
-from placer.runtime.run.events import NodeWarning
-from placer.runtime.run.state import Execution
+from placer.plan.plan import Plan
+from placer.runtime.control.barrier import CLOCKS, barrier
+from placer.runtime.control.events import NodeWarning
+from placer.runtime.control.execution import Execution
+from placer.runtime.control.timeline_window import DEFAULT_STEPS, Window, parse_window
+from placer.runtime.node.program_file import Hooks
 from placer.runtime.timeline.chrome import write_timeline
 from placer.runtime.timeline.clocks import (
     Clock,
@@ -31,7 +32,6 @@ from placer.runtime.timeline.recorder import Recorder
 from placer.runtime.timeline.timeline import Timeline
 from placer.runtime.timeline.traced_channel import traced_channel
 from placer.runtime.timeline.traced_node import traced_hooks
-from placer.runtime.timeline.window import DEFAULT_STEPS, Window, parse_window
 
 MAX_OF_NODE: Final = 100_000
 """The most slices that a node keeps; each has 80 bytes."""

@@ -11,10 +11,10 @@ from functools import cached_property
 import numpy as np
 
 from placer.channel.protocol import Array
+from placer.runtime.control.timeline_window import Window
 from placer.runtime.timeline.clocks import Clock
 from placer.runtime.timeline.part import Part
 from placer.runtime.timeline.recorder import PROGRAM, RECEIVED, SENT, STEP
-from placer.runtime.timeline.window import Window
 
 Row = tuple[int, int]
 """A slice: the number of the node, and the number of its row."""

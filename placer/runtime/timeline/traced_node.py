@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from placer.runtime.program.load import Hook, Hooks
-from placer.runtime.program.node import Node
-from placer.runtime.program.tree import leaves
-from placer.runtime.program.worker_messages import WorkerMessage
+from placer.runtime.exchange.tree import leaves
+from placer.runtime.exchange.worker_messages import WorkerMessage
+from placer.runtime.node.node import Node
+from placer.runtime.node.program_file import Hook, Hooks
 from placer.runtime.timeline.recorder import (
     COMPUTE,
     COPY,

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from placer.build.plan import Parameter
-from placer.config.initializers import (
+from placer.errors import PlacerError
+from placer.plan.plan import Parameter
+from placer.plan.settings.training.initializers import (
     canonicalize,
     check,
     check_shape,
     file_of,
     form_of,
 )
-from placer.config.slicing import Block
-from placer.errors import PlacerError
+from placer.plan.settings.training.slicing import Block
 from placer.tables.initial.draws import (
     DISTRIBUTIONS,
     Floats,

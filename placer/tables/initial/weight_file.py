@@ -11,7 +11,7 @@ import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
 import numpy as np
 import numpy.typing as npt
 
-from placer.config.safetensors import open_tensors
+from placer.checkpoint.safetensors import open_tensors
 from placer.errors import DataError
 
 

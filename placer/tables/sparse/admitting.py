@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placer.config.sparse import Always, Bloom, Count, Probability, Score
-from placer.config.sparse import SparseTable as Settings
 from placer.errors import RunError
+from placer.plan.settings.sparse.table import Always, Bloom, Count, Probability, Score
+from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.tables.sparse import admission
 from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.state import Array

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from placer.layouts.sparse import server_partitions as server_partitions
+from placer.place.layouts.sparse import server_partitions as server_partitions
 from placer.tables.key_sums import KeyPart
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of

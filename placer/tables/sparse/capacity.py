@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placer.config.sparse import SparseTable as Settings
+from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.tables.sparse.eviction import Candidates, evict_rows, note_new_rows
 from placer.tables.sparse.state import Array
 from placer.tables.sparse.storage import Storage

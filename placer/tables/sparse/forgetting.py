@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from placer.config.sparse import Forgetting, Scoring
+from placer.plan.settings.sparse.table import Forgetting, Scoring
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.index import delete_entry, prefetch_entry

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numba.extending import register_jitable
 
-from placer.config.row_bytes import GROWTH, MAX_LOAD, MIN_SLOTS
+from placer.plan.settings.sparse.row_bytes import GROWTH, MAX_LOAD, MIN_SLOTS
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import (
     U64,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from placer.config.sparse import Score
-from placer.config.sparse import SparseTable as Settings
+from placer.plan.settings.sparse.table import Score
+from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.partition_arrays import OPTIONAL
 from placer.tables.sparse.state import CHUNK, Array, State

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from placer.config import optimizers
-from placer.config.sparse import SparseTable as Settings
+from placer.plan.settings.sparse.table import SparseTable as Settings
+from placer.plan.settings.training import optimizers
 from placer.tables.rules import (
     changing_numbers,
     constant_numbers,

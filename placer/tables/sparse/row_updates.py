@@ -17,13 +17,7 @@ from numba.extending import register_jitable
 
 from placer.tables.compiled_kernels import elements, store_elements
 from placer.tables.machine_code import Compiled
-from placer.tables.rules import (
-    Hyper,
-    Kernel,
-    StepNumbers,
-    arrays_of,
-    changing_numbers,
-)
+from placer.tables.rules import Hyper, Kernel, StepNumbers, arrays_of, changing_numbers
 from placer.tables.sparse.intrinsics import prefetch
 from placer.tables.sparse.state import Array
 
@@ -57,7 +51,7 @@ class RowUpdate(NamedTuple):
         dtype: float32 or float64.
         counts_updates: whether bias corrections depend on the row's number of updates.
         row_slot: how the rule's number for a row follows from the mean square of its
-            gradient: "" if it has none, "sum" or "decayed" (`placer.config.optimizers`).
+            gradient: "" if it has none, "sum" or "decayed" (`placer.plan.settings.training.optimizers`).
         is_bounded: whether values are kept within bounds.
     """
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import register_jitable
 
-from placer.config.row_bytes import CHUNK as CHUNK
+from placer.plan.settings.sparse.row_bytes import CHUNK as CHUNK
 from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.intrinsics import bits_of, float32_of
 

@@ -15,13 +15,7 @@ import numpy as np
 
 from placer.errors import RunError
 from placer.tables.sparse.intrinsics import inlined
-from placer.tables.sparse.state import (
-    CHUNK,
-    NONE,
-    Array,
-    State,
-    without_rows,
-)
+from placer.tables.sparse.state import CHUNK, NONE, Array, State, without_rows
 
 _NORESERVE = 0x4000
 """MAP_NORESERVE of Linux, which Python's module does not name."""

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from placer.config.sparse import Always, Bloom, Score
-from placer.config.sparse import SparseTable as Settings
 from placer.errors import RunError
-from placer.memory.limit import available_nbytes
+from placer.plan.settings.sparse.table import Always, Bloom, Score
+from placer.plan.settings.sparse.table import SparseTable as Settings
+from placer.system.memory.limit import available_nbytes
 from placer.tables.initial.draws import parameter_key
 from placer.tables.sparse.admitting import AdmissionRule
 from placer.tables.sparse.capacity import Capacity

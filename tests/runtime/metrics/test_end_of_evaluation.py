@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from placer.readers import Order
-from placer.runtime.program.devices import Devices
-from placer.runtime.program.node import Node
-from placer.runtime.run.batches import Batches
+from placer.runtime.batches.batches import Batches
+from placer.runtime.exchange.devices import Devices
+from placer.runtime.node.node import Node
 
 
 class Late:

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from sklearn import metrics
 
-from placer.compiler import compile
+from placer.compiler.driver import compile
 from placer.readers import Order
-from placer.runtime.run.options import Options
-from placer.runtime.run.threads import run_in_threads
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
 
 TRAIN, EVAL, BATCH = 29, 23, 12  # three steps an epoch, the last of 5 rows
 STEPS = 5  # ends within the second epoch

@@ -4,7 +4,7 @@ import pytest
 from support.small_models import load_model, two_layers
 
 import placer
-from placer.compiler import compile_in_memory
+from placer.compiler.driver import compile_in_memory
 from placer.runtime.metrics.rates_of_zero import find_rates_of_zero
 
 COSINE = "{cosine: {init: 0.1, steps: 5}}"

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from placer import RunError, compile
-from placer.build.plan import read_plan
 from placer.channel.memory import memory_channels
 from placer.channel.protocol import Cause
-from placer.resources import find_file
+from placer.plan.plan import read_plan
+from placer.runtime.control.barrier import EVALUATION, STEP
 from placer.runtime.metrics.combiner import Phase
 from placer.runtime.metrics.stream import MAX_PENDING, MetricsStream
-from placer.runtime.run.barrier import EVALUATION, STEP
+from placer.system.resources import find_file
 
 RIGHT = np.array([3, 4, 0], np.int32)
 

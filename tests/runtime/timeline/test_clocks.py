@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import placer
 from placer.channel.memory import memory_channels
-from placer.resources import find_file
 from placer.runtime.timeline import clocks
 from placer.runtime.timeline.clocks import Clock, Measurement, clock_name, measure
+from placer.system.resources import find_file
 
 SECOND = 10**9
 

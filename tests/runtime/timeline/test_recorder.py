@@ -9,9 +9,9 @@ import pytest
 
 from placer.channel.protocol import Key
 from placer.errors import PlacerError
+from placer.runtime.control.timeline_window import Window, parse_window
 from placer.runtime.timeline.part import part_of
 from placer.runtime.timeline.recorder import SENT, WAIT, Message, Recorder
-from placer.runtime.timeline.window import Window, parse_window
 
 
 def run_in_thread(call, name):

@@ -16,8 +16,7 @@ from support.trace_file import read_trace
 
 import placer
 from placer.errors import PlacerError, RunError
-from placer.resources import find_file
-from placer.runtime.program.node import Node
+from placer.runtime.node.node import Node
 from placer.runtime.timeline import recording
 from placer.runtime.timeline.recorder import Recorder
 from placer.runtime.timeline.traced_node import (
@@ -27,6 +26,7 @@ from placer.runtime.timeline.traced_node import (
     TracedNode,
     methods,
 )
+from placer.system.resources import find_file
 
 
 def compile_spec(name, folder):
@@ -209,7 +209,7 @@ def test_every_method_that_a_program_may_call_is_recorded():
     for name in CALLS.keys() | ITERATORS:
         assert getattr(TracedNode, name) is not getattr(Node, name), name
     # What the emitter writes, but for names that it puts together.
-    folder = Path(placer.__file__).parent / "emit"
+    folder = Path(placer.__file__).parent / "compiler" / "emit"
     texts = [path.read_text() for path in folder.glob("*.py")]
     emitted = set(re.findall(r"[\"'` ]node\.([a-z_0-9]+)", "".join(texts)))
     assert {"read", "update_from"} <= emitted

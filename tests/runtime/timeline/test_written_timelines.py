@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from support.trace_file import read_trace
 
 from placer.errors import RunError
+from placer.runtime.control.timeline_window import Window
 from placer.runtime.timeline import chrome
 from placer.runtime.timeline.chrome import write_timeline
 from placer.runtime.timeline.clocks import Clock, Measurement
 from placer.runtime.timeline.part import Part
 from placer.runtime.timeline.recorder import RECEIVED, SENT
 from placer.runtime.timeline.timeline import Timeline
-from placer.runtime.timeline.window import Window
 
 NAMES = (("step", "step 1"), ("compute", "forward"), ("", "a:0"), ("", "b:0"))
 NODES = ("a:0", "b:0")

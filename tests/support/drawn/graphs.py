@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from placer.compiler.frontend import load_text
+from placer.compiler.passes.gradients.differentiate import differentiate
 from placer.errors import GraphError
-from placer.passes.differentiate import differentiate
-from placer.spec import load_text
-from placer.types import TensorType
+from placer.place.types import TensorType
 from support.drawn.clusters import clusters
 from support.drawn.layers import LAYERS
 from support.drawn.losses import TERMS, combine, data_loss

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from placer.ops.declaration import LayerParameter
-from placer.types import BATCH, TensorType
+from placer.place.types import BATCH, TensorType
 from support.drawn.sketch import (
     INPUTS,
     VOCABULARY,

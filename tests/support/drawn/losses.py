@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from placer.types import BATCH, TensorType
+from placer.place.types import BATCH, TensorType
 from support.drawn.layers import fc
 from support.drawn.sketch import CLASSES, INPUTS, Sketch, Value, is_rows
 from support.drawn.values import positive

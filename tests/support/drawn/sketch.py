@@ -13,7 +13,7 @@ from placer import ops
 from placer.ops.attributes import complete, condense
 from placer.ops.composites import COMPOSITES
 from placer.ops.declaration import LayerParameter
-from placer.types import BATCH, Dim, TensorType
+from placer.place.types import BATCH, Dim, TensorType
 from support.drawn.clusters import DrawnCluster, Nodes, op_places
 
 Shape = tuple[Dim, ...]

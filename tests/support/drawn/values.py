@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from placer.types import BATCH, TensorType
+from placer.place.types import BATCH, TensorType
 from support.drawn.layers import fc, separated_like
 from support.drawn.sketch import (
     CLASSES,

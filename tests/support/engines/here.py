@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from placer.channel.ports import free_endpoints
-from placer.engines.engine import (
+from placer.errors import RunError
+from placer.launcher.engines.engine import (
     EngineOption,
     JobEvent,
     JobFile,
@@ -24,8 +25,7 @@ from placer.engines.engine import (
     NodeLines,
     NodeLog,
 )
-from placer.engines.tail import Tail
-from placer.errors import RunError
+from placer.launcher.engines.tail import Tail
 from support.real_runs import placer_command, process_environment
 
 OPTIONS = (

@@ -24,19 +24,26 @@ import yaml
 from safetensors.numpy import save
 
 import placer
-from placer.build.plan import Plan, read_plan, read_sources, sha256
 from placer.checkpoint.manifest import Statistic, StepStatistics, Watched
 from placer.checkpoint.manifest_file import digest_of
-from placer.compiler import lower_model
-from placer.config.csv import Cells, Csv
-from placer.config.data import Data
-from placer.config.features import Feature
-from placer.config.slicing import Block
-from placer.config.window import Window
+from placer.command.starter.draft import draft_model
+from placer.command.starter.spec_text import write_spec
+from placer.command.starter.table import read_table
+from placer.compiler.driver import lower_model
+from placer.compiler.frontend import load, load_text
+from placer.compiler.frontend.entries.module_imports import local_imports
+from placer.compiler.frontend.entries.op_kinds import op_kinds
+from placer.compiler.graph.text import parse_graphs, print_graph
+from placer.compiler.passes.verify import GraphForm, verify
 from placer.errors import PlacerError
-from placer.graph.text import parse_graphs, print_graph
-from placer.passes.verify import GraphForm, verify
 from placer.place import Cluster, Place
+from placer.place.types import TensorType
+from placer.plan.plan import Plan, read_plan, read_sources, sha256
+from placer.plan.settings.data.csv import Cells, Csv
+from placer.plan.settings.data.features import Feature
+from placer.plan.settings.data.source import Data
+from placer.plan.settings.data.window import Window
+from placer.plan.settings.training.slicing import Block
 from placer.readers import Column, Order, open_pieces, open_source
 from placer.readers.windows import WindowReader
 from placer.report.checkpoint_details import details_view
@@ -44,18 +51,11 @@ from placer.report.checkpoints import checkpoint_facts, find_checkpoints, list_v
 from placer.report.console import console
 from placer.report.explain import BuildInfo, explain, list_choices
 from placer.report.server_tables import table_views
-from placer.resources import find_file
-from placer.runtime.run import parameter_files
-from placer.runtime.run.process import default_endpoints
-from placer.runtime.run.start_parameters import open_parameters
-from placer.spec import load, load_text
-from placer.spec.module_imports import local_imports
-from placer.spec.op_kinds import op_kinds
-from placer.starter.draft import draft_model
-from placer.starter.spec_text import write_spec
-from placer.starter.table import read_table
+from placer.runtime.process.entry_point import default_endpoints
+from placer.runtime.saving import parameter_files
+from placer.runtime.saving.start_parameters import open_parameters
+from placer.system.resources import find_file
 from placer.tables.initial.weight_file import read_flat_range
-from placer.types import TensorType
 from support.checkpoints import write_checkpoint
 from support.fuzz.drawn_cases import Format
 from support.fuzz.mutator import (

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from placer.build.plan import Plan, read_plan
 from placer.channel.keys import RunKey
-from placer.engines import kubernetes
-from placer.engines.engine import JobFiles, JobRequest, Needs
-from placer.node_kinds import HETER, NodeId
+from placer.launcher.engines import kubernetes
+from placer.launcher.engines.engine import JobFiles, JobRequest, Needs
+from placer.place.node_kinds import HETER, NodeId
+from placer.plan.plan import Plan, read_plan
 
 IMAGE = "registry.example/placer:1"
 

@@ -15,9 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from placer.engines import kubernetes
-from placer.engines.engine import JobEvent, JobNote, JobRequest, NodeEnded, NodeLines
-from placer.engines.kubernetes.job import KubernetesJob
+from placer.launcher.engines import kubernetes
+from placer.launcher.engines.engine import (
+    JobEvent,
+    JobNote,
+    JobRequest,
+    NodeEnded,
+    NodeLines,
+)
+from placer.launcher.engines.kubernetes.job import KubernetesJob
 from support.kubernetes.cluster import Cluster, running_cluster
 from support.kubernetes.kubectl import Kubectl, kubectl_of
 from support.kubernetes.pod import Image

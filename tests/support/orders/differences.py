@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
 import numpy as np
 
-from placer.build.plan import Edge
-from placer.config.update_modes import Geo
+from placer.plan.plan import Edge
+from placer.plan.settings.training.update_modes import Geo
 from support.orders.exchange import (
     Arrays,
     Group,

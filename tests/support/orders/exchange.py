@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from placer.build.plan import Edge, Plan
-from placer.config.update_modes import Mode
+from placer.plan.plan import Edge, Plan
+from placer.plan.settings.training.update_modes import Mode
 from support.orders.rules import Rule
 
 RATE = 0.1

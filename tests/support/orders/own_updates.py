@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from placer.build.plan import Edge
-from placer.config.update_modes import Async
-from placer.runtime.program.worker_messages import MessageKind
+from placer.plan.plan import Edge
+from placer.plan.settings.training.update_modes import Async
+from placer.runtime.exchange.worker_messages import MessageKind
 from support.orders.exchange import (
     Arrays,
     Group,

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from placer.build.plan import Edge, SparseTable
-from placer.config.update_modes import Async
-from placer.runtime.program.worker_messages import MessageKind
+from placer.plan.plan import Edge, SparseTable
+from placer.plan.settings.training.update_modes import Async
+from placer.runtime.exchange.worker_messages import MessageKind
 from support.dict_table import DictTable
 from support.orders.exchange import (
     Arrays,

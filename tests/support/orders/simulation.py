@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from placer.build.plan import Edge, Plan
-from placer.config.update_modes import Geo
+from placer.plan.plan import Edge, Plan
+from placer.plan.settings.training.update_modes import Geo
 from support.orders.differences import Differences
 from support.orders.exchange import Arrays, Exchange, Group, Piece, Run, read_events
 from support.orders.lockstep import Lockstep

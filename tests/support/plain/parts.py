@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placer.layouts.partition import RowShard, part_range
+from placer.place.layouts.partition import RowShard, part_range
 from support.plain.graph import Arrays, forward
 from support.plain.step import order_of, read_functions, trained_names_of
 

@@ -8,11 +8,11 @@ from unittest.mock import patch
 
 from msgspec import structs
 
-from placer.config.update_modes import Async
-from placer.runtime.program.communicator import Communicator
-from placer.runtime.program.pulled_versions import PulledVersions
-from placer.runtime.program.service import Service, _Served
-from placer.runtime.program.worker_messages import MessageKind
+from placer.plan.settings.training.update_modes import Async
+from placer.runtime.asynchronous.communicator import Communicator
+from placer.runtime.asynchronous.pulled_versions import PulledVersions
+from placer.runtime.asynchronous.service import Service, _Served
+from placer.runtime.exchange.worker_messages import MessageKind
 from placer.tables.buffers import ValueBuffers
 from placer.tables.dense import DenseTable
 from support.simulation.planted import Bug, replacing, replacing_property

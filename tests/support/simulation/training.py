@@ -16,16 +16,16 @@ from unittest.mock import patch
 
 import numpy as np
 
-from placer.build.plan import MEMORY, Edge, EdgeValue, Table
 from placer.channel.protocol import Array
 from placer.channel.session import Session
-from placer.config.slicing import Block
-from placer.config.update_modes import Async, HalfAsync, Mode
-from placer.runtime.program import communicator, service
-from placer.runtime.program.node import Node
-from placer.runtime.program.order import Order
-from placer.runtime.program.pulled_versions import PulledVersions
-from placer.runtime.program.service import Service
+from placer.plan.plan import MEMORY, Edge, EdgeValue, Table
+from placer.plan.settings.training.slicing import Block
+from placer.plan.settings.training.update_modes import Async, HalfAsync, Mode
+from placer.runtime.asynchronous import communicator, service
+from placer.runtime.asynchronous.pulled_versions import PulledVersions
+from placer.runtime.asynchronous.recorded_order import Order
+from placer.runtime.asynchronous.service import Service
+from placer.runtime.node.node import Node
 from placer.tables.dense import DenseTable
 from support.simulation.world import World, check_waits
 

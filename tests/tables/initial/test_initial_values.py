@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.initial import compute_values
 
-from placer.config import initializers
-from placer.config.initializers import fan_in_out
 from placer.errors import PlacerError
+from placer.plan.settings.training import initializers
+from placer.plan.settings.training.initializers import fan_in_out
 
 RANDOM = [
     "uniform",

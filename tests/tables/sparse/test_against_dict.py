@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.dict_table import DictTable
 
-from placer.config.sparse import (
+from placer.plan.settings.sparse.table import (
     Always,
     Bloom,
     Count,
@@ -16,7 +16,7 @@ from placer.config.sparse import (
     Score,
     Scoring,
 )
-from placer.config.sparse import SparseTable as Settings
+from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.tables.sparse.table import SparseTable
 
 SEED = 5

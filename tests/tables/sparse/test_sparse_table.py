@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from placer.build.plan import Parameter, Table
-from placer.config import optimizers
-from placer.config.slicing import Block
-from placer.config.sparse import (
+from placer.errors import RunError
+from placer.plan.plan import Parameter, Table
+from placer.plan.settings.sparse.table import (
     Bloom,
     Count,
     Forgetting,
@@ -16,8 +15,9 @@ from placer.config.sparse import (
     Score,
     Scoring,
 )
-from placer.config.sparse import SparseTable as Settings
-from placer.errors import RunError
+from placer.plan.settings.sparse.table import SparseTable as Settings
+from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.slicing import Block
 from placer.tables.dense import DenseTable
 from placer.tables.initial.initial_values import compute_values
 from placer.tables.sparse.merging import number_keys, sum_rows

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from placer.config.row_bytes import table_bytes
-from placer.config.sparse import Bloom
-from placer.config.sparse import SparseTable as Settings
 from placer.errors import RunError
+from placer.plan.settings.sparse.row_bytes import table_bytes
+from placer.plan.settings.sparse.table import Bloom
+from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.tables.sparse.memory import MemoryBudget
 from placer.tables.sparse.table import SparseTable
 

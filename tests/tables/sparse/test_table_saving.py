@@ -9,9 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from placer.config.sparse import Always, Bloom, Count, Forgetting, Score, Scoring
-from placer.config.sparse import SparseTable as Settings
 from placer.errors import RunError
+from placer.plan.settings.sparse.table import (
+    Always,
+    Bloom,
+    Count,
+    Forgetting,
+    Score,
+    Scoring,
+)
+from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.tables.sparse.table import SparseTable
 
 KEYS = 120

@@ -1,0 +1,137 @@
+"""Loads a build: reads a build folder, or compiles a spec."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from placer.compiler.graph.graph import Graph
+from placer.compiler.graph.text import parse_graphs
+from placer.errors import BuildError
+from placer.plan.folder import read_file
+from placer.plan.plan import SOURCES, Plan, decode_sources, read_plan
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedBuild:
+    """The plan of a build, and a function that reads its files.
+
+    `path` is the build folder, or the spec file; `read` returns the content of a file,
+    given its path relative to the build folder.
+    """
+
+    path: Path
+    plan: Plan
+    read: Callable[[str], bytes]
+
+    def read_text(self, path: str) -> str:
+        return self.read(path).decode("utf-8", errors="replace")
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The graph of a training step, then the graph of an evaluation."""
+        return parse_graphs(self.read_text("graph.txt"), str(self.path / "graph.txt"))
+
+    @property
+    def op_positions(self) -> dict[str, str]:
+        """The position of each op in the spec, such as `digits.yaml:28:16`, by name."""
+        sources = decode_sources(self.read(SOURCES), self.path / SOURCES)
+        file = Path(sources.spec).name
+        return {
+            name: f"{file}:{line}:{column}"
+            for name, (line, column) in sources.ops.items()
+        }
+
+
+def load_build(
+    path: Path,
+    *,
+    nodes: Mapping[str, int] | None = None,
+    overrides: Sequence[str] = (),
+    single_process: bool = False,
+    outputs: Sequence[str] | None = None,
+    code: bool = True,
+) -> LoadedBuild:
+    """Read a build folder, or compile a spec file in memory; write nothing.
+
+    The other arguments are those of `placer.compile`. Code of a build folder is never
+    run. Raises BuildError if the folder cannot be read or `overrides` are given for it,
+    SpecError if the spec is wrong.
+    """
+    if path.is_dir():
+        if overrides:
+            raise _set_error(path)
+        return LoadedBuild(path, read_plan(path), partial(read_file, path))
+    from placer.compiler.driver import compile_in_memory
+
+    build = compile_in_memory(
+        path,
+        nodes=nodes,
+        overrides=overrides,
+        single_process=single_process,
+        outputs=outputs,
+        code=code,
+    )
+    return LoadedBuild(path, build.plan, build.files_in(Path()).__getitem__)
+
+
+@contextmanager
+def build_folder(
+    path: Path,
+    *,
+    overrides: Sequence[str] = (),
+    single_process: bool = False,
+    outputs: Sequence[str] | None = None,
+    code: bool = True,
+) -> Iterator[Path]:
+    """Yield a build folder to run: `path`, or a temporary one with a compiled spec.
+
+    The other arguments are those of `placer.compile`. Of a build folder, the caller
+    chooses outputs and processes itself. Raises BuildError if `overrides` or `code` are
+    given for one, SpecError if the spec is wrong.
+    """
+    if path.is_dir():
+        if overrides:
+            raise _set_error(path)
+        if not code:
+            raise BuildError(
+                f"'{path}' is a build, and cannot be used without running its code",
+                hint="--no-code is for specs",
+            )
+        yield path
+        return
+    from placer.compiler.driver import compile
+
+    with TemporaryDirectory() as folder:
+        build = Path(folder) / "build"
+        compile(
+            path,
+            build,
+            overrides=overrides,
+            single_process=single_process,
+            outputs=outputs,
+            code=code,
+        )
+        yield build
+
+
+def is_spec(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a spec: a file, or named like one. A build is a folder."""
+    from placer.compiler.frontend.python.read import is_python
+
+    text = os.fspath(path)
+    is_named = is_python(text) or text.endswith((".yaml", ".yml"))
+    return os.path.isfile(path) or (is_named and not os.path.isdir(path))
+
+
+def _set_error(build: Path) -> BuildError:
+    """The error for keys that are set of a build."""
+    return BuildError(
+        f"'{build}' is a build, whose keys cannot be set",
+        hint="--set is for specs: compile the spec again",
+    )

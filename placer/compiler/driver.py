@@ -1,0 +1,340 @@
+"""The compiler as a whole: from a spec to a build folder."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Never
+
+import msgspec
+
+from placer.compiler.emit.classes import name_classes
+from placer.compiler.emit.plan import make_plan
+from placer.compiler.emit.predicting import predicting_model
+from placer.compiler.emit.programs import Programs, emit_programs
+from placer.compiler.emit.sources import make_sources
+from placer.compiler.emit.tables import plan_tables
+from placer.compiler.frontend.entries.weight_files import read_weight_files
+from placer.compiler.frontend.single_process import to_single_process
+from placer.compiler.frontend.unknown_arguments import hides_rest, refuse_unknown
+from placer.compiler.graph.declared import calls_user_code
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.kinds import OUTPUT
+from placer.compiler.graph.model import Model
+from placer.compiler.graph.text import print_graph
+from placer.compiler.memory.input_ranges import limit_inputs
+from placer.compiler.memory.node_memory import check_memory
+from placer.compiler.passes import LoweredModel, PassObserver, lower, lower_prediction
+from placer.compiler.passes.predict import predict
+from placer.compiler.passes.rates_of_zero import find_rates_of_zero
+from placer.compiler.passes.row_pairs import find_row_pairs
+from placer.compiler.schedule.schedule import Schedule, make_schedule
+from placer.compiler.schedule.schedule_text import print_schedule
+from placer.compiler.schedule.units import LoweredGraph
+from placer.errors import (
+    BuildError,
+    PlacerError,
+    Span,
+    SpecError,
+    SpecErrors,
+    SpecWarning,
+)
+from placer.plan.check import check_plan
+from placer.plan.hooks import HookName
+from placer.plan.modules import MAX_MODULE_BYTES
+from placer.plan.plan import (
+    FILE,
+    MODEL,
+    SOURCES,
+    Plan,
+    Sources,
+    read_plan,
+    read_sources,
+    sha256,
+    to_json,
+    with_digest,
+)
+from placer.plan.settings.data.source import RowSource
+from placer.plan.write import write_build
+from placer.system.files.regular import read_regular
+from placer.system.files.utf8 import check_utf8
+from placer.system.reentry import refuse_at_import, refuse_in_node
+
+if TYPE_CHECKING:
+    from placer.compiler.frontend.python.overrides import Overrides
+    from placer.compiler.frontend.python.program import Program
+
+
+@hides_rest
+def compile(
+    spec: str | Path | Model | Program,
+    out: str | Path,
+    *,
+    nodes: Mapping[str, int] | None = None,
+    overrides: Overrides | None = None,
+    single_process: bool = False,
+    outputs: Sequence[str] | None = None,
+    code: bool = True,
+    after_pass: PassObserver | None = None,
+    **unknown: Never,
+) -> Plan:
+    """Compile a spec into a build folder, and return its plan.
+
+    Args:
+        spec: a YAML file, a Program, or `FILE.py:FUNCTION` with a function that returns
+            a Program.
+        out: the build folder. It is created, or must be empty or contain a build, which
+            is replaced.
+        nodes: overrides the number of nodes of each node kind.
+        overrides: values for keys of the spec, by key: `{"train.epochs": 5,
+            "graph.h1.size": 64}`; or texts, as for `placer compile --set`. Items of a
+            list are named by their number, ops by their name. They are applied in
+            order. Ops and inputs of a Program cannot be overridden.
+        single_process: compile the spec for one process, without places. It computes
+            the same as all nodes together, and is the reference for them.
+        outputs: what a prediction returns, instead of the spec's `predict.outputs`.
+        code: whether Python files of the spec may be run. If False, a spec that needs
+            them is an error.
+        after_pass: called with the name of each pass and the graph after it.
+
+    Returns:
+        The plan of the build.
+
+    Raises:
+        SpecError, PlaceError, GraphError: a mistake in the spec.
+        BuildError: the folder cannot be written.
+        PlacerError: there is no such argument; `nodes` is combined with
+            `single_process`; or the caller is a module
+            that nodes import, so that each node would
+            compile the spec again.
+
+    Warns:
+        SpecWarning: the loss or a metric depends on an op that broadcasts [batch, 1] and
+            [batch] to all pairs of rows; or a learning rate is always 0. `placer check` and
+            the other commands print it.
+
+    Example:
+        plan = placer.compile("digits.yaml", "build", nodes={"worker": 4})
+    """
+    refuse_unknown("compile", unknown)
+    build = compile_in_memory(
+        spec,
+        nodes=nodes,
+        overrides=overrides,
+        single_process=single_process,
+        outputs=outputs,
+        code=code,
+        after_pass=after_pass,
+    )
+    write_build(Path(out), build.files_in(Path(out)))
+    return build.plan
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledBuild:
+    """A build before it is written: its plan, and its files by path, without
+    sources.json, which depends on the folder of the build.
+
+    `make_sources` returns the content of sources.json for a folder; `folder` is that of
+    the spec, and `data_spans` are the positions of the keys of its data.
+    """
+
+    plan: Plan
+    files: Mapping[str, bytes]
+    make_sources: Callable[[Path], Sources]
+    folder: Path
+    data_spans: Mapping[str, Span]
+
+    def files_in(self, folder: Path) -> dict[str, bytes]:
+        """Return all files of the build by path, to be written to `folder`."""
+        sources = msgspec.json.encode(self.make_sources(folder))
+        return {**self.files, SOURCES: msgspec.json.format(sources, indent=1) + b"\n"}
+
+
+def compile_in_memory(
+    spec: str | Path | Model | Program,
+    *,
+    nodes: Mapping[str, int] | None = None,
+    overrides: Overrides | None = None,
+    single_process: bool = False,
+    outputs: Sequence[str] | None = None,
+    code: bool = True,
+    after_pass: PassObserver | None = None,
+) -> CompiledBuild:
+    """Compile a spec as `compile` does, but write nothing.
+
+    Warnings are of the caller of the function that calls this one.
+    """
+    refuse_in_node("placer.compile")
+    if nodes and single_process:
+        raise PlacerError(
+            "'nodes' (--nodes) and 'single_process' (--single-process) cannot be combined",
+            hint="the model is compiled for one process, whatever the nodes of the spec are",
+        )
+    with _garbage_collection_off():
+        if not isinstance(spec, Model):
+            from placer.compiler.frontend.python.read import read_model
+
+            if isinstance(spec, str | Path):
+                check_utf8(Path(spec), SpecError)
+            spec = read_model(spec, nodes=nodes, overrides=overrides, code=code)
+        elif nodes or overrides:
+            raise PlacerError("'nodes' and 'overrides' change a spec, not a Model")
+        check_utf8(spec.folder, SpecError)
+        spec = to_single_process(spec) if single_process else spec
+        if outputs is not None:
+            from placer.compiler.frontend.sections.outputs import with_outputs
+
+            spec = with_outputs(spec, outputs)
+        refuse_at_import("placer.compile", spec.folder, spec.modules)
+        if calls := [op for op in spec.graph.ops if calls_user_code(op)]:
+            if not code:
+                raise _code_needed(calls)
+            # This imports JAX, which the rest of the compiler does not need.
+            from placer.compiler.tracing import complete_calls
+
+            spec = complete_calls(spec)
+        spec = name_classes(limit_inputs(spec))
+        lowered = lower_model(spec, after_pass)
+        compiled = _emit(spec, lowered, read_weight_files(spec))
+    for text in (*find_row_pairs(spec.graph), *find_rates_of_zero(spec.graph)):
+        warnings.warn(text, SpecWarning, stacklevel=3)
+    return compiled
+
+
+def compile_prediction(build: Path) -> CompiledBuild:
+    """Compile a build that predicts what `build` does, in one process.
+
+    It is made of the graph that the build has for that (`model.txt`), so the spec is
+    not needed. It can only predict.
+
+    Args:
+        build: a build folder whose spec has outputs.
+
+    Raises:
+        BuildError: the folder is not a build, or was edited.
+    """
+    with _garbage_collection_off():
+        plan, sources = read_plan(build), read_sources(build)
+        model = predicting_model(build, plan, sources)
+        compiled = _emit(model, lower_prediction(model.graph), {})
+
+    def make_sources(out: Path) -> Sources:
+        """Return the sources, with the spec of the first build: paths of rows are
+        relative to its folder."""
+        spec = str(build.absolute() / sources.spec)
+        return msgspec.structs.replace(compiled.make_sources(out), spec=spec)
+
+    return replace(compiled, make_sources=make_sources)
+
+
+def _emit(
+    model: Model, lowered: LoweredModel, weights: Mapping[str, bytes]
+) -> CompiledBuild:
+    """Return the build of a lowered model; `weights` are its files of initial values."""
+    step = lowered.step
+    tables = plan_tables(model, step, lowered.evaluation)
+    schedule = make_schedule(step, model.schedule)
+    graphs = lowered_graphs(model, lowered)
+    programs = emit_programs(step, graphs, tables, schedule)
+    texts = text_files(model, graphs, schedule, programs)
+    files = {path: text.encode() for path, text in texts.items()} | dict(weights)
+    hashes = {path: sha256(content) for path, content in files.items()}
+    plan = make_plan(model, graphs, tables, schedule, programs.of_node, hashes)
+    plan = with_digest(plan)
+    check_memory(plan, model)
+    check_plan(plan, FILE)
+    files[FILE] = to_json(plan).encode()
+    return CompiledBuild(
+        plan,
+        files,
+        partial(make_sources, model, graphs, programs),
+        model.folder,
+        model.data_spans,
+    )
+
+
+def _code_needed(calls: Sequence[Op]) -> SpecErrors:
+    """An error at each op that calls a function of the spec, in order; several ops may
+    be one op of the spec."""
+    by_source = {op.source: op for op in reversed(calls)}
+    return SpecErrors(
+        SpecError(
+            f"op '{op.name}' calls {op.attrs['fn']}, which has to be run to compile it",
+            span=span,
+            hint="leave --no-code out to run it, see docs/security.md",
+        )
+        for span, op in reversed(by_source.items())
+    )
+
+
+def lower_model(model: Model, watch: PassObserver | None = None) -> LoweredModel:
+    """Run all passes; return the graphs of a step, an evaluation and a prediction.
+
+    `watch` is called with the name of each pass and the graph after it. Raises
+    PlaceError or GraphError for a mistake in the spec.
+    """
+    return lower(model.graph, watch)
+
+
+def lowered_graphs(model: Model, lowered: LoweredModel) -> list[LoweredGraph]:
+    """Return the graphs to emit: the step, and those of the others that there are."""
+    hooks: list[tuple[HookName, Graph | None, RowSource | None]] = [
+        ("step", lowered.step, model.train),
+        ("evaluate", lowered.evaluation, model.eval),
+        ("predict", lowered.prediction, model.prediction),
+    ]
+    graphs = []
+    for hook, graph, rows in hooks:
+        if graph is not None:
+            assert rows is not None
+            full = graph.batch if rows.remainder == "drop" else None
+            graphs.append(LoweredGraph(graph, full, hook))
+    return graphs
+
+
+def text_files(
+    model: Model,
+    graphs: Sequence[LoweredGraph],
+    schedule: Schedule,
+    programs: Programs,
+) -> dict[str, str]:
+    """Return the text files of a build by path: programs, graphs, schedule, modules."""
+    files = {"graph.txt": "\n".join(print_graph(lowered.graph) for lowered in graphs)}
+    if schedule.tasks:
+        files["schedule.txt"] = print_schedule(schedule)
+    files.update(programs.files)
+    if model.graph.of_kind(OUTPUT):
+        # `placer export` writes the model from this: one process, no places.
+        files[MODEL] = print_graph(predict(to_single_process(model).graph))
+    for module in model.modules:
+        files[f"{module}.py"] = _read_module(model.folder / f"{module}.py")
+    return files
+
+
+def _read_module(path: Path) -> str:
+    """Return the text of a module, with its line ends unchanged."""
+    try:
+        return read_regular(path, MAX_MODULE_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BuildError(
+            f"the spec's module '{path}' cannot be read: {error}"
+        ) from error
+
+
+@contextmanager
+def _garbage_collection_off() -> Iterator[None]:
+    """Turn the garbage collector off: a compilation creates many small objects, which
+    make each collection slow, and few cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

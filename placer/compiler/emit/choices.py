@@ -1,0 +1,89 @@
+"""The `choices` of a plan: every place that placer chose and every op that it inserted,
+each with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.kinds import is_conversion
+from placer.compiler.graph.model import Model
+from placer.compiler.schedule.node_classes import node_tuples
+from placer.place import SERVER
+from placer.plan.plan import Choice
+
+
+def explain_choices(model: Model, step: Graph) -> tuple[Choice, ...]:
+    """Return what the compiler chose or inserted for a step, in program order."""
+    return tuple(_choices(model, step))
+
+
+def _choices(model: Model, step: Graph) -> Iterator[Choice]:
+    if model.train.remainder == "drop":
+        yield Choice(
+            what="the short tail of a training epoch",
+            why="left out: data.train.remainder is drop, unless the spec sets keep",
+        )
+    for name in model.narrowed_inputs:
+        yield Choice(
+            what=f"input {name} as {model.inputs[name]}",
+            why="64-bit integers need precision: float64; the reader checks the range",
+        )
+    if model.emulate:
+        yield Choice(
+            what="accelerators",
+            why="each is emulated by a CPU device: the spec has emulate",
+        )
+    if any(op.structure.copies and "rows" in op.attrs for op in step):
+        yield Choice(
+            what="a short batch that the devices of a node cannot share evenly",
+            why="each device computes the whole batch: only even parts can be split",
+        )
+    if step.microbatches > 1:
+        yield Choice(
+            what=f"{step.microbatches} microbatches of a step",
+            why=f"in the order of {model.schedule}: see schedule.txt",
+        )
+    buckets = {op.attrs["bucket"] for op in step.ops if "bucket" in op.attrs}
+    if buckets:
+        yield Choice(
+            what=f"{len(buckets)} buckets of gradients",
+            why="each is sent before the next one of its place is computed: the spec has"
+            " bucket_cap_mb",
+        )
+    if model.eval is not None:
+        rows = f"{model.eval.batch} rows, remainder {model.eval.remainder}"
+        yield Choice(what="batches of an evaluation", why=rows)
+    yield from _idle(step)
+    for op in step.ops:
+        if why := op.why or _why_inserted(step, op):
+            yield Choice(what=f"{op.name} ({op.kind}) at {op.place}", why=why)
+
+
+def _why_inserted(step: Graph, op: Op) -> str:
+    """Why placer inserted an op, from the declaration of its kind; empty if it did
+    not."""
+    template = op.structure.why
+    if is_conversion(op.kind):
+        template = "inserted: converts '{operands}' to layout {layout}"
+    return template.format(
+        operands=", ".join(op.operands),
+        devices=step.devices(op),
+        layout=op.results[0].layout if op.results else None,
+        **op.attrs,
+    )
+
+
+def _idle(step: Graph) -> Iterator[Choice]:
+    """Servers without blocks and ops."""
+    nodes = step.cluster.all_nodes()
+    servers = [node for node in nodes if node.kind == SERVER]
+    busy = {node for nodes in node_tuples(step) for node in nodes}
+    idle = [node for node in servers if node not in busy]
+    if idle:
+        more = f" and {len(idle) - 3:,} more" if len(idle) > 3 else ""
+        yield Choice(
+            what=f"{', '.join(idle[:3])}{more} of {len(servers):,} servers",
+            why="idle, without parameter blocks and ops; a smaller slicing.min_block "
+            "makes more blocks",
+        )

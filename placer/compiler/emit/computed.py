@@ -1,0 +1,240 @@
+"""Computed ops as calls, in the jitted functions of one node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from placer import ops
+from placer.compiler.emit.bundles import Bundle
+from placer.compiler.emit.code import Call, Expression, literal
+from placer.compiler.emit.hook import Hook
+from placer.compiler.graph.declared import declared
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.kinds import declared_attrs, is_conversion
+from placer.compiler.schedule.units import Unit
+from placer.ops.declaration import takes_no_count
+from placer.place.layouts.conversions import Conversion
+from placer.place.layouts.partition import RowShard, row_shard
+
+
+class OpWriter:
+    """Writes the statements of one function.
+
+    Attributes:
+        numbers: which numbers of rows the statements use, of those that are not the
+            same for every batch: `count` of the global batch, `rows` of a microbatch.
+    """
+
+    def __init__(self, hook: Hook, unit: Unit) -> None:
+        self._graph, self._node, self._scope = hook.graph, hook.node, hook.scope
+        self._full = hook.lowered.rows
+        self._is_repeated = hook.graph.is_repeated(unit.ops[0])
+        self._list_of: dict[str, str] = {}
+        """The lists of the gradients of a layer's parameters."""
+        self.numbers: set[str] = set()
+
+    def _count(self) -> str:
+        """Return the number of rows of the global batch."""
+        return self._number("count", 1)
+
+    def _rows(self) -> str:
+        """Return the number of rows that the function computes with on all nodes."""
+        if self._is_repeated:
+            return self._number("rows", self._graph.microbatches)
+        return self._count()
+
+    def _part_of_rows(self, op: Op) -> str:
+        """Return which part of the rows of the batch the node has; 1 for what is the same
+        for all rows."""
+        parts = len(self._graph.nodes(op))
+        layouts = {self._graph.layout(name) for name in (*op.operands, op.name)}
+        if parts == 1 or layouts == {"R"}:
+            return "1.0"
+        if self._full is not None:
+            return f"1 / {parts}"
+        self.numbers.add("share")
+        return "share"
+
+    def _number(self, name: str, parts: int) -> str:
+        if self._full is not None:
+            return str(self._full // parts)
+        self.numbers.add(name)
+        return name
+
+    def list_gradients(
+        self, variable: str, bundle: Bundle, gradients: Mapping[str, str]
+    ) -> None:
+        """Assign the gradients of a layer to one list, if one op computes all of them."""
+        for layer in bundle.layers:
+            values = [gradients[member] for member in layer.members]
+            op = self._graph.producers[values[0]]
+            names = [value.name for value in op.results[-len(values) :]]
+            if len(values) < 2 or not op.is_gradient or names != values:
+                continue
+            wrt = op.attrs["wrt"][-len(values) :]
+            if [*wrt] == [*range(wrt[0], wrt[0] + len(wrt))]:
+                name = self._scope.new_variable(f"{variable}_{layer.name}")
+                self._scope.bind_list(name, values)
+                self._list_of.update(dict.fromkeys(values, name))
+
+    def statement(self, op: Op) -> Call | None:
+        """Return the statement of an op; None if its result is an expression that there
+        already is."""
+        graph, scope = self._graph, self._scope
+        number = cotangent_literal(graph, op.results[0].name)
+        if number is not None:
+            scope.bind(op.name, Expression(number))
+            return None
+        if op.is_gradient:
+            return self._gradient(op)
+        if op.kind == "accumulate":
+            parts = [n for n in op.operands if self._node in _nodes_of(graph, n)]
+            if not parts:
+                return self._zeros(op)
+            if len(parts) == 1:
+                scope.bind(op.name, scope[parts[0]])
+                return None
+            return self._call("ops.accumulate", parts, (), [scope.text(op.name)])
+        if is_conversion(op.kind):
+            return self._conversion(op)
+        keywords = keywords_of(op, scope.names.modules)
+        if takes_count(graph, op):
+            keywords.append(f"count={self._count()}")
+        if ops.find(op.kind).own_part is not None:
+            keywords.append(f"share={self._part_of_rows(op)}")
+        targets = [scope.text(value.name) for value in op.results]
+        if not op.has_residual:
+            return self._call(f"ops.{op.kind}", op.operands, keywords, targets)
+        *outputs, residual = targets
+        output = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
+        return self._call(
+            f"ops.{op.kind}.forward", op.operands, keywords, [output, residual]
+        )
+
+    def _call(
+        self,
+        function: str,
+        operands: Iterable[str],
+        keywords: Iterable[str],
+        targets: Sequence[str],
+    ) -> Call:
+        arguments = self._scope.collapse([self._scope[name] for name in operands])
+        return Call(function, [*arguments, *keywords], targets)
+
+    def _gradient(self, op: Op) -> Call:
+        scope = self._scope
+        forward = self._graph.producers[op.operands[0]]
+        wrt = dict(zip(op.attrs["wrt"], op.results, strict=True))
+        targets: list[str] = []
+        for i in range(len(forward.operands)):
+            target = "_"
+            if i in wrt:
+                name = wrt[i].name
+                listed = self._list_of.get(name)
+                target = f"*{listed}" if listed else scope.text(name)
+            if target == "_" or target not in targets:
+                targets.append(target)
+        operands = [scope[name] for name in op.operands]
+        if "cotangents" in op.attrs:  # None for the results that the loss does not need
+            indices = op.attrs["cotangents"]
+            given = dict(zip(indices, operands[-len(indices) :], strict=True))
+            operands = operands[: -len(indices)]
+            operands += [
+                given.get(i, Expression("None")) for i in range(len(forward.tensors))
+            ]
+        function = f"ops.{op.forward_kind}.backward"
+        return Call(function, scope.collapse(operands), targets, is_tuple=True)
+
+    def _conversion(self, op: Op) -> Call | None:
+        """Return a conversion that moves nothing between nodes, as this node does it."""
+        graph, node = self._graph, self._node
+        operand, result = op.operands[0], op.name
+        sources, targets = _nodes_of(graph, operand), graph.nodes(op)
+        layouts = graph.layout(operand), graph.layout(result)
+        workers = graph.cluster.workers
+        own = Conversion(layouts, sources, targets, graph.batch, workers).pieces_for(
+            node
+        )
+        if not own:
+            return self._zeros(op)
+        if own[0].is_whole or layouts == ("S", "S"):  # it has all that it needs
+            self._scope.bind(result, self._scope[operand])
+            return None
+        if layouts[1] == "S":
+            share = _share(row_shard(targets, targets.index(node), workers))
+            function = "ops.split_rows"
+        else:
+            share = _share(row_shard(sources, sources.index(node), workers))
+            share.append(f"count={self._rows()}")
+            function = "ops.pad_rows"
+        return self._call(function, op.operands, share, [self._scope.text(op.name)])
+
+    def _zeros(self, op: Op) -> Call:
+        """Return zeros for a value of which this node has no part."""
+        kind = self._graph.tensor_type(op.name)
+        is_empty = is_conversion(op.kind) and op.result.layout == "S"
+        rows = "0" if is_empty or not kind.has_batch else self._rows()
+        sizes = [rows if d == "batch" else str(d) for d in kind.shape]
+        shape = f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
+        arguments = ["value=0.0", f"dtype={literal(kind.dtype)}", f"shape={shape}"]
+        return Call("ops.constant", arguments, [self._scope.text(op.name)])
+
+
+def cotangent_literal(graph: Graph, name: str) -> str | None:
+    """Return a constant that only gradient ops use, such as the gradient of the loss, as
+    a Python number; None for any other value."""
+    op = graph.producers[name]
+    if op.kind != "constant" or op.operands or graph.tensor_type(name).shape:
+        return None
+    users = graph.uses.get(name, ())
+    if not users or not all(user.is_gradient for user in users):
+        return None
+    return literal(op.attrs["value"])
+
+
+def has_row_indices(graph: Graph, units: Iterable[Unit]) -> bool:
+    """Whether some function contains the indices of the rows that its node has: it takes
+    them from a whole value, or puts them into one."""
+    return any(
+        is_conversion(op.kind)
+        and (graph.values[op.operands[0]].layout == "S") != (op.result.layout == "S")
+        for unit in units
+        for op in unit.ops
+    )
+
+
+def takes_count(graph: Graph, op: Op) -> bool:
+    """Whether the op's function takes the number of rows."""
+    if ops.find(op.kind).takes_count is takes_no_count:
+        return False
+    declaration, types, attrs = declared(graph, op)
+    return declaration.takes_count(types, attrs)
+
+
+def keywords_of(op: Op, modules: Mapping[str, str]) -> list[str]:
+    """Return the attributes of an op as keyword arguments of its function."""
+    compiler_only = {a.name for a in ops.find(op.kind).attrs if a.compiler_only}
+    return [
+        f"{key}={_attribute(op, key, value, modules)}"
+        for key, value in declared_attrs(op.attrs).items()
+        if key not in compiler_only
+    ]
+
+
+def _attribute(op: Op, key: str, value: object, modules: Mapping[str, str]) -> str:
+    """Return an attribute as Python text; a function of the user's as its name in its
+    module."""
+    if any(a.name == key and a.is_function for a in ops.find(op.kind).attrs):
+        module, _, name = str(value).partition(":")
+        return f"{modules[module]}.{name}"
+    if op.kind == "call" and key == "args":
+        return repr(value)  # in single quotes, since it contains double ones
+    return literal(value)
+
+
+def _nodes_of(graph: Graph, name: str) -> tuple[str, ...]:
+    return graph.nodes(graph.producers[name])
+
+
+def _share(share: RowShard) -> list[str]:
+    return [f"own={literal(share.part_indices)}", f"parts={share.num_parts}"]

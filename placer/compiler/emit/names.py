@@ -1,0 +1,89 @@
+"""Python names for the values of a graph: valid, unique and easy to recognize."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from collections.abc import Iterable, Sequence
+
+from placer.compiler.graph.fresh_names import unique_name
+from placer.compiler.graph.kinds import MOVING_KINDS
+from placer.plan.hooks import HOOKS
+
+_LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_SPECIAL = re.compile(r"__\w*__\Z")
+_KEYWORDS = frozenset({*keyword.kwlist, *keyword.softkwlist})
+PYTHON_WORDS = _KEYWORDS | frozenset(dir(builtins))
+
+STATIC_ARGUMENTS = ("count", "rows", "share")
+"""The static arguments of jitted functions: the rows of the global batch, those of a
+microbatch, and the part of them that the node has."""
+_IMPORTED = ("functools", "jax", "namedtuple", "NamedTuple", "ops", "runtime")
+_VARIABLES = ("node", "message", "task")
+RESERVED = PYTHON_WORDS.union(HOOKS, _IMPORTED, _VARIABLES, STATIC_ARGUMENTS)
+"""The names that have one meaning in all node programs: no value has one of them."""
+RESERVED_FOR_FIELDS = _KEYWORDS.union(n for n in dir(tuple) if not n.startswith("_"))
+"""What a field of a namedtuple cannot be called: keywords and the methods of tuples."""
+
+
+class Names:
+    """The names of one program. A value has the same name in all of its functions.
+
+    The value `h1.w` is called `h1_w`, its gradient `d_h1_w`, a residual `h1_res`.
+    A name is never special to Python, as `__class__` is.
+
+    Args:
+        modules: the modules of the spec that the program imports. Each keeps its name,
+            or gets a number after it if the name is used.
+        reserved: the names that have another meaning in the program.
+
+    Attributes:
+        conventions: those of the names with a meaning that the program uses: variables
+            such as `p` and `g`, and `d_x` for gradients.
+    """
+
+    def __init__(
+        self, modules: Iterable[str] = (), reserved: Iterable[str] = RESERVED
+    ) -> None:
+        self._used = {*reserved}
+        self._names: dict[str, str] = {}
+        self.conventions: set[str] = set()
+        self.modules = {module: self.new_name(module) for module in modules}
+
+    def name_of(self, value: str) -> str:
+        """Return the name of a value; the first call chooses it."""
+        name = self._names.get(value)
+        if name is None:
+            first, *others = value.split(".")
+            if "grad" in others:
+                self.conventions.add("d_x")
+            name = self._names[value] = self.new_name(_readable(first, others))
+        return name
+
+    def new_name(self, proposal: str) -> str:
+        """Return the proposal, or if it is used, the first unused name of `proposal_2`,
+        `proposal_3` and so on."""
+        assert _LEGAL.match(proposal), proposal
+        if _SPECIAL.match(proposal):
+            self._used.add(proposal)
+        return unique_name(proposal, self._used, "_", first=2)
+
+    def release(self, names: Iterable[str]) -> None:
+        """Allow names to be used again."""
+        self._used.difference_update(names)
+
+
+def is_argument_name(text: str) -> bool:
+    """Whether a call can have a keyword argument of this name."""
+    return text.isidentifier() and not keyword.iskeyword(text) and text != "__debug__"
+
+
+def _readable(first: str, others: Sequence[str]) -> str:
+    """Return the name of a value as an identifier, from its parts between dots."""
+    # In the program of one node, a converted value has the name of the value itself.
+    parts = [first, *[part for part in others if part not in MOVING_KINDS]]
+    if "grad" in others:
+        at = parts.index("grad", 1)
+        parts = ["d", *parts[:at], *parts[at + 1 :]]
+    return "_".join(parts)

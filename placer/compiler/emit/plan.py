@@ -1,0 +1,479 @@
+"""The plan of a compiled model: edges, reads, costs and choices."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec import structs
+
+import placer
+from placer.compiler.emit.choices import explain_choices
+from placer.compiler.emit.sparse import counted_with, plan_sparse_tables
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.if_training import is_output, resolve_if_training
+from placer.compiler.graph.keyed import ahead_of, count_keys, keys_of, row_bytes
+from placer.compiler.graph.kinds import OUTPUT, PUSHES
+from placer.compiler.graph.model import Model
+from placer.compiler.memory.node_memory import MemoryEstimate
+from placer.compiler.schedule.costs import step_costs
+from placer.compiler.schedule.schedule import Schedule
+from placer.compiler.schedule.streamed_updates import find_streamed_updates
+from placer.compiler.schedule.units import LoweredGraph
+from placer.place import Place
+from placer.place.layouts import Layout
+from placer.place.layouts.companions import goes_between_companions
+from placer.place.layouts.conversions import Conversion
+from placer.place.layouts.partition import RowShard, row_shard, row_shards
+from placer.place.layouts.ranges import count_sent
+from placer.place.node_kinds import CPU, NodeId
+from placer.place.types import ITEM_BYTES, TensorType
+from placer.plan.plan import (
+    BY_KEY,
+    MEMORY,
+    VERSION,
+    Edge,
+    EdgeValue,
+    Metric,
+    NodePhase,
+    NodePlan,
+    Output,
+    Parameter,
+    Plan,
+    Read,
+    Table,
+    edges_ahead,
+)
+from placer.plan.settings.data.columns import Column
+from placer.plan.settings.data.sources import POSITION
+from placer.plan.settings.training.initializers import in_build
+
+
+def make_plan(
+    model: Model,
+    graphs: Sequence[LoweredGraph],
+    tables: Mapping[str, tuple[Table, ...]],
+    schedule: Schedule,
+    programs: Mapping[str, str],
+    files: Mapping[str, str],
+) -> Plan:
+    """Return the plan of a build, without its digest.
+
+    Args:
+        model: the model that was compiled.
+        graphs: the lowered graphs, the first of which is the step.
+        tables: the tables of each node.
+        schedule: the schedule of the step.
+        programs: the path of the program that each node runs.
+        files: the sha256 of each file of the build, by path.
+    """
+    step = graphs[0].graph
+    edges = {lowered.hook: _edges(lowered) for lowered in graphs}
+    edges["step"] = _mark_sent_back(step, edges["step"], tables)
+    costs = step_costs(step, edges["step"], graphs[0].node_classes)
+    ahead = {node: _bytes_ahead(edges["step"], node) for node in tables}
+    memory = MemoryEstimate(graphs[0], schedule, ahead)
+    phases = {lowered.hook: _node_phases(lowered) for lowered in graphs}
+    absent: dict[str, NodePhase] = {}
+    computes: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
+    nodes = []
+    for node in step.cluster.all_nodes():
+        if (key := _class_of(graphs, node)) not in computes:
+            computes[key] = _computing_devices(graphs, node, tables[node])
+        cost = costs[node]
+        planned = NodePlan(
+            name=node,
+            program=programs[node],
+            devices=dict(step.cluster.kind(node.kind).devices),
+            turns=schedule.task_names(node),
+            computes=computes[key],
+            step=phases["step"][node],
+            evaluation=phases.get("evaluate", absent).get(node),
+            prediction=phases.get("predict", absent).get(node),
+            tables=tables[node],
+            table_bytes=memory.table_bytes(tables[node]) + memory.sum_bytes(node),
+            activation_bytes=memory.activation_bytes(node),
+            device_bytes=memory.device_bytes(node, tables[node]),
+            memory=_host_memory(model, node),
+            flops=cost.model,
+            replicated_flops=cost.replicated,
+            exchange_flops=cost.exchange,
+        )
+        nodes.append(planned)
+    return Plan(
+        version=VERSION,
+        placer=placer.__version__,
+        name=step.name,
+        precision=model.precision,
+        emulate=model.emulate,
+        microbatches=step.microbatches,
+        schedule=model.schedule,
+        seed=model.seed,
+        epochs=model.epochs,
+        minimize=_loss(step),
+        nan=model.nan,
+        evaluate_every=model.evaluate_every,
+        checkpoint=model.checkpoint,
+        early_stopping=model.early_stopping,
+        metrics=model.metrics,
+        columns=_columns(model, graphs),
+        train=model.train,
+        evaluation=model.eval,
+        prediction=model.prediction,
+        outputs=_outputs(model),
+        nodes=tuple(nodes),
+        step_edges=edges["step"],
+        evaluation_edges=edges.get("evaluate", ()),
+        prediction_edges=edges.get("predict", ()),
+        parameters=_parameters(step, nodes),
+        sparse_tables=tuple(plan_sparse_tables(each.graph for each in graphs)),
+        choices=explain_choices(model, step),
+        modules=model.modules,
+        files=dict(sorted(files.items())),
+    )
+
+
+def _host_memory(model: Model, node: NodeId) -> int | None:
+    """Return the bytes of host memory that the spec gives a node."""
+    memory = model.memory.get((node.kind, CPU))
+    return None if memory is None else memory.nbytes
+
+
+def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]:
+    holders: dict[str, dict[int, tuple[str, str, int]]] = defaultdict(dict)
+    trained: set[str] = set()
+    for node in nodes:
+        for table in node.tables:
+            if table.local:
+                continue
+            if table.rule is not None:
+                trained.update(block.parameter for block in table.blocks)
+            for i, block in enumerate(table.blocks):
+                if block.start == block.stop:
+                    continue  # other nodes have all ranges of the parameter
+                holders[block.parameter].setdefault(
+                    block.start, (node.name, table.name, i)
+                )
+    parameters: dict[str, Parameter] = {}
+    for op in step.parameters:
+        name, kind = op.attrs.get("whole", op.name), step.tensor_type(op.name)
+        parameters[name] = Parameter(
+            name=name,
+            dtype=kind.dtype,
+            shape=op.attrs.get("shape", kind.sizes(1)),
+            init=in_build(op.attrs["init"]),
+            trainable=name in trained,
+            holders=tuple(at for _, at in sorted(holders[name].items())),
+        )
+    return tuple(parameters.values())
+
+
+def _loss(step: Graph) -> str:
+    """Return the name of the loss, which is recorded so that the run can watch it; empty
+    for a build that only predicts."""
+    records = (op for op in step.of_kind("record") if op.attrs.get("minimized"))
+    return next((str(op.attrs["metric"]) for op in records), "")
+
+
+def _class_of(graphs: Sequence[LoweredGraph], node: str) -> tuple[str, ...]:
+    """A key that nodes have in common if they are of one class in every graph."""
+    return tuple([lowered.node_classes.representative(node) for lowered in graphs])
+
+
+def _computing_devices(
+    graphs: Iterable[LoweredGraph], node: str, tables: Sequence[Table]
+) -> dict[str, tuple[str, ...]]:
+    """Return the sets of devices on which a node computes ops or updates tables."""
+    sets = [
+        lowered.graph.devices(op)
+        for lowered in graphs
+        for op in lowered.graph.ops_on(node)
+        if op.is_computed
+    ]
+    sets += [table.devices for table in tables if table.devices != MEMORY]
+    return {name: _list_devices(name) for name in dict.fromkeys(sets)}
+
+
+def _list_devices(name: str) -> tuple[str, ...]:
+    """Return the devices of a set such as `gpu:0-1`: `gpu:0` and `gpu:1`."""
+    place = Place.parse(f"/{name}")
+    assert isinstance(place.device_ids, tuple), name
+    return tuple(f"{place.device}:{number}" for number in place.device_ids)
+
+
+def _node_phases(lowered: LoweredGraph) -> dict[str, NodePhase]:
+    """What each node reads, records and returns in the graph."""
+    graph, workers = lowered.graph, lowered.graph.cluster.workers
+    reads: dict[str, list[Read]] = {}
+    metrics: dict[str, dict[str, Metric]] = {}
+    for op in graph.of_kind("read"):
+        nodes = graph.nodes(op)
+        for i, node in enumerate(nodes):
+            split = op.result.layout == "S"
+            share = row_shard(nodes, i, workers) if split else RowShard((0,), 1)
+            read = Read(op.name, op.attrs["input"], share)
+            reads.setdefault(node, []).append(read)
+    for op in graph.of_kind("record"):
+        layout = graph.values[op.operands[0]].layout or "R"
+        metric = Metric(layout, op.attrs.get("final", "value"))
+        for node in graph.nodes(op):
+            metrics.setdefault(node, {})[op.attrs["metric"]] = metric
+    outputs: dict[str, dict[str, RowShard]] = {}
+    for op in graph.of_kind(OUTPUT):
+        nodes = graph.nodes(op)
+        shards = row_shards(nodes, workers)
+        if graph.layout(op.operands[0]) == "R":  # every node has all rows
+            shards = (RowShard((0,), 1),)
+        for node, shard in zip(nodes, shards, strict=False):
+            outputs.setdefault(node, {})[op.attrs["output"]] = shard
+    return {
+        node: NodePhase(
+            tuple(reads.get(node, ())), metrics.get(node, {}), outputs.get(node, {})
+        )
+        for node in graph.cluster.all_nodes()
+    }
+
+
+def _outputs(model: Model) -> tuple[Output, ...]:
+    """Return the outputs of a model, whose graph is the one before the first pass."""
+    graph = model.graph
+    inputs: dict[str, frozenset[str]] = {}  # those that each value depends on
+    outputs = []
+    for op in resolve_if_training(graph, 1, is_output):
+        used = frozenset[str]().union(*(inputs[name] for name in op.operands))
+        if op.kind == "read" and op.attrs["input"] != POSITION:
+            used |= {op.attrs["input"]}
+        inputs.update((value.name, used) for value in op.results)
+        if is_output(op):
+            kind = graph.tensor_type(op.operands[0])
+            outputs.append(
+                Output(
+                    name=op.attrs["output"],
+                    dtype=kind.dtype,
+                    shape=kind.sizes(1)[1:],
+                    inputs=tuple(sorted(used)),
+                    classes=model.classes.get(op.attrs["output"]),
+                )
+            )
+    return tuple(outputs)
+
+
+def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
+    graph = lowered.graph
+    workers = graph.cluster.worker_nodes
+    ahead = {
+        edge
+        for push in graph.sends.values()
+        if push.attrs.get("exchange") == "push_rows"
+        for edge in ahead_of(graph, push)
+    }
+    pushes = any(
+        op.attrs.get("exchange") in PUSHES
+        or (op.attrs.get("exchange") == "push_rows" and "group" in op.attrs)
+        for op in graph.sends.values()
+    )
+    edges = []
+    for edge, listen in graph.receives.items():
+        send = graph.sends[edge]
+        values = tuple(
+            _edge_value(graph, send, operand, result.name)
+            for operand, result in zip(send.operands, listen.results, strict=True)
+        )
+        sources, targets = graph.nodes(send), graph.nodes(listen)
+        times = graph.microbatches if graph.is_repeated(listen) else 1
+        planned = Edge(
+            id=edge,
+            sources=sources,
+            targets=targets,
+            values=values,
+            nbytes=0,
+            once=send.is_once,
+            ring=send.attrs.get("ring", False),
+            stable=all(
+                graph.producers[name].kind == "parameter"
+                and graph.values[name].flat is not None
+                for name in send.operands
+            ),
+            exchange=send.attrs.get("exchange"),
+            group=send.attrs.get("group"),
+            first=send.attrs.get("first"),
+            every=send.attrs.get("every", 1),
+            bucket=send.attrs.get("bucket"),
+            ahead=edge in ahead,
+            companions=pushes
+            and all(
+                goes_between_companions(value.layouts, sources, targets, workers)
+                for value in values
+            ),
+        )
+        count = _flat_bytes if planned.is_flat else _row_bytes
+        if planned.exchange in BY_KEY:
+            count = _keyed_bytes
+        nbytes = count(lowered, planned, times) // planned.every
+        edges.append(structs.replace(planned, nbytes=nbytes))
+    return tuple(_mark_following(sorted(edges, key=lambda edge: edge.id)))
+
+
+def _mark_following(edges: Iterable[Edge]) -> Iterator[Edge]:
+    """Yield the edges with a mark on buckets that others go before, the same way."""
+    firsts: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
+    edges = tuple(edges)
+    for edge in edges:
+        if edge.bucket is not None:
+            way = edge.sources, edge.targets
+            firsts[way] = min(edge.bucket, firsts.get(way, edge.bucket))
+    for edge in edges:
+        first = firsts.get((edge.sources, edge.targets))
+        follows = first is not None and edge.bucket is not None and edge.bucket > first
+        yield structs.replace(edge, follows=follows)
+
+
+def _mark_sent_back(
+    step: Graph, edges: Sequence[Edge], tables: Mapping[str, tuple[Table, ...]]
+) -> tuple[Edge, ...]:
+    """Return the edges with a mark on those whose parameters a server can send while it
+    updates them: in place, by gradients that it applies as they arrive."""
+    streamed: dict[str, list[set[str]]] = {}
+    for node, of_node in tables.items():
+        if any(table.in_place for table in of_node):
+            names = find_streamed_updates(step, node, of_node)
+            streamed[node] = [
+                {block.name for block in table.blocks}
+                for table in of_node
+                if table.name in names and table.in_place
+            ]
+
+    def is_sent_back(edge: Edge) -> bool:
+        (source, *others), sent = edge.sources, {v.operand for v in edge.values}
+        return (
+            not others
+            and source not in edge.targets
+            and edge.exchange is None
+            and all(v.layouts == ("R", "R") and v.start is None for v in edge.values)
+            and any(sent <= blocks for blocks in streamed.get(source, ()))
+        )
+
+    return tuple(
+        structs.replace(edge, sent_back=True) if is_sent_back(edge) else edge
+        for edge in edges
+    )
+
+
+def _bytes_ahead(edges: Sequence[Edge], node: str) -> int:
+    """The bytes of the parameters of the next step that a node receives in this one."""
+    return sum(
+        value.size * ITEM_BYTES[value.dtype]
+        for edge in edges_ahead(edges, node)
+        for value in edge.values
+    )
+
+
+def _flat_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
+    """The bytes of an edge of ranges, which is sent once."""
+    del lowered
+    assert times == 1, edge.id
+    nbytes = 0
+    for value in edge.values:
+        sides = edge.sources, edge.targets
+        if value.layouts[1] == "F":
+            sides = edge.targets, edge.sources
+        sent = count_sent(edge.ranges(value), *sides)
+        nbytes += sent * ITEM_BYTES[value.dtype]
+    return nbytes
+
+
+def _keyed_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
+    """The bytes of an edge of rows by key, if all keys of a batch are different."""
+    graph = lowered.graph
+    return (
+        sum(
+            count_keys(graph, value.operand, graph.batch // times)
+            * row_bytes(graph.tensor_type(value.operand))
+            for value in edge.values
+        )
+        * times
+    )
+
+
+def _row_bytes(lowered: LoweredGraph, edge: Edge, times: int) -> int:
+    """The bytes of an edge of whole values and rows, which is sent so many times."""
+    graph = lowered.graph
+    crossing: dict[tuple[Layout, Layout], tuple[int, int]] = {}
+    nbytes = 0
+    for value in edge.values:
+        if value.layouts not in crossing:
+            crossing[value.layouts] = _count_crossing(
+                lowered, value.layouts, edge.sources, edge.targets, times
+            )
+        wholes, rows = crossing[value.layouts]
+        batch, kind = graph.batch // times, TensorType(value.dtype, value.shape)
+        whole = kind.nbytes(batch)
+        nbytes += wholes * whole + rows * (whole // batch if kind.has_rows else whole)
+    return times * nbytes
+
+
+def _edge_value(graph: Graph, send: Op, operand: str, result: str) -> EdgeValue:
+    """A value of an edge, by its name as sent and its name as received.
+
+    A `cut` is sent as a range of its operand, and what an `assemble` joins is received
+    into its place in the joined value, so that neither op copies.
+    """
+    kind = graph.tensor_type(operand)
+    cut = graph.producers[operand]
+    is_cut = cut.kind == "cut"
+    joined = [op for op in graph.uses.get(result, ()) if op.kind == "assemble"]
+    at, numel, whole = 0, 0, None
+    if joined:
+        parts = joined[0].operands
+        sizes = [graph.tensor_type(name).numel() for name in parts]
+        at = sum(sizes[: parts.index(result)])
+        whole, numel = joined[0].name, sum(sizes)
+    return EdgeValue(
+        operand=cut.operands[0] if is_cut else operand,
+        result=result,
+        dtype=send.attrs.get("dtype", kind.dtype),
+        shape=kind.shape,
+        layouts=(graph.layout(operand), graph.layout(result)),
+        flat=graph.values[operand].flat or graph.values[result].flat,
+        start=cut.attrs["start"] if is_cut else None,
+        stop=cut.attrs["stop"] if is_cut else None,
+        whole=whole,
+        at=at,
+        numel=numel,
+        table=keys_of(graph, operand).attrs["table"] if kind.is_keyed else None,
+        counted=counted_with(graph, operand),
+    )
+
+
+def _count_crossing(
+    lowered: LoweredGraph,
+    layouts: tuple[Layout, Layout],
+    sources: Sequence[str],
+    targets: Sequence[str],
+    times: int,
+) -> tuple[int, int]:
+    """The number of whole values, and of rows of a value, that cross between processes
+    in one of `times` messages of a step with a full batch. All targets of a class receive
+    the same number."""
+    batch, workers = lowered.graph.batch // times, lowered.graph.cluster.workers
+    conversion = Conversion(layouts, sources, targets, batch, workers)
+    classes = lowered.node_classes.classes
+    wholes = rows = 0
+    for target in filter(classes.__contains__, targets):
+        for piece in conversion.pieces_for(target):
+            if NodeId(piece.source).process != NodeId(target).process:
+                wholes += len(classes[target]) * piece.is_whole
+                rows += len(classes[target]) * (piece.high - piece.low)
+    return wholes, rows
+
+
+def _columns(model: Model, graphs: Sequence[LoweredGraph]) -> tuple[Column, ...]:
+    """Return the inputs that a graph reads; of a build that only predicts all inputs of
+    the spec, because which column an input reads depends on the others."""
+    only_predicts = not _loss(graphs[0].graph)
+    used = {op.attrs["input"] for each in graphs for op in each.graph.of_kind("read")}
+    return tuple(
+        Column(name=name, dtype=kind.dtype, shape=kind.sizes(1)[1:])
+        for name, kind in model.inputs.items()
+        if only_predicts or name in used
+    )

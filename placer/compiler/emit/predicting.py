@@ -1,0 +1,70 @@
+"""The model of a build that only predicts, made of another build."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.model import Model
+from placer.compiler.graph.text import parse_graph
+from placer.errors import Span
+from placer.place.types import TensorType
+from placer.plan.folder import read_file
+from placer.plan.plan import MODEL, Plan, Sources
+
+
+def predicting_model(build: Path, plan: Plan, sources: Sources) -> Model:
+    """Return the model of what a build predicts, for one process.
+
+    Its parameters are all of the build, so that a checkpoint of the build fits; their
+    initial values are zeros.
+
+    Args:
+        build: a build folder with `model.txt`.
+        plan, sources: what `build` contains.
+    """
+    text = read_file(build, MODEL, plan.files.get(MODEL)).decode()
+    graph = parse_graph(text, str(build / MODEL))
+    ops = [_as_written(op, sources) for op in graph.ops]
+    return Model(
+        graph=Graph(
+            plan.name, graph.cluster, graph.batch, (*_unused(plan, graph), *ops)
+        ),
+        inputs={c.name: TensorType(c.dtype, ("batch", *c.shape)) for c in plan.columns},
+        train=plan.train,
+        eval=None,
+        epochs=plan.epochs,
+        seed=plan.seed,
+        nan=plan.nan,
+        precision=plan.precision,
+        metrics=(),
+        folder=build,
+        file=Path(sources.spec).name,
+        prediction=plan.prediction,
+        classes={o.name: o.classes for o in plan.outputs if o.classes is not None},
+        emulate=plan.emulate,
+        modules=plan.modules,
+    )
+
+
+def _as_written(op: Op, sources: Sources) -> Op:
+    """Return an op of `model.txt` as before the first pass, with its position."""
+    attrs = {key: value for key, value in op.attrs.items() if key != "once"}
+    attrs.pop("group", None)
+    if op.kind == "parameter":
+        attrs["init"] = "zeros"
+    position = sources.ops.get(op.name)
+    source = None if position is None else Span(Path(sources.spec).name, *position)
+    return replace(op, attrs=attrs, source=source)
+
+
+def _unused(plan: Plan, graph: Graph) -> Iterator[Op]:
+    """Yield the parameters of a build that its predictions do not depend on."""
+    used = {op.name for op in graph.parameters}
+    for each in plan.parameters:
+        if each.name not in used:
+            value = Value(each.name, TensorType(each.dtype, each.shape))
+            yield Op("parameter", (), (value,), {"init": "zeros"})

@@ -1,0 +1,282 @@
+"""The node programs of a build: jitted functions, and the steps that call them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+
+from placer.compiler.emit.bundles import Bundles
+from placer.compiler.emit.code import About, Line
+from placer.compiler.emit.computed import has_row_indices
+from placer.compiler.emit.function import Function
+from placer.compiler.emit.names import Names
+from placer.compiler.emit.roles import parameter_of
+from placer.compiler.emit.step import emit_hook, emit_serve
+from placer.compiler.graph.declared import calls_user_code
+from placer.compiler.graph.graph import Graph
+from placer.compiler.schedule.schedule import Schedule
+from placer.compiler.schedule.units import LoweredGraph
+from placer.place.ids import format_nodes
+from placer.place.node_kinds import NodeId
+from placer.plan.hooks import SERVE
+from placer.plan.plan import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The node programs of a build.
+
+    `files` are their texts, by path in the build folder; `of_node` is the path of the
+    program that each node runs. `about` says for lines of programs what an error there
+    is about, by path and number: a function, then ops of the spec.
+    """
+
+    files: dict[str, str]
+    of_node: dict[str, str]
+    about: dict[str, Mapping[int, About]]
+
+
+def emit_programs(
+    graph: Graph,
+    graphs: Sequence[LoweredGraph],
+    tables: Mapping[str, Sequence[Table]],
+    schedule: Schedule,
+) -> Programs:
+    """Emit the program of every node of the graph's cluster.
+
+    Nodes of a kind with equal programs share one file without a node's name, such as
+    `worker/program.py`. A process without a program of its own also gets
+    `worker-0/program.py`, which a user can start.
+    """
+    bodies: dict[str, _Body] = {}
+    sharing: dict[tuple[str, str], tuple[_Body, list[str]]] = {}  # by kind and text
+    for node, same in _group_by_program(graphs).items():
+        if same not in bodies:
+            task_names = schedule.task_names(same)
+            bodies[same] = _emit_body(same, graphs, tables, task_names)
+        body = bodies[same]
+        sharing.setdefault((node.kind, body.text), (body, []))[1].append(node)
+    programs = Programs({}, {}, {})
+    files = programs.files
+    for (kind, text), (body, nodes) in sharing.items():
+        if len(nodes) == 1:
+            path, owner = program_path(nodes[0]), str(nodes[0])
+        else:
+            is_of_all = len(nodes) == graph.cluster.kind(kind).size
+            owner = _plural(kind, 2) if is_of_all else format_nodes(nodes)
+            path = _shared_path(kind, files)
+        head = _docstring(owner, graph, body.conventions)
+        files[path] = f"{head}\n{text}{_emit_main(', '.join(body.hooks))}"
+        programs.of_node.update(dict.fromkeys(nodes, path))
+        first = head.count("\n") + 2
+        programs.about[path] = {first + i: about for i, about in body.about.items()}
+    processes: dict[str, list[NodeId]] = {}
+    for node in graph.cluster.all_nodes():
+        processes.setdefault(node.process, []).append(node)
+    for process, threads in processes.items():
+        if (path := program_path(process)) not in files:
+            paths = [programs.of_node[node] for node in threads]
+            files[path] = _emit_starter(process, paths, graph)
+    return programs
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A program after its docstring: its text, its hooks, what an error in its lines is
+    about, and the conventions of its names."""
+
+    text: str
+    hooks: Sequence[str]
+    about: Mapping[int, About]
+    conventions: Container[str]
+
+
+def _shared_path(kind: str, used: Container[str]) -> str:
+    path, i = f"{kind}/program.py", 2
+    while path in used:
+        path, i = f"{kind}/program_{i}.py", i + 1
+    return path
+
+
+def _emit_starter(process: str, paths: Sequence[str], graph: Graph) -> str:
+    """Return the program that starts a process whose code is in other files.
+
+    Args:
+        process: the name of the process.
+        paths: the program of each of its nodes.
+        graph: a graph of the model.
+    """
+    of_others = "which other nodes share"
+    if len(paths) > 1:
+        of_others = f"in {len(paths)} threads"
+    return (
+        f'"""{_title(process, graph)}\n\n'
+        f'Runs {" and ".join(dict.fromkeys(paths))}, {of_others}.\n"""\n\n'
+        f"from placer import runtime\n{_emit_main('')}"
+    )
+
+
+def _emit_main(hooks: str) -> str:
+    arguments = f"__file__, {hooks}" if hooks else "__file__"
+    return f'\n\nif __name__ == "__main__":\n    runtime.main({arguments})\n'
+
+
+def _group_by_program(graphs: Sequence[LoweredGraph]) -> dict[NodeId, NodeId]:
+    """Return for each node the first node with an equal program.
+
+    They are of one class in every graph, and their programs do not contain the indices
+    of the rows that each of them has.
+    """
+    representatives: dict[tuple[str, ...], NodeId] = {}
+    has_indices: dict[str, bool] = {}
+    equal = {}
+    for node in graphs[0].graph.cluster.all_nodes():
+        key = tuple([each.node_classes.representative(node) for each in graphs])
+        equal[node] = same = representatives.setdefault(key, node)
+        if same not in has_indices:
+            units = ((each.graph, each.units_on(same)) for each in graphs)
+            has_indices[same] = any(has_row_indices(*each) for each in units)
+        if has_indices[same]:
+            equal[node] = node
+    return equal
+
+
+def _emit_body(
+    node: str,
+    graphs: Sequence[LoweredGraph],
+    tables: Mapping[str, Sequence[Table]],
+    task_names: Sequence[str],
+) -> _Body:
+    names = Names(_modules(node, graphs))
+    bundles = _bundles(node, graphs, tables, names)
+    functions: list[Function] = []
+    hooks: dict[str, list[Line]] = {}
+    for lowered in graphs:
+        emitted, hook = emit_hook(
+            node, lowered, names, tables[node], bundles, task_names
+        )
+        functions += emitted
+        hooks[lowered.hook] = hook
+        if lowered.hook == "step" and lowered.units_of_messages(node):
+            emitted, hook = emit_serve(node, lowered, names, tables[node], bundles)
+            functions += emitted
+            hooks[SERVE] = hook
+    imports = [*bundles.imports]
+    if any(function.has_options for function in functions):
+        imports.insert(0, "import functools")
+    head = ["", *imports, *[""] * bool(imports)]
+    head += ["from placer import runtime  # first: before jax loads", ""]
+    if functions:
+        head += ["import jax", "", "from placer import ops", ""]
+    if names.modules:
+        head += [*(_import(*each) for each in names.modules.items()), ""]
+    if classes := bundles.lines():
+        head += [*classes, ""]
+    lines = [*map(Line, head)]
+    definitions = [*(function.lines for function in functions), *hooks.values()]
+    for definition in definitions:
+        lines += [Line(""), *definition, Line("")]
+    about = {i: line.about for i, line in enumerate(lines) if line.about}
+    text = "\n".join(line.text for line in lines)
+    return _Body(text, tuple(hooks), about, names.conventions)
+
+
+def _bundles(
+    node: str,
+    graphs: Sequence[LoweredGraph],
+    tables: Mapping[str, Sequence[Table]],
+    names: Names,
+) -> Bundles:
+    """Return bundles of the tables of a node, and of the parameters of other nodes that
+    its functions use, in the order of the spec."""
+    graph = graphs[0].graph
+    bundles = Bundles(graph, names)
+    for table in tables[node]:
+        blocks = [block.name for block in table.blocks]
+        types = {name: str(graph.tensor_type(name)) for name in blocks}
+        parameters = {block.name: block.parameter for block in table.blocks}
+        bundles.add(table.name, types, parameters if table.local else {})
+    table_of = {
+        name: table.name
+        for stored in tables.values()
+        for table in stored
+        if not table.local
+        for block in table.blocks
+        for name in (block.name, block.parameter)
+    }
+    used = {
+        parameter: str(lowered.graph.tensor_type(value))
+        for lowered in graphs
+        for unit in lowered.units_on(node)
+        if unit.computed
+        for value in unit.inputs
+        if (parameter := parameter_of(lowered.graph, value)) is not None
+    }
+    others: dict[str, dict[str, str]] = {}
+    for op in graph.parameters:
+        for name in (op.name, op.attrs.get("whole", op.name)):
+            if name in used and name not in bundles.of_member:
+                others.setdefault(table_of[name], {})[name] = used[name]
+    for table_name, types in others.items():
+        is_own = table_name in bundles.of_table
+        bundles.add(f"{table_name} parameters" if is_own else table_name, types, {})
+    return bundles
+
+
+def _modules(node: str, graphs: Sequence[LoweredGraph]) -> list[str]:
+    """Return the modules of the spec whose functions the node's ops call."""
+    called = {
+        op.attrs["fn"].partition(":")[0]
+        for lowered in graphs
+        for op in lowered.graph.ops_on(node)
+        if calls_user_code(op)
+    }
+    return sorted(called)
+
+
+def _import(module: str, name: str) -> str:
+    return f"import {module}" if name == module else f"import {module} as {name}"
+
+
+def program_path(node: str) -> str:
+    """Return the path, in the build folder, of the program that starts a node."""
+    return f"{NodeId(node).stem}/program.py"
+
+
+_CONVENTIONS = {
+    "p": "parameters",
+    "g": "their gradients",
+    "s": "what a function saves for a later one",
+    "d_x": "the gradient of x",
+}
+
+
+def _docstring(owner: str, graph: Graph, conventions: Container[str]) -> str:
+    """Return the docstring of a program, with the conventions of names that it uses."""
+    used = [
+        f"{name}: {text}" for name, text in _CONVENTIONS.items() if name in conventions
+    ]
+    legend = f"\n\n{', '.join(used)}.\n" if used else ""
+    return f'"""{_title(owner, graph)}{legend}"""'
+
+
+def _title(owner: str, graph: Graph) -> str:
+    """Return the first line of a program's docstring."""
+    kinds = ", ".join(
+        f"{k.count} {_plural(k.name, k.count)}"
+        + (
+            ""
+            if k.threads is None
+            else f" ({k.threads} {_plural('thread', k.threads)})"
+        )
+        for k in graph.cluster.kinds
+    )
+    return (
+        f"{owner} of {graph.name}: {kinds}. "
+        "Compiled by placer; change the spec, not this file."
+    )
+
+
+def _plural(name: str, count: int) -> str:
+    word = {"ps": "server"}.get(name, name)
+    return word if count == 1 else f"{word}s"

@@ -1,0 +1,193 @@
+"""Sparse tables in plans and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from placer.compiler.emit import notes
+from placer.compiler.emit.code import Argument, Call, Expression, literal
+from placer.compiler.emit.hook import Hook
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.keyed import ahead_of, is_keyed, keys_of
+from placer.compiler.graph.kinds import DISTINCT_KEYS
+from placer.compiler.graph.stored_bytes import find_update, hyperparameters
+from placer.plan.plan import SparseTable
+from placer.plan.settings.sparse.sparse_keys import settings_of
+from placer.plan.settings.training import optimizers
+
+
+def plan_sparse_tables(graphs: Iterable[Graph]) -> Iterator[SparseTable]:
+    """Yield the sparse tables of a step, and those that only an evaluation or a prediction
+    uses."""
+    first: dict[str, tuple[Graph, Op]] = {}
+    for graph in graphs:
+        for op in graph.sparse_tables:
+            first.setdefault(op.name, (graph, op))
+    for graph, op in first.values():
+        kind = graph.tensor_type(op.name)
+        update = find_update(graph, op.name)
+        ((form, argument),) = op.attrs["init"].items()
+        trained: dict[str, Any] = {}
+        rate: Any = 0.0
+        mode = None
+        if update is not None:
+            group = update.attrs["group"]
+            attrs, mode = graph.optimizers[group].attrs, graph.modes[group]
+            rate = attrs["learning_rate"]
+            trained = {"rule": attrs["rule"], "hyper": _hyper(op, attrs)}
+        yield SparseTable(
+            settings=settings_of(
+                op.attrs["sparse"],
+                name=op.name,
+                dim=kind.shape[1],
+                init=(form, argument if isinstance(argument, tuple) else (argument,)),
+                **trained,
+            ),
+            dtype=kind.dtype,
+            learning_rate=rate,
+            trainable=update is not None,
+            mode=mode,
+            holders=tuple(graph.nodes(op)),
+            rows=op.attrs.get("rows"),
+        )
+
+
+def _hyper(table: Op, attrs: Any) -> dict[str, float]:
+    """Return all hyperparameters of a table."""
+    hyper = optimizers.complete(attrs["rule"], hyperparameters(attrs))
+    if not table.attrs.get("decay", True):
+        hyper = {key: 0.0 if key == "weight_decay" else hyper[key] for key in hyper}
+    return hyper
+
+
+def counted_with(graph: Graph, name: str) -> tuple[Literal["scores", "times"], ...]:
+    """Return what goes with keys besides how often each occurs; nothing for any other
+    value."""
+    if graph.values[name].type != DISTINCT_KEYS:
+        return ()
+    inputs = keys_of(graph, name).attrs.get("inputs", ())
+    scores: tuple[Literal["scores", "times"], ...] = ()
+    if "show" in inputs or "click" in inputs:
+        scores = ("scores",)
+    return (*scores, "times") if "time" in inputs else scores
+
+
+def emit_distinct_keys(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return the calls that collect the keys of a batch."""
+    calls = []
+    for op in ops:
+        arguments: list[Argument] = [literal(op.attrs["table"])]
+        inputs = op.attrs.get("inputs", ())
+        count = len(op.operands) - len(inputs)
+        arguments += [hook.scope[name] for name in op.operands[:count]]
+        arguments += [
+            hook.scope[name].after(f"{key}=")
+            for key, name in zip(inputs, op.operands[count:], strict=True)
+        ]
+        if "padding" in op.attrs:
+            arguments.append(f"padding={literal(op.attrs['padding'])}")
+        targets = hook.targets(value.name for value in op.results)
+        calls.append(Call("node.distinct_keys", arguments, targets, is_tuple=True))
+    return calls
+
+
+def emit_lookup(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return the call that looks up rows."""
+    (op,) = ops
+    table, keys = op.operands
+    arguments: list[Argument] = [literal(table), hook.scope[keys]]
+    targets = hook.targets([op.name])
+    return [Call("node.distributed_lookup_table", arguments, targets)]
+
+
+def emit_exact_squares(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return the call that adds up squares of gradients without rounding."""
+    (op,) = ops
+    targets = hook.targets([op.name])
+    if not is_keyed(hook.graph, op.operands[0]):
+        return [Call("node.exact_squares", hook.arguments(op.operands), targets)]
+    (total,) = op.operands
+    table = keys_of(hook.graph, total).attrs["table"]
+    arguments: list[Argument] = [literal(table), hook.scope[total]]
+    return [Call("node.exact_squares_of_rows", arguments, targets)]
+
+
+def emit_rounded_sum(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return the call that adds up exact sums."""
+    (op,) = ops
+    arguments: list[Argument] = [hook.scope[name] for name in op.operands]
+    arguments.append(f"dtype={literal(op.attrs['dtype'])}")
+    return [Call("node.rounded_sum", arguments, hook.targets([op.name]))]
+
+
+def emit_sent_rows(hook: Hook, op: Op) -> list[Call]:
+    """Return the call that sends keys, rows, or gradients of rows."""
+    if hook.is_of_message:
+        message = Expression("message", "message")
+        rows = [hook.scope[name] for name in op.operands]
+        return [Call("node.answer_rows", [message, *rows])]
+    arguments: list[Argument] = [str(op.attrs["edge"])]
+    is_push = op.attrs["exchange"] == "push_rows"
+    for name in op.operands:
+        if is_push:
+            arguments.append(hook.scope[keys_of(hook.graph, name).results[0].name])
+        arguments.append(hook.scope[name])
+    method = {
+        "ask_rows": "send_keys",
+        "give_rows": "send_rows",
+        "push_rows": "send_row_gradients",
+    }[op.attrs["exchange"]]
+    ahead = []
+    if is_push:
+        for edge in ahead_of(hook.graph, op):
+            note = "those of the next step"
+            ahead.append(Call("node.send_keys_ahead", [str(edge)], note=note))
+    call = Call(f"node.{method}", arguments, note=notes.sent(hook.graph, op))
+    return [*ahead, call]
+
+
+def emit_received_rows(hook: Hook, op: Op) -> list[Call]:
+    """Return the call that receives keys, rows, or gradients of rows."""
+    graph, edge = hook.graph, op.attrs["edge"]
+    if hook.is_of_message:
+        is_keys = op.attrs["exchange"] == "ask_rows"
+        method = "node.asked_keys" if is_keys else "node.pushed_rows"
+        targets = hook.targets(value.name for value in op.results)
+        message = Expression("message", "message")
+        return [Call(method, [message], targets, is_tuple=True)]
+    arguments: list[Argument] = [str(edge)]
+    if op.attrs["exchange"] == "give_rows":
+        names = (keys_of(graph, value.name).results[0].name for value in op.results)
+        arguments += [hook.scope[name] for name in names]
+    method = {
+        "ask_rows": "receive_keys",
+        "give_rows": "receive_rows",
+        "push_rows": "receive_row_gradients",
+    }[op.attrs["exchange"]]
+    targets = hook.targets(value.name for value in op.results)
+    send = graph.sends[edge]
+    note = notes.received(graph, send)
+    call = Call(f"node.{method}", arguments, targets, is_tuple=True, note=note)
+    ahead = []
+    if op.attrs["exchange"] == "push_rows":
+        for each in ahead_of(graph, send):
+            note = "those of the next step"
+            ahead.append(Call("node.receive_keys_ahead", [str(each)], note=note))
+    return [*ahead, call]
+
+
+def emit_row_update(hook: Hook, op: Op) -> list[Call]:
+    """Return the call that updates the rows of a table; it has stored them, too."""
+    if op.kind == "store":
+        return []
+    table, total, *scales = op.operands
+    arguments: list[Argument] = [literal(table), hook.scope[total]]
+    arguments += [hook.scope[name].after("scale=") for name in scales]
+    if "limit" in op.attrs:
+        arguments.append(f"limit={literal(op.attrs['limit'])}")
+    if hook.is_of_message:
+        arguments.append("message=message")
+    rate = hook.graph.optimizers[op.attrs["group"]].attrs["learning_rate"]
+    note = notes.updated_by(op.kind, rate)
+    return [Call("node.update_rows", arguments, note=note)]

@@ -1,0 +1,196 @@
+"""The hooks of a program, such as `step`: statements for each unit of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from placer.compiler.emit import notes
+from placer.compiler.emit.bundles import Bundles
+from placer.compiler.emit.code import (
+    INDENT,
+    About,
+    Call,
+    Line,
+    listed,
+    literal,
+    wrap_comment,
+)
+from placer.compiler.emit.function import Function, emit_function
+from placer.compiler.emit.hook import Hook
+from placer.compiler.emit.kept import assigned, keep_variables
+from placer.compiler.emit.names import Names
+from placer.compiler.emit.outputs import parameters_to_group
+from placer.compiler.emit.roles import spec_op
+from placer.compiler.emit.structural import emit_structural, emit_totals
+from placer.compiler.emit.titles import name_functions
+from placer.compiler.schedule.tasks import Task, split_into_tasks
+from placer.compiler.schedule.units import LoweredGraph, Unit
+from placer.place.node_kinds import SERVER, NodeId
+from placer.plan.hooks import SERVE
+from placer.plan.plan import Table
+
+
+def emit_hook(
+    node: str,
+    lowered: LoweredGraph,
+    names: Names,
+    tables: Sequence[Table],
+    bundles: Bundles,
+    turns: Sequence[str],
+) -> tuple[list[Function], list[Line]]:
+    """Return the jitted functions of one graph of a node, and the lines of the hook
+    that calls them."""
+    units = lowered.units_of_hook(node)
+    writer = _Writer(Hook(node, lowered, names, tables, bundles, units, lowered.hook))
+    if lowered.graph.microbatches > 1:
+        lines = writer.microbatches(turns)
+    else:
+        lines = writer.batches()
+    if lowered.hook == "step" and lowered.serves_workers(node):
+        note = "until this step of every worker is applied: see `serve`"
+        lines += _print([Call("node.wait_for_workers", (), note=note)], 1)
+    writer.hook.scope.close()
+    if not lines:
+        nothing = _why_nothing(node, lowered, tables)
+        lines = [Line(f'{INDENT}"""Nothing to do: {nothing}."""')]
+    head = Line(f"def {writer.hook.name}(node: runtime.Node) -> None:")
+    return writer.functions, [head, *lines]
+
+
+def _why_nothing(node: str, lowered: LoweredGraph, tables: Sequence[Table]) -> str:
+    """Return why a hook of a node is empty, in words."""
+    if lowered.hook == "step" and lowered.units_of_messages(node):
+        return f"`{SERVE}` handles the messages of workers"
+    sparse = (lowered.graph.nodes(op) for op in lowered.graph.sparse_tables)
+    stores = tables or any(node in nodes for nodes in sparse)
+    is_idle_server = NodeId(node).kind == SERVER and not stores
+    return "this server stores no block" if is_idle_server else "no ops"
+
+
+def emit_serve(
+    node: str,
+    lowered: LoweredGraph,
+    names: Names,
+    tables: Sequence[Table],
+    bundles: Bundles,
+) -> tuple[list[Function], list[Line]]:
+    """Return the jitted functions of the hook `serve` of a node with messages without
+    lockstep, and its lines: a loop over the messages, with a case for each edge."""
+    functions: list[Function] = []
+    when = "what has come, before the next step"
+    if NodeId(node).kind == SERVER:
+        when = "of workers, as they arrive"
+    lines = [
+        Line(text, (SERVE,))
+        for text in (
+            f"def {SERVE}(node: runtime.Node) -> None:",
+            f"{INDENT}for message in node.messages():  # {when}",
+            f"{INDENT * 2}match message.edge:",
+        )
+    ]
+    for edge, units in sorted(lowered.units_of_messages(node).items()):
+        hook = Hook(node, lowered, names, tables, bundles, units, SERVE)
+        writer = _Writer(hook)
+        op = next(
+            op for unit in units for op in unit.ops if edge == op.attrs.get("edge")
+        )
+        note = notes.pushed(op) if op.structure.receives else notes.answered(op)
+        lines.append(Line(f"{INDENT * 3}case {edge}:  # {note}", (SERVE,)))
+        for unit in units:
+            lines += _print(writer.unit(unit), 4)
+        functions += writer.functions
+        hook.scope.close()
+    return functions, lines
+
+
+class _Writer:
+    """Writes the units of one hook, in order."""
+
+    def __init__(self, hook: Hook) -> None:
+        self.hook = hook
+        self.functions: list[Function] = []
+        self._parameters = parameters_to_group(hook)
+        self._titles = name_functions(hook.units, hook.scope.names, hook.lowered.hook)
+
+    def batches(self) -> list[Line]:
+        """Return a step, or another hook with its loop over batches."""
+        lines: list[Line] = []
+        depth = 1
+        for unit in self.hook.units:
+            if self.hook.lowered.has_batches and depth == 1 and not unit.once:
+                lines.append(self._line(f"{INDENT}for _ in node.batches():"))
+                depth = 2
+                self.hook.scope.part += 1
+            lines += _print(self.unit(unit), depth)
+        return lines
+
+    def microbatches(self, turns: Sequence[str]) -> list[Line]:
+        """Return a step whose tasks run for one microbatch after the other."""
+        step = split_into_tasks(self.hook.graph, self.hook.units)
+        lines = _print(self._task(step.before), 1)
+        if step.tasks:
+            lines += map(Line, wrap_comment(turns, 1))
+            lines.append(self._line(f"{INDENT}for task in node.microbatches():"))
+        bodies = [self._task(task) for task in step.tasks]
+        tasks = [*zip(step.tasks, bodies, strict=True)]
+        repeated = [body for task, body in tasks if task.repeated]
+        complete = iter(keep_variables(repeated, (self.hook.name,)))
+        for i, (task, body) in enumerate(tasks):
+            if task.repeated:
+                body = next(complete)
+            keyword = "elif" if i else "if"
+            test = f"{INDENT * 2}{keyword} task == {literal(task.name)}:"
+            lines += [self._line(test), *_print(body, 3)]
+            if not body:
+                nothing = f"{INDENT * 3}pass  # the results are the operands"
+                lines.append(self._line(nothing))
+            variables = assigned(body) if task.repeated else []
+            if variables:  # frees the memory of this microbatch
+                lines += map(self._line, listed("del", variables, 3))
+        return lines + _print(self._task(step.after), 1)
+
+    def _line(self, text: str) -> Line:
+        """Return a line that belongs to no op."""
+        return Line(text, (self.hook.name,))
+
+    def _task(self, task: Task) -> list[Call]:
+        self.hook.scope.part += 1
+        statements: list[Call] = []
+        if task.totals:
+            about = self.hook.about(task.totals)
+            statements += self._complete(emit_totals(self.hook, task.totals), about)
+        for unit in task.units:
+            statements += self.unit(unit)
+        return statements
+
+    def unit(self, unit: Unit) -> list[Call]:
+        """Return the statements of a unit, and those that make bundles of parameters
+        after the last of their values."""
+        hook = self.hook
+        hook.number += 1
+        if unit.computed:
+            name = self._titles[id(unit)]
+            about = name, *(spec_op(hook.graph, op) for op in unit.ops)
+            hook.computes(unit.outputs, about)
+            function = emit_function(hook, unit, name)
+            self.functions += [function] if function else []
+            statements = [function.call] if function else []
+        else:
+            statements = emit_structural(hook, unit.ops)
+            about = hook.about(unit.ops)
+        for bundle, values in self._parameters.get(hook.number, ()):
+            statements += hook.bundle_variable(bundle, values, "p")[1]
+        return self._complete(statements, about)
+
+    def _complete(self, statements: Iterable[Call], about: About) -> list[Call]:
+        """Return statements that know what an error in them is about."""
+        complete = [replace(each, about=about) for each in statements]
+        scope = self.hook.scope
+        scope.parts.update((v, scope.part) for v in assigned(complete))
+        return complete
+
+
+def _print(statements: Iterable[Call], depth: int) -> list[Line]:
+    return [line for statement in statements for line in statement.lines(depth)]

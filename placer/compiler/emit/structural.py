@@ -1,0 +1,318 @@
+"""Structural ops as calls of the node: reads, messages, copies, records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from placer.compiler.emit import notes
+from placer.compiler.emit.code import Argument, Call, Expression, literal
+from placer.compiler.emit.hook import Hook
+from placer.compiler.emit.names import is_argument_name
+from placer.compiler.emit.roles import parameter_of
+from placer.compiler.emit.sparse import (
+    emit_distinct_keys,
+    emit_exact_squares,
+    emit_lookup,
+    emit_received_rows,
+    emit_rounded_sum,
+    emit_row_update,
+    emit_sent_rows,
+)
+from placer.compiler.emit.updates import emit_update
+from placer.compiler.graph.graph import Op
+from placer.compiler.graph.kinds import KINDS, declared_attrs
+from placer.compiler.schedule.served import is_of_table
+from placer.plan.plan import BY_KEY
+
+
+def emit_structural(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return the statements of the structural ops of a unit, which are of one kind.
+
+    A kind without an entry in `_EMIT` is the call of a method with its name.
+    """
+    if is_of_table(ops[0]):
+        if hook.is_sparse(ops[0]):
+            return emit_row_update(hook, ops[0])
+        return emit_update(hook, ops[0])
+    return _EMIT.get(ops[0].kind, _call)(hook, ops)
+
+
+def _call(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return a call of the node's method that is named as the kind of the op."""
+    (op,) = ops
+    arguments: list[Argument] = [hook.scope[name] for name in op.operands]
+    attrs = declared_attrs(op.attrs)
+    arguments += (f"{name}={literal(value)}" for name, value in attrs.items())
+    targets = hook.targets(value.name for value in op.results)
+    return [Call(f"node.{op.kind}", arguments, targets)]
+
+
+def _read(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    names = [op.name for op in ops]
+    return [Call("node.read", [*map(literal, names)], hook.targets(names))]
+
+
+def _parameters(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return the whole tables of the parameters, unless they are there already."""
+    statements = []
+    for op in ops:
+        table = hook.tables[op.name]
+        bundle = hook.bundles.of_table[table.name]
+        if hook.scope.is_bound(op.name):
+            continue
+        proposal = "p"
+        if table.rule is None:
+            proposal = "state" if op.attrs.get("state") else "frozen"
+        variable = hook.scope.new_variable(proposal)
+        blocks = {block.name: block.name for block in table.blocks}
+        hook.scope.hold(variable, bundle, blocks)
+        arguments = [literal(table.name), bundle.name]
+        statements.append(Call("node.parameters", arguments, [variable]))
+    return statements
+
+
+def _assemble(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    (op,) = ops
+    shape = f"shape={literal(hook.graph.tensor_type(op.name).shape)}"
+    blocks = [hook.scope[name] for name in op.operands]
+    return [Call("node.assemble_parameter", [*blocks, shape], hook.targets([op.name]))]
+
+
+def _cut(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return the cut, unless its value is only sent: `send` cuts by the plan."""
+    (op,) = ops
+    users = [u for u in hook.graph.uses.get(op.name, ()) if _is_here(hook, u)]
+    if all(user.sent_edge is not None for user in users):
+        return []
+    limits = [literal(op.attrs["start"]), literal(op.attrs["stop"])]
+    whole = hook.scope[op.operands[0]]
+    return [Call("node.slice_gradient", [whole, *limits], hook.targets([op.name]))]
+
+
+def _copy(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return a copy between devices. A copy has the variable of its original, if that
+    is not used again."""
+    (op,) = ops
+    scope = hook.scope
+    results = (value.name for value in op.results)
+    copies = {
+        name: result
+        for name, result in zip(op.operands, results, strict=True)
+        if result in hook.users
+    }
+    groups = scope.grouped(copies)
+    targets = []
+    for expression, values in groups:
+        variable = expression.text
+        replaced = scope.parts.get(variable) == scope.part
+        replaced = replaced and all(map(hook.is_last_use, values))
+        if variable in scope.bundles:
+            bundle, members = scope.bundles[variable]
+            target = variable if replaced else scope.new_variable(variable)
+            scope.hold(target, bundle, {m: copies[v] for m, v in members.items()})
+        else:
+            if replaced:
+                scope.bind(copies[values[0]], expression)
+            target = scope.text(copies[values[0]])
+        targets.append(target)
+    arguments: list[Argument] = [expression for expression, _ in groups]
+    if op.kind != "memcpy_d2h":
+        arguments.append(f"to={literal(hook.graph.devices(op))}")
+    elif any(u.is_computed and _is_here(hook, u) for u in _users(hook, op)):
+        arguments.append("wait=True")
+    split = {value.name for value in op.results[: op.attrs.get("rows", 0)]}
+    if rows := len(split & {*copies.values()}):
+        arguments.append(f"rows={rows}")
+    return [Call(f"node.{op.kind}", arguments, targets, is_tuple=True)]
+
+
+def _users(hook: Hook, op: Op) -> list[Op]:
+    return [u for value in op.results for u in hook.graph.uses.get(value.name, ())]
+
+
+def _is_here(hook: Hook, op: Op) -> bool:
+    return hook.node in hook.graph.nodes(op)
+
+
+# Messages.
+
+
+def _send(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    (op,) = ops
+    edge = str(op.attrs["edge"])
+    if op.attrs.get("exchange") == "push_delta":
+        note = f"every {op.attrs['every']} steps, {notes.sent(hook.graph, op)}"
+        return [Call("node.push_delta", [edge], note=note)]
+    note = ", ".join([notes.sent(hook.graph, op), *_ranges(hook, op)])
+    exchange = op.attrs.get("exchange")
+    if exchange in BY_KEY:
+        return emit_sent_rows(hook, op)
+    if exchange == "pull_sum":
+        return [Call("node.send_sum", [Expression("message", "message")])]
+    if hook.is_of_message:
+        message = Expression("message", "message")
+        return [Call("node.answer", [message, *_sent(hook, op)])]
+    method = _SENDING.get(exchange, "send")
+    return [Call(f"node.{method}", [edge, *_sent(hook, op)], note=note)]
+
+
+_SENDING: Mapping[str | None, str] = {
+    "push": "push",
+    "push_all": "push",
+    "push_sum": "push",
+    "offer": "offer",
+}
+_RECEIVING: Mapping[str | None, str] = {"pull": "pull", "sum_of_first": "sum_of_first"}
+"""The methods for edges of an exchange, where it is not a plain message."""
+
+
+def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    (op,) = ops
+    if any(op in listens for listens in hook.streamed.values()):
+        return []
+    if op.attrs.get("exchange") in BY_KEY:
+        return emit_received_rows(hook, op)
+    if op.attrs.get("exchange") == "push_sum":
+        return [Call("node.add_to_sums", [Expression("message", "message")])]
+    edge = op.attrs["edge"]
+    if _is_merged(hook, op):
+        note = notes.received(hook.graph, hook.graph.sends[edge])
+        return [Call("node.merge", [str(edge)], note=f"if there are newer {note}")]
+    method = f"node.{_RECEIVING.get(op.attrs.get('exchange'), 'receive')}"
+    arguments: list[Argument] = [str(edge)]
+    note = notes.received(hook.graph, hook.graph.sends[edge])
+    if hook.is_of_message:
+        method, note = "node.pushed", ""
+        update = next(
+            op for unit in hook.units for op in unit.ops if op.structure.update
+        )
+        table = hook.tables[update.operands[0]]
+        arguments = [literal(table.name), Expression("message", "message")]
+    values = [value.name for value in op.results]
+    members = [parameter_of(hook.graph, v) or hook.trained.get(v, "") for v in values]
+    bundle = hook.bundles.of_member.get(members[0])
+    if bundle is None or [*bundle.members] != members:
+        targets = hook.targets(values)
+        return [Call(method, arguments, targets, is_tuple=True, note=note)]
+    is_parameters = parameter_of(hook.graph, values[0]) is not None
+    variable = hook.scope.new_variable("p" if is_parameters else "g")
+    hook.scope.hold(variable, bundle, dict(zip(members, values, strict=True)))
+    return [Call(method, [*arguments, bundle.name], [variable], note=note)]
+
+
+def _is_merged(hook: Hook, op: Op) -> bool:
+    """Whether the table of a worker's own values takes what is received."""
+    users = (u for value in op.results for u in hook.graph.uses.get(value.name, ()))
+    return any(user.kind == "local_parameter" for user in users)
+
+
+def _nothing(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return nothing: the calls that use a sparse table name it."""
+    del hook, ops
+    return []
+
+
+def _delta(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return nothing: `push_delta` computes it when it is sent."""
+    del hook, ops
+    return []
+
+
+def _send_and_receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    (op,) = ops
+    back = op.attrs["back"]
+    arguments = [Expression(str(op.attrs["edge"])), *_sent(hook, op)]
+    arguments.append(Expression(f"back={back}"))
+    reply = notes.received(hook.graph, hook.graph.sends[back])
+    note = f"{notes.sent(hook.graph, op)}; {reply}"
+    targets = hook.targets(value.name for value in op.results)
+    return [Call("node.send_and_recv", arguments, targets, is_tuple=True, note=note)]
+
+
+def _sent(hook: Hook, op: Op) -> list[Expression]:
+    """Return the arguments of a send, which cuts by the plan."""
+    producers = [hook.graph.producers[name] for name in op.operands]
+    return hook.arguments(
+        made.operands[0] if made.kind == "cut" else name
+        for name, made in zip(op.operands, producers, strict=True)
+    )
+
+
+def _ranges(hook: Hook, op: Op) -> list[str]:
+    """Return which elements are sent of the values that are cut."""
+    cuts = [hook.graph.producers[name] for name in op.operands]
+    return [
+        f"{hook.scope[cut.operands[0]]}[{cut.attrs['start']}:{cut.attrs['stop']}]"
+        for cut in cuts
+        if cut.kind == "cut"
+    ]
+
+
+# Metrics and microbatches.
+
+
+def _record(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    return _call_by_name(hook, "node.record", {op.attrs["metric"]: op for op in ops})
+
+
+def _output(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    return _call_by_name(hook, "node.output", {op.attrs["output"]: op for op in ops})
+
+
+def _call_by_name(hook: Hook, method: str, ops: Mapping[str, Op]) -> list[Call]:
+    """Return a call with the operand of each op as the argument of its name."""
+    values = {name: hook.scope[op.operands[0]] for name, op in ops.items()}
+    if all(map(is_argument_name, values)):
+        keywords = [value.after(f"{name}=") for name, value in values.items()]
+        return [Call(method, keywords)]
+    items = [value.after(f"{literal(name)}: ") for name, value in values.items()]
+    return [Call(method, [Expression("**", "", tuple(items), ("{", "}"))])]
+
+
+def _reduce(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return what adds values of a microbatch to those of the whole step."""
+    values = [op.operands[0] for op in ops]
+    arguments = [
+        expression.after(f"{hook.total_name(expression)}=")
+        for expression, _ in hook.scope.grouped(values)
+    ]
+    return [Call(f"node.{ops[0].kind}", arguments)]
+
+
+def emit_totals(hook: Hook, totals: Sequence[Op]) -> list[Call]:
+    """Return the statement that gets the results of all microbatches."""
+    scope = hook.scope
+    total_of = {op.operands[0]: op.name for op in totals}
+    targets, names = [], []
+    for expression, values in scope.grouped(total_of):
+        names.append(literal(hook.total_name(expression)))
+        variable = expression.text
+        if variable in scope.bundles:
+            bundle, members = scope.bundles[variable]
+            scope.hold(variable, bundle, {m: total_of[v] for m, v in members.items()})
+            targets.append(variable)
+        else:
+            targets += hook.targets(total_of[value] for value in values)
+    return [Call("node.microbatch_totals", names, targets, is_tuple=True)]
+
+
+_EMIT: dict[str, Callable[[Hook, Sequence[Op]], list[Call]]] = {
+    "read": _read,
+    "parameter": _parameters,
+    "sparse_table": _nothing,
+    "distinct_keys": emit_distinct_keys,
+    "distributed_lookup_table": emit_lookup,
+    "exact_squares": emit_exact_squares,
+    "rounded_sum": emit_rounded_sum,
+    "local_parameter": _parameters,
+    "delta": _delta,
+    "assemble": _assemble,
+    "cut": _cut,
+    **{name: _copy for name, kind in KINDS.items() if kind.copies},
+    "send": _send,
+    "listen_and_serv": _receive,
+    "send_and_recv": _send_and_receive,
+    "record": _record,
+    "output": _output,
+    **{name: _reduce for name, kind in KINDS.items() if kind.reduces},
+}

@@ -1,0 +1,184 @@
+"""The tables of every node: the parameters, or blocks of them, that it stores."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from msgspec import structs
+
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.kinds import PUSHES, is_update
+from placer.compiler.graph.model import Model
+from placer.compiler.graph.stored_bytes import hyperparameters
+from placer.compiler.memory.in_place import InPlaceAnalysis
+from placer.place.node_kinds import HETER
+from placer.place.types import TensorType
+from placer.plan.plan import MEMORY, Table
+from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.slicing import Block
+from placer.plan.settings.training.update_modes import Mode
+
+
+def plan_tables(
+    model: Model, step: Graph, evaluation: Graph | None
+) -> dict[str, tuple[Table, ...]]:
+    """Return the tables of each node.
+
+    A node has a table for each optimizer, dtype and set of devices, and likewise for
+    the parameters that are not trained. Without lockstep, parameters whose gradients
+    come from heter nodes have a table of their own: a worker and its heter node push at
+    different times. `evaluation` is None for a model without one.
+    """
+    groups = {
+        op.operands[0]: op.attrs["group"] for op in step.ops if is_update(op.kind)
+    }
+    analysis = InPlaceAnalysis(step, evaluation)
+    node_classes = analysis.node_classes
+    parameters: dict[str, dict[_TableKey, list[Op]]] = {
+        node: defaultdict(list) for node in node_classes.classes
+    }
+    gradients = {
+        op.operands[0]: _as_pushed(step, op.operands[1])
+        for op in reversed(step.ops)  # so that the first phase of a rule counts
+        if op.structure.update
+    }
+    stored = step.of_kind("parameter", "local_parameter")
+    local = {groups[op.name] for op in stored if op.kind == "local_parameter"}
+    for op in stored:
+        group = groups.get(op.name)
+        name = "dense" if group is not None else "frozen"
+        name = "state" if op.attrs.get("state") else name
+        name = "local" if group in local else name
+        same = local if group in local else step.optimizers.keys() - local
+        name += str(group) if group is not None and len(same) > 1 else ""
+        if _is_pushed_by_heter_nodes(step, gradients.get(op.name)):
+            name += f"_{HETER}"
+        dtype = step.tensor_type(op.name).dtype
+        name += f"_{dtype}" if dtype != model.precision else ""
+        devices = step.devices(op)
+        name += f"_{devices}" if devices != MEMORY else ""
+        for node in filter(parameters.__contains__, step.nodes(op)):
+            key = _TableKey(name, group, devices, group in local)
+            parameters[node][key].append(op)
+
+    def table(node: str, key: _TableKey) -> Table:
+        blocks = tuple(
+            _make_block(op, gradients.get(op.name)) for op in parameters[node][key]
+        )
+        # Without lockstep, workers read versions that are not the newest one.
+        in_place = key.devices == MEMORY and _is_in_lockstep(step, key)
+        in_place = in_place and analysis.can_update_in_place(
+            node, [block.name for block in blocks]
+        )
+        return _make_table(key, step, blocks, in_place)
+
+    of_class = {
+        node: tuple(
+            table(node, key) for key in sorted(of_node, key=lambda key: key.name)
+        )
+        for node, of_node in parameters.items()
+    }
+    return {
+        node: tuple(
+            _with_ranges(step, node, each)
+            for each in of_class[node_classes.representative(node)]
+        )
+        for node in step.cluster.all_nodes()
+    }
+
+
+def _as_pushed(step: Graph, gradient: str) -> str:
+    """Return the gradient that a worker has pushed, if this is a copy of one on devices;
+    else the gradient itself."""
+    op = step.producers[gradient]
+    if op.structure.copies:
+        operand = op.operands[step.result_indices[gradient]]
+        if step.producers[operand].attrs.get("exchange") in (*PUSHES, "pull_sum"):
+            return operand
+    return gradient
+
+
+def _is_pushed_by_heter_nodes(step: Graph, gradient: str | None) -> bool:
+    if gradient is None:
+        return False
+    attrs = step.producers[gradient].attrs
+    return attrs.get("exchange") == "push" and attrs["from"].node == HETER
+
+
+def _with_ranges(step: Graph, node: str, table: Table) -> Table:
+    """Return the table with the ranges of this node, where parameters are in ranges."""
+    if all(step.values[block.name].flat is None for block in table.blocks):
+        return table
+    blocks = []
+    for block in table.blocks:
+        if step.values[block.name].flat is not None:
+            part = step.nodes(step.producers[block.name]).index(node)
+            low, high = step.ranges(block.name).of(part)
+            shape = (high - low,)
+            block = structs.replace(block, start=low, stop=high, shape=shape)
+        blocks.append(block)
+    return structs.replace(table, blocks=tuple(blocks))
+
+
+class _TableKey(NamedTuple):
+    """What the parameters of one table have in common.
+
+    The name is unique on a node: it includes the optimizer, the dtype and the devices.
+    """
+
+    name: str
+    group: int | None
+    devices: str
+    local: bool
+
+
+def _make_table(
+    key: _TableKey, step: Graph, blocks: tuple[Block, ...], in_place: bool
+) -> Table:
+    table = Table(
+        name=key.name,
+        learning_rate=0.0,
+        blocks=blocks,
+        in_place=in_place,
+        devices=key.devices,
+        local=key.local,
+    )
+    if key.group is None:
+        return table
+    attrs = step.optimizers[key.group].attrs
+    rule, rate = attrs["rule"], attrs["learning_rate"]
+    hyper = optimizers.complete(rule, hyperparameters(attrs))
+    return structs.replace(
+        table,
+        rule=rule,
+        hyper=hyper,
+        learning_rate=rate,
+        mode=_mode(step, key),
+    )
+
+
+def _is_in_lockstep(step: Graph, key: _TableKey) -> bool:
+    """Whether each update of a table waits for all workers."""
+    if key.group is None:
+        return True
+    return not step.backups[key.group] and step.modes[key.group] is None
+
+
+def _mode(step: Graph, key: _TableKey) -> Mode | None:
+    """Return how the workers agree on updates of a table; None in lockstep."""
+    return None if key.group is None else step.modes[key.group]
+
+
+def _make_block(op: Op, gradient: str | None) -> Block:
+    kind = op.result.type
+    assert isinstance(kind, TensorType)
+    return Block(
+        parameter=op.attrs.get("whole", op.name),
+        name=op.name,
+        start=op.attrs.get("start", 0),
+        stop=op.attrs.get("stop", kind.numel()),
+        shape=kind.sizes(1),
+        gradient=gradient,
+        decays=op.attrs.get("decay", True),
+    )

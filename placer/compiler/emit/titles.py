@@ -1,0 +1,61 @@
+"""The names of jitted functions, which say what they compute."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from placer.compiler.emit.names import Names
+from placer.compiler.schedule.units import Unit, purpose_of
+from placer.plan.hooks import HookName
+
+_TITLES = {
+    "trust_ratio": "trust_ratios",
+    "clip_scale": "clip",
+    "clip_value": "clip",
+    "clip_part": "clip",
+    "row_estimate": "estimate",
+    "sum_of_squares": "square_norms",
+    "accumulate": "add",
+}
+"""What a function of an optimizer is called after an op in it; the first that it has
+decides."""
+
+
+def name_functions(
+    units: Sequence[Unit], names: Names, hook: HookName
+) -> dict[int, str]:
+    """Return the name of each computed unit's function, by the unit's identity.
+
+    It is the purpose of the unit, and where several have the same, the last value that
+    it computes is added.
+    """
+    titles = [(unit, _title(unit, hook)) for unit in units if unit.computed]
+    counts = Counter(title for _, title in titles)
+    return {
+        id(unit): names.new_name(
+            re.sub(r"\W", "_", f"{title}_{_last(unit)}") if counts[title] > 1 else title
+        )
+        for unit, title in titles
+    }
+
+
+def _title(unit: Unit, hook: HookName) -> str:
+    purpose = purpose_of(unit.ops, hook)
+    if purpose not in ("combine", "prepare"):
+        return purpose
+    kinds = {op.kind for op in unit.ops}
+    return next((title for kind, title in _TITLES.items() if kind in kinds), purpose)
+
+
+def _last(unit: Unit) -> str:
+    """Return the last value that a function computes for others, or for a backward
+    function the op whose gradient comes last."""
+    backward = [op for op in unit.ops if op.is_gradient]
+    if backward:
+        return backward[-1].operands[0].rpartition(".")[0]
+    outputs = {*unit.outputs}
+    computed = [v.name for op in unit.ops for v in op.results if v.name in outputs]
+    named = [n for n in computed if not n.endswith((".res", ".new"))] or computed
+    return named[-1]

@@ -1,0 +1,87 @@
+"""Updates and stores as calls of the node: one for all blocks of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from placer.compiler.emit import notes
+from placer.compiler.emit.code import Argument, Call, Expression, literal
+from placer.compiler.emit.hook import Hook
+from placer.compiler.graph.graph import Op
+from placer.compiler.graph.kinds import is_update
+from placer.plan.plan import Table
+from placer.plan.settings.training import optimizers
+
+
+def emit_update(hook: Hook, op: Op) -> list[Call]:
+    """Return the statements of all ops of a kind on a table, after the last of them."""
+    ops = hook.updates.get(op)
+    if ops is None:
+        return []
+    table = hook.tables[op.operands[0]]
+    if op.kind == "store":
+        if is_update(hook.graph.producers[op.operands[1]].kind):
+            return []  # the update has stored it
+        return _call(hook, table, ops, "store", "new")
+    if not is_update(op.kind):
+        return _direction(hook, table, ops)
+    note = notes.updated(table)
+    if table.name in hook.streamed:
+        return [_streamed(hook, table, note)]
+    if optimizers.RULES[op.kind].is_two_phase:
+        return _call(
+            hook, table, ops, "apply_directions", "ratios", operand=2, note=note
+        )
+    return _call(hook, table, ops, "update", "g", note=note)
+
+
+def _call(
+    hook: Hook,
+    table: Table,
+    ops: Sequence[Op],
+    verb: str,
+    proposal: str,
+    *,
+    operand: int = 1,
+    note: str = "",
+) -> list[Call]:
+    """Return a call with an operand of each op, as one bundle, and with the scales that
+    come after it."""
+    bundle = hook.bundles.of_table[table.name]
+    operands = [op.operands[operand] for op in ops]
+    variable, made = hook.bundle_variable(bundle, operands, proposal)
+    arguments: list[Argument] = [literal(table.name), Expression(variable, variable)]
+    scales = [hook.scope[name] for op in ops for name in op.operands[operand + 1 :]]
+    if len({*scales}) == 1:
+        arguments.append(scales[0].after("scale="))
+    elif scales:
+        arguments.append(Expression("scale=", items=tuple(scales)))
+    if hook.is_of_message and verb in ("update", "apply_directions"):
+        arguments.append("message=message")
+    return [*made, Call(f"node.{verb}", arguments, note=note)]
+
+
+def _direction(hook: Hook, table: Table, ops: Sequence[Op]) -> list[Call]:
+    """Return the first phase of a two-phase rule, which returns a bundle."""
+    note = f"{table.rule}: the update direction"
+    *made, call = _call(hook, table, ops, "compute_directions", "g", note=note)
+    bundle = hook.bundles.of_table[table.name]
+    variable = hook.scope.new_variable("direction")
+    directions = [op.name for op in ops]
+    hook.scope.hold(
+        variable, bundle, dict(zip(bundle.members, directions, strict=True))
+    )
+    return [*made, replace(call, targets=[variable])]
+
+
+def _streamed(hook: Hook, table: Table, note: str) -> Call:
+    listens = hook.streamed[table.name]
+    if hook.is_of_message:
+        message = Expression("message", "message")
+        return Call("node.update_from", [literal(table.name), message], note=note)
+    edges = [str(listen.attrs["edge"]) for listen in listens]
+    places = dict.fromkeys(notes.short_place(each.attrs["from"]) for each in listens)
+    note += f": gradients from {', '.join(places)}, as they arrive"
+    return Call("node.update_from_edges", [literal(table.name), *edges], note=note)

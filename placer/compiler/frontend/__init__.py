@@ -1,0 +1,6 @@
+"""Specs: reads a model from YAML, with errors that point into the file."""
+
+from placer.compiler.frontend.jsonschema import json_schema
+from placer.compiler.frontend.parse import load, load_text
+
+__all__ = ["json_schema", "load", "load_text"]

@@ -1,0 +1,55 @@
+"""The context in which the ops of one spec are built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from placer.compiler.frontend.entries.names import Names
+from placer.compiler.frontend.entries.op_parameters import Parameters
+from placer.compiler.frontend.entries.places import Places
+from placer.compiler.frontend.entries.values import Values
+from placer.compiler.frontend.entries.weight_files import WeightFiles
+from placer.compiler.frontend.sections.nodes import read_nodes
+from placer.compiler.frontend.yaml.problems import Problems
+
+
+class Context:
+    """The state that the readers and builders of one spec share.
+
+    Values, parameters and names are those that have been defined so far. `is_float64`
+    is whether the precision is float64, and `folder` the folder of the spec. `modules`
+    are the Python modules beside the spec that are needed, in order. `remat_numbers`
+    are the numbers of the next scopes with `remat`.
+
+    Args:
+        sections: The valid sections of the spec: nodes if nested, else values.
+        folder: The folder of the spec.
+        files: Files of initial values that are not in `folder`, by name.
+        problems: Where errors are reported.
+        counts: Numbers of nodes by node kind, which replace those of the spec.
+    """
+
+    def __init__(
+        self,
+        sections: Mapping[str, Any],
+        folder: Path,
+        files: Mapping[str, bytes],
+        problems: Problems,
+        counts: Mapping[str, int] | None = None,
+    ) -> None:
+        self.problems = problems
+        self.folder = folder
+        self.seed: int = sections.get("seed", 0)
+        self.is_float64 = sections.get("precision") == "float64"
+        nodes = sections.get("nodes")
+        self.cluster, self.memories = read_nodes(nodes, counts, problems)
+        self.names = Names(problems)
+        self.places = Places(self.cluster, problems)
+        self.values = Values(sections.get("graph"), problems)
+        weights = WeightFiles(folder, files)
+        self.parameters = Parameters(self.values, self.is_float64, problems, weights)
+        self.modules: dict[str, None] = {}
+        self.remat_numbers = count(1)

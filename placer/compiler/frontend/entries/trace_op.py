@@ -1,0 +1,136 @@
+"""Reads ops of kind `trace`: the arguments of a JAX function, and its regions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from placer.compiler.frontend.entries.call_op import split_result
+from placer.compiler.frontend.entries.names import explain_invalid_name, is_name
+from placer.compiler.frontend.entries.types import read_type
+from placer.compiler.frontend.schema import Region
+from placer.compiler.frontend.yaml.decode import decode
+from placer.compiler.frontend.yaml.problems import Problems, all_or_none
+from placer.compiler.frontend.yaml.tree import (
+    MappingNode,
+    ScalarNode,
+    SequenceNode,
+    SpecNode,
+    as_list,
+)
+from placer.place.types import TensorType
+from placer.plan.settings.checks import describe_value
+
+ARGUMENT_FORMS = ("in", "param", "make", "value", "list", "tuple", "dict")
+"""The keys of the forms of an argument."""
+
+
+class RegionNode(NamedTuple):
+    """A region as written in the spec, with the names and types of its results."""
+
+    node: MappingNode
+    results: list[tuple[str, TensorType]]
+
+
+def read_regions(
+    section: SpecNode | None, name: str, problems: Problems
+) -> list[RegionNode] | None:
+    """Read the regions of an op; report errors and return None."""
+    if not isinstance(section, SequenceNode) or not section.items:
+        if section is not None:
+            message = "'regions' must list the regions of the function"
+            problems.add(message, section.span, "placer.trace writes it")
+        return None
+    return all_or_none(
+        _read_region(item, f"regions[{number}] of op '{name}'", name, problems)
+        for number, item in enumerate(section.items)
+    )
+
+
+def _read_region(
+    item: SpecNode, where: str, name: str, problems: Problems
+) -> RegionNode | None:
+    good = decode(item, Region, where, problems)
+    if not isinstance(item, MappingNode) or not {"in", "out"} <= good.keys():
+        return None
+    out = as_list(item.entries["out"])
+    results = all_or_none(_read_result(each, name, problems) for each in out)
+    if not out:
+        problems.add(f"{where} has no results", item.span)
+    return RegionNode(item, results) if results else None
+
+
+def _read_result(
+    item: SpecNode, name: str, problems: Problems
+) -> tuple[str, TensorType] | None:
+    """Read a result `name: type`. The name is that of the op, or it and a suffix."""
+    if (pair := split_result(item, name, problems)) is None:
+        return None
+    key, node = pair
+    suffix = key.text.removeprefix(f"{name}.")
+    if key.text != name and (suffix == key.text or not is_name(suffix)):
+        message, hint = explain_invalid_name(key.text)
+        hint = f"{hint}; a result of a region is {name} or starts with {name}."
+        problems.add(message, key.span, hint)
+        return None
+    type_ = read_type(node, problems)
+    return None if type_ is None else (key.text, type_)
+
+
+def encode_arguments(
+    args: SpecNode, name: str, types: Mapping[str, TensorType], problems: Problems
+) -> str | None:
+    """Return `args` as the JSON that `placer.ops.functions` reads.
+
+    The names of values are replaced by their types. Reports errors and returns None.
+    """
+    assert isinstance(args, SequenceNode)
+    encoded = [_encode_argument(item, name, types, problems) for item in args.items]
+    return None if None in encoded else json.dumps(encoded)
+
+
+def _encode_argument(
+    item: SpecNode, name: str, types: Mapping[str, TensorType], problems: Problems
+) -> dict[str, Any] | None:
+    if not isinstance(item, MappingNode) or [*item.entries] not in [
+        [t] for t in ARGUMENT_FORMS
+    ]:
+        message = (
+            f"an argument must be one of {', '.join(ARGUMENT_FORMS)},"
+            f" not {describe_value(item.value)}"
+        )
+        problems.add(message, item.span, "write {in: x} for a value, {make: model}")
+        return None
+    ((key, content),) = item
+    match key:
+        case "in" | "param":
+            value = f"{name}.{content.value}" if key == "param" else str(content.value)
+            if value not in types:
+                problems.add(f"op '{name}' has no '{content.value}'", content.span)
+                return None
+            return {key: str(types[value])}
+        case "make":
+            if not isinstance(content.value, str) or not is_name(content.value):
+                message = (
+                    "'make' must be a name in the module of fn,"
+                    f" not {describe_value(content.value)}"
+                )
+                problems.add(message, content.span)
+                return None
+            return {key: content.value}
+        case "value" if isinstance(content, ScalarNode):
+            return {key: content.value}
+        case "dict" if isinstance(content, MappingNode):
+            inner = {k: _encode_argument(v, name, types, problems) for k, v in content}
+            return None if None in inner.values() else {key: inner}
+        case "list" | "tuple" if isinstance(content, SequenceNode):
+            items = [
+                _encode_argument(each, name, types, problems) for each in content.items
+            ]
+            return None if None in items else {key: items}
+    problems.add(
+        f"'{key}' must contain arguments, not {describe_value(content.value)}",
+        content.span,
+    )
+    return None

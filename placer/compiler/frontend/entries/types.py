@@ -1,0 +1,36 @@
+"""Reads the types of values, such as `float32[batch, 64]`."""
+
+from __future__ import annotations
+
+import re
+
+from placer.compiler.frontend.yaml.problems import Problems
+from placer.compiler.frontend.yaml.tree import ScalarNode, SpecNode
+from placer.errors import did_you_mean
+from placer.place.types import ITEM_BYTES, MAX_DIM, TensorType
+
+_DTYPES = tuple(name for name in ITEM_BYTES if name != "key")
+
+
+def read_type(
+    node: SpecNode,
+    problems: Problems,
+    expected: str = "a type must be text",
+    hint: str = 'write "float32[batch, 64]"',
+) -> TensorType | None:
+    """Return the type in a text; report another node, and return None.
+
+    `expected` and `hint` are those of `Problems.expect`.
+    """
+    text = problems.expect(node, ScalarNode, expected, hint)
+    if text is None:
+        return None
+    try:
+        return TensorType.parse(text.text, MAX_DIM)
+    except ValueError as error:
+        word = re.match(r"\w*", text.text.strip())
+        dtype = word.group() if word else ""
+        known = dtype in _DTYPES or "[" not in text.text
+        near = None if known else did_you_mean(dtype, _DTYPES)
+        problems.add(str(error), text.inner_span, near)
+        return None

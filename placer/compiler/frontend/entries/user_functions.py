@@ -1,0 +1,135 @@
+"""Builds ops that call a function of the user, of the kinds `call` and `trace`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from placer.compiler.frontend.entries.call_op import (
+    read_function,
+    read_parameters,
+    read_results,
+)
+from placer.compiler.frontend.entries.context import Context
+from placer.compiler.frontend.entries.op_entry import OpEntry, Operands
+from placer.compiler.frontend.entries.op_parameters import widen
+from placer.compiler.frontend.entries.trace_op import (
+    RegionNode,
+    encode_arguments,
+    read_regions,
+)
+from placer.compiler.frontend.schema import CallOp, TraceOp
+from placer.compiler.frontend.yaml.decode import decode
+from placer.compiler.graph.graph import Op
+from placer.ops.composite import derive_stream
+from placer.ops.declaration import LayerParameter
+from placer.ops.special.call import CALL
+from placer.plan.settings.data.sources import POSITION
+
+
+def add_call(entry: OpEntry, operands: Operands | None, context: Context) -> bool:
+    """Add a function with its parameters and its state; return False on errors."""
+    node, name, problems = entry.node, entry.name, context.problems
+    good = decode(node, CallOp, entry.where, problems)
+    has_function = read_function(node.get("fn"), context)
+    params = read_parameters(node, "params", problems)
+    state = read_parameters(node, "state", problems)
+    out = node.get_non_null("out")
+    results = read_results(out, name, context)
+    if params is None or state is None or results is None or "batch" not in good:
+        return False
+    if not has_function or operands is None:
+        return False
+    parameters = context.parameters.add_call([*params, *state], entry)
+    if parameters is None:
+        return False
+    attrs = {
+        "fn": good["fn"],
+        "params": tuple(key for key, _ in params),
+        "state": tuple(key for key, _ in state),
+        "stream": derive_stream(context.seed, name),
+        "training": True,
+        "batch": good["batch"],
+        "out": tuple(str(widen(type_, context.is_float64)) for _, type_ in results),
+    }
+    inputs = [*(operand.text for operand, _ in operands), *parameters]
+    new_state = [f"{name}.{key}.new" for key, _ in state]
+    outs = [*(result for result, _ in results), *new_state]
+    _define(entry, inputs, outs, attrs, context)
+    for (key, _), new_value in zip(state, new_state, strict=True):
+        old = f"{name}.{key}"
+        if old not in context.parameters.kept_states:
+            store = Op("store", (old, new_value), (), {}, None, entry.span)
+            context.values.add(store)
+    return True
+
+
+def add_trace(entry: OpEntry, operands: Operands | None, context: Context) -> bool:
+    """Add each region of a traced function as an op; return False on errors."""
+    node, name, problems = entry.node, entry.name, context.problems
+    good = decode(node, TraceOp, entry.where, problems)
+    has_function = read_function(node.get("fn"), context)
+    params = read_parameters(node, "params", problems)
+    regions = read_regions(node.get_non_null("regions"), name, problems)
+    if params is None or regions is None or not {"batch", "args"} <= good.keys():
+        return False
+    if not has_function or operands is None:
+        return False
+    if context.parameters.add_call(params, entry) is None:
+        return False
+    types = {o.text: t for o, t in operands}
+    for key, parameter in params:
+        if isinstance(parameter, LayerParameter):
+            types[f"{name}.{key}"] = widen(parameter.type, context.is_float64)
+    args = encode_arguments(node.entries["args"], name, types, problems)
+    if args is None:
+        return False
+    by_rows = good["batch"] == "rows"
+    for number, region in enumerate(regions):
+        attrs = {"fn": good["fn"], "args": args, "region": number}
+        if not _add_region(entry, region, by_rows, attrs, context):
+            return False
+    return True
+
+
+def _add_region(
+    entry: OpEntry,
+    region: RegionNode,
+    by_rows: bool,
+    attrs: Mapping[str, Any],
+    context: Context,
+) -> bool:
+    place = context.places.merge(entry.place, region.node.get_non_null("place"))
+    operands = context.values.read_operands(region.node, entry.name)
+    if operands is None:
+        return False
+    outs = [result for result, _ in region.results]
+    for out in outs:
+        if out in context.values.types:
+            message = f"op '{entry.name}': the result '{out}' of a region"
+            context.problems.add(f"{message} already exists", region.node.span)
+            return False
+    # A region whose results have no batch dimension is the same for all rows.
+    by_rows = by_rows and any(type_.has_rows for _, type_ in region.results)
+    attrs = {
+        **attrs,
+        "batch": "rows" if by_rows else "whole",
+        "out": tuple(str(type_) for _, type_ in region.results),
+    }
+    inputs = [operand.text for operand, _ in operands]
+    _define(replace(entry, place=place), inputs, outs, attrs, context)
+    return True
+
+
+def _define(
+    entry: OpEntry,
+    inputs: Iterable[str],
+    outs: Iterable[str],
+    attrs: Mapping[str, Any],
+    context: Context,
+) -> None:
+    """Add an op with the declaration of `call`. Raises OpError."""
+    operands = [*inputs, POSITION]
+    inferred = context.values.infer(CALL, operands, attrs)
+    context.values.define(entry, CALL, operands, outs, inferred)

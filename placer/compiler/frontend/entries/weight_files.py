@@ -1,0 +1,168 @@
+"""The files of initial values: `init: {file: weights.safetensors}`, or a checkpoint."""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from placer.checkpoint.choice import candidates, last_good
+from placer.checkpoint.own_checksums import check_content
+from placer.checkpoint.safetensors import open_tensors, parse_types
+from placer.checkpoint.tensor_file import make_header, parse_header
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.model import Model
+from placer.errors import (
+    BuildError,
+    CheckpointError,
+    CheckpointWarning,
+    DataError,
+    did_you_mean,
+)
+from placer.place.types import TensorType
+from placer.plan.settings.training.initializers import (
+    file_in_build,
+    file_of,
+    is_checkpoint,
+)
+from placer.system.files.regular import open_regular
+
+
+class WeightFiles:
+    """The files in the folder of a spec, and those that a program has in memory.
+
+    `contents` has the latter by name. The header of each file is read once.
+    """
+
+    def __init__(self, folder: Path, contents: Mapping[str, bytes]) -> None:
+        self._folder = folder
+        self._contents = contents
+        # The tensors of each file, or the message why it cannot be read.
+        self._headers: dict[str, dict[str, TensorType] | str] = {}
+
+    def check(
+        self, init: Any, name: str, type_: TensorType
+    ) -> tuple[str, str | None] | None:
+        """Check that a parameter can be initialized from its file.
+
+        Returns None if it can, or if `init` is not a file; else a message and a hint.
+        """
+        file = file_of(init)
+        if file is None:
+            return None
+        tensors = self._tensors(file)
+        if isinstance(tensors, str):
+            return tensors, None
+        stored = tensors.get(name)
+        if stored is None:
+            hint = (
+                did_you_mean(name, tensors) or "a tensor has the name of its parameter"
+            )
+            if file in self._contents and (self._folder / file).exists():
+                hint = "placer.trace creates a file of this name: rename yours"
+            return f"{file} has no tensor '{name}'", hint
+        if stored.shape != type_.shape or not stored.is_float:
+            return (
+                f"{file} has '{name}' as {stored}, and the parameter is {type_}",
+                None,
+            )
+        return None
+
+    def _tensors(self, file: str) -> dict[str, TensorType] | str:
+        if file not in self._headers:
+            try:
+                if file in self._contents:
+                    self._headers[file] = parse_types(self._contents[file])
+                elif is_checkpoint(file):
+                    self._headers[file] = _checkpoint_types(self._folder / file)
+                else:
+                    with open_tensors(self._folder / file) as (types, _):
+                        self._headers[file] = types
+            except FileNotFoundError:
+                self._headers[file] = f"there is no {file} beside the spec"
+            except CheckpointError as error:
+                self._headers[file] = error.message
+            except (OSError, ValueError) as error:
+                self._headers[file] = f"{file} cannot be read as safetensors: {error}"
+        return self._headers[file]
+
+
+def read_weight_files(model: Model) -> dict[str, bytes]:
+    """Return the files of initial values: path in the build folder, and content.
+
+    A checkpoint becomes one safetensors file, with the parameters that start from it.
+    Raises BuildError if one cannot be read, and DataError if it is damaged or has a
+    parameter that is not finite.
+    """
+    parameters: dict[str, list[Op]] = defaultdict(list)
+    for op in model.graph.parameters:
+        if (file := file_of(op.attrs["init"])) is not None:
+            parameters[file].append(op)
+    files: dict[str, bytes] = {}
+    for file, ops in parameters.items():
+        try:
+            if file in model.files:
+                content = model.files[file]
+            elif is_checkpoint(file):
+                content = _read_checkpoint(model.folder / file, [op.name for op in ops])
+            else:
+                with open_regular(model.folder / file) as opened:
+                    content = opened.read()
+        except OSError as error:
+            raise BuildError(f"'{file}' cannot be read: {error.strerror}") from error
+        check_content(file, content)
+        if model.nan == "stop":
+            _check_finite(model.graph, file, content, ops)
+        if files.setdefault(file_in_build(file), content) is not content:
+            raise BuildError(
+                f"two files of initial values are {file_in_build(file)} in the build",
+                hint=f"rename '{file}'",
+            )
+    return files
+
+
+def _check_finite(
+    graph: Graph, file: str, content: bytes, parameters: Iterable[Op]
+) -> None:
+    """Check parameters with the values in the bytes of a file. Raises DataError."""
+    # numpy, which the compiler does without as long as no values are read.
+    from placer.checkpoint.finite import HINT, find_not_finite, read_array
+
+    tensors = parse_header(BytesIO(content), len(content)).tensors
+    for op in parameters:
+        dtype = graph.tensor_type(op.name).dtype
+        values = {op.name: read_array(content, tensors[op.name], dtype)}
+        if problem := find_not_finite(values):
+            raise DataError(f"{file}: {problem}", span=op.source, hint=HINT)
+
+
+def _checkpoint_types(path: Path) -> dict[str, TensorType]:
+    """Return the types of the parameters in the checkpoint that a path names.
+
+    Of a folder it is the last one whose manifest can be read. Raises CheckpointError.
+    """
+    checkpoint = next(candidates(path, warn=lambda _: None))
+    return {
+        name: TensorType(stored.dtype, stored.shape)
+        for name, stored in checkpoint.manifest.parameters.items()
+    }
+
+
+def _read_checkpoint(path: Path, names: Sequence[str]) -> bytes:
+    """Return a safetensors file with the values of parameters of a checkpoint.
+
+    Raises CheckpointError.
+    """
+
+    def warn(text: str) -> None:
+        warnings.warn(text, CheckpointWarning, stacklevel=7)
+
+    checkpoint = last_good(path, warn)
+    stored = checkpoint.manifest.parameters
+    if missing := [name for name in names if name not in stored]:
+        raise CheckpointError(f"'{checkpoint.folder}' has no parameter '{missing[0]}'")
+    header, order = make_header({n: (stored[n].dtype, stored[n].shape) for n in names})
+    return header + b"".join(map(checkpoint.read_whole, order))

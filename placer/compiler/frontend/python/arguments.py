@@ -1,0 +1,257 @@
+"""The arguments of `placer.trace` as terms of a spec, with names of the parameters."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from placer.compiler.frontend.entries.names import is_name
+from placer.compiler.frontend.entries.op_parameters import widen
+from placer.compiler.frontend.python.variable import Variable
+from placer.compiler.graph.kinds import VALUE_SUFFIXES
+from placer.errors import SpecError
+from placer.place.types import FLOATS, TensorType
+
+
+@dataclass(slots=True, eq=False)
+class Leaf:
+    """A value of the program, or an array that becomes a parameter, in an argument.
+
+    `path` leads to it, starting with the name of the argument. `key` is that of the
+    parameter; None for a value.
+    """
+
+    value: Any
+    path: tuple[str, ...]
+    key: str | None = None
+
+    @property
+    def path_text(self) -> str:
+        return _show(self.path)
+
+    def type(self, wide: bool) -> TensorType:
+        """Return the type of the value in the graph."""
+        if isinstance(self.value, Variable):
+            return self.value.type
+        dtype = str(self.value.dtype)
+        kind = TensorType("float32" if dtype == "float64" else dtype, self.value.shape)
+        return widen(kind, wide)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A part of an argument that libraries keep as state: its `path`, and what an error
+    says of it."""
+
+    path: tuple[str, ...]
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments of a call, as terms.
+
+    Attributes:
+        terms: one term for each argument, with a `Leaf` for each value.
+        leaves: the values in the terms, in order.
+        state: the parts that training must not change, if they have parameters.
+    """
+
+    terms: list[Any]
+    leaves: list[Leaf]
+    state: list[State]
+
+    def text(self, wide: bool) -> str:
+        """Return the terms as a node reads them: with the types of values."""
+        return json.dumps(self.terms, default=lambda leaf: str(leaf.type(wide)))
+
+    def keys_in(self, path: tuple[str, ...]) -> list[str]:
+        """Return the keys of the parameters at and below a path."""
+        return [leaf.key for leaf in self._leaves_in(path) if leaf.key is not None]
+
+    def pattern_of(self, path: tuple[str, ...]) -> str:
+        """Return a glob of the keys of the parameters at and below a path."""
+        leaf = self._leaves_in(path)[0]
+        assert leaf.key is not None, path
+        below = leaf.path[len(path) :]
+        return f"{leaf.key.removesuffix(_joined(below))}*" if below else leaf.key
+
+    def _leaves_in(self, path: tuple[str, ...]) -> list[Leaf]:
+        return [x for x in self.leaves if x.key and x.path[: len(path)] == path]
+
+    def named_terms(self) -> list[dict[str, Any]]:
+        """Return the terms as in a spec: with the names of values and parameters."""
+        names = json.dumps(self.terms, default=lambda leaf: leaf.key or leaf.value.name)
+        terms: list[dict[str, Any]] = json.loads(names)
+        return terms
+
+
+def collect_arguments(
+    fn: Callable[..., Any], args: Sequence[Any], wide: bool
+) -> Arguments:
+    """Return the arguments of a call of `fn` as terms.
+
+    `wide` is a precision of float64. Raises SpecError for an argument that cannot be
+    written to a spec.
+    """
+    from placer.ops.functions import arguments as regions
+    from placer.ops.functions.kept_state import find_state
+
+    writer = _TermBuilder(fn, regions, wide)
+    named = list(zip(_argument_names(fn, args), args, strict=True))
+    terms = [writer.term(arg, (name,)) for name, arg in named]
+    writer.pytrees += [((name,), arg) for name, arg in named]
+    _set_keys([x for x in writer.leaves if not isinstance(x.value, Variable)])
+    state = [
+        State(path, said)
+        for name, pytree in writer.pytrees
+        for path, said in find_state(pytree, name)
+    ]
+    return Arguments(terms, writer.leaves, state)
+
+
+class _TermBuilder:
+    """Builds the terms of arguments, and collects their leaves."""
+
+    def __init__(self, fn: Callable[..., Any], regions: Any, wide: bool) -> None:
+        self.leaves: list[Leaf] = []
+        self.pytrees: list[tuple[tuple[str, ...], Any]] = []
+        """The arguments, and what functions among them return, with their paths."""
+        self._regions = regions
+        self._wide = wide
+        self._globals = regions.globals_of(fn)
+        self._file = inspect.unwrap(fn).__code__.co_filename.rpartition("/")[2]
+
+    def term(self, arg: Any, path: tuple[str, ...]) -> dict[str, Any]:
+        if isinstance(arg, Variable):
+            return {"in": self._add_leaf(arg, path)}
+        if arg is None or isinstance(arg, bool | int | float | str):
+            return {"value": arg}
+        if isinstance(arg, Real):  # a number of numpy
+            return {"value": int(arg) if isinstance(arg, Integral) else float(arg)}
+        if type(arg) in (list, tuple):
+            kind = type(arg).__name__
+            items = [self.term(each, (*path, str(i))) for i, each in enumerate(arg)]
+            return {kind: items}
+        if type(arg) is dict:
+            for key in arg:
+                if not isinstance(key, str):
+                    message = f"{_show(path)} has the key {key!r}, not a string"
+                    raise SpecError(message)
+            # Sort the keys, as JAX does when it flattens a dict.
+            return {"dict": {k: self.term(arg[k], (*path, k)) for k in sorted(arg)}}
+        if hasattr(arg, "shape") and hasattr(arg, "dtype"):
+            if str(arg.dtype) not in FLOATS:
+                raise SpecError(
+                    f"{_show(path)} is an array of {arg.dtype}, but a parameter must"
+                    " be an array of floats",
+                    hint=f"create it in {self._file}, or pass it as an input",
+                )
+            return {"param": self._add_leaf(arg, path)}
+        return self._template_term(arg, path)
+
+    def _template_term(self, arg: Any, path: tuple[str, ...]) -> dict[str, Any]:
+        """Return the term of a pytree that is a global name of the function's file."""
+        shown = _show(path)
+        names = [k for k, each in self._globals.items() if each is arg and is_name(k)]
+        if not names:
+            raise SpecError(
+                f"{shown} is {type(arg).__name__}, and {self._file} has no name for it:"
+                " a node could not create it again",
+                hint="write a function at the top of the file that returns it, and pass"
+                f" that function: def {path[0]}(): return …",
+            )
+        pytree = arg
+        if inspect.isfunction(arg):
+            try:
+                inspect.signature(arg).bind()
+            except TypeError as error:
+                message = f"{shown} is the function '{names[0]}', which takes arguments"
+                hint = "pass a function without arguments that returns the pytree"
+                raise SpecError(message, hint=hint) from error
+            pytree = self._regions.call_with_precision(arg, self._wide)
+        self.pytrees.append((path, pytree))
+        is_parameter = self._regions.parameter_mask(pytree)
+        for inner, leaf in self._regions.leaves_with_paths(pytree):
+            if isinstance(leaf, Variable):
+                raise SpecError(f"{_show((*path, *inner))} is a value of the program")
+            if next(is_parameter):
+                self._add_leaf(leaf, (*path, *inner))
+        return {"make": names[0]}
+
+    def _add_leaf(self, value: Any, path: tuple[str, ...]) -> Leaf:
+        for other in self.leaves:
+            if other.value is value and not isinstance(value, Variable):
+                raise SpecError(
+                    f"{_show(path)} and {other.path_text} are the same array, and"
+                    " would be two parameters",
+                    hint="pass it once and use it twice, or copy it",
+                )
+        self.leaves.append(Leaf(value, path))
+        return self.leaves[-1]
+
+
+def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str]:
+    """Yield the names that the function has for these arguments."""
+    try:
+        bound = inspect.signature(fn).bind(*args)
+    except TypeError as error:
+        message = f"'{fn.__name__}' cannot be called with these arguments: {error}"
+        raise SpecError(message) from error
+    for name, value in bound.arguments.items():
+        kind = inspect.signature(fn).parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            yield from (f"{name}{i}" for i in range(len(value)))
+        else:
+            yield name
+
+
+def _show(path: Sequence[str]) -> str:
+    """Return a path for messages: a different text for each path, such as `p.a['b.c']`."""
+    return path[0] + "".join(
+        f".{key}" if re.fullmatch(r"\w+", key) else f"[{key!r}]" for key in path[1:]
+    )
+
+
+def _joined(path: Sequence[str]) -> str:
+    """Return the names on a path as one name."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", "_".join(path)) or "_"
+
+
+_RESERVED = re.compile(r"(out|mid)[0-9]+|new")
+"""Names of other values of the op."""
+
+
+def _set_keys(parameters: Sequence[Leaf]) -> None:
+    """Give each parameter a key. Raises SpecError for two with the same key.
+
+    The key is the path, which includes the name of the argument if several arguments
+    have parameters.
+    """
+    only_one = len({leaf.path[0] for leaf in parameters}) == 1
+    leaf_of: dict[str, Leaf] = {}
+    for leaf in parameters:
+        path = leaf.path[1:] if only_one and len(leaf.path) > 1 else leaf.path
+        key = _joined(path)
+        key = f"p{key}" if key[0].isdigit() else key
+        if key in VALUE_SUFFIXES or _RESERVED.fullmatch(key) or not is_name(key):
+            key = f"{key}_"
+        if not is_name(key):
+            raise SpecError(
+                f"the parameter at {leaf.path_text} would be called '{key}', which is"
+                " longer than 64 characters",
+                hint="pass parts of the model as separate arguments",
+            )
+        if key in leaf_of:
+            raise SpecError(
+                f"the parameters at {leaf_of[key].path_text} and {leaf.path_text} would"
+                f" both be called '{key}'",
+                hint="rename one of the two",
+            )
+        leaf_of[key] = leaf
+        leaf.key = key

@@ -1,0 +1,481 @@
+"""Programs: specs that are written in Python, stored as the sections of a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from numbers import Real
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self, TypeVar, Unpack
+
+from placer.compiler.frontend.entries.context import Context
+from placer.compiler.frontend.parse import load_tree, name_from_file
+from placer.compiler.frontend.python.nesting import RecordedOp, nest_ops
+from placer.compiler.frontend.python.remat import current_remat
+from placer.compiler.frontend.python.results import (
+    as_list,
+    parameter_names,
+    result_names,
+)
+from placer.compiler.frontend.python.sections import (
+    KEYS_BEFORE_INPUTS,
+    SECTION_KEYS,
+    TRAIN_KEYS,
+    Sections,
+)
+from placer.compiler.frontend.python.tree import mapping_node, scalar_node, to_node
+from placer.compiler.frontend.python.variable import Variable
+from placer.compiler.frontend.sections.graph import build_ops
+from placer.compiler.frontend.sections.inputs import declare_inputs
+from placer.compiler.frontend.sections.optimizers import read_group
+from placer.compiler.frontend.sections.parameters import (
+    Group,
+    Pattern,
+    first_match,
+    read_rules,
+)
+from placer.compiler.frontend.yaml.overrides import Override
+from placer.compiler.frontend.yaml.problems import Problems
+from placer.compiler.frontend.yaml.tree import (
+    MappingNode,
+    ScalarNode,
+    SequenceNode,
+    SpecNode,
+)
+from placer.compiler.graph.graph import Op
+from placer.compiler.graph.model import Model
+from placer.errors import Span, SpecError, did_you_mean
+from placer.place.guard import GuardEntry, OpCall, merge_entries, places_around
+from placer.place.types import TensorType
+from placer.plan.settings.checks import describe_value
+from placer.system.callsite import call_error, caller_span, is_cell, session_name
+
+T = TypeVar("T")
+
+
+class OpRecord(NamedTuple):
+    """A recorded op: its results, and the ops of the graph that it becomes."""
+
+    values: tuple[Variable, ...]
+    ops: tuple[Op, ...]
+
+
+class Program:
+    """A spec written in Python. `with program:` records the ops that are called inside.
+
+    Inputs, ops, the loss and optimizers are added by `placer.layers`,
+    `placer.append_backward` and `placer.optimizer`.
+
+    Paths are relative to the file that creates the program. In a notebook they are
+    relative to the working folder.
+
+    Args:
+        **sections: Keys of a spec (docs/spec.md), with Python values: `name`, `nodes`,
+            `data`, `parameters`, `precision`, `seed`, `emulate`, `predict`; and the keys of its
+            section `train`: `epochs`, `microbatches`, `gradient_accumulation`, `schedule`, `nan`, `metrics`,
+            `clip`, `slicing`, `bucket_cap_mb`, `threads`, `eval`, `early_stopping`, `checkpoint`. `name` is by default that of the file.
+
+    Raises:
+        SpecError: At the caller's line, if a section is wrong.
+
+    Example:
+        with Program(
+            nodes={"worker": {"count": 2}},
+            data={"train": {"source": "sklearn:digits", "batch": 128}},
+        ) as program:
+            image = layers.data("image", "float32[batch, 64]")
+            label = layers.data("label", "int32[batch]")
+            logits = layers.fc(image, 10)
+            loss = layers.softmax_cross_entropy(logits, label)
+            optimizer.Adam(0.01).minimize(loss)
+        placer.compile(program, "build")
+    """
+
+    def __init__(self, **sections: Unpack[Sections]) -> None:
+        self._span = caller_span()
+        self.file = str(home_file.get() or self._span.file)
+        self._is_cell = is_cell(self.file)
+        self.folder = Path.cwd() if self._is_cell else Path(self.file).parent
+        """The folder of relative paths of data, and of the modules of `call`."""
+        self._sections: dict[str, SpecNode] = {}
+        self._inputs = mapping_node({}, self._span)
+        self._entries: list[RecordedOp] = []
+        self._parameters: dict[str, dict[str, str]] = {}  # by op and key
+        self._counts: dict[str, int] = {}
+        self._minimize: ScalarNode | None = None
+        self._backward: ScalarNode | None = None
+        self._optimizers: list[SpecNode] = []
+        self._context: Context | None = None
+        self.files: dict[str, bytes] = {}
+        """The files of initial values that are in no folder, by name."""
+        self.update(**sections)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no op has been recorded."""
+        return not self._entries
+
+    @property
+    def precision(self) -> str:
+        """`float32` or `float64`."""
+        section = self._sections.get("precision")
+        return "float32" if section is None else str(section.value)
+
+    def __repr__(self) -> str:
+        return f"<Program of {self.file}: {len(self._entries)} ops>"
+
+    def __enter__(self) -> Self:
+        _current.set((*_current.get(), self))
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        programs = _current.get()
+        last = max((i for i, each in enumerate(programs) if each is self), default=None)
+        if last is not None:
+            _current.set((*programs[:last], *programs[last + 1 :]))
+
+    def update(self, **sections: Unpack[Sections]) -> None:
+        """Set sections of the program, replacing earlier values.
+
+        Args:
+            **sections: Keys of a spec, as in `Program(...)`. A section that is None is
+                not changed.
+
+        Raises:
+            SpecError: At the caller's line, if a section is wrong, or if the ops do not
+                fit it. The program is then unchanged.
+
+        Example:
+            program.update(epochs=5, metrics=[loss])
+        """
+        span, before = caller_span(), dict(self._sections)
+        try:
+            for key, value in sections.items():
+                if key not in SECTION_KEYS:
+                    hint = did_you_mean(key, SECTION_KEYS)
+                    raise call_error(f"a program has no section '{key}'", hint)
+                if value is not None:
+                    self._sections[key] = to_node(value, span, self)
+            self._context = None
+            self._live_context()
+        except SpecError:
+            self._sections = before
+            raise
+
+    def declare(self, name: str, type_: str) -> Variable:
+        """Add an input and return it. Raises SpecError at the caller's line."""
+        span = caller_span()
+        key = scalar_node(name, span)
+        section = MappingNode(
+            span, {key.text: scalar_node(type_, span)}, {key.text: key}
+        )
+        self._try(lambda live: declare_inputs(section, live))
+        self._inputs.entries.update(section.entries)
+        self._inputs.keys.update(section.keys)
+        return self.variable(name, name)
+
+    def record(
+        self,
+        kind: str,
+        entry: Mapping[str, object],
+        name: str | None = None,
+        guards: Sequence[GuardEntry] | None = None,
+        files: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> OpRecord:
+        """Add an op of the kind `kind`.
+
+        `entry` has the other keys of the op's entry in a spec. `guards` are the guards
+        around it; by default those that are open. `files` are files of initial values
+        that the entry names, and that are in no folder.
+
+        Raises SpecError at the caller's line if the op is wrong, and adds nothing.
+        """
+        span = caller_span()
+        if name is None:
+            name = self.unused_name(kind)
+        node = to_node({"name": name, "op": kind, **entry}, span, self)
+        assert isinstance(node, MappingNode)
+        written = node.value
+        inputs = tuple(map(str, as_list(written.pop("in", []))))
+        del written["name"], written["op"]
+        if guards is None:
+            guards = places_around(OpCall(kind, name, inputs, written))
+        recorded = RecordedOp(node, tuple(guards), current_remat())
+        files_before = dict(self.files)
+        self.files.update(files)
+        try:
+            ops = self._try(lambda live: _add_ops([recorded], span, live))
+        except SpecError:
+            self.files = files_before
+            raise
+        self._entries.append(recorded)
+        self._parameters[name] = parameter_names(name, written, ops)
+        results = result_names(name, kind, written, ops)
+        return OpRecord(tuple(self.variable(v, name) for v in results), ops)
+
+    def record_binary(
+        self, kind: str, left: Variable | float, right: Variable | float
+    ) -> Variable:
+        """Record an op on two values, or on a value and a number.
+
+        The op is added to the current program. Raises SpecError at the caller's line.
+        """
+        program = current_program()
+        if not isinstance(left, Variable):
+            assert isinstance(right, Variable)
+            left = program._constant(left, right)
+        elif not isinstance(right, Variable):
+            right = program._constant(right, left)
+        (value,) = program.record(kind, {"in": [left, right]}).values
+        return value
+
+    def _constant(self, number: float, other: Variable) -> Variable:
+        """Record a number as a value with the dtype of the other operand."""
+        if not isinstance(number, Real):
+            raise call_error(
+                "an operand must be a value of the program or a number, not"
+                f" {describe_value(number)}"
+            )
+        entry: dict[str, object] = {"value": number}
+        # float32 is stored as float64 if that is the program's precision, so a constant
+        # of either dtype needs no `dtype`.
+        if other.dtype not in ("float32", "float64"):
+            entry["dtype"] = other.dtype
+        (value,) = self.record("constant", entry).values
+        return value
+
+    def unused_name(self, kind: str) -> str:
+        """Return the name of the next op of this kind that is called without a name."""
+        number, names = self._counts.get(kind, 0), self._live_context().names
+        while f"{kind}_{number}" in names:
+            number += 1
+        self._counts[kind] = number
+        return f"{kind}_{number}"
+
+    def variable(self, name: str, op: str) -> Variable:
+        """Return a value that the op `op` computes."""
+        return Variable(name, self.type_of(name), op, self)
+
+    def remove_last(self) -> None:
+        """Remove the op that was recorded last."""
+        node = self._entries.pop().node
+        del self._parameters[str(node.entries["name"].value)]
+        self._context = None
+
+    def type_of(self, name: str) -> TensorType:
+        """Return the type of a value, which must be defined."""
+        values = self._live_context().values
+        type_ = values.inputs.get(name) or values.types.get(name)
+        assert type_ is not None, name
+        return type_
+
+    def trains(self, parameter: str) -> bool:
+        """Return whether a parameter is trained, by the section `parameters`."""
+        rules = read_rules(self._sections.get("parameters"), Problems())
+        rule = first_match(parameter, rules)
+        return rule is None or rule.trainable
+
+    def parameters_of(self, op: str) -> dict[str, Variable]:
+        """Return the parameters of an op, its own and shared ones, by their keys."""
+        names = self._parameters.get(op, {})
+        return {
+            key: self.variable(name, name.rpartition(".")[0] or name)
+            for key, name in names.items()
+        }
+
+    def append_backward(self, loss: Variable | None) -> None:
+        """Set the place of gradients from open guards (`placer.append_backward`)."""
+        span = caller_span()
+        if self._backward is not None:
+            message = "append_backward was already called for this program"
+            raise SpecError(message, span=span, hint="a program has one loss")
+        if self._optimizers:
+            message = "append_backward must be called before minimize"
+            raise SpecError(message, span=span, hint="minimize needs the gradients")
+        node = self._minimize if loss is None else self._loss_node(loss, span)
+        place = self._open_place(OpCall("append_backward", "append_backward"))
+        if place is not None:
+            self._try(lambda live: live.places.merge(None, place))
+        self._minimize = node
+        self._backward = place or scalar_node(None, span)
+
+    def minimize(self, loss: Variable, rule: str, settings: Mapping[str, Any]) -> None:
+        """Add an optimizer with the rule `rule`, at the place of the open guards."""
+        span = caller_span()
+        node = self._loss_node(loss, span)
+        entry = to_node({"op": rule, **settings}, span, self)
+        assert isinstance(entry, MappingNode)
+        place = self._open_place(OpCall(rule, rule, (loss.name,), dict(settings)))
+        entry = mapping_node({**entry.entries, "place": place}, span)
+        where = "train.optimizer"
+        self._try(lambda live: read_group(entry, 0, where, {}, None, live))
+        self._minimize = node
+        self._optimizers.append(entry)
+
+    def model(
+        self,
+        *,
+        nodes: Mapping[str, int] | None = None,
+        overrides: Sequence[Override] = (),
+    ) -> Model:
+        """Return the model of the program, which can be compiled.
+
+        `nodes` and `overrides` are those of `placer.compiler.frontend.load`; ops and inputs cannot be
+        overridden. Raises SpecError or SpecErrors for mistakes of the program as a
+        whole.
+        """
+        for override in overrides:
+            section = override.key[0]
+            if section.text in ("graph", "inputs"):
+                what = "ops" if section.text == "graph" else "inputs"
+                raise SpecError(
+                    f"the {what} of a model in Python cannot be set from outside",
+                    span=section.span,
+                    hint=f"change the Python code: {self.file}",
+                )
+        return load_tree(
+            self.tree(),
+            self.file,
+            self.folder,
+            nodes=nodes,
+            overrides=overrides,
+            files=self.files,
+        )
+
+    def tree(self) -> MappingNode:
+        """Return the program as the tree of a spec."""
+        sections = self._sections
+        name = name_from_file(f"{session_name()}.py" if self._is_cell else self.file)
+        default_name: SpecNode = scalar_node(name, self._span)
+        parts = {
+            "name": sections.get("name", default_name),
+            **{key: sections.get(key) for key in KEYS_BEFORE_INPUTS},
+            "inputs": self._inputs,
+            "data": sections.get("data"),
+            "graph": SequenceNode(self._span, nest_ops(self._entries)),
+            "parameters": sections.get("parameters"),
+            "train": self._train_section(),
+            "predict": sections.get("predict"),
+        }
+        return mapping_node(parts, self._span)
+
+    def _train_section(self) -> MappingNode:
+        has_backward = self._backward is not None and self._backward.value is not None
+        optimizer: SpecNode | None = None
+        if self._optimizers:
+            several = SequenceNode(self._span, self._optimizers)
+            optimizer = several if len(several.items) > 1 else several.items[0]
+        section = {
+            "minimize": self._minimize,
+            **{key: self._sections.get(key) for key in TRAIN_KEYS},
+            "backward": self._backward if has_backward else None,
+            "optimizer": optimizer,
+        }
+        return mapping_node(section, self._span)
+
+    def _loss_node(self, loss: Variable, span: Span) -> ScalarNode:
+        """Return the node of the loss. Raises SpecError if the program has another."""
+        if not isinstance(loss, Variable):
+            message = f"a loss must be a value of the program, not {loss!r}"
+            raise SpecError(message, span=span)
+        node = to_node(loss, span, self)
+        assert isinstance(node, ScalarNode)
+        if self._minimize is not None and self._minimize.value != loss.name:
+            message = f"the loss is already '{self._minimize.value}', not '{loss.name}'"
+            raise SpecError(message, span=span, hint="minimize the sum of the two")
+        self._try(lambda live: live.values.check_scalar(node, "loss"))
+        return node
+
+    def _open_place(self, call: OpCall) -> ScalarNode | None:
+        """Return the place of the open guards for a call; None if they have none."""
+        entries = places_around(call)
+        place = merge_entries(entries)
+        return None if place is None else scalar_node(str(place), entries[-1].span)
+
+    def _try(self, change: Callable[[Context], T]) -> T:
+        """Apply a change to the context, and return its result.
+
+        If the change has an error, the context is created again before its next use.
+        """
+        live = self._live_context()
+        self._context = None
+        result = change(live)
+        live.problems.raise_any()
+        self._context = live
+        return result
+
+    def _live_context(self) -> Context:
+        """Return the context of the recorded ops, created again after an error.
+
+        Without a section `nodes`, places are only parsed; the compilation of the program
+        checks them, and all else that needs the whole program: rules of `parameters`,
+        optimizers, rows.
+        """
+        if self._context is None:
+            sections = self._sections
+            known: dict[str, Any] = {
+                "nodes": sections.get("nodes"),
+                "precision": self.precision,
+            }
+            if "seed" in sections:
+                known["seed"] = sections["seed"].value
+            live = Context(known, self.folder, self.files, Problems())
+            live.problems.raise_any()
+            declare_inputs(self._inputs, live)
+            live.problems.raise_any()
+            every = Pattern(None, self._span)
+            entry = MappingNode(self._span, {}, {})
+            group = Group(every, self._span, entry, {"group": 0})
+            live.parameters.groups.append(group)
+            if self._entries:
+                _add_ops(self._entries, self._span, live)
+            self._context = live
+        return self._context
+
+
+def _add_ops(
+    entries: Sequence[RecordedOp], span: Span, context: Context
+) -> tuple[Op, ...]:
+    """Build recorded ops, and return the ops of the graph. Raises SpecError."""
+    before = len(context.values.ops)
+    build_ops(SequenceNode(span, nest_ops(entries)), context)
+    context.problems.raise_any()
+    return tuple(context.values.ops[before:])
+
+
+_current: ContextVar[tuple[Program, ...]] = ContextVar("placer.programs", default=())
+_default: ContextVar[Program | None] = ContextVar("placer.default", default=None)
+home_file: ContextVar[str | None] = ContextVar("placer.home", default=None)
+"""The file that programs belong to, if it is not the file whose code creates them."""
+
+
+def current_program() -> Program:
+    """Return the program that records calls: of the innermost `with program:`, or the
+    default program."""
+    programs = _current.get()
+    return programs[-1] if programs else default_program()
+
+
+def default_program() -> Program:
+    """Return the default program, which records calls outside of `with program:`.
+
+    There is one for each thread and asyncio task. Set its sections with `update`.
+
+    Returns:
+        The default program, which is created when it is first used.
+
+    Example:
+        x = layers.data("x", "float32[batch, 4]")
+        loss = layers.mean(layers.fc(x, 1))
+        optimizer.SGD(0.1).minimize(loss)
+        placer.default_program().update(
+            nodes={"worker": {"count": 1}},
+            data={"train": {"source": "npz:rows.npz", "batch": 8}},
+        )
+    """
+    program = _default.get()
+    if program is None:
+        program = Program()
+        _default.set(program)
+    return program

@@ -1,0 +1,46 @@
+"""The names of a recorded op's results and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from placer.compiler.frontend.entries.op_kinds import CALL
+from placer.compiler.graph.graph import Op
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and any other value as a list of one item."""
+    return value if isinstance(value, list) else [value]
+
+
+def one_or_list(values: Sequence[Any]) -> Any:
+    """Return the only value by itself, or several as a list."""
+    return list(values) if len(values) > 1 else values[0]
+
+
+def result_names(
+    name: str, kind: str, written: Mapping[str, Any], ops: Sequence[Op]
+) -> list[str]:
+    """Return the names of an op's results.
+
+    `written` is the op's entry without its name and kind; `ops` are the ops of the
+    graph that it became.
+    """
+    out = written.get("out")
+    if out is not None and not (kind == CALL and isinstance(out, str)):
+        # An item is a name, or a mapping from names to types.
+        items = (item if isinstance(item, Mapping) else [item] for item in as_list(out))
+        return [name for item in items for name in item]
+    values = [value.name for op in ops for value in op.results]
+    return [name] if name in values else [value.name for value in ops[-1].results]
+
+
+def parameter_names(
+    name: str, written: Mapping[str, Any], ops: Sequence[Op]
+) -> dict[str, str]:
+    """Return the names of an op's parameters, own and shared ones, by their keys."""
+    own = (op.name for op in ops if op.kind in ("parameter", "sparse_table"))
+    names = {each.removeprefix(f"{name}."): each for each in own if each != name}
+    shared = written.get("params") or {}
+    return names | {key: of for key, of in shared.items() if isinstance(of, str)}

@@ -1,0 +1,241 @@
+"""`placer.trace`: call a JAX function, whose regions become ops of the program."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+from placer.compiler.frontend.entries.op_kinds import TRACE
+from placer.compiler.frontend.python.arguments import Arguments, collect_arguments
+from placer.compiler.frontend.python.program import Program, current_program
+from placer.compiler.frontend.python.results import one_or_list
+from placer.compiler.frontend.python.tree import scalar_node
+from placer.compiler.frontend.python.variable import Variable
+from placer.errors import PlacerError, Span, SpecError
+from placer.place import scope
+from placer.place.guard import (
+    OpCall,
+    device_guard,
+    merge_entries,
+    place_guard,
+    places_around,
+)
+from placer.plan.modules import being_traced
+from placer.system.callsite import caller_span, is_cell
+
+Init = str | Mapping[str, Any]
+
+
+def trace(
+    fn: Callable[..., Any],
+    *args: Any,
+    name: str | None = None,
+    batch: Literal["rows", "whole"] | None = None,
+    init: Init | None = None,
+) -> Any:
+    """Call a JAX function on values of the program, with guards inside the function.
+
+    `place_guard` and `device_guard` inside `fn` set the place of the equations that JAX
+    traces there, and of their gradients if `fn` calls `jax.grad`. The guards around
+    this call set the place of the others. The equations of each place become one op or
+    more.
+
+    Args:
+        fn: A function at the top level of the program's file, or of a file beside it.
+            Values that it closes over are those that its file creates.
+        *args: Pytrees. A `Variable` is an input. An array of floats is a parameter with
+            this initial value, called by its path: `NAME.layers_0_kernel`. Numbers,
+            strings and None are passed as they are. An object of a class, such as a
+            model of Flax or Equinox, must be a global name of the function's file: the
+            object itself, or a function without arguments that returns it.
+        name: The name of the op; `trace_0` and so on by default. It is also the name of
+            the result. Several results are called `NAME.out0` and so on.
+        batch: `"rows"` if row i of every result depends on row i of the inputs only,
+            else `"whole"`. By default `"rows"` if the function's equations prove it.
+        init: The initializer of arrays that are `jax.ShapeDtypeStruct`.
+
+    Returns:
+        The pytree that `fn` returns, with a `Variable` for each array.
+
+    Raises:
+        SpecError: At the caller's line, if the function cannot be cut into regions or
+            an argument cannot be passed. Errors that `fn` raises are not caught.
+
+    Example:
+        def apply(model, x):
+            with place_guard("/node:worker:0"):
+                h = model.encoder(x)
+            with place_guard("/node:worker:1"):
+                return model.decoder(h)
+
+        y = placer.trace(apply, create_model, x, name="net")
+    """
+    from placer.ops.functions.description import describe
+
+    span, program = caller_span(), current_program()
+    name = program.unused_name(TRACE) if name is None else name
+    lines: dict[str, Span] = {}
+    token = scope.guard_lines.set(lines)
+    try:
+        text = function_path(fn, program, "placer.trace")
+        wide = program.precision == "float64"
+        arguments = collect_arguments(fn, args, wide)
+        names = [
+            leaf.value.name if leaf.key is None else f"{name}.{leaf.key}"
+            for leaf in arguments.leaves
+        ]
+        _check_state(arguments, name, program)
+        rows = None if batch is None else batch == "rows"
+        function = describe(fn, arguments.text(wide), names, name, rows=rows, wide=wide)
+    except PlacerError as error:
+        if error.span is not None:
+            raise
+        message = f"trace '{name}': {error.message}"
+        raise SpecError(message, span=span, hint=error.hint) from error
+    finally:
+        scope.guard_lines.reset(token)
+    inputs = {
+        leaf.value.name: leaf.value
+        for leaf in arguments.leaves
+        if isinstance(leaf.value, Variable)
+    }
+    entry: dict[str, Any] = {"fn": text, "args": arguments.named_terms()}
+    entry |= {"in": one_or_list([*inputs.values()])} if inputs else {}
+    entry |= {"batch": "rows"} if function.is_by_rows else {}
+    params, files = _parameter_entries(arguments, name, init, span)
+    entry |= {"params": params} if params else {}
+    entry["regions"] = [
+        _region_entry(region, _region_place(region, number, name, text, lines, span))
+        for number, region in enumerate(function.regions)
+    ]
+    program.record(TRACE, entry, name, guards=(), files=files)
+    values = [
+        inputs[value] if value in inputs else program.variable(value, name)
+        for value in function.results
+    ]
+    return function.unflatten(values)
+
+
+def _check_state(arguments: Arguments, name: str, program: Program) -> None:
+    """Raise SpecError for state that would be trained as if it were a parameter."""
+    for state in arguments.state:
+        keys = arguments.keys_in(state.path)
+        if not any(program.trains(f"{name}.{key}") for key in keys):
+            continue
+        pattern = f"{name}.{arguments.pattern_of(state.path)}"
+        raise SpecError(
+            f"{'.'.join(state.path)} {state.said}, and would be trained",
+            hint="to keep its values, write Program(parameters=["
+            f'{{"match": "{pattern}", "trainable": False}}]), or read it from a global'
+            " name of the function's file instead of an argument",
+        )
+
+
+def _parameter_entries(
+    arguments: Arguments, name: str, init: Init | None, span: Span
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the value of the key `params`, and the file of initial values."""
+    params: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
+    file = f"{name}.safetensors"
+    for leaf in arguments.leaves:
+        if (key := leaf.key) is None:
+            continue
+        kind = leaf.type(wide=False)
+        params[key] = {"shape": kind.shape, "init": {"file": file}}
+        if hasattr(leaf.value, "__array__"):
+            arrays[f"{name}.{key}"] = leaf.value
+        elif init is None:
+            message = f"trace '{name}': {leaf.path_text} has no values, only a shape"
+            raise SpecError(message, span=span, hint='pass init="xavier_uniform"')
+        else:
+            params[key]["init"] = init
+        if kind.dtype != "float32":
+            params[key]["dtype"] = kind.dtype
+    if init is not None and len(arrays) == len(params):
+        message = (
+            f"trace '{name}': init is for arrays without values, and all have some"
+        )
+        raise SpecError(message, span=span, hint="leave it out")
+    if not arrays:
+        return params, {}
+    from placer.ops.functions.description import pack_arrays
+
+    return params, {file: pack_arrays(arrays)}
+
+
+def _region_entry(region: Any, place: object | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {} if place is None else {"place": place}
+    entry |= {"in": one_or_list(region.operands)} if region.operands else {}
+    results = [{name: str(type_)} for name, type_ in region.results.items()]
+    return entry | {"out": results}
+
+
+def _region_place(
+    region: Any,
+    number: int,
+    name: str,
+    fn: str,
+    lines: Mapping[str, Span],
+    span: Span,
+) -> object:
+    """Return the place of a region: that of its guards, inside of the open guards."""
+    with ExitStack() as stack:
+        for each in region.guards:
+            guard = device_guard(None) if each == scope.NO_DEVICE else None
+            place = None if each == scope.CLEAR else each
+            stack.enter_context(guard or place_guard(place))
+        attrs = {"fn": fn, "region": number}
+        entries = places_around(OpCall("call", name, tuple(region.operands), attrs))
+    merged = merge_entries(entries)
+    if merged is None:
+        return None
+    last = next(
+        (lines[each] for each in reversed(region.guards) if each in lines), span
+    )
+    return scalar_node(str(merged), last)
+
+
+def function_path(fn: Callable[..., Any], program: Program, caller: str) -> str:
+    """Return the function as MODULE:FUNCTION, as nodes import it.
+
+    `caller` is the function of placer that needs it. Raises SpecError if it cannot be
+    imported from a file beside the program.
+    """
+    inner: Any = inspect.unwrap(fn) if callable(fn) else None
+    if not inspect.isfunction(inner):
+        raise SpecError(
+            f"{caller} needs a function, not {type(fn).__name__}",
+            hint="write def apply(model, x): return model(x)",
+        )
+    file = Path(inner.__code__.co_filename)
+    if is_cell(str(file)):
+        raise SpecError(
+            f"'{inner.__name__}' is not in a file, but a node must import it from one",
+            hint=f"write it to a file in {program.folder.resolve()} and import it: in a"
+            " notebook, %%writefile model.py at the top of its cell does",
+        )
+    if being_traced.get() == file.stem:
+        raise SpecError(
+            f"{file.name} builds its model while it is imported for '{inner.__name__}'",
+            hint="build it in a function, or under if __name__ == '__main__'",
+        )
+    if file.parent.resolve() != program.folder.resolve() or file.suffix != ".py":
+        raise SpecError(
+            f"'{inner.__name__}' is in {file.name}, which is not beside {program.file}",
+            hint="a node imports it from the build: put the file beside the program",
+        )
+    module = sys.modules.get(inner.__module__)
+    values = inner.__globals__ | (vars(module) if module is not None else {})
+    names = [key for key, each in values.items() if each is fn]
+    if not names:
+        raise SpecError(
+            f"'{inner.__qualname__}' cannot be imported from {file.name}",
+            hint="write it at the top level of its file",
+        )
+    best = inner.__name__ if inner.__name__ in names else names[0]
+    return f"{file.stem}:{best}"

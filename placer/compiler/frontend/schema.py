@@ -1,0 +1,366 @@
+"""The sections of a spec as msgspec structs: keys, types, defaults and descriptions.
+
+`decode` checks the mappings of a spec by these structs, and `placer schema` prints
+them as JSON Schema. The operands and attributes of ops are declared in `placer.ops`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from placer.place.types import MAX_DIM
+from placer.plan.settings.data.source import Data
+from placer.plan.settings.fields import Count, Name, Seed, doc
+from placer.plan.settings.run import DEFAULT_KEEP
+from placer.plan.settings.run import FORM as INTERVAL_FORM
+from placer.plan.settings.training.update_modes import Async, Geo, Sync
+
+Shape = list[Annotated[int, Meta(ge=1, le=MAX_DIM)]]
+# At most as many as a place string can name.
+MAX_NODES = 100_000
+NodeCount = Annotated[int, Meta(ge=1, le=MAX_NODES)]
+# Its own reader checks it, so it is not checked here.
+TypeText = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
+Positive = Annotated[float, Meta(gt=0)]
+
+
+PlaceText = Annotated[str | None, doc("such as /node:worker/gpu:0-7")]
+Operands = Annotated[str | list[str] | None, doc("the operands")]
+
+
+class Device(Struct, forbid_unknown_fields=True):
+    """The devices of one kind on a node."""
+
+    count: Annotated[NodeCount, doc("number of devices on each node")] = 1
+    memory: Annotated[
+        str | None,
+        doc("memory of each device, such as 80GiB, which the compiler then checks"),
+    ] = None
+
+
+class Nodes(Struct, forbid_unknown_fields=True):
+    """The nodes of one kind."""
+
+    count: Annotated[NodeCount, doc("number of nodes, whose ids count from 0")] = 1
+    devices: Annotated[
+        dict[str, NodeCount | Device], doc("devices of each node; {cpu: 1} by default")
+    ] = {}
+
+
+class DataSection(Struct, forbid_unknown_fields=True):
+    """The rows for training and for evaluation."""
+
+    train: Data
+    eval: Data | None = None
+
+
+class Scope(Struct, forbid_unknown_fields=True):
+    """Ops that share a place or `remat`. Scopes nest, and the inner place wins."""
+
+    ops: Annotated[list[Any], doc("ops and scopes, in program order")]
+    place: PlaceText = None
+    remat: Annotated[
+        bool, doc("true recomputes the scope in the backward pass, to save memory")
+    ] = False
+
+
+class ParameterRule(Struct, forbid_unknown_fields=True):
+    """Settings of the parameters that match a pattern. The first match applies."""
+
+    match: Annotated[str, doc("a glob over parameter names such as h1.w")]
+    init: Annotated[Any, doc("the initializer, instead of that of the op")] = None
+    trainable: Annotated[bool, doc("false: the parameter keeps its initial values")] = (
+        True
+    )
+    decay: Annotated[
+        bool, doc("false: the weight_decay of the optimizer does not apply")
+    ] = True
+
+
+class Clip(Struct, forbid_unknown_fields=True):
+    """A bound on gradients. Exactly one of the keys is set."""
+
+    global_norm: Annotated[
+        Positive | None, doc("largest norm of all gradients together")
+    ] = None
+    norm: Annotated[Positive | None, doc("largest norm of each gradient")] = None
+    value: Annotated[Positive | None, doc("largest absolute value of an element")] = (
+        None
+    )
+
+
+class Slicing(Struct, forbid_unknown_fields=True):
+    """How parameters are divided into blocks for servers."""
+
+    min_block: Annotated[Count, doc("smallest number of values in a block")] = 8192
+    rounding: Annotated[
+        Literal["ceil", "floor"], doc("rounding of the number of blocks")
+    ] = "ceil"
+    dispatch: Annotated[
+        Literal["balanced", "round_robin", "hash", "merged"],
+        doc("how blocks are assigned to servers"),
+    ] = "balanced"
+
+
+class Eval(Struct, forbid_unknown_fields=True):
+    """When to evaluate; always after the last step too."""
+
+    every: Annotated[
+        str | Count, doc("`epoch`, or a number of steps such as 100 or 100 steps")
+    ] = "epoch"
+
+
+class BestKeys(Struct, forbid_unknown_fields=True):
+    """Which evaluation is the best one."""
+
+    metric: Annotated[str, doc("a metric of the evaluation")]
+    mode: Annotated[
+        Literal["min", "max"], doc("whether a smaller or a larger value is better")
+    ]
+
+
+class CheckpointKeys(Struct, forbid_unknown_fields=True):
+    """Where and how often checkpoints are saved."""
+
+    to: Annotated[
+        str | None,
+        doc(
+            "a folder, relative to that of the spec; by default `checkpoints` beside the"
+            " build"
+        ),
+    ] = None
+    every: Annotated[
+        str | Count, doc(f"{INTERVAL_FORM}; a number is a number of steps")
+    ] = "epoch"
+    keep: Annotated[Count, doc("how many are kept, besides the best one")] = (
+        DEFAULT_KEEP
+    )
+    best: Annotated[
+        BestKeys | None,
+        doc(
+            "the metric by which the best one is saved and kept too; by default that of"
+            " `early_stopping`, or the loss"
+        ),
+    ] = None
+
+
+class EarlyStopping(BestKeys, kw_only=True):
+    """Stop the run after several evaluations without a better one."""
+
+    patience: Annotated[Count, doc("the number of such evaluations")] = 1
+    min_delta: Annotated[
+        Annotated[float, Meta(ge=0)], doc("how much better a value must be to count")
+    ] = 0.0
+
+
+class Update(Struct, forbid_unknown_fields=True, rename={"async_": "async"}):
+    """A mode with settings."""
+
+    sync: Annotated[
+        Sync | None, doc("all workers go in lockstep, but for backup workers")
+    ] = None
+    async_: Annotated[Async | None, doc("servers apply gradients as they arrive")] = (
+        None
+    )
+    geo: Annotated[
+        Geo | None, doc("workers train by themselves, and exchange differences")
+    ] = None
+
+
+class Outer(Struct, forbid_unknown_fields=True):
+    """An optimizer of servers, which takes a step by the mean of what workers have
+    trained. Hyperparameters are further keys."""
+
+    op: Annotated[str, doc("the update rule")]
+    learning_rate: Annotated[float | dict[str, Any], doc("a number or a schedule")]
+
+
+class Optimizer(Struct, forbid_unknown_fields=True):
+    """A group of parameters and its update rule. Hyperparameters are further keys."""
+
+    op: Annotated[str, doc("the update rule")]
+    learning_rate: Annotated[float | dict[str, Any], doc("a number or a schedule")]
+    place: Annotated[str | None, doc("place of the parameters and their slots")] = None
+    update: Annotated[
+        Literal["sync", "async", "half_async"] | Update,
+        doc("how the workers agree on updates"),
+    ] = "sync"
+    match: Annotated[
+        str | None,
+        doc("a glob over parameter names; by default all remaining parameters"),
+    ] = None
+    clip: Annotated[Clip | None, doc("for the gradients of this group")] = None
+    shard_state: Annotated[
+        bool,
+        doc("true: each worker stores and updates a range of the parameters only"),
+    ] = False
+    all_reduce: Annotated[
+        Literal["direct", "ring"], doc("how gradients move between workers")
+    ] = "direct"
+    sum: Annotated[
+        str | None,
+        doc("place of servers that sum the gradients; each worker updates by the sum"),
+    ] = None
+
+
+class Train(Struct, forbid_unknown_fields=True):
+    """The loss, and how to minimize it."""
+
+    minimize: Annotated[str, doc("the loss: a scalar")]
+    optimizer: Annotated[
+        Optimizer | list[Optimizer],
+        doc("one optimizer, or one for each group of parameters"),
+    ]
+    backward: Annotated[
+        str | None,
+        doc("place of the ops without a place that have gradients"),
+    ] = None
+    epochs: Annotated[Count, doc("passes over the training rows")] = 1
+    microbatches: Annotated[
+        Count, doc("number of parts of a batch that run one after another")
+    ] = 1
+    gradient_accumulation: Annotated[
+        Count | None, doc("another name of microbatches")
+    ] = None
+    threads: Annotated[
+        Count | None, doc("step loops of each worker, each on a part of its rows")
+    ] = None
+    schedule: Annotated[
+        Literal["1f1b", "gpipe"], doc("order of the microbatches in a pipeline")
+    ] = "1f1b"
+    nan: Annotated[
+        Literal["stop", "warn"], doc("what to do if the loss is not finite")
+    ] = "stop"
+    metrics: Annotated[
+        list[str] | None, doc("metrics and scalars to record; by default the loss")
+    ] = None
+    clip: Annotated[Clip | None, doc("for the gradients of all groups")] = None
+    slicing: Slicing | None = None
+    bucket_cap_mb: Annotated[
+        Positive | None, doc("size of the buckets of gradients for servers, in MiB")
+    ] = None
+    eval: Eval | None = None
+    checkpoint: Annotated[
+        CheckpointKeys | None, doc("save checkpoints, from which a run can continue")
+    ] = None
+    early_stopping: EarlyStopping | None = None
+
+
+class Predict(Struct, forbid_unknown_fields=True):
+    """What a prediction returns."""
+
+    outputs: Annotated[
+        Annotated[list[str], Meta(min_length=1)],
+        doc("values with rows, such as [probability]"),
+    ]
+
+
+class Spec(Struct, forbid_unknown_fields=True):
+    """A model: its nodes, rows, graph and training."""
+
+    nodes: Annotated[dict[str, Nodes], doc("the cluster, by node kind")]
+    inputs: Annotated[
+        dict[Name, TypeText], doc("the type of each input, such as float32[batch, 64]")
+    ]
+    data: DataSection
+    graph: Annotated[list[Any], doc("ops and scopes, in program order")]
+    train: Train
+    predict: Predict | None = None
+    name: Annotated[Name | None, doc("by default the name of the file")] = None
+    parameters: Annotated[
+        list[ParameterRule],
+        doc("settings of parameters that differ from those of their ops"),
+    ] = []
+    precision: Annotated[
+        Literal["float32", "float64"],
+        doc("float64: every float of the model is float64"),
+    ] = "float32"
+    seed: Annotated[Seed, doc("seed of initial values and of dropout")] = 0
+    emulate: Annotated[bool, doc("use CPU devices instead of accelerators")] = False
+
+
+class CallParameter(Struct, forbid_unknown_fields=True):
+    """A parameter of a `call` or `trace` op, or a part of the state of a `call`."""
+
+    shape: Annotated[Shape, doc("a list of ints; [] for a scalar")]
+    init: Annotated[Any, doc("the initializer")]
+    dtype: Annotated[
+        Literal["float16", "bfloat16", "float32", "float64"], doc("a float dtype")
+    ] = "float32"
+
+
+class ParameterOp(CallParameter, kw_only=True):
+    """A parameter that belongs to no layer: an op of kind `parameter`."""
+
+    name: Annotated[Name, doc("name of the parameter")]
+    op: Literal["parameter"]
+
+
+class CallOp(Struct, forbid_unknown_fields=True):
+    """A JAX function in a file beside the spec, as an op of kind `call`.
+
+    `fn(params, state, *inputs, rng, training)` returns its outputs and its new state.
+    """
+
+    name: Annotated[Name, doc("name of the op")]
+    op: Literal["call"]
+    fn: Annotated[str, doc("MODULE:FUNCTION, in a file beside the spec")]
+    out: Annotated[
+        str | list[dict[Name, TypeText]],
+        doc('names and types of the results, such as [y: "float32[batch, 64]"]'),
+    ]
+    in_: Operands = msgspec.field(default=None, name="in")
+    params: Annotated[
+        dict[Name, CallParameter | str] | None,
+        doc("parameters, or the names of shared ones"),
+    ] = None
+    state: Annotated[
+        dict[Name, CallParameter] | None,
+        doc("values that the function updates itself"),
+    ] = None
+    batch: Annotated[
+        Literal["rows", "whole"],
+        doc("rows: row i of every output depends on row i of the inputs only"),
+    ] = "whole"
+    place: PlaceText = None
+
+
+class Region(Struct, forbid_unknown_fields=True):
+    """A part of a traced function that runs at one place."""
+
+    out: Annotated[
+        list[dict[str, TypeText]], doc("names and types of the results, in order")
+    ]
+    in_: Annotated[
+        str | list[str] | None, doc("the operands: values and parameters")
+    ] = msgspec.field(default=None, name="in")
+    place: PlaceText = None
+
+
+class TraceOp(Struct, forbid_unknown_fields=True):
+    """A JAX function in a file beside the spec that is cut into regions: an op of kind
+    `trace`, which `placer.trace` writes."""
+
+    name: Annotated[
+        Name, doc("name of the only result; several are NAME.out0 and so on")
+    ]
+    op: Literal["trace"]
+    fn: Annotated[str, doc("MODULE:FUNCTION, in a file beside the spec")]
+    args: Annotated[
+        list[dict[str, Any]],
+        doc("the arguments, such as [{make: model}, {in: x}]"),
+    ]
+    regions: Annotated[list[Region], doc("the regions, one for each place")]
+    in_: Operands = msgspec.field(default=None, name="in")
+    params: Annotated[
+        dict[Name, CallParameter] | None,
+        doc("parameters, which regions use as NAME.KEY"),
+    ] = None
+    batch: Annotated[
+        Literal["rows", "whole"],
+        doc("rows: row i of every result depends on row i of the inputs only"),
+    ] = "whole"
+    place: Annotated[str | None, doc("place of regions that have none")] = None

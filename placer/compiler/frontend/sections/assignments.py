@@ -1,0 +1,152 @@
+"""Checks to which parameters the entries of `parameters` and of `train.optimizer` apply:
+an entry, or a setting of one, without effect on any of them is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import asdict
+
+from placer.compiler.frontend.entries.names import quote
+from placer.compiler.frontend.entries.op_parameters import Parameters, Trained
+from placer.compiler.frontend.schema import Slicing
+from placer.compiler.frontend.sections.buckets import KEY as BUCKETS
+from placer.compiler.frontend.sections.parameters import Group
+from placer.compiler.frontend.yaml.problems import Problems
+from placer.compiler.frontend.yaml.tree import MappingNode, SpecNode
+from placer.errors import did_you_mean
+from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.update_modes import Async, Geo, read_mode
+
+
+def check_assignments(
+    parameters: Parameters, train: SpecNode | None, problems: Problems
+) -> None:
+    """Report what is wrong. `train` is the section with the optimizers."""
+    _check_patterns(parameters, problems)
+    if parameters.unassigned:
+        first, *rest = parameters.unassigned
+        others = f" and {len(rest)} more" if rest else ""
+        problems.add(
+            f"no optimizer matches the parameter '{first}'{others}",
+            parameters.spans[first],
+            "end with an optimizer without 'match', or set trainable: false",
+        )
+    if not problems:
+        assert isinstance(train, MappingNode)
+        _check_decay(parameters, problems)
+        _check_settings_of_dense(parameters, train, problems)
+
+
+def _check_patterns(parameters: Parameters, problems: Problems) -> None:
+    """Report patterns that match no parameter, or only parameters of earlier entries."""
+    names = list(parameters.spans)
+    for entry in (*parameters.rules, *parameters.groups):
+        pattern = entry.pattern
+        if pattern.is_used:
+            continue
+        shadowed = next(filter(pattern.matches, names), None)
+        hint: str | None
+        if pattern.text is None:
+            message = "this optimizer matches no parameter"
+            hint = None if names else "the graph has no parameters to train"
+        elif shadowed is None:
+            message = f"no parameter matches {quote(pattern.text)}"
+            hint = did_you_mean(pattern.text, names)
+        else:
+            message = f"{quote(pattern.text)} applies to no parameter"
+            hint = f"an earlier entry applies to '{shadowed}', or it is not trained"
+        problems.add(message, pattern.span, hint)
+
+
+def _check_decay(parameters: Parameters, problems: Problems) -> None:
+    """Report `decay: false` without a weight decay, and a weight decay that applies to no
+    parameter."""
+    for rule in parameters.rules:
+        if rule.decay:
+            continue
+        groups = [each.group for each in parameters.trained if each.rule is rule]
+        if any(decay for group in groups for decay, _ in _weight_decays(group)):
+            continue
+        kinds = ", ".join(dict.fromkeys(f"'{g.attrs['rule']}'" for g in groups))
+        why = (
+            f"optimizer {kinds} has no weight decay" if groups else "it is not trained"
+        )
+        problems.add(
+            f"'decay: false' of {quote(rule.pattern.text or '*')} has no effect: {why}",
+            rule.node.keys["decay"].span,
+            "leave decay out, or use an optimizer with a weight_decay above 0, such as"
+            " adamw",
+        )
+    for group in parameters.groups:
+        if any(t.rule is None or t.rule.decay for t in _trained(group, parameters)):
+            continue
+        for decay, node in _weight_decays(group):
+            if decay and "weight_decay" in node.keys:
+                problems.add(
+                    "'weight_decay' has no effect: all parameters of this optimizer have"
+                    " 'decay: false'",
+                    node.keys["weight_decay"].span,
+                    "leave weight_decay out, or 'decay: false' of some parameters",
+                )
+
+
+def _weight_decays(group: Group) -> Iterator[tuple[float, MappingNode]]:
+    """Yield the weight decay of each rule of a group, and the mapping of the rule: its
+    own, and that of the servers in the mode geo."""
+    rules: list[tuple[Mapping[str, Any], str, MappingNode]]
+    rules = [(group.attrs, group.attrs["rule"], group.node)]
+    mode = read_mode(group.attrs["update"])
+    if isinstance(mode, Geo) and mode.outer is not None:
+        outer = _settings_node(group, "geo").entries["outer"]
+        assert isinstance(outer, MappingNode)
+        rules.append((mode.outer, mode.outer["op"], outer))
+    for hyper, rule, node in rules:
+        yield optimizers.complete(rule, hyper).get("weight_decay", 0.0), node
+
+
+def _check_settings_of_dense(
+    parameters: Parameters, train: MappingNode, problems: Problems
+) -> None:
+    """Report settings for dense parameters where all parameters are sparse tables."""
+    for group in parameters.groups:
+        mode = read_mode(group.attrs["update"])
+        if not isinstance(mode, Async) or not _are_sparse(_trained(group, parameters)):
+            continue
+        for key in ("max_merge", "queue"):
+            if getattr(mode, key) != getattr(type(mode)(), key):
+                problems.add(
+                    f"'{key}' has no effect: all parameters of this optimizer are sparse"
+                    " tables, and their gradients are sent in each step",
+                    _settings_node(group, "async").keys[key].span,
+                    f"leave {key} out: it is for dense parameters",
+                )
+    if not parameters.groups or not _are_sparse(parameters.trained):
+        return
+    settings = parameters.groups[0].attrs
+    for key, default in (("slicing", asdict(Slicing())), (BUCKETS, None)):
+        if settings.get(key, default) != default:
+            problems.add(
+                f"'{key}' has no effect: it is for dense parameters, and the model trains"
+                " only sparse tables",
+                train.keys[key].span,
+                f"leave {key} out",
+            )
+
+
+def _trained(group: Group, parameters: Parameters) -> list[Trained]:
+    return [each for each in parameters.trained if each.group is group]
+
+
+def _are_sparse(trained: list[Trained]) -> bool:
+    return all(each.is_sparse for each in trained)
+
+
+def _settings_node(group: Group, mode: str) -> MappingNode:
+    """Return the mapping with the settings of the mode that an optimizer has."""
+    update = group.node.entries["update"]
+    assert isinstance(update, MappingNode)
+    settings = update.entries[mode]
+    assert isinstance(settings, MappingNode)
+    return settings

@@ -1,0 +1,278 @@
+"""Reads the entries of `train.optimizer`: groups of parameters, and their rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from placer.compiler.frontend.entries.context import Context
+from placer.compiler.frontend.schema import Clip, Optimizer, Outer, Update
+from placer.compiler.frontend.sections.parameters import Group, Pattern, freeze
+from placer.compiler.frontend.yaml.decode import decode
+from placer.compiler.frontend.yaml.problems import Problems, inner_span
+from placer.compiler.frontend.yaml.tree import (
+    MappingNode,
+    ScalarNode,
+    SpecNode,
+    as_list,
+)
+from placer.errors import did_you_mean
+from placer.place import SERVER, Place
+from placer.plan.settings.checks import describe_value
+from placer.plan.settings.training import optimizers, schedules
+from placer.plan.settings.training.update_modes import MODES, SYNC
+
+
+def read_clip(
+    node: SpecNode | None, where: str, problems: Problems
+) -> dict[str, float] | None:
+    if node is None:
+        return None
+    good = decode(node, Clip, where, problems)
+    bounds = {key: float(bound) for key, bound in good.items() if bound is not None}
+    if len(bounds) == 1:
+        return bounds
+    if isinstance(node, MappingNode) and node.entries.keys() <= good.keys():
+        message = f"{where} needs exactly one of global_norm, norm and value"
+        problems.add(message, node.span, "write {global_norm: 1.0}")
+    return None
+
+
+def _update(node: Any, where: str, batch: int | None, problems: Problems) -> Any:
+    """Return the mode of a group: its name, or its name and its settings."""
+    if not isinstance(node, SpecNode):
+        return node  # the default
+    names = tuple(MODES)
+    if isinstance(node, ScalarNode):
+        if node.value == SYNC:
+            return SYNC
+        if node.value == "geo":
+            message = "'update: geo' needs the number of steps between two exchanges"
+            problems.add(message, node.span, "write {geo: {every: 100}}")
+            return None
+        if node.value in names:
+            return {node.value: {}}
+        problems.add(
+            f"'update' must be one of {', '.join(names)}, or a mapping, not"
+            f" {describe_value(node.value)}",
+            node.span,
+            did_you_mean(str(node.value), names) or "write {async: {max_staleness: 4}}",
+        )
+        return None
+    good = decode(node, Update, where, problems)
+    modes = {name: entry for name, entry in good.items() if entry is not None}
+    if len(modes) != 1:
+        if isinstance(node, MappingNode) and node.entries.keys() <= good.keys():
+            message = f"{where} needs exactly one of {', '.join(good)}"
+            problems.add(message, node.span, "write {async: {max_staleness: 4}}")
+        return None
+    ((name, entry),) = modes.items()
+    good = decode(entry, MODES[name], f"{where}.{name}", problems)
+    if good.get("outer") is not None:
+        outer = entry.entries["outer"]
+        good["outer"] = _outer(outer, f"{where}.{name}.outer", batch, problems)
+    if len(good) < len(MODES[name].__struct_fields__):
+        return None
+    mode = MODES[name](**good)
+    if why := mode.problem():
+        problems.add(why, entry.span)
+    if mode.is_sync:
+        return SYNC
+    return {name: {key: good[key] for key in good if key in entry.entries}}
+
+
+def _outer(
+    node: SpecNode, where: str, batch: int | None, problems: Problems
+) -> dict[str, Any] | None:
+    """Return the optimizer of the servers in the mode `geo`."""
+    hint = "write {op: nesterov, learning_rate: 0.7, momentum: 0.9}"
+    entry = problems.expect(node, MappingNode, f"{where} must be a mapping", hint)
+    if entry is None:
+        return None
+    rule, _ = _rule(entry, Outer, where, batch, problems)
+    if rule.name is not None and (why := optimizers.check_outer(rule.name)):
+        message, hint = why
+        problems.add(message, entry.entries["op"].span, hint)
+    if rule.name is None or rule.learning_rate is None:
+        return None
+    return {"op": rule.name, "learning_rate": rule.learning_rate, **rule.hyper}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """An update rule of an entry: its name and its learning rate, None after an error,
+    and the hyperparameters that differ from their defaults."""
+
+    name: str | None
+    learning_rate: Any
+    hyper: Mapping[str, float]
+
+
+def _rule(
+    node: MappingNode,
+    struct: type[Optimizer | Outer],
+    where: str,
+    batch: int | None,
+    problems: Problems,
+) -> tuple[_Rule, dict[str, Any]]:
+    """Read an entry with an update rule, wherever it is: return the rule and the other
+    fields of its struct. Schedules get the global batch, unless it has an error."""
+    name = _rule_name(node, problems)
+    # With an unknown rule every other key may be one of its hyperparameters.
+    others = optimizers.RULES[name].hyper if name else node.entries
+    good = decode(node, struct, where, problems, others)
+    learning_rate = None
+    if (rate := good.get("learning_rate")) is not None:
+        if problem := schedules.check(rate.value):
+            problems.add(problem, rate.span)
+        else:
+            learning_rate = freeze(rate.value)
+            if isinstance(learning_rate, int):
+                learning_rate = float(learning_rate)
+            if batch is not None:
+                learning_rate = schedules.fill_batch(learning_rate, batch)
+    hyper = _hyper(name, node, problems) if name else {}
+    return _Rule(name, learning_rate, hyper), good
+
+
+def read_groups(
+    node: SpecNode, common: Mapping[str, Any], batch: int | None, context: Context
+) -> list[Group]:
+    """Read `train.optimizer`: one entry, or a list of them."""
+    entries = as_list(node)
+    if not entries:
+        context.problems.add("'optimizer' is an empty list", node.span)
+    groups = []
+    for number, entry in enumerate(entries):
+        one = isinstance(node, MappingNode)
+        where = "train.optimizer" if one else f"train.optimizer[{number}]"
+        group = read_group(entry, number, where, common, batch, context)
+        if group is None:
+            continue
+        if group.pattern.text is None and entry is not entries[-1]:
+            message = f"without 'match', {where} matches all remaining parameters"
+            context.problems.add(message, group.span, "put it last, or add a 'match'")
+        groups.append(group)
+    return groups
+
+
+def read_group(
+    entry: SpecNode,
+    number: int,
+    where: str,
+    common: Mapping[str, Any],
+    batch: int | None,
+    context: Context,
+) -> Group | None:
+    """Read entry `number` of `optimizer`; report errors and return None.
+
+    `where` is its name in messages; `common` are the attributes of all groups; `batch` is
+    the global batch, None if it is not known.
+    """
+    problems, hint = context.problems, "write {op: sgd, learning_rate: 0.1}"
+    expected = f"{where} must be a mapping"
+    node = problems.expect(entry, MappingNode, expected, hint)
+    if node is None:
+        return None
+    rule, good = _rule(node, Optimizer, where, batch, problems)
+    clip = read_clip(good.get("clip"), f"{where}.clip", problems)
+    attrs: dict[str, Any] = {
+        "group": number,
+        "rule": rule.name,
+        "learning_rate": rule.learning_rate,
+        "update": _update(good.get("update"), f"{where}.update", batch, problems),
+        **rule.hyper,
+        **({"clip": clip} if clip else {}),
+        **common,
+    }
+    if good.get("shard_state"):
+        attrs["shard_state"] = True
+    if good.get("all_reduce") == "ring":
+        attrs["all_reduce"] = "ring"
+    if good.get("sum") and (at := _place_of_sums(node, attrs, context)) is not None:
+        attrs["sum"] = at
+    span = node.keys["op"].span if "op" in node.keys else node.span
+    match = good.get("match")
+    at_match = span if match is None else inner_span(node.entries["match"])
+    place = node.get("place") if good.get("place") else None
+    merged = context.places.merge(None, place)
+    if merged is not None or "place" not in node.entries:  # else an error was reported
+        _check_several_workers(node, attrs, merged, context)
+    return Group(Pattern(match, at_match), span, node, attrs, merged)
+
+
+def _place_of_sums(
+    entry: MappingNode, attrs: Mapping[str, Any], context: Context
+) -> Place | None:
+    """Return the place where gradients are summed; report errors and return None."""
+    place = context.places.merge(None, entry.get("sum"))
+    if place is None:
+        return None  # an error was reported
+    span = entry.entries["sum"].span
+    if place.node != SERVER:
+        message = f"'sum' is a place of servers, not {place}"
+        context.problems.add(message, span, "write /node:ps/cpu")
+        return None
+    for key in ("shard_state", "all_reduce"):
+        if key in attrs:
+            context.problems.add(
+                f"with '{key}' the workers sum gradients, not servers",
+                entry.keys[key].span,
+                f"leave {key} or sum out",
+            )
+    return place
+
+
+def _check_several_workers(
+    entry: MappingNode,
+    attrs: Mapping[str, Any],
+    place: Place | None,
+    context: Context,
+) -> None:
+    """Report settings that need an optimizer on several workers, if its place says that
+    it is elsewhere. Where the entry has no place, the pass `exchange` checks them."""
+    cluster = context.cluster
+    if cluster is None:
+        return
+    if place is None or place.node is None:
+        has_servers = any(kind.name == SERVER for kind in cluster.kinds)
+        at = "servers, its place by default" if has_servers else ""
+    elif place.node == SERVER:
+        at = "servers"
+    else:
+        nodes = cluster.nodes(place)
+        at = f"one node, {nodes[0]}" if len(nodes) == 1 else ""
+    for key in optimizers.OF_SEVERAL_NODES:
+        if at and key in attrs:
+            context.problems.add(
+                f"'{key}' is for an optimizer on several workers: this one is on {at}",
+                entry.keys[key].span,
+                f"place it on several workers, or leave {key} out",
+            )
+
+
+def _rule_name(entry: MappingNode, problems: Problems) -> str | None:
+    node = entry.get("op")
+    if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
+        return None  # decode reports it
+    if node.value in optimizers.RULES:
+        return node.value
+    hint = did_you_mean(node.value, sorted(optimizers.RULES))
+    problems.add(f"unknown optimizer '{node.value}'", node.inner_span, hint)
+    return None
+
+
+def _hyper(name: str, entry: MappingNode, problems: Problems) -> dict[str, float]:
+    """Return the hyperparameters in an entry that differ from their defaults."""
+    hyper = {}
+    for key, declared in optimizers.RULES[name].hyper.items():
+        node = entry.get(key)
+        if node is None:
+            continue
+        problem = optimizers.check(name, {key: node.value})
+        if problem:
+            problems.add(problem, node.span)
+        elif (value := declared.type(node.value)) != declared.default:
+            hyper[key] = value
+    return hyper

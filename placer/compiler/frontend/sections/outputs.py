@@ -1,0 +1,70 @@
+"""The outputs of a prediction: `predict.outputs` of a spec, or those of the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from placer.compiler.frontend.entries.names import quote
+from placer.compiler.frontend.yaml.problems import Problems
+from placer.compiler.graph.graph import Op
+from placer.compiler.graph.kinds import OUTPUT
+from placer.compiler.graph.model import Model
+from placer.errors import Span, SpecError, did_you_mean
+from placer.place.types import BATCH, TensorType, ValueType
+
+
+def output_ops(
+    outputs: Iterable[Op], types: Mapping[str, ValueType | None], problems: Problems
+) -> Iterator[Op]:
+    """Yield the `output` ops that are valid, and report the others.
+
+    `types` are those of the values of the graph, None for a value with an error.
+    """
+    listed: set[str] = set()
+    for op in outputs:
+        name = op.attrs["output"]
+        if name in listed:
+            problems.add(f"the output '{name}' is listed twice", op.source)
+        elif name not in types:
+            with_rows = [n for n, each in types.items() if _has_rows(each)]
+            hint = did_you_mean(name, with_rows)
+            problems.add(f"unknown output {quote(name)}", op.source, hint)
+        elif (type_ := types[name]) is None:
+            continue
+        elif not _has_rows(type_):
+            message = f"an output of predict needs rows, and '{name}' is {type_}"
+            hint = "choose a value with batch as its first dimension, and no other"
+            problems.add(message, op.source, hint)
+        else:
+            yield op
+        listed.add(name)
+
+
+def output_op(name: str, source: Span | None = None) -> Op:
+    """Return the op that returns the value of this name."""
+    return Op(OUTPUT, (name,), (), {"output": name}, None, source)
+
+
+def with_outputs(model: Model, names: Sequence[str]) -> Model:
+    """Return the model with these outputs of predictions instead of its own.
+
+    Raises SpecError or SpecErrors for a name that cannot be an output.
+    """
+    if not names:
+        raise SpecError("a prediction needs at least one output")
+    types = {name: value.type for name, value in model.graph.values.items()}
+    problems = Problems()
+    outputs = [*output_ops(map(output_op, names), types, problems)]
+    problems.raise_any()
+    ops = [op for op in model.graph.ops if op.kind != OUTPUT]
+    return replace(model, graph=model.graph.with_ops([*ops, *outputs]))
+
+
+def _has_rows(type_: ValueType | None) -> bool:
+    """Whether values of the type have rows, all of the same shape."""
+    return (
+        isinstance(type_, TensorType)
+        and type_.has_rows
+        and BATCH not in type_.shape[1:]
+    )

@@ -1,0 +1,50 @@
+"""Reads the key `shuffle` of a source: true, false, or a window."""
+
+from __future__ import annotations
+
+from placer.compiler.frontend.yaml.decode import decode, report_wrong_type
+from placer.compiler.frontend.yaml.problems import Problems
+from placer.compiler.frontend.yaml.tree import MappingNode, SpecNode
+from placer.plan.settings.data.sources import Source
+from placer.plan.settings.data.window import DEFAULT_LANES, Window
+
+
+def read_shuffle(
+    node: SpecNode,
+    section: MappingNode,
+    source: Source | None,
+    split: str | None,
+    batch: int | None,
+    which: str,
+    problems: Problems,
+) -> bool | Window | None:
+    """Read the key; report errors and return None.
+
+    Args:
+        node: The value of the key.
+        section: The mapping of the source.
+        source: The source; None if it has an error.
+        split: Its split.
+        batch: The rows of a batch; None if they are not known.
+        which: `train` or `eval`.
+        problems: Where errors are reported.
+
+    Returns:
+        The value; a window has its number of lanes.
+    """
+    if isinstance(node.value, bool):
+        return node.value
+    if not isinstance(node, MappingNode):
+        report_wrong_type("shuffle", node, bool | Window, problems)
+        return None
+    good = decode(node, Window, f"data.{which}.shuffle", problems)
+    if len(good) < len(Window.__struct_fields__) or source is None or batch is None:
+        return None
+    lanes = good["lanes"] or min(DEFAULT_LANES, batch)
+    window = Window(good["window"], lanes)
+    if problem := window.check(source, split, batch):
+        key, message, hint = problem
+        span = node.entries[key].span if key in node.entries else section.keys[key].span
+        problems.add(message, span, hint)
+        return None
+    return window

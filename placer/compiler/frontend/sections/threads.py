@@ -1,0 +1,60 @@
+"""Nodes that are threads of one process: `train.threads`, and heter nodes that compute for
+several workers without lockstep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from placer.compiler.frontend.sections.parameters import Group
+from placer.compiler.frontend.yaml.problems import Problems
+from placer.compiler.frontend.yaml.tree import ScalarNode
+from placer.errors import PlaceError
+from placer.place import Cluster, NodeKind
+from placer.place.node_kinds import HETER, WORKER
+from placer.plan.settings.training.update_modes import read_mode
+
+
+def with_threads(
+    cluster: Cluster,
+    threads: ScalarNode | None,
+    groups: Sequence[Group],
+    problems: Problems,
+) -> Cluster:
+    """Return the cluster with the threads of each process as nodes.
+
+    Each worker has `threads` step loops. If workers do not go in lockstep, a heter node
+    has one for each worker that it computes for, so that none waits for another.
+
+    Args:
+        cluster: the nodes as declared.
+        threads: the value of the key `train.threads`.
+        groups: the optimizers.
+        problems: gets an error if there are no workers, or too many threads.
+    """
+    if threads is not None:
+        if not cluster.workers:
+            message = f"'threads' is for nodes of kind '{WORKER}', and there are none"
+            problems.add(message, threads.span, "nodes: {worker: {count: 2}}")
+            return cluster
+        count = int(str(threads.value))
+        if count > 1:
+            kind = cluster.kind(WORKER)
+            try:
+                threaded = replace(kind, threads=kind.count * count)
+            except PlaceError as error:
+                problems.add_error(error, span=threads.span)
+                return cluster
+            cluster = _with_kind(cluster, threaded)
+    in_lockstep = all(read_mode(group.attrs.get("update")) is None for group in groups)
+    heter = next((kind for kind in cluster.kinds if kind.name == HETER), None)
+    if in_lockstep or heter is None or heter.count >= cluster.workers:
+        return cluster
+    return _with_kind(cluster, replace(heter, threads=cluster.workers))
+
+
+def _with_kind(cluster: Cluster, changed: NodeKind) -> Cluster:
+    return Cluster(
+        tuple(changed if kind.name == changed.name else kind for kind in cluster.kinds)
+    )

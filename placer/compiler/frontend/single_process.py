@@ -1,0 +1,37 @@
+"""Turns a model into one that a single process computes, without places."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from msgspec import structs
+
+from placer.compiler.graph.graph import Op
+from placer.compiler.graph.model import Model
+from placer.place import Cluster, NodeKind
+from placer.plan.settings.training.optimizers import OF_SEVERAL_NODES
+from placer.plan.settings.training.update_modes import SYNC
+
+
+def to_single_process(model: Model) -> Model:
+    """Return a model for one worker with one device of the default kind.
+
+    The result of any placement can be compared with that of this model.
+    """
+    (device, _), *_ = model.graph.cluster.default.devices
+    graph = replace(
+        model.graph,
+        cluster=Cluster((NodeKind("worker", 1, ((device, 1),)),)),
+        microbatches=1,
+        ops=tuple(_without_place(op) for op in model.graph.ops),
+    )
+    return replace(model, graph=graph, memory={})
+
+
+def _without_place(op: Op) -> Op:
+    """Return an op without its place, and an optimizer without what needs several
+    nodes."""
+    if op.kind == "optimizer":
+        kept = {k: v for k, v in op.attrs.items() if k not in OF_SEVERAL_NODES}
+        op = structs.replace(op, attrs={**kept, "update": SYNC})
+    return op.with_place(None)

@@ -1,0 +1,1 @@
+"""Reads YAML as a tree with positions, and collects the errors of a spec."""

@@ -1,0 +1,313 @@
+"""Decodes one mapping of the tree by a msgspec struct, and reports all errors in it.
+
+Each field is decoded by itself, so that independent errors are reported together.
+Nested structs are returned as nodes, which their own readers decode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct, inspect
+from msgspec.structs import FieldInfo
+
+from placer.compiler.frontend.entries.names import quote
+from placer.compiler.frontend.yaml.errors import (
+    cut_place_hint,
+    missing_blank_hint,
+    missing_brackets_hint,
+)
+from placer.compiler.frontend.yaml.problems import Problems
+from placer.compiler.frontend.yaml.tree import (
+    MappingNode,
+    ScalarNode,
+    SequenceNode,
+    SpecNode,
+)
+from placer.errors import did_you_mean, nearest
+from placer.plan.settings.checks import describe_value
+
+_SECTIONS = ("the spec", "data", "data.train", "data.eval", "train", "predict")
+"""The names of sections in messages, of which users know the keys by name."""
+
+
+@cache
+def _fields_of(struct: type[Struct]) -> dict[str, tuple[FieldInfo, bool]]:
+    """Return each field of a struct by key, and whether its own reader decodes it."""
+    return {
+        field.encode_name: (field, _is_nested(inspect.type_info(field.type)))
+        for field in msgspec.structs.fields(struct)
+    }
+
+
+def decode(
+    node: SpecNode | None,
+    struct: type[Struct],
+    where: str,
+    problems: Problems,
+    others: Iterable[str] = (),
+    skipped: Collection[str] = (),
+) -> dict[str, Any]:
+    """Return the valid fields of a mapping: values, defaults, and nodes if nested.
+
+    Args:
+        node: The mapping, or None if its key is missing, which is not an error here.
+        struct: The struct whose fields the mapping has.
+        where: The name of the mapping in messages, such as `data.train`.
+        problems: Where errors are reported. Their fields are not in the result.
+        others: Keys that are not in the struct, which the caller reads itself.
+        skipped: Keys of the struct that the caller reads itself.
+    """
+    fields = _fields_of(struct)
+    hint = missing_blank_hint(node.text) if isinstance(node, ScalarNode) else None
+    hint = hint or f"its keys are: {', '.join(fields)}"
+    node = problems.expect(node, MappingNode, f"{where} must be a mapping", hint)
+    if node is None:
+        return {}
+    meant = report_unknown_keys(node, (*fields, *others), where, problems)
+    result: dict[str, Any] = {}
+    for key, (field, is_nested) in fields.items():
+        if key in skipped:
+            continue
+        value = node.get(key)
+        # A nested field may have a factory instead of a default.
+        default = None if field.default is msgspec.NODEFAULT else field.default
+        if value is None:
+            if not field.required:
+                result[key] = default
+            elif key not in meant:
+                report_missing(node, key, where, problems)
+        elif is_nested:
+            if not (isinstance(value, ScalarNode) and value.value is None):
+                result[key] = value
+            elif field.required:
+                report_wrong_type(key, value, field.type, problems)
+            else:
+                result[key] = default
+        elif check_type(key, value, field.type, problems):
+            result[key] = msgspec.convert(value.value, field.type)
+    return result
+
+
+def report_unknown_keys(
+    node: MappingNode, valid: Iterable[str], where: str, problems: Problems
+) -> set[str]:
+    """Report every key that is not in `valid`; return the valid keys that were meant.
+
+    The hint names the nearest valid key, or explains one of the traps of YAML.
+    """
+    names = frozenset(valid)
+    meant: set[str] = set()
+    if node.entries.keys() <= names:
+        return meant
+    before = ""
+    for key, scalar in node.keys.items():
+        if key not in names:
+            empty = node.entries[key].value is None
+            if empty and before and cut_place_hint(node, before):
+                pass  # a place that YAML cut at several commas is reported once
+            else:
+                hint = _unknown_key_hint(node, key, names, meant, where)
+                problems.add(f"unknown key {quote(key)} in {where}", scalar.span, hint)
+        before = key
+    return meant
+
+
+def _unknown_key_hint(
+    node: MappingNode, key: str, names: frozenset[str], meant: set[str], where: str
+) -> str | None:
+    if node.entries[key].value is None:
+        if hint := missing_blank_hint(key):
+            meant.add(key.partition(":")[0])
+            return hint
+        if hint := cut_place_hint(node, key) or missing_brackets_hint(node, key):
+            return hint
+    if key == "<<":
+        return "merge keys are not supported; write the keys out"
+    if where in _SECTIONS and (hint := _elsewhere_hint(key, where)):
+        return hint
+    close = nearest(key, names)
+    if close is not None:
+        meant.add(close)
+    return did_you_mean(key, names)
+
+
+def _elsewhere_hint(key: str, where: str) -> str | None:
+    """Return where a key belongs that is in the wrong section."""
+    from placer.compiler.frontend.setting_names import (
+        find_elsewhere,  # it imports the schema
+    )
+
+    path = find_elsewhere(key, where)
+    if path is None:
+        return None
+    section, _, name = path.rpartition(".")
+    if not section:
+        return f"'{name}' is a key of the spec, not of a section"
+    return f"'{name}' is a key of {section}: {path}"
+
+
+def report_missing(node: MappingNode, key: str, where: str, problems: Problems) -> None:
+    """Report a missing key; the hint is for `{key:value}`, without a blank."""
+    hints = (hint for other in node.keys if (hint := missing_blank_hint(other)))
+    hint = next((each for each in hints if f"'{key}: " in each), None)
+    problems.add(f"'{key}' is missing in {where}", node.span, hint)
+
+
+def check_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> bool:
+    """Return whether a value has the type; if not, report it.
+
+    Errors in a list or mapping are reported at each wrong item.
+    """
+    if _is_of(node.value, type_):
+        return True
+    misfits: list[tuple[str, SpecNode, inspect.Type]] = []
+    for option in _options(inspect.type_info(type_)):
+        if isinstance(node, MappingNode) and isinstance(option, inspect.StructType):
+            _check_fields(key, node, option.cls, problems)
+            return False
+        if isinstance(node, SequenceNode) and isinstance(option, inspect.ListType):
+            misfits += (
+                (f"an item of '{key}'", item, option.item_type)
+                for item in node.items
+                if not _is_of([item.value], type_)
+            )
+        elif isinstance(node, MappingNode) and isinstance(option, inspect.DictType):
+            misfits += (
+                (f"'{name}' in '{key}'", item, option.value_type)
+                for name, item in node
+                if not _is_of({name: item.value}, type_)
+            )
+    for what, item, item_type in misfits:
+        _report_misfit(what, item, item_type, problems)
+    if not misfits:
+        report_wrong_type(key, node, type_, problems)
+    return False
+
+
+def _report_misfit(
+    what: str, node: SpecNode, info: inspect.Type, problems: Problems
+) -> None:
+    """Report a value of a wrong type; in a list of texts, each item that is no text."""
+    for option in _options(info):
+        if (
+            isinstance(node, SequenceNode)
+            and isinstance(option, inspect.ListType)
+            and isinstance(option.item_type, inspect.StrType)
+        ):
+            for each in node.items:
+                if not isinstance(each.value, str):
+                    problems.add(
+                        f"an item of {what} must be text, not"
+                        f" {describe_value(each.value)}",
+                        each.span,
+                        _quoted_hint(each),
+                    )
+            return
+    is_text = any(isinstance(each, inspect.StrType) for each in _options(info))
+    message = f"{what} must be {_describe_type(info)}, not {describe_value(node.value)}"
+    problems.add(message, node.span, _quoted_hint(node) if is_text else None)
+
+
+def _quoted_hint(node: SpecNode) -> str | None:
+    """Return how to write a number or bool as text."""
+    if isinstance(node, ScalarNode) and node.value is not None:
+        return f'write "{node.text}"'
+    return None
+
+
+def _check_fields(
+    key: str, node: MappingNode, struct: type[Struct], problems: Problems
+) -> None:
+    """Report what is wrong in a mapping with the fields of a struct."""
+    fields = {each.encode_name: each for each in msgspec.structs.fields(struct)}
+    meant = report_unknown_keys(node, fields, f"'{key}'", problems)
+    for name, field in fields.items():
+        value = node.get(name)
+        if value is not None:
+            check_type(name, value, field.type, problems)
+        elif field.required and name not in meant:
+            report_missing(node, name, f"'{key}'", problems)
+
+
+def _is_of(value: Any, type_: Any) -> bool:
+    try:
+        msgspec.convert(value, type_)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def report_wrong_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> None:
+    """Report a value of the wrong type: the expected type, and the value."""
+    info, hint = inspect.type_info(type_), None
+    options = _options(info)
+    literals = [
+        v for o in options if isinstance(o, inspect.LiteralType) for v in o.values
+    ]
+    actual = describe_value(node.value)
+    message = f"'{key}' must be {_describe_type(info)}, not {actual}"
+    if literals and isinstance(node.value, str):
+        close = nearest(node.value, map(str, literals))
+        hint = f"did you mean '{close}'?" if close else None
+        if key == "precision" and "16" in node.value:
+            hint = "parameters are not half floats; convert values with the op 'cast'"
+    elif isinstance(node, ScalarNode) and node.value is not None:
+        lists = (inspect.ListType, inspect.VarTupleType)
+        takes_list = any(isinstance(option, lists) for option in options)
+        takes_list = takes_list and _is_of([node.value], type_)
+        hint = f"write [{node.text}]" if takes_list else None
+    problems.add(message, node.span, hint)
+
+
+def _describe_type(info: inspect.Type) -> str:
+    """Describe the values of a type, in words that follow 'must be'."""
+    return " or ".join(dict.fromkeys(map(_describe_option, _options(info))))
+
+
+def _describe_option(info: inspect.Type) -> str:
+    match info:
+        case inspect.IntType(ge=low, le=high) if low is not None and high is not None:
+            return f"a whole number from {low} to {high}"
+        case inspect.IntType():
+            return "a whole number"
+        case inspect.FloatType(gt=low) if low is not None:
+            return f"a number greater than {low:g}"
+        case inspect.FloatType(ge=low) if low is not None:
+            return f"a number from {low:g}"
+        case inspect.FloatType():
+            return "a number"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.LiteralType(values=values):
+            return " or ".join(
+                f"'{value}'" if isinstance(value, str) else str(value)
+                for value in values
+            )
+        case inspect.ListType():
+            return "a list"
+        case inspect.DictType() | inspect.StructType():
+            return "a mapping"
+        case _:
+            return "text"
+
+
+def _options(info: inspect.Type) -> list[inspect.Type]:
+    """Return the alternatives of a type without null, which means an absent key."""
+    if isinstance(info, inspect.Metadata):
+        return _options(info.type)
+    if isinstance(info, inspect.UnionType):
+        return [o for t in info.types for o in _options(t)]
+    return [] if isinstance(info, inspect.NoneType) else [info]
+
+
+def _is_nested(info: inspect.Type) -> bool:
+    return any(
+        isinstance(option, inspect.StructType | inspect.AnyType)
+        or (isinstance(option, inspect.ListType) and _is_nested(option.item_type))
+        or (isinstance(option, inspect.DictType) and _is_nested(option.value_type))
+        for option in _options(info)
+    )

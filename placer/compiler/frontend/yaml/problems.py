@@ -1,0 +1,93 @@
+"""Collects the errors of a spec, and raises them together in the order of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from placer.compiler.frontend.yaml.tree import (
+    MappingNode,
+    ScalarNode,
+    SequenceNode,
+    SpecNode,
+)
+from placer.errors import PlacerError, Span, SpecError, SpecErrors
+from placer.plan.settings.checks import describe_value
+
+T = TypeVar("T")
+Node = TypeVar("Node", ScalarNode, SequenceNode, MappingNode)
+
+MAX_REPORTED = 50
+"""The most errors that are reported at once."""
+
+
+class Problems:
+    """The independent errors of one spec.
+
+    `unreadable` are errors of single scalars, such as a number over 64 bits.
+    """
+
+    def __init__(self, unreadable: Iterable[SpecError] = ()) -> None:
+        self._errors = list(unreadable)
+        self._unreadable = {_position(error) for error in self._errors}
+
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
+    def add(self, message: str, span: Span | None, hint: str | None = None) -> None:
+        """Add an error, unless the scalar at `span` is known to be unreadable."""
+        error = SpecError(message, span=span, hint=hint)
+        if _position(error) not in self._unreadable:
+            self._errors.append(error)
+
+    def add_error(self, error: PlacerError, *, span: Span | None = None) -> None:
+        """Add an error that was raised elsewhere, at its own span or else at `span`."""
+        self.add(error.message, error.span or span, error.hint)
+
+    def expect(
+        self,
+        node: SpecNode | None,
+        kind: type[Node],
+        expected: str,
+        hint: str | None = None,
+    ) -> Node | None:
+        """Return a node of this class; report another node, and return None.
+
+        A `ScalarNode` must hold a string. `expected` begins the message, such as
+        `'nodes' must be a mapping`. A node of None is a missing key, and no error here.
+        """
+        is_text = not isinstance(node, ScalarNode) or isinstance(node.value, str)
+        if isinstance(node, kind) and is_text:
+            return node
+        if node is not None:
+            self.add(f"{expected}, not {describe_value(node.value)}", node.span, hint)
+        return None
+
+    def raise_any(self) -> None:
+        """Raise SpecError for one error, SpecErrors for several; else return."""
+        if not self._errors:
+            return
+        errors = sorted(self._errors, key=_position)
+        if len(errors) == 1:
+            raise errors[0]
+        reported = errors[:MAX_REPORTED]
+        if len(errors) > MAX_REPORTED:
+            reported.append(SpecError(f"and {len(errors) - MAX_REPORTED} more errors"))
+        raise SpecErrors(reported)
+
+
+def all_or_none(items: Iterable[T | None]) -> list[T] | None:
+    """Return the items as a list; None if one is None, which is an error reported."""
+    listed = list(items)
+    valid = [item for item in listed if item is not None]
+    return valid if len(valid) == len(listed) else None
+
+
+def inner_span(node: SpecNode) -> Span:
+    """Return the span of a node, of a text without its quotes."""
+    return node.inner_span if isinstance(node, ScalarNode) else node.span
+
+
+def _position(error: SpecError) -> tuple[str, int, int]:
+    span = error.span
+    return (span.file, span.line, span.column) if span else ("", 0, 0)

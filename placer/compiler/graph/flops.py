@@ -1,0 +1,73 @@
+"""The declared FLOPs of ops."""
+
+from __future__ import annotations
+
+from placer import ops
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.keyed import count_keys, is_keyed
+from placer.compiler.graph.kinds import declared_attrs, is_update, is_update_direction
+from placer.ops.attributes import complete
+from placer.place.types import TensorType
+from placer.plan.settings.training import optimizers
+
+
+class FlopsCache:
+    """Results of `op_flops`: by op, and by what the FLOPs of an op depend on beside the
+    number of rows, so that equal ops share them."""
+
+    def __init__(self) -> None:
+        self.of_op: dict[Op, dict[int, int]] = {}
+        self.of_signature: dict[tuple[object, ...], dict[int, int]] = {}
+
+
+def op_flops(graph: Graph, op: Op, rows: int, cache: FlopsCache) -> int:
+    """Return the declared FLOPs of an op for `rows` local rows.
+
+    The op is computed, an update or an update direction. Gradient ops are counted by
+    the declaration of their forward op.
+    """
+    by_rows = cache.of_op.get(op)
+    if by_rows is None:
+        by_rows = cache.of_op[op] = cache.of_signature.setdefault(
+            _signature(graph, op), {}
+        )
+    if rows not in by_rows:
+        by_rows[rows] = _compute_flops(graph, op, rows)
+    return by_rows[rows]
+
+
+def _signature(graph: Graph, op: Op) -> tuple[object, ...]:
+    forward = graph.producers[op.operands[0]] if op.is_gradient else op
+    attrs = declared_attrs(forward.attrs)
+    types = (
+        _sized(graph, name, 1) if is_keyed(graph, name) else graph.tensor_type(name)
+        for name in forward.operands
+    )
+    return op.kind, op.attrs.get("wrt", ()), repr(attrs) if attrs else "", *types
+
+
+def _compute_flops(graph: Graph, op: Op, rows: int) -> int:
+    if is_update_direction(op.kind):
+        return 0  # the FLOPs that a rule declares include both phases; see below
+    if is_update(op.kind):
+        per_element = optimizers.RULES[op.kind].flops
+        return per_element * _sized(graph, op.operands[1], rows).numel()
+    forward = graph.producers[op.operands[0]] if op.is_gradient else op
+    declaration = ops.find(forward.kind)
+    types = [_sized(graph, name, rows) for name in forward.operands]
+    attrs = complete(declaration, declared_attrs(forward.attrs))
+    if op.is_gradient:
+        return declaration.grad_flops(types, attrs, op.attrs.get("wrt", ()))
+    return declaration.flops(types, attrs)
+
+
+def _sized(graph: Graph, name: str, rows: int) -> TensorType:
+    """Return the type of a value for `rows` local rows; of rows by key, as if all keys
+    were different. A whole sparse table counts as a row: what looks up rows depends on
+    its columns only."""
+    kind = graph.tensor_type(name)
+    if kind.is_keyed:
+        is_table = graph.producers[name].kind == "sparse_table"
+        count = 1 if is_table else count_keys(graph, name, rows)
+        return TensorType(kind.dtype, (count, *kind.shape[1:]))
+    return kind.with_batch(graph.batch, rows)

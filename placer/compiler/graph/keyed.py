@@ -1,0 +1,135 @@
+"""Values with a row for each key of a batch: where their keys come from, how many there can
+be, and their layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.kinds import CLIP_PART, DISTINCT_KEYS
+from placer.compiler.graph.layout_rules import LayoutSignature
+from placer.place.layouts import Layout
+from placer.place.types import ITEM_BYTES, TensorType
+
+OCCURRENCE_BYTES = 4
+"""The bytes that say how often a key occurs, which is sent with it."""
+
+
+def is_keyed(graph: Graph, name: str) -> bool:
+    """Whether a value has a row for each of some keys."""
+    kind = graph.values[name].type
+    return isinstance(kind, TensorType) and kind.is_keyed
+
+
+def keys_of(graph: Graph, name: str) -> Op:
+    """Return the op that collects the keys which a value has rows of: of a sum by key
+    those of its first term."""
+    while True:
+        op = graph.producers[name]
+        index = graph.result_indices[name]
+        if op.kind == "distinct_keys":
+            return op
+        if op.received_edge is not None:
+            name = graph.sends[op.received_edge].operands[index]
+        elif op.kind == "distributed_lookup_table":
+            name = op.operands[1]
+        elif op.kind == "accumulate":
+            name = op.attrs["of"]
+        elif op.is_gradient:
+            name = graph.producers[op.operands[0]].operands[-1]
+        elif op.structure.update is not None:
+            name = op.operands[1]
+        else:
+            several = op.structure.copies or op.kind == CLIP_PART
+            name = op.operands[index if several else 0]
+
+
+def count_keys(graph: Graph, name: str, rows: int) -> int:
+    """Return how many keys a value has rows of at most, for `rows` rows of a batch."""
+    ids = keys_of(graph, name).results[1:]
+    return sum(graph.tensor_type(each.name).numel(rows) for each in ids)
+
+
+def row_bytes(kind: TensorType) -> int:
+    """Return the bytes of one row of a value with a row for each key, in a message."""
+    if kind == DISTINCT_KEYS:
+        return ITEM_BYTES[kind.dtype] + OCCURRENCE_BYTES
+    return TensorType(kind.dtype, kind.shape[1:]).nbytes()
+
+
+def keyed_signature(
+    graph: Graph, op: Op, have: Sequence[Layout]
+) -> LayoutSignature | None:
+    """Return the layouts that a structural op on rows by key needs and gives; None for
+    any other op.
+
+    Of a table, and of what is sent to its nodes, each of several nodes has the rows of
+    its own keys (S). A node that looks up rows has a replica (R) of the table, of which
+    only the rows of its keys are there: so their gradient is its part of a sum (P).
+    """
+    names = (*op.operands, *(value.name for value in op.results))
+    if op.is_computed or not any(is_keyed(graph, name) for name in names):
+        return None
+    several = len(graph.nodes(op)) > 1
+    own: Layout = "S" if several else "R"
+    match op.kind:
+        case "distinct_keys":
+            keys: Layout = "P" if several else "R"
+            return (own,) * len(have), (keys, *(own for _ in op.results[1:]))
+        case "ask_rows" | "push_rows":
+            return tuple(have), (own,)
+        case "give_rows":
+            return tuple(have), ("R",)
+        case "exact_squares":
+            return (own,), ("P" if several else "R",)
+    if op.structure.copies:
+        return None
+    need: list[Layout] = [own if is_keyed(graph, n) else "R" for n in op.operands]
+    return tuple(need), (own,) * len(op.results)
+
+
+def keyed_microbatches(
+    op: Op, have: Sequence[Layout | None]
+) -> tuple[tuple[Layout | None, ...], tuple[Layout | None, ...]] | None:
+    """Return the microbatch layouts that a structural op on rows by key needs and gives;
+    None for any other op. Each microbatch has keys of its own (S)."""
+    match op.kind:
+        case "distinct_keys":
+            each: Layout = "S"
+            return (each,) * len(have), (each,) * len(op.results)
+        case "ask_rows" | "give_rows" | "push_rows":
+            return tuple(have), tuple(have)
+        case "distributed_lookup_table":
+            return tuple(have), ("R",)
+        case "sum_by_key":
+            return tuple(have), ("P",)
+    return None
+
+
+def ahead_of(graph: Graph, push: Op) -> list[int]:
+    """Return the edges of keys that a node can send a step ahead, when it sends the
+    gradients of rows: keys of inputs, which do not wait for anything."""
+    if graph.microbatches > 1:
+        return []
+    asked = {
+        name: edge
+        for edge, send in graph.sends.items()
+        if send.attrs.get("exchange") == "ask_rows"
+        for name in send.operands
+    }
+    edges: dict[int, None] = {}
+    for name in push.operands:
+        collect = keys_of(graph, name)
+        edge = asked.get(collect.results[0].name)
+        if edge is not None:
+            edges[edge] = None
+    return [edge for edge in edges if is_of_inputs(graph, graph.sends[edge])]
+
+
+def is_of_inputs(graph: Graph, ask: Op) -> bool:
+    """Whether all keys that are sent are those of inputs."""
+    return all(
+        graph.producers[each].structure.anywhere
+        for name in ask.operands
+        for each in graph.producers[name].operands
+    )

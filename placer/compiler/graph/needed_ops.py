@@ -1,0 +1,28 @@
+"""The ops that others need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+
+from placer.compiler.graph.graph import Op
+
+
+def needed_ops(
+    ops: Sequence[Op],
+    is_root: Callable[[Op], bool],
+    operands_of: Callable[[Op], Iterable[str]] = attrgetter("operands"),
+) -> list[Op]:
+    """Return the ops for which `is_root` is true and all ops that these need, in
+    program order.
+
+    `operands_of` returns the operands that an op needs.
+    """
+    needed: set[str] = set()
+    kept: list[Op] = []
+    for op in reversed(ops):
+        if is_root(op) or any(value.name in needed for value in op.results):
+            needed.update(operands_of(op))
+            kept.append(op)
+    kept.reverse()
+    return kept

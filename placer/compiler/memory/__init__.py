@@ -1,0 +1,1 @@
+"""The memory that the steps of a node need."""

@@ -1,0 +1,282 @@
+"""Which tables may be updated in place, so that readers need no copy of the parameters.
+
+An update may overwrite a parameter that other nodes read only if all of them have
+finished reading it for this step. The proof: the update waits for the parameter's
+gradient, and the gradient waits for every segment, on any node, that uses the
+parameter. A segment has read all its inputs when any of its results exists, because a
+jitted function produces its results together.
+
+An evaluation between two steps reads parameters, too. A node leaves it only when all
+that it computes there has finished (`Node.batches`), so a node that computes anything
+for the gradient of the next step has finished reading before. A node that the gradient
+does not wait for may still evaluate while others train: a parameter that it reads
+cannot be updated in place.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.kinds import is_conversion
+from placer.compiler.schedule.node_classes import NodeClasses
+from placer.compiler.schedule.units import operands_on
+from placer.place.layouts.conversions import Conversion
+from placer.place.types import ResidualType
+
+SegmentRun = tuple[str, int, str]
+"""One run of a segment: its node, the segment's number and the devices."""
+
+
+class InPlaceAnalysis:
+    """Which parameters of a training step may be updated in place.
+
+    Args:
+        graph: the step, after the `transfer` and `segment` passes.
+        evaluation: the graph of the evaluation that follows some steps, if there is
+            one.
+        node_classes: the classes of nodes of both graphs, if they are known.
+
+    The analysis computes, for each value on each node, the set of what has finished
+    before the value exists. A set is an integer: one bit for each segment run, and one
+    for each node that has started to compute for this step. Ops are in an order in
+    which each comes after all that it waits for, so one pass over them is enough. A
+    segment that runs for every microbatch has finished when the last microbatch has;
+    the sums and joins over microbatches wait for that.
+
+    Only the first two nodes of each class are analysed. Nodes of a class are
+    interchangeable: what one of them waits for on another one, it waits for on all
+    others.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        evaluation: Graph | None = None,
+        node_classes: NodeClasses | None = None,
+    ) -> None:
+        self._graph = graph
+        both = [graph, *([evaluation] if evaluation is not None else [])]
+        self.node_classes = node_classes or NodeClasses(both)
+        self._analysed = {
+            node for nodes in self.node_classes.classes.values() for node in nodes[:2]
+        }
+        self._nodes_of: dict[int, tuple[str, ...]] = {}  # by the identity of a place
+        self._evaluation: InPlaceAnalysis | None = None
+        if evaluation is not None:
+            self._evaluation = InPlaceAnalysis(
+                evaluation, node_classes=self.node_classes
+            )
+        self._bits: dict[str | SegmentRun, int] = {}
+        for i, node in enumerate(sorted(self._analysed)):
+            self._bits[node] = 1 << i
+        # What has finished before the results of a segment run exist,
+        self._before_run: dict[SegmentRun, int] = {}
+        # before a node sends the message of an edge,
+        self._before_message: dict[tuple[int, str], int] = {}
+        # and before a value on a node that no segment computes.
+        self._before_value: dict[tuple[str, str], int] = {}
+        self._conversions: dict[tuple[int, int], Conversion] = {}  # by edge and index
+        self._unchanged: dict[tuple[str, str], str] = {}  # a value that is its operand
+        for op in graph.ops:
+            for node in self._nodes(op):
+                self._visit(op, node)
+            if op.sent_edge is not None:
+                # The op that waits for this reply comes before: see `send_and_recv`.
+                receive = graph.receives[op.sent_edge]
+                if receive.sent_edge is not None:
+                    for node in self._nodes(receive):
+                        self._visit_received(receive, op.sent_edge, node)
+
+    def _nodes(self, op: Op) -> tuple[str, ...]:
+        """The analysed nodes of an op, in its order."""
+        nodes = self._nodes_of.get(id(op.place))
+        if nodes is None:
+            nodes = tuple(filter(self._analysed.__contains__, self._graph.nodes(op)))
+            self._nodes_of[id(op.place)] = nodes
+        return nodes
+
+    def can_update_in_place(self, node: str, parameters: list[str]) -> bool:
+        """Whether all of these parameters may be updated in place on the node.
+
+        Parameters that the step does not store never change, and do not count.
+        """
+        node = self.node_classes.representative(node)
+        return all(
+            name in self._gradients
+            and self._has_no_reader(name, self._gradients[name], node)
+            for name in self._stored.intersection(parameters)
+        )
+
+    def _has_no_reader(self, parameter: str, gradient: str, node: str) -> bool:
+        """Whether every reader of the parameter on `node` has finished before the
+        gradient exists there."""
+        finished = self._finished_before(gradient, node)
+        readers = self._readers(parameter, node)
+        if not all(finished & self._bits.get(run, 0) for run in readers):
+            return False
+        if self._evaluation is None:
+            return True
+        evaluating = {each for each, *_ in self._evaluation._readers(parameter, node)}
+        return all(finished & self._bits[each] for each in evaluating - {node})
+
+    def _readers(self, parameter: str, node: str) -> set[SegmentRun]:
+        """The segment runs, on any node, that read the parameter's memory on `node`.
+
+        Follows the parameter through messages, views and copies, any of which may pass
+        the memory on instead of copying it.
+        """
+        readers: set[SegmentRun] = set()
+        pending = [(parameter, frozenset({node}))]
+        while pending:
+            name, nodes = pending.pop()
+            for op in self._graph.uses.get(name, ()):
+                local = nodes & {*self._nodes(op)}
+                structure = op.structure
+                if op.is_computed:
+                    readers.update(self._run_of(op, each) for each in local)
+                    if _may_return_operand(op):
+                        pending.append((op.name, local))
+                elif (edge := op.sent_edge) is not None:
+                    listen = self._graph.receives[edge]
+                    index = self._positions[edge, name]
+                    reached = frozenset(
+                        target
+                        for target in self._nodes(listen)
+                        if nodes & {*self._sources(op, listen, index, target)}
+                    )
+                    pending.append((listen.results[index].name, reached))
+                elif structure.aliases:
+                    pending.append((op.name, nodes))
+                elif structure.copies:
+                    index = op.operands.index(name)
+                    pending.append((op.results[index].name, local))
+                elif structure.retains:
+                    # A recorded value is read when the metrics are, which no gradient
+                    # waits for: a run without a bit, so that the proof fails.
+                    readers.update((each, -1, "") for each in nodes)
+        return readers
+
+    def _finished_before(self, value: str, node: str) -> int:
+        """What has finished before the value of a visited op exists on the node."""
+        while (value, node) in self._unchanged:
+            value = self._unchanged[value, node]
+        op = self._graph.producers[value]
+        if node not in self._nodes(op):
+            return 0  # a conversion gives the node zeros: it waits for nothing
+        if op.is_computed:
+            return self._before_run[self._run_of(op, node)]
+        return self._before_value[value, node]
+
+    def _run_of(self, op: Op, node: str) -> SegmentRun:
+        return node, op.attrs["segment"], self._graph.devices(op)
+
+    def _visit(self, op: Op, node: str) -> None:
+        """Compute what has finished before the op's results exist on the node."""
+        structure = op.structure
+        if op.is_computed:
+            self._visit_computed(op, node)
+        elif structure.sends:  # a message is sent when all its values exist
+            message = op.attrs["edge"], node
+            self._before_message[message] = self._finished_before_all(op.operands, node)
+        elif op.received_edge is not None:
+            self._visit_received(op, op.received_edge, node)
+        elif structure.reduces == "R":
+            # The value is that of the first microbatch: it exists while the others
+            # still run, so it proves nothing.
+            self._before_value[op.name, node] = 0
+        elif structure.copies:
+            for name, value in zip(op.operands, op.results, strict=True):
+                finished = self._finished_before(name, node)
+                self._before_value[value.name, node] = finished
+        elif op.results:
+            finished = self._finished_before_all(op.operands, node)
+            for value in op.results:
+                self._before_value[value.name, node] = finished
+
+    def _visit_received(self, op: Op, edge: int, node: str) -> None:
+        send = self._graph.sends[edge]
+        for index, value in enumerate(op.results):
+            finished = 0
+            sources = self._sources(send, op, index, node)
+            for source in sources:
+                finished |= self._before_message[edge, source]
+            if self._graph.layout(send.operands[index]) == "F":
+                # Any of the sources may have all elements of the value.
+                for source in sources:
+                    finished &= self._before_message[edge, source]
+            self._before_value[value.name, node] = finished
+
+    def _visit_computed(self, op: Op, node: str) -> None:
+        """Add what the op waits for to its segment run, all of whose results wait."""
+        graph, run = self._graph, self._run_of(op, node)
+        producers, segment = graph.producers, op.attrs["segment"]
+        bit = self._bits.setdefault(run, 1 << len(self._bits))
+        names = [
+            name
+            for name in operands_on(graph, node, op)
+            if producers[name].place is op.place or node in self._nodes(producers[name])
+        ]
+        if _may_return_operand(op) and len(names) == 1:
+            # The result may be the operand itself, which exists before the run does.
+            self._unchanged[op.name, node] = names[0]
+        finished = self._before_run.get(run, bit | self._bits[node])
+        for name in names:
+            producer = producers[name]
+            same_place = producer.is_computed and producer.place is op.place
+            if same_place and producer.attrs["segment"] == segment:
+                continue  # of the same run
+            kind = graph.values[name].type
+            # An empty residual has no array, so nothing waits for it at run time.
+            if not (isinstance(kind, ResidualType) and not kind.parts):
+                finished |= self._finished_before(name, node)
+        self._before_run[run] = finished
+
+    def _finished_before_all(self, names: tuple[str, ...], node: str) -> int:
+        finished = 0
+        for name in names:
+            finished |= self._finished_before(name, node)
+        return finished
+
+    def _sources(self, send: Op, listen: Op, index: int, node: str) -> list[str]:
+        """The analysed nodes whose pieces of a message's value `node` receives."""
+        key = send.attrs["edge"], index
+        graph = self._graph
+        operand, result = send.operands[index], listen.results[index].name
+        layouts = graph.layout(operand), graph.layout(result)
+        if "F" in layouts:
+            return [*self._nodes(send)]
+        if key not in self._conversions:
+            nodes = self._nodes(send), self._nodes(listen)
+            workers = graph.cluster.workers
+            self._conversions[key] = Conversion(layouts, *nodes, graph.batch, workers)
+        return [piece.source for piece in self._conversions[key].pieces_for(node)]
+
+    @cached_property
+    def _stored(self) -> set[str]:
+        return {op.operands[0] for op in self._graph.of_kind("store")}
+
+    @cached_property
+    def _gradients(self) -> dict[str, str]:
+        """The gradient that the update of each parameter uses."""
+        return {
+            op.operands[0]: op.operands[1]
+            for op in self._graph.ops
+            if op.structure.update
+        }
+
+    @cached_property
+    def _positions(self) -> dict[tuple[int, str], int]:
+        """The index of each value in the message of an edge, by its name as sent and by
+        its name as received."""
+        positions: dict[tuple[int, str], int] = {}
+        for edge, send in self._graph.sends.items():
+            received = (value.name for value in self._graph.receives[edge].results)
+            for names in (send.operands, received):
+                positions.update(((edge, name), i) for i, name in enumerate(names))
+        return positions
+
+
+def _may_return_operand(op: Op) -> bool:
+    """Whether the op's result may be one of its operands, unchanged."""
+    return is_conversion(op.kind) or op.kind == "accumulate"

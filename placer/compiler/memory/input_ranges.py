@@ -1,0 +1,121 @@
+"""The range of valid values of each input that ops use as an index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from msgspec import structs
+
+from placer.compiler.graph.declared import declared
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.if_training import is_metric, is_output, resolve_if_training
+from placer.compiler.graph.kinds import OUTPUT
+from placer.compiler.graph.model import Model
+from placer.place.types import TensorType
+from placer.plan.settings.data.columns import Range
+
+_REARRANGED = frozenset(
+    {"reshape", "flatten", "transpose", "squeeze", "expand_dims", "tile", "concat"}
+    | {"stop_gradient"}
+)
+"""Kinds whose result has all elements of each operand. A slice has only some of them,
+so an op that uses a slice as an index does not restrict the others."""
+
+
+def limit_inputs(model: Model) -> Model:
+    """Return the model with the valid ranges of the inputs that its ops use as indices,
+    which readers check."""
+    graph, evaluation, prediction = model.graph, model.eval, None
+    ranges = index_ranges(graph, 0, _is_training_root)
+    train = structs.replace(model.train, ranges=ranges)
+    if evaluation is not None:
+        ranges = index_ranges(graph, 1, is_metric)
+        evaluation = structs.replace(evaluation, ranges=ranges)
+    if graph.of_kind(OUTPUT):
+        ranges = index_ranges(graph, 1, is_output)
+        prediction = structs.replace(
+            model.eval or model.train, shuffle=False, remainder="keep", ranges=ranges
+        )
+    return replace(model, train=train, eval=evaluation, prediction=prediction)
+
+
+def index_ranges(
+    graph: Graph, operand_index: int, is_root: Callable[[Op], bool]
+) -> dict[str, Range]:
+    """Return the range of each input that the ops for which `is_root` is true use as an
+    index, themselves or through others.
+
+    `graph` is the graph before the first pass, `operand_index` the operand that each
+    `if_training` is. If several ops use an input, what all of them allow is valid.
+    """
+    ranges: dict[str, Range] = {}
+    # Of each value: the inputs that it rearranges.
+    inputs: dict[str, frozenset[str]] = {}
+    for op in resolve_if_training(graph, operand_index, is_root):
+        if "input" in op.attrs:
+            inputs[op.result.name] = frozenset({op.attrs["input"]})
+        if not op.is_computed:
+            continue
+        if _keeps_values(op, graph):
+            inputs[op.result.name] = frozenset[str]().union(
+                *(inputs.get(name, frozenset()) for name in op.operands)
+            )
+        declaration, types, attrs = declared(graph, op)
+        for index, bound in declaration.index_bounds(types, attrs).items():
+            is_more = bound.padding not in range(bound.size)
+            padding = bound.padding if is_more else None
+            valid = Range(0, bound.size - 1, op.name, op.kind, padding)
+            if bound.scores is not None:
+                layer = _layer_of_size(graph, op.operands[bound.scores], bound.size)
+                valid = structs.replace(valid, is_label=True, layer=layer)
+            for name in inputs.get(op.operands[index], ()):
+                ranges[name] = _intersect(ranges.get(name, valid), valid)
+    return ranges
+
+
+def _intersect(first: Range, second: Range) -> Range:
+    """Return what is valid for two ops, and the one of them that allows less."""
+    pair = (first, second)
+    small, large = sorted(
+        pair, key=lambda r: (r.high, r.padding is not None, not r.is_label)
+    )
+    padding = small.padding
+    if padding is None or padding == large.padding or 0 <= padding <= large.high:
+        return small
+    return structs.replace(small, padding=None)
+
+
+def _layer_of_size(graph: Graph, scores: str, size: int) -> str | None:
+    """Return the layer that computes the scores: the op whose key `size` is their number.
+    Ops after it may keep that number. None without such a layer."""
+    while (op := graph.producers.get(scores)) is not None and op.is_computed:
+        if graph.tensor_type(scores).shape[-1:] != (size,):
+            return None
+        attrs = declared(graph, op)[0].attrs
+        if any(attr.name == "size" and attr.type is int for attr in attrs):
+            return op.name
+        if not op.operands:
+            return None
+        scores = op.operands[0]
+    return None
+
+
+def _is_training_root(op: Op) -> bool:
+    return op.kind in ("record", "minimize")
+
+
+def _keeps_values(op: Op, graph: Graph) -> bool:
+    """Whether the op's result has every element of its operands, unchanged."""
+    if op.kind != "cast":
+        return op.kind in _REARRANGED
+    before = _bits(graph.tensor_type(op.operands[0]))
+    after = _bits(graph.tensor_type(op.result.name))
+    return before is not None and after is not None and before <= after
+
+
+def _bits(kind: TensorType) -> int | None:
+    """The bits of the largest value of an integer type; None for other types."""
+    match = re.fullmatch(r"(u?)int(\d+)", kind.dtype)
+    return int(match[2]) - (not match[1]) if match else None

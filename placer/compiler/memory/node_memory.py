@@ -1,0 +1,392 @@
+"""The memory that a step needs on each node, checked against the spec's devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate
+from math import prod
+from operator import add
+from types import MappingProxyType
+
+from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.keyed import count_keys, keys_of, row_bytes
+from placer.compiler.graph.model import Memory, Model
+from placer.compiler.memory.lifetimes import Lifetime, Lifetimes
+from placer.compiler.schedule.schedule import Schedule, ScheduledTask
+from placer.compiler.schedule.units import LoweredGraph, Unit
+from placer.errors import SpecError
+from placer.place import Place
+from placer.place.layouts.partition import row_shard
+from placer.place.node_kinds import NodeId
+from placer.place.types import ITEM_BYTES, TensorType, is_half_float
+from placer.plan.plan import MEMORY, Plan, SparseTable, Table, device_peaks
+from placer.plan.settings.sparse.row_bytes import table_bytes
+from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.update_modes import Async, Mode
+
+
+class MemoryEstimate:
+    """The memory that the values and the tables of a step need on each node, in bytes.
+
+    Does not count what XLA does inside a jitted function, such as fusing ops or reusing
+    a buffer.
+
+    Args:
+        step: the graph of the step.
+        schedule: its schedule.
+        ahead: the bytes of the parameters of the next step that each node receives while it
+            computes.
+    """
+
+    def __init__(
+        self,
+        step: LoweredGraph,
+        schedule: Schedule,
+        ahead: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        self._graph = step.graph
+        self._node_classes = step.node_classes
+        self._schedule = schedule
+        self._ahead = ahead
+        self._lifetimes = Lifetimes(step, schedule)
+        self._peaks: dict[str, _Peaks] = {}
+        self._places: dict[str, Mapping[str, Place]] = {}
+
+    def activation_bytes(self, node: str) -> int:
+        """Return the peak of the bytes of all values of a step on the node."""
+        return self._peaks_of(node)[None] + self._ahead.get(node, 0)
+
+    def sum_bytes(self, node: str) -> int:
+        """Return the bytes of the sums that a server keeps for workers which update by
+        themselves: for each worker one that grows, and one that is sent."""
+        graph, total = self._graph, 0
+        for op in self._pushed_sums:
+            if node not in graph.nodes(op):
+                continue
+            part = graph.nodes(op).index(node)
+            workers = len(graph.nodes(graph.sends[op.attrs["edge"]]))
+            for value in op.results:
+                low, high = graph.ranges(value.name).of(part)
+                kind = graph.tensor_type(value.name)
+                item = ITEM_BYTES[kind.dtype]
+                if is_half_float(kind.dtype):
+                    item += ITEM_BYTES["float32"]  # they are added in float32
+                else:
+                    item *= 2
+                total += workers * (high - low) * item
+        return total
+
+    @cached_property
+    def _pushed_sums(self) -> list[Op]:
+        """The ops that receive what workers push to servers that only sum."""
+        received = self._graph.receives.values()
+        return [op for op in received if op.attrs.get("exchange") == "push_sum"]
+
+    def table_bytes(self, tables: Sequence[Table]) -> int:
+        """Return the bytes of tables: their values and their optimizers' slots."""
+        return sum(_table_bytes(self._graph, table) for table in tables)
+
+    def device_bytes(self, node: str, tables: Sequence[Table]) -> dict[str, int]:
+        """Return the peak of values and tables together on each device in use.
+
+        Devices that compute together each have a part of the rows, and a copy of what
+        has no rows.
+        """
+        graph = self._graph
+        device_bytes: dict[str, int] = {}
+        peaks = self._peaks_of(node)
+        for devices, place in self._places_on(node).items():
+            needed = peaks[devices]
+            needed += self.table_bytes([t for t in tables if t.devices == devices])
+            if devices == MEMORY:
+                needed += self.sum_bytes(node) + self._ahead.get(node, 0)
+            for number in graph.cluster.device_ids(place):
+                device = f"{place.device}:{number}"
+                device_bytes[device] = device_bytes.get(device, 0) + needed
+        return device_bytes
+
+    def _places_on(self, node: str) -> Mapping[str, Place]:
+        """Return the places of the node's ops, by their devices."""
+        first, graph = self._node_classes.representative(node), self._graph
+        if first not in self._places:
+            places = {graph.devices(op): op.known_place for op in graph.ops_on(first)}
+            self._places[first] = places
+        return self._places[first]
+
+    def _peaks_of(self, node: str) -> _Peaks:
+        if self._is_same_in_class:
+            node = self._node_classes.representative(node)
+        if node not in self._peaks:
+            self._peaks[node] = self._compute_peaks(node)
+        return self._peaks[node]
+
+    @cached_property
+    def _is_same_in_class(self) -> bool:
+        """Whether nodes of a class also run their tasks at the same times."""
+        return all(
+            _times(self._schedule, node) == _times(self._schedule, first)
+            for first, nodes in self._node_classes.classes.items()
+            for node in nodes
+        )
+
+    def _compute_peaks(self, node: str) -> _Peaks:
+        graph, slots = self._graph, self._lifetimes.slots_of(node)
+        whole = _LiveBytes(graph, node, None, len(slots))
+        places = self._places_on(node)
+        counters = {
+            devices: _LiveBytes(graph, node, devices, len(slots)) for devices in places
+        }
+        if [len(graph.cluster.device_ids(each)) for each in places.values()] == [1]:
+            counters = dict.fromkeys(places, whole)  # the only device has all values
+        for lifetime in self._lifetimes.lifetimes_in(node, slots):
+            for counter in {whole, counters[graph.devices(lifetime.op)]}:
+                counter.add(lifetime)
+        for i, slot in enumerate(slots):
+            for unit in slot.units:
+                if unit.computed:
+                    for counter in {whole, counters[graph.devices(unit.ops[0])]}:
+                        counter.add_temporaries(i, unit)
+        peaks: dict[str | None, int] = {None: whole.peak()}
+        peaks.update((each, counter.peak()) for each, counter in counters.items())
+        return peaks
+
+
+def _times(schedule: Schedule, node: str) -> list[tuple[ScheduledTask, int]]:
+    return [(task, task.start) for task in schedule.tasks.get(node, ())]
+
+
+_Peaks = Mapping[str | None, int]
+"""The peak of the bytes of values on each set of devices of a node; by None, of all
+values of the node."""
+
+
+class _LiveBytes:
+    """The bytes that are alive in each time slot of a node, of values on `devices`."""
+
+    def __init__(
+        self, graph: Graph, node: str, devices: str | None, slots: int
+    ) -> None:
+        self._sizes = _Sizes(graph, node, devices)
+        self._changes = [0] * (slots + 1)  # from the slot before to this one
+        self._temporaries = [0] * slots
+
+    def add(self, lifetime: Lifetime) -> None:
+        """Count a value in the slots of its lifetime."""
+        size = self._sizes.size_of(lifetime.op, lifetime.value)
+        self._changes[lifetime.first] += size
+        self._changes[lifetime.last + 1] -= size
+
+    def add_temporaries(self, slot: int, unit: Unit) -> None:
+        """Count the values that a function of the slot computes but does not return."""
+        temporaries = _peak_of_temporaries(unit, self._sizes)
+        self._temporaries[slot] = max(self._temporaries[slot], temporaries)
+
+    def peak(self) -> int:
+        return max(map(add, accumulate(self._changes), self._temporaries), default=0)
+
+
+def _peak_of_temporaries(unit: Unit, sizes: _Sizes) -> int:
+    """The peak of the bytes that a function computes but does not return."""
+    last_use = {name: i for i, op in enumerate(unit.ops) for name in op.operands}
+    outputs = set(unit.outputs)
+    freed: dict[int, int] = {}  # bytes that each op is the last to use
+    alive = peak = 0
+    for i, op in enumerate(unit.ops):
+        for value in op.results:
+            if value.name in outputs:
+                continue
+            size = sizes.size_of(op, value)
+            alive += size
+            last = max(last_use.get(value.name, i), i)
+            freed[last] = freed.get(last, 0) + size
+        peak = max(peak, alive)
+        alive -= freed.pop(i, 0)
+    return peak
+
+
+class _Sizes:
+    """The bytes of values on a node, or on each of its `devices`."""
+
+    def __init__(self, graph: Graph, node: str, devices: str | None) -> None:
+        self._graph = graph
+        self._node = node
+        self._devices = devices
+        # By the identity of a type and of a place: a graph has few of them, and
+        # comparing them by value is slow.
+        self._known: dict[tuple[int, str | None, bool, int], int] = {}
+
+    def size_of(self, op: Op, value: Value) -> int:
+        """Return the bytes of a result of the op.
+
+        Those of one microbatch, if each has its own. 0 for views: blocks of other
+        values, and parameters, which the tables store.
+        """
+        if not op.structure.allocates:
+            return 0
+        repeated = value.microbatch_layout == "S" or op.structure.reduces == "S"
+        if value.flat is not None:
+            return self._size_of_range(value)
+        if isinstance(value.type, TensorType) and value.type.is_keyed:
+            return self._size_of_rows(value, value.type)
+        key = id(value.type), value.layout, repeated, id(op.place)
+        size = self._known.get(key)
+        if size is None:
+            size = self._known[key] = self._compute_size(op, value, repeated)
+        return 2 * size if _is_sum_of_half_floats(op) else size
+
+    def _size_of_range(self, value: Value) -> int:
+        """The bytes of the node's range of a value. Values in ranges are not parts of
+        a batch, so every device has all of it."""
+        graph, name = self._graph, value.name
+        part = graph.nodes(graph.producers[name]).index(self._node)
+        low, high = graph.ranges(name).of(part)
+        return (high - low) * ITEM_BYTES[graph.tensor_type(name).dtype]
+
+    def _size_of_rows(self, value: Value, kind: TensorType) -> int:
+        """The bytes of rows by key, if all keys of a batch, or of a microbatch, are
+        different and one node holds them."""
+        graph = self._graph
+        nodes = graph.nodes(keys_of(graph, value.name))
+        rows = graph.batch // graph.microbatches
+        if self._node in nodes:
+            share = row_shard(nodes, nodes.index(self._node), graph.cluster.workers)
+            rows = share.num_rows(rows)
+        return count_keys(graph, value.name, rows) * row_bytes(kind)
+
+    def _compute_size(self, op: Op, value: Value, repeated: bool) -> int:
+        graph = self._graph
+        batch = graph.batch // graph.microbatches if repeated else graph.batch
+        nodes = graph.nodes(op)
+        rows = batch
+        if value.layout == "S":
+            index = nodes.index(self._node)
+            rows = row_shard(nodes, index, graph.cluster.workers).num_rows(batch)
+        if self._devices is not None:
+            rows //= len(graph.cluster.device_ids(op.known_place))
+        return value.type.nbytes(batch, rows)
+
+
+def _is_sum_of_half_floats(op: Op) -> bool:
+    """Whether the runtime sums the op's half floats over microbatches in float32."""
+    if op.structure.reduces != "P":
+        return False
+    kind = op.result.type
+    return isinstance(kind, TensorType) and is_half_float(kind.dtype)
+
+
+def _is_offered(graph: Graph, table: Table) -> bool:
+    """Whether workers that are late may still use earlier values of a table."""
+    users = (u for block in table.blocks for u in graph.uses.get(block.name, ()))
+    return any(user.attrs.get("exchange") == "offer" for user in users)
+
+
+def _table_bytes(graph: Graph, table: Table) -> int:
+    """The bytes of a table: its values, the values of the step before unless they are
+    updated in place, the slots, and the update directions of a two-phase rule. Without
+    lockstep there is more: see `_exchange_copies`. Beside a worker's own values there is what
+    it exchanges."""
+    copies = 1 if table.in_place else 2
+    if _is_offered(graph, table):
+        copies += graph.cluster.workers
+    if table.local:
+        copies += 3  # what the servers know, a difference, and an answer
+    if table.mode is not None:
+        copies += _exchange_copies(graph, table, table.mode)
+    if table.rule is not None:
+        copies += len(optimizers.slots(table.rule, table.hyper))
+        copies += optimizers.RULES[table.rule].is_two_phase
+    return copies * sum(
+        prod(block.shape) * ITEM_BYTES[graph.tensor_type(block.name).dtype]
+        for block in table.blocks
+    )
+
+
+def _exchange_copies(graph: Graph, table: Table, mode: Mode) -> int:
+    """How often a node has as many bytes as a table has values, besides the table,
+    for the exchange of it without lockstep.
+
+    On a server each worker may use another version, or has a difference in a round. A
+    worker that updates by itself has gradients that wait to be sent, and what has come;
+    without a server, other workers can be `bound` steps ahead of it, and it of what it
+    has applied.
+    """
+    gradient = graph.producers[str(table.blocks[0].gradient)]
+    exchange = gradient.attrs.get("exchange")
+    if exchange in ("push_all", "pull_sum"):
+        assert isinstance(mode, Async), table.name
+        if exchange == "pull_sum":
+            return mode.queue + 2
+        assert mode.bound is not None, table.name
+        others = graph.cluster.workers - 1
+        return mode.queue + 1 + others * (2 * mode.bound + 1)
+    return graph.cluster.workers * (1 + (mode.compensate is not None))
+
+
+def check_memory(plan: Plan, model: Model) -> None:
+    """Raise SpecError if a step does not fit the memory that the spec gives a device.
+
+    In host memory there are also the sparse tables, with as many rows as the spec expects.
+    The error points at that `memory` in the spec.
+    """
+    for process, nodes in plan.processes.items():
+        kind, threads = NodeId(process).kind, len(nodes)
+        for device, needed in device_peaks(nodes).items():
+            memory = model.memory.get((kind, device.split(":")[0]))
+            if memory is not None and needed > memory.nbytes:
+                together = f" in {threads} threads" if threads > 1 else ""
+                raise SpecError(
+                    f"a step on {process}{together} needs {needed:,} bytes of {device},"
+                    f" which has {memory.nbytes:,}",
+                    span=memory.span,
+                    hint="use a smaller batch, or more nodes"
+                    + (", or fewer threads" if threads > 1 else ""),
+                )
+            if memory is not None and device == MEMORY:
+                _check_rows(plan, process, needed, memory)
+
+
+def _check_rows(plan: Plan, process: str, needed: int, memory: Memory) -> None:
+    """Raise SpecError if sparse tables do not fit beside a step of a process, which needs
+    `needed` bytes."""
+    held = [
+        (nbytes, table)
+        for table in plan.sparse_tables
+        if (nbytes := _bytes_in_process(plan, process, table))
+    ]
+    if needed + sum(nbytes for nbytes, _ in held) <= memory.nbytes:
+        return
+    listed = [
+        f"at least {nbytes:,} for {_expected(table)} of table '{table.name}'"
+        for nbytes, table in sorted(held, key=lambda each: -each[0])
+    ]
+    *first, last = [f"{needed:,} bytes of {MEMORY} for a step", *listed]
+    raise SpecError(
+        f"{process} needs {', '.join(first)} and {last}, which is more than its"
+        f" {memory.nbytes:,}",
+        span=memory.span,
+        hint="use more nodes, or a smaller 'dim', fewer 'rows' or a 'capacity'",
+    )
+
+
+def _bytes_in_process(plan: Plan, process: str, table: SparseTable) -> int:
+    """Return the bytes of a process for its part of a sparse table, at least."""
+    return sum(
+        table_bytes(
+            table.settings,
+            table.dtype,
+            table.rows or 0,
+            len(table.partitions_of(node.name)),
+        )
+        for node in plan.processes[process]
+        if node.name in table.holders
+    )
+
+
+def _expected(table: SparseTable) -> str:
+    """Return which rows of a table a spec expects that its nodes share."""
+    if table.rows is None:
+        return "the index"
+    rows = min(table.rows, table.settings.capacity or table.rows)
+    share = "" if len(table.holders) == 1 else "its part of "
+    return f"{share}{rows:,} expected rows"

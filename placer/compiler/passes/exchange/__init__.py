@@ -1,0 +1,1 @@
+"""How nodes exchange gradients, parameters and rows of tables."""

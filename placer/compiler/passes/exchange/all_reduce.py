@@ -1,0 +1,211 @@
+"""The mode of exchange of an optimizer on several nodes: all-reduce in two halves.
+
+Afterwards the gradients of a group are divided into ranges, one for each node (layout
+F). `reduce_scatter` sums each range at its node. What the nodes do then depends on
+`shard_state`:
+
+- Without it, `all_gather` gives every node all sums, and every node updates all
+  parameters, with the same result:
+
+      %w.grad.reduce_scatter F = reduce_scatter(%w.grad)
+      %w.grad.all_gather R = all_gather(%w.grad.reduce_scatter)
+      %w.new R = adam(%w, %w.grad.all_gather)
+
+- With it, parameters and slots are in the same ranges. A node updates its own, and
+  `all_gather` gives the new parameters to all nodes, at the start of the next step:
+
+      %w F = parameter()
+      %w.all_gather R = all_gather(%w)
+      %w.grad.reduce_scatter F = reduce_scatter(%w.grad)
+      %w.new F = adam(%w, %w.grad.reduce_scatter)
+
+- With `sum`, the ranges are those of servers, which sum them, and `all_gather` gives the
+  workers all sums.
+
+Norms of ranges are sums over the nodes, like any other partial value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from placer.compiler.graph.fresh_names import unique_name
+from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.kinds import SCALES, is_optimizer_part
+from placer.compiler.passes.gradients.updates import owning_parameters
+from placer.compiler.passes.placement.place import complete_place
+from placer.place import Place
+from placer.place.layouts.ranges import Flat, pack
+
+
+def all_reduce(graph: Graph, updates: Sequence[Op]) -> Graph:
+    """Return the graph with the exchange of these updates, each on several nodes."""
+    if not updates:
+        return graph
+    return graph.with_ops(_Rewriter(graph, updates).rewritten())
+
+
+class _Rewriter:
+    """Rewrites the ops of a graph in program order."""
+
+    def __init__(self, graph: Graph, updates: Sequence[Op]) -> None:
+        self._graph = graph
+        self._used_names = set(graph.values)
+        self._updates = {op.operands[0]: op for op in updates}
+        self._flats = divide(graph, updates)
+        self._owners = {
+            value: parameter
+            for value, parameter in owning_parameters(graph).items()
+            if parameter in self._updates
+        }
+        # What optimizers and other ops use in place of a value, by its name.
+        self._for_optimizers: dict[str, str] = {}
+        self._for_others: dict[str, str] = {}
+
+    def rewritten(self) -> list[Op]:
+        ops: list[Op] = []
+        sums: dict[str, tuple[str, ...]] = {}
+        for op in self._graph.ops:
+            if is_optimizer_part(op.kind):
+                for name in op.operands:
+                    ops += self._exchanged(name)
+            if op.kind == "sum_of_squares":
+                parts = self._sums_of_squares(op)
+                sums[op.name] = tuple(part.name for part in parts)
+                ops += parts
+                continue
+            if op.kind in SCALES:
+                names = [p for name in op.operands for p in sums.get(name, (name,))]
+                op = op.with_operands(tuple(names))
+            op = self._with_ranges(op)
+            ops.append(op)
+            if op.kind == "parameter" and op.result.layout == "F":
+                ops.append(self._gathered(op.result, op.name))
+                self._for_others[op.name] = ops[-1].name
+        return ops
+
+    def _is_sharded(self, parameter: str) -> bool:
+        return bool(self._settings(parameter).get("shard_state"))
+
+    def _settings(self, parameter: str) -> Mapping[str, object]:
+        group = self._updates[parameter].attrs["group"]
+        return self._graph.optimizers[group].attrs
+
+    def _with_ranges(self, op: Op) -> Op:
+        """Return the op on the values that it now uses, with results in ranges if its
+        parameter is."""
+        is_part = is_optimizer_part(op.kind) or op.kind == "store"
+        names = self._for_optimizers if is_part else self._for_others
+        op = op.with_operands(tuple(names.get(name, name) for name in op.operands))
+        owner = op.name if op.kind == "parameter" else None
+        if is_part and op.results and op.kind not in SCALES:
+            owner = self._owners.get(op.name) or self._updated(op)
+        if owner is None or owner not in self._updates or not self._is_sharded(owner):
+            return op
+        flat = self._flats[owner]
+        results = tuple(replace(each, layout="F", flat=flat) for each in op.results)
+        return op.with_values(op.operands, results)
+
+    def _updated(self, op: Op) -> str | None:
+        return op.operands[0] if op.structure.update == "value" else None
+
+    def _exchanged(self, name: str) -> list[Op]:
+        """Return the ops that exchange a value that an optimizer uses, if it is a
+        gradient: when it is used first, so that gradients are in the order of their
+        parameters."""
+        parameter = self._owners.get(name)
+        producer = self._graph.producers[name]
+        if parameter is None or name in self._for_optimizers:
+            return []
+        if producer.kind == "parameter" or is_optimizer_part(producer.kind):
+            return []
+        value = self._graph.values[name]
+        result = replace(
+            value,
+            name=unique_name(f"{name}.reduce_scatter", self._used_names),
+            layout="F",
+            flat=self._flats[parameter],
+        )
+        ops = [self._op("reduce_scatter", value, result, parameter)]
+        if not self._is_sharded(parameter):
+            ops.append(self._gathered(result, parameter, name))
+        self._for_optimizers[name] = ops[-1].name
+        return ops
+
+    def _gathered(self, value: Value, parameter: str, stem: str = "") -> Op:
+        """Return the op that gives all nodes a value that is in ranges."""
+        name = unique_name(f"{stem or value.name}.all_gather", self._used_names)
+        return self._op("all_gather", value, Value(name, value.type), parameter)
+
+    def _op(self, kind: str, operand: Value, result: Value, parameter: str) -> Op:
+        """Return a conversion of a value of a parameter, at the parameter's nodes."""
+        settings = self._settings(parameter)
+        update = self._updates[parameter]
+        attrs: dict[str, object] = {"group": update.attrs["group"]}
+        if settings.get("all_reduce") == "ring":
+            attrs["ring"] = True
+        place = self._graph.cluster.host_memory(update.known_place)
+        if kind == "reduce_scatter" and "sum" in settings:
+            place = place_of_sums(self._graph, update)
+        source, why = update.source, _why(kind, settings)
+        return Op(kind, (operand.name,), (result,), attrs, place, source, why)
+
+    def _sums_of_squares(self, op: Op) -> list[Op]:
+        """Return a sum of squares as one sum of whole values and one of ranges, if it
+        has both."""
+        whole: list[str] = []
+        ranges: list[str] = []
+        for name in op.operands:
+            owner = self._owners.get(name)
+            sharded = owner is not None and self._is_sharded(owner)
+            used = self._for_optimizers.get(name, name)
+            (ranges if sharded else whole).append(used)
+        if not (whole and ranges):
+            return [op.with_operands(tuple(whole or ranges))]
+        name = unique_name(f"{op.name}.ranges", self._used_names)
+        return [
+            op.with_operands(tuple(whole)),
+            replace(
+                op, operands=tuple(ranges), results=(replace(op.result, name=name),)
+            ),
+        ]
+
+
+def place_of_sums(graph: Graph, update: Op) -> Place:
+    """Return where the gradients of an update are summed: `sum` of its optimizer."""
+    place = graph.optimizers[update.attrs["group"]].attrs["sum"]
+    return graph.cluster.host_memory(complete_place(graph.cluster, place, place))
+
+
+def _why(kind: str, settings: Mapping[str, object]) -> str:
+    """Return why a conversion is there, for all values of the optimizer."""
+    ring = settings.get("all_reduce") == "ring"
+    way = "from node to node in a ring" if ring else "directly"
+    if "sum" in settings and kind == "reduce_scatter":
+        return "inserted: each server sums its range of the gradients, in worker order"
+    if kind == "reduce_scatter":
+        order = "the order of the ring" if ring else "the order of the nodes"
+        return f"inserted: each node sums its range of the gradients, sent {way}, in {order}"
+    if "sum" in settings:
+        return "inserted: each worker gets the sums of all servers"
+    what = "new parameters" if settings.get("shard_state") else "summed gradients"
+    return f"inserted: each node gets the ranges of the {what} that it lacks, {way}"
+
+
+def divide(graph: Graph, updates: Sequence[Op]) -> dict[str, Flat]:
+    """Return where each parameter is in its group: the parameters of one optimizer,
+    place and dtype."""
+    groups: dict[tuple[int, Place, str], list[str]] = {}
+    for op in updates:
+        (name, *_), place = op.operands, op.known_place
+        dtype = graph.tensor_type(name).dtype
+        groups.setdefault((op.attrs["group"], place, dtype), []).append(name)
+    return {
+        name: flat
+        for names in groups.values()
+        for name, flat in zip(
+            names, pack([graph.tensor_type(n).numel() for n in names]), strict=True
+        )
+    }

@@ -1,0 +1,156 @@
+"""The mode of exchange of a group with backup workers: offer and sum_of_first.
+
+A step of such a group takes the gradients of the workers that are first, and does not
+wait for the others (Chen et al., "Revisiting distributed synchronous SGD", 2016):
+
+    %w.offer = offer(%w)
+    %w.pulled = if_training(%w.offer, %w)
+    %w.grad.sum_of_first = sum_of_first(%w.grad) {first = 3}
+    %w.new = adam(%w, %w.grad.sum_of_first)
+
+Whatever servers compute from values of workers, such as the norm of clipping, they
+compute from these sums. A worker that is late abandons its step, so nothing else of a
+step may need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from placer.compiler.graph.fresh_names import unique_name
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.if_training import is_training_effect, resolve_if_training
+from placer.compiler.graph.kinds import is_optimizer_part, is_update
+from placer.compiler.passes.exchange.without_lockstep import pulled
+from placer.compiler.passes.gradients.updates import owning_parameters
+from placer.errors import GraphError
+from placer.place import Place
+from placer.place.node_kinds import HETER, SERVER, WORKER
+
+
+def backup(graph: Graph, updates: Sequence[Op]) -> Graph:
+    """Return the graph with the exchange of these updates, all with backup workers.
+
+    Raises GraphError for a group that cannot have backup workers.
+    """
+    if not updates:
+        return graph
+    groups = {op.attrs["group"] for op in updates}
+    first = _check_groups(graph, groups)
+    used_names = set(graph.values)
+    blocks = {op.operands[0]: op for op in updates}
+    users: dict[str, list[Op]] = {name: [] for name in blocks}
+    others: dict[str, Op] = {}  # the first op on servers that uses each block
+    for op in resolve_if_training(graph, 0, is_training_effect):
+        for name in filter(users.__contains__, dict.fromkeys(op.operands)):
+            if op.known_place.node == WORKER:
+                users[name].append(op)
+            elif op.known_place.node == HETER:
+                raise _used_elsewhere(graph, name, op)
+            elif not is_optimizer_part(op.kind):
+                others.setdefault(name, op)
+    for name, op in others.items():
+        if not users[name]:
+            raise _used_elsewhere(graph, name, op)
+    offers = {
+        name: pulled(graph, op, "offer", users[name], used_names)
+        for name, op in blocks.items()
+    }
+    ops: list[Op] = []
+    sums: dict[tuple[str, Place], Op] = {}  # of values of workers
+    owners = owning_parameters(graph)
+    for op in graph.ops:
+        operands = list(op.operands)
+        for i, name in enumerate(operands):
+            if op.known_place.node == WORKER and name in offers:
+                operands[i] = offers[name][-1].name
+            elif _comes_from_workers(graph, op, name):
+                key = name, op.known_place
+                if key not in sums:
+                    update = blocks.get(owners.get(name, ""))
+                    if update is None:
+                        raise _waits_for_workers(op, name)
+                    sums[key] = _sum(graph, name, update, first, used_names)
+                    ops.append(sums[key])
+                operands[i] = sums[key].name
+        ops.append(op.with_operands(tuple(operands)))
+        if op.kind == "parameter":
+            ops += offers.get(op.name, ())
+    return graph.with_ops(ops)
+
+
+def _check_groups(graph: Graph, groups: set[int]) -> int:
+    """Return how many workers a step takes the gradients of, in each of the groups.
+
+    Raises GraphError for settings that do not fit the nodes or one another.
+    """
+    number = min(groups)
+    op = graph.optimizers[number]
+    count = graph.backups[number]
+    updated = {each.attrs["group"] for each in graph.ops if is_update(each.kind)}
+    for other in sorted(updated):
+        different = graph.optimizers[other]
+        if graph.backups[other] != count:
+            raise GraphError(
+                f"this optimizer has another 'update' than one with {count} backup"
+                f" {_workers(count)}, which does not wait for the last workers of a step",
+                span=different.source,
+                hint=f"use 'update: {{sync: {{backup: {count}}}}}' for all optimizers",
+            )
+    for group in sorted(groups):
+        if graph.optimizers[group].known_place.node != SERVER:
+            raise GraphError(
+                f"backup workers need the optimizer on servers, not at {op.place}",
+                span=graph.optimizers[group].source,
+                hint="place: /node:ps/cpu, with nodes of kind ps",
+            )
+    workers = graph.cluster.workers
+    if count >= workers:
+        raise GraphError(
+            f"{count} backup {_workers(count)} of {workers} leave none whose gradients a"
+            " step takes",
+            span=op.source,
+            hint=f"backup: {workers - 1} at most, or more nodes of kind worker",
+        )
+    return workers - count
+
+
+def _workers(count: int) -> str:
+    return "worker" if count == 1 else "workers"
+
+
+def _comes_from_workers(graph: Graph, op: Op, name: str) -> bool:
+    """Whether an op of another node uses a value of workers."""
+    made = graph.producers[name].known_place
+    return made.node == WORKER and op.known_place.node != WORKER
+
+
+def _used_elsewhere(graph: Graph, name: str, op: Op) -> GraphError:
+    whole = graph.producers[name].attrs.get("whole", name)
+    return GraphError(
+        f"'{whole}' is used at {op.place}, and a step with backup workers takes the"
+        " gradients of the workers that are first",
+        span=op.source,
+        hint="place it on workers, or use 'update: sync'",
+    )
+
+
+def _waits_for_workers(op: Op, name: str) -> GraphError:
+    return GraphError(
+        f"{op.forward_kind} at {op.place} uses '{name}' of all workers, and with backup"
+        " workers a step does not wait for all of them",
+        span=op.source,
+        hint="place it on workers, or use 'update: sync'",
+    )
+
+
+def _sum(graph: Graph, name: str, update: Op, first: int, used_names: set[str]) -> Op:
+    """Return the op that adds up a value of the first workers, where its parameter is
+    updated."""
+    kind = "sum_of_first"
+    value = graph.values[name]
+    result = replace(value, name=unique_name(f"{name}.{kind}", used_names))
+    attrs = {"group": update.attrs["group"], "first": first}
+    return Op(kind, (name,), (result,), attrs, update.place, update.source)

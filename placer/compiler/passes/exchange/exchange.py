@@ -1,0 +1,120 @@
+"""exchange: insert how the nodes of a parameter's optimizer exchange its gradients.
+
+Needs a sliced graph. There is one file for each mode of exchange, whose docstring says
+what the ops of a group are afterwards. The mode of a group follows from the place of
+its optimizer and from its settings:
+
+- `placer.compiler.passes.exchange.all_reduce`: the optimizer is on several nodes.
+- `placer.compiler.passes.exchange.without_lockstep`: servers update, and workers do not wait for one
+  another, as with `update: async`.
+- `placer.compiler.passes.exchange.updates_at_workers`: the same, with the optimizer on the workers.
+- `placer.compiler.passes.exchange.geo`: workers have values of their own, as the pass `local_updates` has
+  made it for `update: geo`.
+- `placer.compiler.passes.exchange.backup`: a step does not wait for its last workers.
+
+Where workers do not wait for all others, `placer.compiler.passes.exchange.state_of_first_worker` says whose
+state it is that steps update, such as running statistics.
+
+Other updates on a single node, such as those of blocks on servers, stay as they are:
+the layout pass sums their gradients where they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.keyed import is_keyed
+from placer.compiler.graph.kinds import is_push, is_update
+from placer.compiler.passes.exchange.all_reduce import all_reduce
+from placer.compiler.passes.exchange.backup import backup
+from placer.compiler.passes.exchange.geo import exchange_deltas
+from placer.compiler.passes.exchange.state_of_first_worker import state_of_first_worker
+from placer.compiler.passes.exchange.updates_at_workers import (
+    push_to_sums,
+    push_to_workers,
+)
+from placer.compiler.passes.exchange.without_lockstep import without_lockstep
+from placer.errors import GraphError
+from placer.place.node_kinds import SERVER
+from placer.plan.settings.training.optimizers import OF_SEVERAL_NODES
+from placer.plan.settings.training.update_modes import Geo
+
+_Exchange = Callable[[Graph, Sequence[Op]], Graph]
+"""A function from a graph and some of its updates to the graph with their exchange."""
+_EXCHANGES: Final[tuple[_Exchange, ...]] = (
+    all_reduce,
+    without_lockstep,
+    push_to_workers,
+    push_to_sums,
+    backup,
+    exchange_deltas,
+)
+
+
+def exchange(graph: Graph) -> Graph:
+    """Run the pass.
+
+    Raises GraphError for settings of an optimizer that do not fit its place or rule.
+    """
+    updates: dict[_Exchange, list[Op]] = {each: [] for each in _EXCHANGES}
+    for op in graph.ops:
+        if not is_update(op.kind) or _is_local(graph, op):
+            continue
+        if is_keyed(graph, op.operands[0]):  # see `sparse_tables`
+            _check_settings(graph, op)
+            continue
+        chosen = _choose(graph, op)
+        if chosen not in (all_reduce, push_to_workers, push_to_sums):
+            _check_settings(graph, op)
+        if chosen is not None:
+            updates[chosen].append(op)
+    for each, ops in updates.items():
+        graph = each(graph, ops)
+    is_free = any(is_push(op) for op in graph.ops)
+    if is_free or any(ops for each, ops in updates.items() if each is not all_reduce):
+        return state_of_first_worker(graph)
+    return graph
+
+
+def _is_local(graph: Graph, update: Op) -> bool:
+    """Whether an update is of a worker's own values, which are not exchanged."""
+    return graph.producers[update.operands[0]].kind == "local_parameter"
+
+
+def _choose(graph: Graph, update: Op) -> _Exchange | None:
+    """Return the exchange of an update; None for one that has none."""
+    group = update.attrs["group"]
+    mode = graph.modes[group]
+    if isinstance(mode, Geo):
+        return exchange_deltas
+    if mode is not None:
+        if update.known_place.node == SERVER:
+            return without_lockstep
+        is_summed = "sum" in graph.optimizers[group].attrs
+        return push_to_sums if is_summed else push_to_workers
+    if graph.backups[group]:
+        return backup
+    return all_reduce if len(graph.nodes(update)) > 1 else None
+
+
+def _check_settings(graph: Graph, update: Op) -> None:
+    optimizer = graph.optimizers[update.attrs["group"]]
+    for setting in OF_SEVERAL_NODES:
+        if setting not in optimizer.attrs:
+            continue
+        if is_keyed(graph, update.operands[0]):
+            raise GraphError(
+                f"'{setting}' is for dense parameters, and '{update.operands[0]}' is a"
+                " sparse table",
+                span=optimizer.source,
+                hint=f"match the table by an optimizer of its own, without {setting}",
+            )
+        at = "servers" if update.known_place.node == SERVER else "one node"
+        raise GraphError(
+            f"'{setting}' is for an optimizer on several workers: here"
+            f" '{update.operands[0]}' is updated on {at}",
+            span=optimizer.source,
+            hint=f"place it on several workers, or leave {setting} out",
+        )

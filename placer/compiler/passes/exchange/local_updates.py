@@ -1,0 +1,267 @@
+"""local_updates: workers train values of their own, in groups with `update: geo`.
+
+Needs places. Afterwards the ops of the optimizer of such a group are at the workers, on
+values of the worker's own, `local_parameter`. Each worker uses its own estimate of the
+gradients. On the servers another optimizer updates the parameters by the difference
+that training made, `delta`: by default it only subtracts, `sgd` with the rate 1, since
+the difference is the old values minus the new ones.
+
+    %w.local = local_parameter(%w)
+    %w.trained = if_training(%w.local, %w)
+    %w.grad.row_estimate = row_estimate(%w.grad)
+    %w.local.new = adam(%w.local, %w.grad.row_estimate)
+    store(%w.local, %w.local.new)
+    %w.delta = delta(%w.local.new)
+    %w.new = sgd(%w, %w.delta)
+    store(%w, %w.new)
+
+Evaluations and predictions use the parameters of the servers. The pass `slice` cuts
+these and the differences into blocks, and `exchange` says how they move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from placer.compiler.graph.fresh_names import unique_name
+from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.if_training import (
+    IF_TRAINING,
+    is_training_effect,
+    resolve_if_training,
+)
+from placer.compiler.graph.kinds import ROW_ESTIMATE, is_optimizer_part, is_update
+from placer.compiler.passes.placement.place import union_place
+from placer.errors import GraphError
+from placer.place import SERVER, WORKER, Place
+from placer.plan.settings.training.update_modes import SYNC, Geo
+
+
+def local_updates(graph: Graph) -> Graph:
+    """Run the pass.
+
+    Raises GraphError for an optimizer that is not on servers, and for a parameter that
+    other nodes than workers use.
+    """
+    modes = {g: mode for g, mode in graph.modes.items() if isinstance(mode, Geo)}
+    if not modes:
+        return graph
+    return graph.with_ops(_Rewriter(graph, modes).rewritten())
+
+
+class _Rewriter:
+    """Rewrites the ops of a graph in program order."""
+
+    def __init__(self, graph: Graph, modes: Mapping[int, Geo]) -> None:
+        self._graph, self._modes = graph, modes
+        self._used_names = set(graph.values)
+        for group in modes:
+            _check_place(graph.optimizers[group])
+        first = max(graph.optimizers) + 1
+        self._local_groups = {group: first + i for i, group in enumerate(modes)}
+        updates = [
+            op for op in graph.ops if is_update(op.kind) and op.attrs["group"] in modes
+        ]
+        self._places = _local_places(graph, updates)
+        self._updates = {op.operands[0]: op for op in updates}
+        # What the optimizer and other ops use at workers, by the name in the graph.
+        self._at_workers: dict[str, str] = {}
+        self._trained: dict[str, str] = {}
+        self._parts = self._optimizer_parts()
+        self._estimates = self._estimate_ops()
+
+    def rewritten(self) -> list[Op]:
+        ops: list[Op] = []
+        for op in self._graph.ops:
+            if op.kind == "optimizer" and op.attrs["group"] in self._modes:
+                ops += self._optimizers(op)
+            elif op in self._parts:
+                ops += self._at_worker(op)
+            elif op.kind == "store" and op.operands[0] in self._updates:
+                ops += self._stores(op)
+            else:
+                ops.append(self._with_trained(op))
+                if op.kind == "parameter" and op.name in self._updates:
+                    ops += self._local_parameter(op)
+                ops += self._estimates.get(op, ())
+        return ops
+
+    def _optimizer_parts(self) -> dict[Op, str]:
+        """Return the ops of the optimizers of these groups, each with the parameter that
+        it belongs to."""
+        parts: dict[Op, str] = {}
+        owners = {name: name for name in self._updates}
+        for op in self._graph.ops:
+            if not is_optimizer_part(op.kind):
+                continue
+            owner = next((owners[n] for n in op.operands if n in owners), None)
+            if owner is not None:
+                parts[op] = owner
+                owners.update((value.name, owner) for value in op.results)
+        return parts
+
+    def _estimate_ops(self) -> dict[Op, list[Op]]:
+        """Return the ops that estimate gradients, by the op that computes them."""
+        found: dict[Op, list[Op]] = {}
+        for op, parameter in self._parts.items():
+            if not op.structure.update or op.operands[0] != parameter:
+                continue
+            name = op.operands[1]
+            producer = self._graph.producers[name]
+            if producer not in self._parts and name not in self._at_workers:
+                self._check_gradient(producer, op)
+                result = self._renamed(name, ROW_ESTIMATE)
+                self._at_workers[name] = result.name
+                place, source = producer.place, producer.source
+                estimate = Op(ROW_ESTIMATE, (name,), (result,), {}, place, source)
+                found.setdefault(producer, []).append(estimate)
+        return found
+
+    def _check_gradient(self, gradient: Op, update: Op) -> None:
+        """Raise GraphError unless a gradient is computed where its parameter is used."""
+        graph = self._graph
+        if graph.nodes(gradient) != graph.cluster.nodes(
+            self._places[update.operands[0]]
+        ):
+            raise GraphError(
+                f"the gradient of '{update.operands[0]}' is computed on other nodes than"
+                " those that use it",
+                span=update.source,
+                hint="with 'update: geo' each worker computes the gradient by itself",
+            )
+
+    def _optimizers(self, op: Op) -> Iterator[Op]:
+        """Yield the optimizer of the servers, and that of the workers."""
+        group = op.attrs["group"]
+        outer = _outer(self._modes[group])
+        kept = ("update", "slicing", "shard_state", "all_reduce")
+        attrs = {
+            "group": group,
+            "rule": outer.pop("op"),
+            **outer,
+            **{key: op.attrs[key] for key in kept if key in op.attrs},
+        }
+        yield replace(op, attrs=attrs)
+        of_worker = {k: v for k, v in op.attrs.items() if k not in kept}
+        of_worker |= {"group": self._local_groups[group], "update": SYNC}
+        place = next(
+            self._places[name]
+            for name, update in self._updates.items()
+            if update.attrs["group"] == group
+        )
+        yield replace(op, attrs=of_worker, place=place)
+
+    def _local_parameter(self, op: Op) -> Iterator[Op]:
+        name, place = op.name, self._places[op.name]
+        local = self._renamed(name, "local")
+        attrs = {"whole": name, "group": self._local_groups[op.attrs["group"]]}
+        if not op.attrs.get("decay", True):
+            attrs["decay"] = False
+        yield Op("local_parameter", (name,), (local,), attrs, place, op.source)
+        chosen = self._renamed(name, "trained")
+        operands = local.name, name
+        yield Op(IF_TRAINING, operands, (chosen,), {}, place, op.source)
+        self._at_workers[name] = local.name
+        self._trained[name] = chosen.name
+
+    def _at_worker(self, op: Op) -> Iterator[Op]:
+        """Yield an op of an optimizer at the workers; after the update that of the
+        servers."""
+        place = self._places[self._parts[op]]
+        results = tuple(self._result_at_worker(value) for value in op.results)
+        operands = tuple(self._at_workers.get(name, name) for name in op.operands)
+        attrs = op.attrs
+        if "group" in attrs:
+            attrs = {**attrs, "group": self._local_groups[attrs["group"]]}
+        yield replace(op, operands=operands, results=results, attrs=attrs, place=place)
+
+    def _result_at_worker(self, value: Value) -> Value:
+        """Return a result of an optimizer at the workers: new values have another name
+        there."""
+        producer = self._graph.producers[value.name]
+        if not is_update(producer.kind):
+            return value
+        local = self._at_workers[self._parts[producer]]
+        renamed = replace(value, name=unique_name(f"{local}.new", self._used_names))
+        self._at_workers[value.name] = renamed.name
+        return renamed
+
+    def _stores(self, op: Op) -> Iterator[Op]:
+        """Yield the store of a worker's own values, and the update and the store of those
+        of the servers."""
+        name, new = op.operands
+        local, local_new = self._at_workers[name], self._at_workers[new]
+        place = self._places[name]
+        yield replace(op, operands=(local, local_new), place=place)
+        delta = self._renamed(name, "delta")
+        memory = self._graph.cluster.host_memory(place)
+        yield Op("delta", (local_new,), (delta,), {}, memory, op.source)
+        update = self._updates[name]
+        group = update.attrs["group"]
+        rule = _outer(self._modes[group])["op"]
+        operands = name, delta.name
+        attrs = {k: v for k, v in update.attrs.items() if k in ("group", "decay")}
+        yield replace(update, kind=rule, operands=operands, attrs=attrs)
+        yield op
+
+    def _with_trained(self, op: Op) -> Op:
+        """Return an op of the model on the values that it uses in training, or
+        otherwise."""
+        if not op.operands:
+            return op
+        op = op.with_operands(tuple(self._trained.get(n, n) for n in op.operands))
+        if op.attrs.get("of") in self._trained:
+            op = op.with_attrs(of=self._trained[op.attrs["of"]])
+        return op
+
+    def _renamed(self, name: str, suffix: str) -> Value:
+        value = self._graph.values[name]
+        return replace(value, name=unique_name(f"{name}.{suffix}", self._used_names))
+
+
+def _outer(mode: Geo) -> dict[str, Any]:
+    """Return the optimizer of the servers; by default they add what workers send."""
+    return dict(mode.outer or {"op": "sgd", "learning_rate": 1.0})
+
+
+def _check_place(op: Op) -> None:
+    if op.known_place.node != SERVER:
+        raise GraphError(
+            f"'update: geo' needs the optimizer on servers, which have the values that"
+            f" workers exchange, not at {op.place}",
+            span=op.source,
+            hint="place: /node:ps/cpu, with nodes of kind ps; the workers update their"
+            " own values in any case",
+        )
+
+
+def _local_places(graph: Graph, updates: Sequence[Op]) -> dict[str, Place]:
+    """Return where each parameter of these updates is trained: where a step uses it.
+
+    Raises GraphError if that is not on workers, or not where its gradient is computed.
+    """
+    names = {op.operands[0] for op in updates}
+    used: dict[str, list[Op]] = {name: [] for name in names}
+    for op in resolve_if_training(graph, 0, is_training_effect):
+        if op.is_computed and not is_optimizer_part(op.kind):
+            for name in names & {*op.operands}:
+                used[name].append(op)
+    places: dict[str, Place] = {}
+    for update in updates:
+        name = update.operands[0]
+        optimizer = graph.optimizers[update.attrs["group"]]
+        for op in used[name]:
+            if op.known_place.node != WORKER:
+                raise GraphError(
+                    f"'{op.name}' at {op.place} uses '{name}', whose optimizer has"
+                    " 'update: geo'",
+                    span=op.source or optimizer.source,
+                    hint="place it on workers, or use 'update: sync'",
+                )
+        place = union_place(graph.cluster, [op.known_place for op in used[name]])
+        assert place is not None
+        places[name] = place
+    return places

@@ -1,0 +1,155 @@
+"""Checks that workers need not go in lockstep: that each computes its gradients by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.kinds import CONVERSIONS, is_conversion, is_push
+from placer.compiler.graph.needed_ops import needed_ops
+from placer.errors import GraphError
+from placer.place.layouts.companions import joins_workers
+from placer.place.node_kinds import HETER, WORKER, NodeId
+
+
+def check_lockstep(graph: Graph) -> None:
+    """Raise GraphError if a gradient that a worker pushes, or anything in a step with
+    backup workers, needs something of another worker, or if gradients are pushed by
+    different workers.
+
+    A heter node goes in step with the one worker that it computes for. `graph` has
+    layouts. The error names the op that needs it.
+    """
+    pushes = _pushes(graph)
+    if not pushes:
+        return
+    _check_pushing_nodes(graph, pushes)
+    needed: Sequence[Op] = graph.ops
+    if any(is_push(op) for op in graph.ops):
+        needed = needed_ops(
+            graph.ops,
+            is_push,
+            lambda op: () if op.kind in ("pull", "give_rows") else op.operands,
+        )
+    _check_heter_nodes(graph, needed)
+    for op in needed:
+        if is_conversion(op.kind) and _joins_workers(graph, op):
+            user = next(each for each in needed if op.name in each.operands)
+            raise _lockstep_error(graph, op, user)
+
+
+def _check_pushing_nodes(graph: Graph, pushes: Sequence[Op]) -> None:
+    """Raise GraphError unless each gradient is computed by the same workers, or by heter
+    nodes for all of them. With backup workers these are all workers."""
+    gradients = [_computed(graph, op.operands[0]) for op in pushes]
+    of_workers = [op for op in gradients if op.known_place.node != HETER]
+    if not of_workers:
+        return
+    most = max(of_workers, key=lambda op: len(graph.nodes(op)))
+    places = f"gradients are computed at {most.place}"
+    hint = f"place: /node:{WORKER} for all layers, or use 'update: sync' for all optimizers"
+    for gradient in of_workers:
+        if graph.nodes(gradient) != graph.nodes(most):
+            raise GraphError(
+                f"{places} and at {gradient.place}: without lockstep each worker must"
+                " compute all of them",
+                span=gradient.source,
+                hint=hint,
+            )
+    has_backup = any(op.kind == "sum_of_first" for op in pushes)
+    if has_backup and len(graph.nodes(most)) < len(graph.cluster.worker_nodes):
+        raise GraphError(
+            f"{places}, and a step with backup workers takes those of the workers that"
+            " are first: each worker must compute them",
+            span=most.source,
+            hint=hint,
+        )
+
+
+def _computed(graph: Graph, name: str) -> Op:
+    """Return the op of a worker or a heter node that a gradient comes from."""
+    op = graph.producers[name]
+    while op.known_place.node not in (WORKER, HETER):
+        op = graph.producers[op.operands[0]]
+    return op
+
+
+def _check_heter_nodes(graph: Graph, needed: Sequence[Op]) -> None:
+    """Raise GraphError unless each heter node computes for one worker."""
+    workers = graph.cluster.worker_nodes
+    worker_of: dict[str, NodeId] = {}
+    for op in needed:
+        if op.structure.directive or op.known_place.node != HETER:
+            continue
+        nodes = graph.nodes(op)
+        if len(nodes) != len(workers):
+            raise GraphError(
+                f"without lockstep each of the {len(workers)} workers needs a heter node,"
+                f" or a thread of one: {op.place} has {len(nodes)}",
+                span=op.source,
+                hint=f"place: /node:{HETER}, of which there are up to {len(workers)}, or"
+                " use 'update: sync' for all optimizers",
+            )
+        for worker, node in zip(workers, nodes, strict=True):
+            if worker_of.setdefault(node, worker) != worker:
+                raise GraphError(
+                    f"{node} computes for {worker_of[node]}, and at {op.place} for"
+                    f" {worker}: they must go in lockstep",
+                    span=op.source,
+                    hint="use the same heter nodes in the same order, or 'update: sync'"
+                    " for all optimizers",
+                )
+
+
+def _lockstep_error(graph: Graph, conversion: Op, user: Op) -> GraphError:
+    """Return the error about an op that uses something of several workers."""
+    (name,) = conversion.operands
+    forward = graph.producers[user.operands[0]] if user.is_gradient else user
+    hint = "use 'update: sync' for all optimizers"
+    match graph.layout(name):
+        case "S":
+            what = f"the rows of '{name}' of all workers"
+        case "P":
+            what = f"'{name}' over the rows of all workers"
+            if not graph.tensor_type(name).rank:
+                hint = f"minimize '{name}' itself, or {hint}"
+        case _:
+            what = f"'{name}' of {graph.producers[name].place}"
+    if forward.kind == "variance":
+        hint = f"scope: replica, or {hint}"
+    return GraphError(
+        f"'{forward.name.partition('.')[0]}' needs {what}, so they must go in lockstep",
+        span=user.source or conversion.source,
+        hint=hint,
+    )
+
+
+def has_pushes(graph: Graph) -> bool:
+    """Whether some gradients are pushed without lockstep, or with backup workers."""
+    return bool(_pushes(graph))
+
+
+def pushing_nodes(graph: Graph) -> set[tuple[NodeId, ...]]:
+    """Return the places, as their nodes, where gradients are pushed without lockstep or
+    with backup workers: workers, and heter nodes."""
+    return {graph.nodes(graph.producers[op.operands[0]]) for op in _pushes(graph)}
+
+
+def _pushes(graph: Graph) -> Sequence[Op]:
+    """Return the ops that take gradients of workers without waiting for all of them."""
+    pushes = [op for op in graph.ops if is_push(op)]
+    return [*pushes, *graph.of_kind("sum_of_first")]
+
+
+def _joins_workers(graph: Graph, op: Op) -> bool:
+    """Whether a node gets something of several workers, or of another one than that
+    which it computes for."""
+    source = graph.producers[op.operands[0]]
+    while source.kind == CONVERSIONS["R", "R"]:  # the same value as at its first place
+        source = graph.producers[source.operands[0]]
+    sources = graph.nodes(source)
+    layouts = graph.layout(op.operands[0]), graph.layout(op.name)
+    targets = graph.nodes(op)
+    if layouts == ("R", "P") and len(targets) > 1:
+        return True  # it counts on one worker only, and not in what others push
+    return joins_workers(layouts, sources, targets, graph.cluster.worker_nodes)

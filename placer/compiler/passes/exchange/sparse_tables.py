@@ -1,0 +1,395 @@
+"""sparse_tables: look up the rows of sparse tables by key, and update them by key.
+
+Needs a placed graph. In it, an `embedding` has a whole sparse table as its operand, and
+gives a gradient of the whole. Afterwards each place that uses a table has the distinct
+keys of its batch, asks the nodes that hold the table for their rows, and computes with
+these rows as with a small dense table, whose indices are the positions of the keys:
+
+    %v.keys, %v.position = distinct_keys(%ids)
+    %v.keys.ask_rows = ask_rows(%v.keys)
+    %v.found = distributed_lookup_table(%v.table, %v.keys.ask_rows)
+    %v.rows = give_rows(%v.found)
+    %v = embedding(%v.position, %v.rows)
+
+The gradients of these rows go back the same way, and the nodes of the table add them up
+by key:
+
+    %v.rows.grad.push_rows = push_rows(%v.rows.grad)
+    %v.table.grad.sum = sum_by_key(%v.keys.ask_rows, %v.rows.grad.push_rows)
+    %v.table.new = adam(%v.table, %v.table.grad.sum)
+
+Without lockstep (`update: async`), what moves has the `group` of the optimizer: each push is
+applied by itself.
+
+A node that alone holds a table and alone looks up its rows sends nothing. Lookups at one
+place whose indices are inputs are one; those with computed indices are apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import (
+    Container,
+    Generator,
+    Iterator,
+    Mapping,
+    Set,
+)
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from placer.compiler.graph.declared import declared
+from placer.compiler.graph.fresh_names import unique_name
+from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.keyed import is_keyed
+from placer.compiler.graph.kinds import CLIP_PART, DISTINCT_KEYS, EXACT_SUM, SCALES
+from placer.compiler.passes.exchange.row_lookups import (
+    Lookup,
+    check_place_of_table,
+    find_free_tables,
+    find_lookups,
+    gradient_of_rows,
+)
+from placer.compiler.passes.placement.place import combine_sums
+from placer.errors import GraphError
+from placer.place import SERVER, Place
+from placer.place.types import TensorType, ValueType
+
+LOOK_UP = "distributed_lookup_table"
+"""The kind of op that finds the rows of keys in a table."""
+PADDED = -1
+"""The position of a key that stands for none."""
+
+
+def sparse_tables(graph: Graph) -> Graph:
+    """Run the pass.
+
+    Raises GraphError for a table on accelerators, and for a use of a table that is not a
+    lookup.
+    """
+    tables = graph.sparse_tables
+    if not tables:
+        return graph
+    for table in tables:
+        check_place_of_table(graph, table)
+    lookups = find_lookups(graph)
+    free = find_free_tables(graph, lookups.values())
+    exact = _norms_with_tables(graph)
+    writer = _Writer(graph, lookups, free, exact, set(graph.values))
+    return graph.with_ops(new for op in graph.ops for new in writer.rewrite(op))
+
+
+def _norms_with_tables(graph: Graph) -> set[str]:
+    """Return the sums of squares of the norms that gradients of tables are in."""
+    names: set[str] = set()
+    for op in graph.ops:
+        sums = [graph.producers[name] for name in op.operands if op.kind in SCALES]
+        if any(is_keyed(graph, name) for each in sums for name in each.operands):
+            names.update(op.operands)
+    return names
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Rewrites ops in program order.
+
+    Attributes:
+        graph: the graph before the pass.
+        lookups: the lookup of each op that uses rows.
+        free: the tables that are updated without lockstep.
+        exact: the names of the sums of squares in norms with gradients of tables.
+        used_names: the names of all values.
+        sums: the sum by key that replaces each gradient of a table.
+        exact_parts, rounded_parts: the sums that replace each of these.
+        limits: what the update clips elements of the sum to, by the clipped gradient.
+        read: the ops that read inputs, so far.
+    """
+
+    graph: Graph
+    lookups: Mapping[Op, Lookup]
+    free: Container[str]
+    exact: Set[str]
+    used_names: set[str]
+    sums: dict[str, str] = field(default_factory=dict)
+    exact_parts: dict[str, list[Op]] = field(default_factory=dict)
+    rounded_parts: dict[str, list[Op]] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
+    read: set[Op] = field(default_factory=set)
+
+    def rewrite(self, op: Op) -> Iterator[Op]:
+        """Yield what replaces an op."""
+        if op.structure.anywhere:
+            yield from self._read(op)
+        elif op in self.lookups:
+            yield from self._look_up(op, self.lookups[op])
+        elif op.is_gradient and self._forward(op) in self.lookups:
+            yield self._gradient(op)
+        elif op.kind == "accumulate" and self._is_table(op.attrs["of"]):
+            pass  # the gradients are summed by key
+        elif op.kind == "sum_of_squares" and op.name in self.exact:
+            yield from self._sum_of_squares(op)
+        elif op.kind in SCALES and not self.exact.isdisjoint(op.operands):
+            yield from self._scale(op)
+        elif op.kind == CLIP_PART:
+            yield from self._clip_part(op)
+        elif op.kind == "clip_value" and self._is_of_table(op.name):
+            # The sum of all microbatches is clipped, by the update.
+            yield from self._sum_by_key(op.operands[0])
+            self.sums[op.name] = self.sums[op.operands[0]]
+            self.limits[op.name] = op.attrs["limit"]
+        elif op.structure.update is not None and self._is_table(op.operands[0]):
+            yield from self._update(op)
+        else:
+            yield op
+
+    def _read(self, op: Op) -> Iterator[Op]:
+        """Yield an op that reads an input, unless it is there: it comes before the first
+        op that has need of it."""
+        if op not in self.read:
+            self.read.add(op)
+            yield op
+
+    def _read_input(self, name: str, kind: str, lookup: Lookup) -> Op:
+        """Return the op that reads an input where keys are looked up."""
+        for op in self.graph.ops:
+            is_read = op.structure.anywhere and op.attrs.get("input") == name
+            if is_read and op.place == lookup.place:
+                return op
+        value = self._value(name, TensorType.parse(kind))
+        source = lookup.users[0].source
+        return Op("read", (), (value,), {"input": name}, lookup.place, source)
+
+    def _look_up(self, op: Op, lookup: Lookup) -> Iterator[Op]:
+        if not lookup.rows:
+            yield from self._begin(lookup)
+        _, *others, _ = op.operands
+        operands = lookup.positions[op], *others, lookup.rows
+        attrs = dict(op.attrs)
+        if "padding" in attrs:
+            attrs["padding"] = PADDED
+        yield replace(op, operands=operands, attrs=attrs)
+
+    def _begin(self, lookup: Lookup) -> Iterator[Op]:
+        """Yield the ops that give a place the rows of its keys."""
+        graph, table = self.graph, lookup.table
+        stem, source = lookup.users[0].name, lookup.users[0].source
+        for user in lookup.users:
+            indices = graph.producers[user.operands[0]]
+            if indices.structure.anywhere:
+                yield from self._read(indices)
+        # Ops that look up the same indices share their positions.
+        ids = {(op.operands[0], op.attrs.get("padding")): op for op in lookup.users}
+        keys = self._value(f"{stem}.keys", DISTINCT_KEYS)
+        positions = {}
+        for (name, padding), user in ids.items():
+            kind = TensorType("int32", graph.tensor_type(name).shape)
+            positions[name, padding] = self._value(f"{user.name}.position", kind)
+        attrs: dict[str, Any] = {"table": table.name}
+        inputs = {}
+        for key, (name, kind_text) in table.attrs.get("inputs", {}).items():
+            read = self._read_input(name, kind_text, lookup)
+            yield from self._read(read)
+            inputs[key] = read.name
+        if inputs:
+            attrs["inputs"] = tuple(inputs)
+        if any(padding is not None for _, padding in ids):
+            attrs["padding"] = tuple(padding for _, padding in ids)
+        yield Op(
+            "distinct_keys",
+            (*(name for name, _ in ids), *inputs.values()),
+            (keys, *positions.values()),
+            attrs,
+            lookup.place,
+            source,
+        )
+        for user in lookup.users:
+            key = user.operands[0], user.attrs.get("padding")
+            lookup.positions[user] = positions[key].name
+        lookup.asked = keys.name
+        if not self._is_local(lookup):
+            ask = self._move("ask_rows", keys, lookup, table.known_place)
+            lookup.asked = ask.name
+            yield ask
+        group = self._group(table)
+        rows = self._value(f"{stem}.rows", table.result.type)
+        lookup.rows = rows.name
+        operands = table.name, lookup.asked
+        at = table.known_place
+        if self._is_local(lookup):
+            yield Op(LOOK_UP, operands, (rows,), {}, at, source)
+            return
+        found = self._value(f"{stem}.found", table.result.type)
+        yield Op(LOOK_UP, operands, (found,), {}, at, source)
+        yield Op("give_rows", (found.name,), (rows,), group, lookup.place, source)
+
+    def _gradient(self, op: Op) -> Op:
+        """Return the op that computes a gradient of the rows."""
+        forward = self._forward(op)
+        lookup = self.lookups[forward]
+        declaration, types, attrs = declared(self.graph, forward)
+        _, *others, _ = forward.operands
+        operands = lookup.positions[forward], *others, lookup.rows
+        saved = [operands[i] for i in declaration.saves(types, attrs)]
+        residual, *rest = op.operands
+        results = list(op.results)
+        if (index := gradient_of_rows(op, lookup)) is not None:
+            name = f"{lookup.rows}.grad"
+            if lookup.trained > 1:
+                name += f".{lookup.users.index(forward)}"
+            results[index] = self._value(name, lookup.table.result.type)
+            lookup.gradients[results[index].name] = op.known_place
+        changed = (residual, *saved, *rest[len(saved) :])
+        new_attrs = dict(op.attrs)
+        if "padding" in new_attrs:
+            new_attrs["padding"] = PADDED
+        return replace(op, operands=changed, results=tuple(results), attrs=new_attrs)
+
+    def _sum_by_key(self, gradient: str) -> Iterator[Op]:
+        """Yield the ops that add up the gradients of a table by key, unless they are
+        there."""
+        if gradient in self.sums:
+            return
+        table = self._table_of(gradient)
+        place, kind = table.known_place, table.result.type
+        terms: list[str] = []
+        for lookup in dict.fromkeys(self.lookups.values()):
+            if lookup.table is not table or not lookup.gradients:
+                continue
+            term = yield from self._gradient_of(lookup)
+            if not self._is_local(lookup):
+                push = self._move("push_rows", Value(term, kind), lookup, place)
+                yield push
+                term = push.name
+            terms += [lookup.asked, term]
+        result = self._value(f"{gradient}.sum", kind)
+        yield Op("sum_by_key", tuple(terms), (result,), {}, place, table.source)
+        self.sums[gradient] = result.name
+
+    def _clip_part(self, op: Op) -> Iterator[Op]:
+        """Yield the op that clips what one worker has computed, on the sum of the
+        gradients of each table."""
+        operands = []
+        for name, result in zip(op.operands, op.results, strict=True):
+            if self._is_of_table(name):
+                table = self._table_of(name)
+                for lookup in dict.fromkeys(self.lookups.values()):
+                    if lookup.table is table:
+                        name = yield from self._gradient_of(lookup)
+                        lookup.gradients = {result.name: op.known_place}
+            operands.append(name)
+        yield op.with_operands(tuple(operands))
+
+    def _gradient_of(self, lookup: Lookup) -> Generator[Op, None, str]:
+        """Yield the sum of the gradients of rows over their users, if it is one; return
+        the name of the gradient."""
+        term, *more = lookup.gradients
+        if not more:
+            return term
+        total = self._value(f"{lookup.rows}.grad", lookup.table.result.type)
+        at = lookup.gradients[term]
+        attrs, operands = {"of": lookup.rows}, tuple(lookup.gradients)
+        source = lookup.users[0].source
+        yield Op("accumulate", operands, (total,), attrs, at, source)
+        return total.name
+
+    def _sum_of_squares(self, op: Op) -> Iterator[Op]:
+        """Yield the sums that replace a sum of squares in a norm with gradients of tables.
+
+        Those of tables and those at servers are exact, so that the norm has the same bits
+        on any number of servers.
+        """
+        tables = [name for name in op.operands if self._is_of_table(name)]
+        rest = tuple(name for name in op.operands if name not in tables)
+        exact = []
+        if rest and op.known_place.node == SERVER:
+            exact.append(self._exact_squares(op, op.name, rest, op.known_place))
+        elif rest:
+            dense = op.with_operands(rest)
+            self.rounded_parts[op.name] = [dense]
+            yield dense
+        for name in tables:
+            yield from self._sum_by_key(name)
+            place = self._table_of(name).known_place
+            square = f"{name}.square"
+            exact.append(self._exact_squares(op, square, (self.sums[name],), place))
+        yield from exact
+        self.exact_parts[op.name] = exact
+
+    def _exact_squares(
+        self, op: Op, name: str, operands: tuple[str, ...], place: Place
+    ) -> Op:
+        result = self._value(f"{name}.exact", EXACT_SUM)
+        return Op("exact_squares", operands, (result,), {}, place, op.source)
+
+    def _scale(self, op: Op) -> Iterator[Op]:
+        """Yield a scale that is computed from a norm with gradients of tables."""
+        cluster, names = self.graph.cluster, op.operands
+        exact = [part for name in names for part in self.exact_parts[name]]
+        others = [part for name in names for part in self.rounded_parts.get(name, ())]
+        first = self.graph.values[names[0]]
+        assert isinstance(first.type, TensorType)
+        rounded = Op(
+            "rounded_sum",
+            (),
+            (self._value(f"{names[0]}.rounded", first.type),),
+            {"dtype": first.type.dtype},
+            source=op.source,
+        )
+        rounded = combine_sums(cluster, rounded, exact)
+        yield rounded
+        yield combine_sums(cluster, op, [rounded, *others])
+
+    def _update(self, op: Op) -> Iterator[Op]:
+        if op.structure.update != "value":
+            rule = op.kind.partition(".")[0]
+            raise GraphError(
+                f"'{rule}' needs norms of a whole parameter, which the sparse table"
+                f" '{op.operands[0]}' does not have",
+                span=op.source,
+                hint="use adam, or another rule without trust ratios",
+            )
+        name, gradient, *scales = op.operands
+        yield from self._sum_by_key(gradient)
+        if gradient in self.limits:
+            op = op.with_attrs(limit=self.limits[gradient])
+        yield op.with_operands((name, self.sums[gradient], *scales))
+
+    def _move(self, kind: str, value: Value, lookup: Lookup, to: Place) -> Op:
+        result = self._value(f"{value.name}.{kind}", value.type)
+        attrs, source = self._group(lookup.table), lookup.users[0].source
+        return Op(kind, (value.name,), (result,), attrs, to, source)
+
+    def _group(self, table: Op) -> dict[str, Any]:
+        """Return the attributes of what moves rows of a table."""
+        return {"group": table.attrs["group"]} if table.name in self.free else {}
+
+    def _value(self, name: str, kind: ValueType) -> Value:
+        return Value(unique_name(name, self.used_names), kind)
+
+    def _is_local(self, lookup: Lookup) -> bool:
+        """Whether the one node that holds a table is the one that looks up."""
+        nodes = self.graph.cluster.nodes(lookup.place)
+        return len(nodes) == 1 and nodes == self.graph.nodes(lookup.table)
+
+    def _forward(self, op: Op) -> Op:
+        return self.graph.producers[op.operands[0]]
+
+    def _is_table(self, name: str) -> bool:
+        producer = self.graph.producers.get(name)
+        return producer is not None and producer.kind == "sparse_table"
+
+    def _is_of_table(self, gradient: str) -> bool:
+        """Whether a value is the gradient of a table."""
+        kind = self.graph.values[gradient].type
+        return isinstance(kind, TensorType) and kind.is_keyed
+
+    def _table_of(self, gradient: str) -> Op:
+        """Return the table that a value is the gradient of."""
+        op = self.graph.producers[gradient]
+        if op.kind == "accumulate":
+            return self.graph.producers[op.attrs["of"]]
+        if op.kind in ("clip_value", CLIP_PART):
+            index = self.graph.result_indices[gradient]
+            return self._table_of(op.operands[index])
+        return self.lookups[self._forward(op)].table

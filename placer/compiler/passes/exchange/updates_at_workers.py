@@ -1,0 +1,199 @@
+"""The modes of exchange of an optimizer on workers that do not go in lockstep.
+
+Every worker has parameters and slots of its own. What its updates use are not the
+gradients of a step, but what has come from all workers when the next step begins.
+
+- Without a server, each worker sends its gradients to all workers. The result of a
+  `push_all` is the sum of those that have come:
+
+      %w.grad.push_all = push_all(%w.grad)
+      %w.new = adam(%w, %w.grad.push_all)
+
+- With `sum`, each worker sends its gradients to servers, which have ranges of them
+  (layout F) and add them up for each worker. The result of a `pull_sum` is the sum since
+  this worker has asked last:
+
+      %w.grad.push_sum F = push_sum(%w.grad)
+      %w.grad.pull_sum = pull_sum(%w.grad.push_sum)
+      %w.new = adam(%w, %w.grad.pull_sum)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from placer.compiler.graph.fresh_names import unique_name
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.if_training import is_training_effect, resolve_if_training
+from placer.compiler.graph.kinds import is_optimizer_part
+from placer.compiler.passes.exchange.all_reduce import divide, place_of_sums
+from placer.errors import GraphError
+from placer.place import Place
+from placer.place.layouts.ranges import Flat
+from placer.place.node_kinds import WORKER
+from placer.plan.settings.training.update_modes import Async
+
+_Exchange = Callable[[Op, str], Sequence[Op]]
+"""A function from an update and the name of its gradient to the ops that exchange it; the
+last of them gives what the update uses."""
+
+
+def push_to_workers(graph: Graph, updates: Sequence[Op]) -> Graph:
+    """Return the graph with the exchange of these updates, without a server.
+
+    Raises GraphError for a group that cannot do without lockstep, or without a server.
+    """
+    for optimizer, mode in _optimizers(graph, updates):
+        if mode.bound is None:
+            why = (
+                "without a server, the gradients of faster workers wait at slower ones:"
+                " they must be bounded by 'max_staleness'"
+            )
+            _check(optimizer, why, "update: {async: {max_staleness: 4}}")
+        if mode.max_merge > 1:
+            why = "'max_merge' is for gradients that wait for a server"
+            _check(optimizer, why, "leave it out")
+        _check(optimizer, _why_not_at_workers(mode), "leave it out")
+    used_names = set(graph.values)
+
+    def exchange(update: Op, name: str) -> Sequence[Op]:
+        place = graph.cluster.host_memory(update.known_place)
+        return [_op("push_all", graph, update, name, place, used_names)]
+
+    return _with_exchanged_gradients(graph, updates, exchange)
+
+
+def push_to_sums(graph: Graph, updates: Sequence[Op]) -> Graph:
+    """Return the graph with the exchange of these updates, by servers that sum.
+
+    Raises GraphError for a group that cannot do without lockstep.
+    """
+    for optimizer, mode in _optimizers(graph, updates):
+        _check(optimizer, _why_not_at_workers(mode), "leave it out")
+    used_names = set(graph.values)
+    flats = divide(graph, updates)
+
+    def exchange(update: Op, name: str) -> Sequence[Op]:
+        place, at = graph.cluster.host_memory(update.known_place), update.operands[0]
+        push = _op(
+            "push_sum", graph, update, name, place_of_sums(graph, update), used_names,
+            flats[at],
+        )  # fmt: skip
+        pull = _op("pull_sum", graph, update, name, place, used_names)
+        return [push, pull.with_operands((push.name,))]
+
+    return _with_exchanged_gradients(graph, updates, exchange)
+
+
+def _with_exchanged_gradients(
+    graph: Graph, updates: Sequence[Op], exchange: _Exchange
+) -> Graph:
+    if not updates:
+        return graph
+    by_parameter = {op.operands[0]: op for op in updates}
+    _check_users(graph, by_parameter)
+    done: set[str] = set()
+    ops: list[Op] = []
+    for op in graph.ops:
+        # A two-phase rule takes the gradient in its first phase.
+        if op.structure.update and op.operands[0] in by_parameter.keys() - done:
+            done.add(op.operands[0])
+            update = by_parameter[op.operands[0]]
+            _check_gradient(graph, update, op.operands[1])
+            ops += exchange(update, op.operands[1])
+            op = op.with_operands((op.operands[0], ops[-1].name, *op.operands[2:]))
+        ops.append(op)
+    return graph.with_ops(ops)
+
+
+def _op(
+    kind: str,
+    graph: Graph,
+    update: Op,
+    name: str,
+    place: Place,
+    used_names: set[str],
+    flat: Flat | None = None,
+) -> Op:
+    """Return an op of the exchange of a gradient."""
+    gradient = graph.values[name]
+    result = replace(
+        gradient,
+        name=unique_name(f"{name}.{kind}", used_names),
+        layout=None if flat is None else "F",
+        flat=flat,
+    )
+    attrs = {"group": update.attrs["group"]}
+    return Op(kind, (name,), (result,), attrs, place, update.source)
+
+
+def _optimizers(graph: Graph, updates: Sequence[Op]) -> list[tuple[Op, Async]]:
+    """Return the optimizers of updates, each with its mode."""
+    found = []
+    for group in dict.fromkeys(op.attrs["group"] for op in updates):
+        optimizer, mode = graph.optimizers[group], graph.modes[group]
+        assert isinstance(mode, Async), group
+        for setting in ("shard_state", "all_reduce"):
+            if setting in optimizer.attrs:
+                (name,) = optimizer.attrs["update"]
+                why = (
+                    f"'{setting}' needs all workers in each step, and 'update: {name}'"
+                )
+                hint = f"leave {setting} out, or use 'update: sync'"
+                _check(optimizer, f"{why} does without", hint)
+        found.append((optimizer, mode))
+    return found
+
+
+def _check(optimizer: Op, why: str, hint: str) -> None:
+    if why:
+        raise GraphError(why, span=optimizer.source, hint=hint)
+
+
+def _why_not_at_workers(mode: Async) -> str:
+    """Return which setting of a mode needs servers that update, if there is one."""
+    if mode.staleness_scale:
+        return "'staleness_scale' is for updates on servers: a worker updates by a sum"
+    if mode.compensate is not None:
+        return "'compensate' is for updates on servers: a worker updates by a sum"
+    return ""
+
+
+def _check_gradient(graph: Graph, update: Op, name: str) -> None:
+    """Raise GraphError unless the nodes of an update compute its gradient."""
+    nodes, producer = graph.nodes(update), graph.producers[name]
+    if any(node.kind != WORKER for node in nodes):
+        raise GraphError(
+            f"without lockstep an optimizer is on workers or on servers, not at"
+            f" {update.place}",
+            span=graph.optimizers[update.attrs["group"]].source,
+            hint="place: /node:ps/cpu",
+        )
+    if graph.nodes(producer) != nodes:
+        raise GraphError(
+            f"the gradient of '{update.operands[0]}' is computed at {producer.place}, and"
+            f" its optimizer is at {update.place}",
+            span=update.source,
+            hint="without lockstep each worker computes the gradient by itself",
+        )
+
+
+def _check_users(graph: Graph, updates: Mapping[str, Op]) -> None:
+    """Raise GraphError if another node than those of an update uses its parameter in a
+    step."""
+    for op in resolve_if_training(graph, 0, is_training_effect):
+        if op.kind == "store" or is_optimizer_part(op.kind):
+            continue
+        for name in filter(updates.__contains__, op.operands):
+            update = updates[name]
+            if not set(graph.nodes(op)) <= set(graph.nodes(update)):
+                optimizer = graph.optimizers[update.attrs["group"]]
+                (mode,) = optimizer.attrs["update"]
+                raise GraphError(
+                    f"'{op.name if op.results else op.kind}' at {op.place} uses '{name}',"
+                    f" whose optimizer at {update.place} has 'update: {mode}'",
+                    span=op.source or optimizer.source,
+                    hint="place it on the same workers, or use 'update: sync'",
+                )

@@ -1,0 +1,158 @@
+"""The mode of exchange of a group whose workers do not go in lockstep: push and pull.
+
+In a group of parameters with `update: async`, workers get each block of a parameter by
+`pull`, and send its gradient by `push`. A `pull` gives every worker the newest version
+that it has received, which may be another one than that of other workers. The result of
+a `push` is the gradient of one worker: a server runs the ops that use it once for each
+push, in the order in which pushes arrive:
+
+    %w.pull = pull(%w)
+    %w.pulled = if_training(%w.pull, %w)
+    %w.grad.push = push(%w.grad)
+    %w.new = adam(%w, %w.grad.push)
+
+A rule with two phases, such as `lamb`, has the gradient in the first one, and norms of
+parameters that are whole on the server.
+
+Afterwards the updates of such a group use pushed gradients only, and other ops use
+pulled parameters only in a training step. Evaluations and predictions use those of the
+server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from placer.compiler.graph.fresh_names import unique_name
+from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.if_training import (
+    IF_TRAINING,
+    is_training_effect,
+    resolve_if_training,
+)
+from placer.compiler.graph.kinds import is_optimizer_part
+from placer.compiler.passes.placement.place import union_place
+from placer.errors import GraphError
+from placer.place import HETER, WORKER
+
+
+def without_lockstep(graph: Graph, updates: Sequence[Op]) -> Graph:
+    """Return the graph with the exchange of these updates, all without lockstep.
+
+    Raises GraphError for a group that cannot do without lockstep.
+    """
+    if not updates:
+        return graph
+    used_names = set(graph.values)
+    for group in {op.attrs["group"] for op in updates}:
+        _check_optimizer(graph, graph.optimizers[group])
+    step_ops = resolve_if_training(graph, 0, is_training_effect)
+    uses: dict[str, list[Op]] = {op.operands[0]: [] for op in updates}
+    for op in step_ops:
+        if not _is_of_server(op):
+            for name in uses.keys() & set(op.operands):
+                uses[name].append(op)
+    pulls = {
+        op.operands[0]: pulled(graph, op, "pull", uses[op.operands[0]], used_names)
+        for op in updates
+    }
+    names = {block: pull[-1].name for block, pull in pulls.items()}
+    # A two-phase rule takes the gradient in its first phase.
+    takers: dict[str, Op] = {}
+    for op in graph.ops:
+        if op.structure.update and op.operands[0] in names:
+            takers.setdefault(op.operands[0], op)
+    ops: list[Op] = []
+    for op in graph.ops:
+        if op.structure.update and takers.get(op.operands[0]) is op:
+            push = _push(graph, op, pulls[op.operands[0]][0], used_names)
+            ops += [push, op.with_operands((op.operands[0], push.name))]
+        elif _is_of_server(op):
+            ops.append(op)
+        else:
+            ops.append(op.with_operands(tuple(names.get(n, n) for n in op.operands)))
+        if op.kind == "parameter":
+            ops += pulls.get(op.name, ())
+    return graph.with_ops(ops)
+
+
+def _is_of_server(op: Op) -> bool:
+    """Whether an op that uses a parameter belongs to its update, so that it uses the
+    server's own values."""
+    return op.kind == "store" or is_optimizer_part(op.kind)
+
+
+def _check_optimizer(graph: Graph, op: Op) -> None:
+    """Raise GraphError for settings of a group that its place does not allow."""
+    mode = graph.modes[op.attrs["group"]]
+    in_memory = graph.cluster.host_memory(op.known_place) == op.known_place
+    if mode is not None and mode.compensate and not in_memory:
+        raise GraphError(
+            "'compensate' needs the optimizer in host memory, where the parameters that"
+            f" workers have used are kept, not at {op.place}",
+            span=op.source,
+            hint="place: /node:ps/cpu",
+        )
+
+
+def _push(graph: Graph, update: Op, pull: Op, used_names: set[str]) -> Op:
+    """Return the op that sends the gradient of an update to it. `pull` is the op that
+    gets its parameter."""
+    name = update.operands[1]
+    gradient = graph.values[name]
+    nodes = graph.nodes(graph.producers[name])
+    if nodes != graph.nodes(pull) or len(update.operands) > 2:
+        raise GraphError(
+            f"the gradient of '{update.operands[0]}' is computed on other nodes than"
+            " those that use it",
+            span=update.source,
+            hint="without lockstep each worker computes the gradient by itself",
+        )
+    result = replace(gradient, name=unique_name(f"{name}.push", used_names))
+    attrs = {"group": update.attrs["group"]}
+    return Op("push", (name,), (result,), attrs, update.place, update.source)
+
+
+def pulled(
+    graph: Graph, update: Op, kind: str, users: Sequence[Op], used_names: set[str]
+) -> tuple[Op, Op]:
+    """Return the op of a kind that gets a block of a parameter for its users in a step,
+    and the one that gives other graphs the block itself."""
+    name, group = update.operands[0], update.attrs["group"]
+    parameter, optimizer = graph.producers[name], graph.optimizers[group]
+    kinds = (WORKER, HETER) if kind == "pull" else (WORKER,)
+    for op in users:
+        if op.known_place.node not in kinds:
+            (mode,) = optimizer.attrs["update"]
+            raise GraphError(
+                f"'{parameter.attrs.get('whole', name)}' is used at {op.place}, and its"
+                f" optimizer has 'update: {mode}'",
+                span=op.source or optimizer.source,
+                hint="place what uses it on workers, or use 'update: sync'",
+            )
+    place = union_place(graph.cluster, [op.known_place for op in users])
+    if users and place is None:
+        other = next(
+            op for op in users if op.known_place.node != users[0].known_place.node
+        )
+        raise GraphError(
+            f"'{parameter.attrs.get('whole', name)}' is used at {users[0].place} and at"
+            f" {other.place}: without lockstep one of them gets it, and sends its"
+            " gradient",
+            span=other.source or optimizer.source,
+            hint="place what uses it on workers, or all on heter nodes, or use 'update:"
+            " sync'",
+        )
+    source = parameter.source
+
+    def result(suffix: str) -> Value:
+        return replace(
+            parameter.result, name=unique_name(f"{name}.{suffix}", used_names)
+        )
+
+    pull = Op(kind, (name,), (result(kind),), {"group": group}, place, source)
+    operands = pull.name, name
+    chosen = Op(IF_TRAINING, operands, (result("pulled"),), {}, place, source)
+    return pull, chosen

@@ -1,0 +1,128 @@
+"""recompute: recompute the forward values of `remat` blocks for the backward pass.
+
+Needs a laid-out training step. Afterwards the gradient ops of a block use recomputed
+values, so that the values of the forward pass need no memory in between. At each place,
+copies of the block's forward ops come before the first gradient op there, with results
+such as `%h.again`. Only ops that work on each row by itself are recomputed. Values of
+other ops, such as sums over the batch, are kept, and so are the values that other
+places sent: nothing is sent a second time.
+
+The inputs of the copies go through `hold` ops, which wait for a cotangent. Otherwise
+XLA would merge a copy with the original op, which has equal operands, and keep its
+value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from placer.compiler.graph.declared import declared
+from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.needed_ops import needed_ops
+from placer.place import Place
+from placer.place.types import ResidualType
+
+
+def recompute(graph: Graph) -> Graph:
+    """Run the pass."""
+    parts, part_of_residual = _block_parts(graph)
+    for op in graph.ops:
+        if op.is_gradient and op.operands[0] in part_of_residual:
+            part_of_residual[op.operands[0]].backward.append(op)
+    recomputed_before: dict[Op, list[Op]] = {}  # by the first gradient op of a part
+    recomputed: set[Op] = set()
+    used_parts = [part for part in parts if part.backward and part.forward]
+    for number, part in enumerate(used_parts, 1):
+        needed = _needed_forward_ops(part)
+        recomputed.update(needed)
+        suffix = "again" if number == 1 else f"again.{number}"
+        copies = list(_recomputed_ops(graph, part, needed, suffix))
+        recomputed_before[part.backward[0]] = copies
+    new_ops: list[Op] = []
+    for op in graph.ops:
+        new_ops.extend(recomputed_before.get(op, ()))
+        if op in recomputed:
+            op = op.with_values(op.operands, op.tensors)
+        elif op.is_gradient and op.operands[0] in part_of_residual:
+            names = part_of_residual[op.operands[0]].names
+            op = op.with_operands(tuple(names.get(name, name) for name in op.operands))
+        new_ops.append(op)
+    return graph.with_ops(new_ops)
+
+
+@dataclass(slots=True)
+class _BlockPart:
+    """The ops of a `remat` block at one place, that run once a step or per microbatch.
+
+    `forward` are the ops that can be recomputed, `backward` the gradient ops of all its
+    ops. `names` maps values to their recomputed values.
+    """
+
+    forward: list[Op] = field(default_factory=list)
+    backward: list[Op] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+
+
+def _block_parts(graph: Graph) -> tuple[list[_BlockPart], dict[str, _BlockPart]]:
+    """Return the parts in program order, without their gradient ops, and the part of
+    each residual."""
+    parts: dict[tuple[int, Place | None, bool], _BlockPart] = {}
+    part_of_residual: dict[str, _BlockPart] = {}
+    for op in graph.ops:
+        if "remat" in op.attrs and not op.is_gradient:
+            # Ops that run once a step are apart: they must not wait for the cotangents
+            # of a microbatch.
+            key = op.attrs["remat"], op.place, graph.is_repeated(op)
+            part = parts.setdefault(key, _BlockPart())
+            if _works_by_rows(graph, op):
+                part.forward.append(op)
+            if op.has_residual:
+                part_of_residual[op.results[-1].name] = part
+    return list(parts.values()), part_of_residual
+
+
+def _works_by_rows(graph: Graph, op: Op) -> bool:
+    """Whether each row of the results depends on the same row of the operands only."""
+    if not op.is_computed:
+        return False
+    declaration, types, attrs = declared(graph, op)
+    has_rows = any(each.has_rows for each in types)
+    return has_rows and declaration.batch_rule(types, attrs) == "rows"
+
+
+def _needed_forward_ops(part: _BlockPart) -> list[Op]:
+    """Return the ops that the gradient ops need recomputed, in program order."""
+    used = {name for op in part.backward for name in op.operands}
+    return needed_ops(
+        part.forward, lambda op: any(value.name in used for value in op.results)
+    )
+
+
+def _recomputed_ops(
+    graph: Graph, part: _BlockPart, needed: list[Op], suffix: str
+) -> Iterator[Op]:
+    """Yield copies of the needed ops, and a `hold` for each of their inputs with rows,
+    which waits for the first cotangent of the part."""
+    cotangent = part.backward[0].operands[-1]
+    for op in needed:
+        for name in op.operands:
+            if name not in part.names and graph.tensor_type(name).has_rows:
+                part.names[name] = f"{name}.{suffix}"
+                value = replace(graph.values[name], name=part.names[name])
+                waits, attrs = (name, cotangent), {"again": True}
+                yield Op("hold", waits, (value,), attrs, op.place, op.source)
+        for value in op.results:
+            part.names[value.name] = _recomputed_name(value, suffix)
+        operands = tuple(part.names.get(name, name) for name in op.operands)
+        results = tuple(replace(v, name=part.names[v.name]) for v in op.results)
+        attrs = {**op.attrs, "again": True}
+        yield Op(op.kind, operands, results, attrs, op.place, op.source)
+
+
+def _recomputed_name(value: Value, suffix: str) -> str:
+    if isinstance(value.type, ResidualType):
+        return f"{value.name.removesuffix('.res')}.{suffix}.res"
+    return f"{value.name}.{suffix}"

@@ -1,0 +1,230 @@
+"""The ops that replace `minimize`: clipping, updates and stores.
+
+The attribute `group` of an update is the number of its optimizer. A two-phase rule,
+such as lamb, is three ops: `lamb.direction` computes the update direction,
+`trust_ratio` the ratio of the norms of the whole parameter and the whole direction, and
+`lamb` the update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from placer import ops
+from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.kinds import is_update, is_update_direction
+from placer.compiler.graph.stored_bytes import hyperparameters
+from placer.errors import GraphError
+from placer.ops.attributes import condense
+from placer.place.types import TensorType
+from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.update_modes import Geo, Mode
+
+
+def update_ops(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op]:
+    """Yield the ops from the gradients of the trained parameters to their new values.
+
+    Raises GraphError if both `train` and an optimizer clip gradients.
+    """
+    optimizer_ops = graph.optimizers
+    clips = {
+        group: op.attrs["clip"]
+        for group, op in optimizer_ops.items()
+        if "clip" in op.attrs
+    }
+    common_clip = minimize.attrs.get("clip")
+    modes = graph.modes
+    if clips and common_clip:
+        raise GraphError(
+            "both train.clip and an optimizer's own clip are given",
+            span=optimizer_ops[next(iter(clips))].source,
+            hint="keep one: train.clip is one norm over all optimizers",
+        )
+    scales: dict[str, str] = {}
+    if common_clip and any(modes.values()):
+        if "global_norm" in common_clip and len(optimizer_ops) > 1:
+            raise _one_norm_error(graph, trained)
+        clips = dict.fromkeys(optimizer_ops, common_clip)
+    elif common_clip and "global_norm" in common_clip:
+        name = _unused_name(graph, "clip")
+        yield from _clip_scale(name, common_clip["global_norm"], trained, minimize)
+        scales = {op.name: f"{name}.scale" for op in trained}
+    elif common_clip:
+        clips = dict.fromkeys(optimizer_ops, common_clip)
+    for group, clip in clips.items():
+        of_group = [op for op in trained if op.attrs["group"] == group]
+        if modes[group] is not None and of_group:
+            yield from _clip_parts(of_group, clip, optimizer_ops[group])
+        elif "global_norm" in clip and of_group:
+            name = _unused_name(graph, f"clip{group}")
+            optimizer = optimizer_ops[group]
+            yield from _clip_scale(name, clip["global_norm"], of_group, optimizer)
+            scales |= {op.name: f"{name}.scale" for op in of_group}
+    for parameter in trained:
+        group = parameter.attrs["group"]
+        optimizer, clip = optimizer_ops[group], clips.get(group, {})
+        _check_rules(parameter, optimizer, modes[group])
+        if clip and modes[group] is not None:
+            gradient = f"{parameter.name}.grad.clipped"
+            yield from _update(parameter, optimizer, {}, None, gradient)
+        else:
+            yield from _update(parameter, optimizer, clip, scales.get(parameter.name))
+
+
+def _one_norm_error(graph: Graph, trained: Sequence[Op]) -> GraphError:
+    """Return the error for a norm over several groups, some of them without lockstep. It
+    names these by their first parameters."""
+    groups: dict[int, list[str]] = {}
+    for parameter in trained:
+        groups.setdefault(parameter.attrs["group"], []).append(parameter.name)
+    modes = {}
+    for group, names in groups.items():
+        if graph.modes[group] is not None:
+            (mode,) = graph.optimizers[group].attrs["update"]
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            modes[group] = f"'update: {mode}' of '{names[0]}'{more}"
+    return GraphError(
+        f"train.clip is one norm over {len(groups)} optimizers, which needs all workers"
+        f" in lockstep: see {', '.join(modes.values())}",
+        span=graph.optimizers[next(iter(modes))].source,
+        hint="give each optimizer a clip of its own, or use 'update: sync' for all",
+    )
+
+
+def _update(
+    parameter: Op,
+    optimizer: Op,
+    clip: Mapping[str, float],
+    scale: str | None,
+    gradient: str = "",
+) -> Iterator[Op]:
+    """Yield the ops that update and store one parameter. `scale` is the name of a
+    scalar that the gradient is multiplied by; `gradient` the name of another gradient
+    than that of the parameter."""
+    name, value_type = parameter.name, parameter.result.type
+    rule = optimizer.attrs["rule"]
+    gradient = gradient or f"{name}.grad"
+    if "value" in clip:
+        clipped = Value(f"{gradient}.clipped", value_type)
+        limit = {"limit": float(clip["value"])}
+        yield Op("clip_value", (gradient,), (clipped,), limit, source=optimizer.source)
+        gradient = clipped.name
+    if "norm" in clip:
+        scale = f"{name}.clip.scale"
+        yield from _clip_scale(f"{name}.clip", clip["norm"], (parameter,), optimizer)
+    attrs = {"group": optimizer.attrs["group"]}
+    if not parameter.attrs.get("decay", True):
+        attrs["decay"] = False
+    place, source = optimizer.place, parameter.source
+    scales = () if scale is None else (scale,)
+    if optimizers.RULES[rule].is_two_phase:
+        direction = f"{name}.direction"
+        operands, results = (name, gradient, *scales), (Value(direction, value_type),)
+        yield Op(f"{rule}.direction", operands, results, attrs, place, source)
+        yield from _trust_ratio(parameter, optimizer)
+        gradient, scales = direction, (f"{name}.ratio",)
+    new = f"{name}.new"
+    operands, results = (name, gradient, *scales), (Value(new, value_type),)
+    yield Op(rule, operands, results, attrs, place, source)
+    yield Op("store", (name, new), source=source)
+
+
+def _check_rules(parameter: Op, optimizer: Op, mode: Mode | None) -> None:
+    """Raise GraphError for a rule that a parameter cannot have: that of its optimizer, or
+    that of the outer one."""
+    name, own = parameter.name, optimizer.attrs["rule"]
+    is_geo = isinstance(mode, Geo)
+    if optimizers.row_slot(own) and parameter.kind != "sparse_table":
+        use = f"use {optimizers.nearest_dense(own)}"
+        raise GraphError(
+            f"parameter '{name}': '{own}' is a rule of sparse tables, with one number for"
+            " each row",
+            span=optimizer.source,
+            hint=use if is_geo else f"match sparse tables only, or {use}",
+        )
+    rules = [(own, f"'{own}'")]
+    if isinstance(mode, Geo) and mode.outer is not None:
+        outer = mode.outer["op"]
+        rules.append((outer, f"the outer optimizer '{outer}'"))
+    for rule, what in rules:
+        if problem := optimizers.check_init(rule, parameter.attrs["init"]):
+            raise GraphError(
+                f"parameter '{name}': {what} {problem}",
+                span=parameter.source,
+                hint=f"write - {{match: \"{name}\", init: zeros}} in 'parameters'",
+            )
+
+
+def _clip_parts(
+    trained: Sequence[Op], clip: Mapping[str, float], optimizer: Op
+) -> Iterator[Op]:
+    """Yield the op that clips what one worker has computed of the gradients of a group
+    without lockstep."""
+    gradients = tuple(f"{op.name}.grad" for op in trained)
+    clipped = tuple(Value(f"{op.name}.grad.clipped", op.result.type) for op in trained)
+    limits = {name: float(limit) for name, limit in clip.items()}
+    yield Op("clip_part", gradients, clipped, limits, source=optimizer.source)
+
+
+def _unused_name(graph: Graph, wish: str) -> str:
+    """Return `wish`, or the first of `wish_2`, `wish_3`, … under which the model has no
+    values: a layer of the model may have this name."""
+    name, i = wish, 2
+    while f"{name}.scale" in graph.values or f"{name}.square" in graph.values:
+        name, i = f"{wish}_{i}", i + 1
+    return name
+
+
+def _clip_scale(
+    name: str, max_norm: float, trained: Sequence[Op], optimizer: Op
+) -> Iterator[Op]:
+    """Yield the ops of the scalar by which the gradients of some parameters are
+    multiplied, so that their common norm is at most `max_norm`."""
+    gradients = [f"{op.name}.grad" for op in trained]
+    square = _sum_of_squares(f"{name}.square", gradients, trained, optimizer)
+    yield square
+    scale = Value(f"{name}.scale", square.result.type)
+    limit = {"max_norm": float(max_norm)}
+    yield Op("clip_scale", (square.name,), (scale,), limit, source=optimizer.source)
+
+
+def _trust_ratio(parameter: Op, optimizer: Op) -> Iterator[Op]:
+    """Yield the ops of the trust ratio of a two-phase rule, which is computed from the
+    norms of the whole parameter and of its whole update direction."""
+    name, direction = parameter.name, f"{parameter.name}.direction"
+    of_value = _sum_of_squares(f"{name}.square", [name], (parameter,), optimizer)
+    of_direction = _sum_of_squares(
+        f"{direction}.square", [direction], (parameter,), optimizer
+    )
+    yield of_value
+    yield of_direction
+    rule = optimizer.attrs["rule"]
+    given = hyperparameters(optimizer.attrs)
+    coefficient, eps = optimizers.trust_ratio_constants(rule, given)
+    attrs = {"coefficient": coefficient, "eps": eps}
+    attrs = condense(ops.find("trust_ratio"), attrs)
+    squares = (of_value.name, of_direction.name)
+    ratio = Value(f"{name}.ratio", of_value.result.type)
+    yield Op("trust_ratio", squares, (ratio,), attrs, source=optimizer.source)
+
+
+def _sum_of_squares(
+    name: str, operands: Sequence[str], parameters: Sequence[Op], optimizer: Op
+) -> Op:
+    """Return the sum of squares of values that have the types of these parameters."""
+    types = [p.result.type for p in parameters if isinstance(p.result.type, TensorType)]
+    (value_type,) = ops.find("sum_of_squares").infer(types, {})
+    square = Value(name, value_type)
+    return Op("sum_of_squares", tuple(operands), (square,), source=optimizer.source)
+
+
+def owning_parameters(graph: Graph) -> dict[str, str]:
+    """Return the parameter that a value belongs to, by the name of the value: the
+    parameter itself, its gradient, clipped or not, and its update direction."""
+    owners: dict[str, str] = {}
+    for op in reversed(graph.ops):
+        if is_update(op.kind) or is_update_direction(op.kind):
+            owners[op.operands[0]] = owners[op.operands[1]] = op.operands[0]
+        elif op.kind == "clip_value" and op.name in owners:
+            owners[op.operands[0]] = owners[op.name]
+    return owners

@@ -1,0 +1,1 @@
+"""The passes that insert conversions, copies and messages."""

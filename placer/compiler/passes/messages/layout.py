@@ -1,0 +1,456 @@
+"""layout: give every value a layout, and insert the conversions that ops need.
+
+Needs a placed, sliced graph. Afterwards every value has a layout (R, S or P), and every
+op has its operands on its own nodes, in the layouts that it needs: conversions such as
+`all_reduce` come before their first user. A value is converted once for each layout and
+place, however many ops use it there.
+
+Between processes with several threads, a sum is first added up over the threads of each
+process, in their order, at its first thread; a replica goes to the first thread of each
+process, and from there to the others.
+
+Where a replica (R) becomes a part of a sum (P), it counts on one node, `partial`; in a step
+with groups without lockstep it counts on every node by its rows, `row_share`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import gcd, lcm, prod
+
+from msgspec.structs import replace
+
+from placer.compiler.graph.fresh_names import unique_name
+from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.keyed import is_keyed, keyed_signature
+from placer.compiler.graph.kinds import CONVERSIONS, PARTIAL, ROW_SHARE, conversion_kind
+from placer.compiler.graph.layout_rules import (
+    Layouts,
+    LayoutSignature,
+    accumulation_signature,
+    flat_signature,
+    forward_signature,
+    gradient_signature,
+    replicated_signature,
+)
+from placer.compiler.passes.evaluate import SUFFIX as EVALUATION
+from placer.compiler.passes.exchange.lockstep import (
+    check_lockstep,
+    has_pushes,
+    pushing_nodes,
+)
+from placer.compiler.passes.placement.place import union_place
+from placer.errors import GraphError
+from placer.place import HETER, WORKER, Place
+from placer.place.layouts import Layout
+from placer.place.layouts.partition import RowShard, row_shards
+from placer.place.types import TensorType
+
+
+def lay_out(graph: Graph) -> Graph:
+    """Run the layout pass.
+
+    Raises GraphError if the batch cannot be split evenly where a value is split, and if
+    workers that do not go in lockstep need each other.
+    """
+    layouts: dict[str, Layout] = {}
+    needed: list[Layouts] = []
+    needed_by_first_result: dict[str, Layouts] = {}
+    cache: dict[tuple[object, ...], LayoutSignature] = {}
+    for op in graph.ops:
+        needs, gives = _signature(graph, op, layouts, needed_by_first_result, cache)
+        needed.append(needs)
+        if op.results:
+            needed_by_first_result[op.name] = needs
+        for value, layout in zip(op.results, gives, strict=True):
+            layouts[value.name] = layout
+    laid_out = _insert_conversions(graph, layouts, needed)
+    check_rows(laid_out)
+    check_lockstep(laid_out)
+    return laid_out
+
+
+def _signature(
+    graph: Graph,
+    op: Op,
+    layouts: Mapping[str, Layout],
+    needed_by_first_result: Mapping[str, Layouts],
+    cache: dict[tuple[object, ...], LayoutSignature],
+) -> LayoutSignature:
+    """Return the layouts that an op needs of its operands, and those of its results.
+
+    `layouts` are those of the values so far, `needed_by_first_result` what the ops so
+    far need. On a single node every value is R.
+    """
+    keyed = keyed_signature(graph, op, [layouts[name] for name in op.operands])
+    if keyed is not None:
+        return keyed
+    if op.structure.layout == "parts":
+        parts: Layouts = tuple("P" for _ in op.operands)
+        return parts, ("R",)
+    if op.structure.moves:
+        gives: Layout = "R" if op.result.flat is None else "F"
+        return tuple(layouts[name] for name in op.operands), (gives,)
+    flat = flat_signature(op, [layouts[name] for name in op.operands])
+    if flat is not None:
+        return flat
+    if len(graph.nodes(op)) == 1:
+        return replicated_signature(op)
+    if not op.is_computed:
+        return _structural_signature(graph, op, layouts)
+    if op.is_gradient:
+        forward = graph.producers[op.operands[0]]
+        needed = needed_by_first_result[forward.name]
+        return gradient_signature(graph, op, needed, layouts)
+    if op.kind == "accumulate":
+        return accumulation_signature(op, layouts)
+    types = graph.operand_types(op)
+    have = [
+        _arriving_layout(graph, op, name, value_type, layouts)
+        for name, value_type in zip(op.operands, types, strict=True)
+    ]
+    attrs_text = repr(op.attrs) if op.attrs else ""
+    key = op.kind, attrs_text, len(op.results), *have, *types
+    if key not in cache:
+        cache[key] = forward_signature(graph, op, have)
+    return cache[key]
+
+
+def _structural_signature(
+    graph: Graph, op: Op, layouts: Mapping[str, Layout]
+) -> LayoutSignature:
+    """Return the signature of a structural op, as declared."""
+    if op.structure.layout == "operands" and op.operands:
+        have = tuple(layouts[name] for name in op.operands)
+        return have, have[:1] * len(op.results)
+    if op.structure.layout == "complete":
+        have = tuple(layouts[name] for name in op.operands)
+        return tuple("R" if each == "P" else each for each in have), ()
+    if op.structure.layout == "rows":
+        types = (graph.tensor_type(value.name) for value in op.results)
+        return (), tuple("S" if each.has_rows else "R" for each in types)
+    # "gathered" ops, too, have replicas. Each microbatch has rows of every node, so the
+    # local rows of all microbatches are not a contiguous part of the batch.
+    return replicated_signature(op)
+
+
+def _arriving_layout(
+    graph: Graph,
+    op: Op,
+    name: str,
+    value_type: TensorType,
+    layouts: Mapping[str, Layout],
+) -> Layout:
+    """Return the layout in which an operand arrives: that of the value, except that the
+    rows of a value from a single other node are split, so that the work is shared."""
+    producer = graph.producers[name]
+    if producer.place is op.place:
+        return layouts[name]
+    source_nodes = graph.nodes(producer)
+    from_one_node = len(source_nodes) == 1 and source_nodes != graph.nodes(op)
+    return "S" if from_one_node and value_type.has_rows else layouts[name]
+
+
+def check_rows(graph: Graph) -> None:
+    """Check that the batch can be split evenly for every value that needs it.
+
+    Rows are split over microbatches, over nodes, and over the devices of a node that
+    compute together; their product must divide the batch. Raises GraphError, with the
+    nearest batch sizes as the hint.
+    """
+    checked: set[tuple[object, ...]] = set()
+    for op in graph.ops:
+        if op.structure.anywhere and op.name not in graph.uses:
+            continue  # users need the whole batch, and have a `read` of their own
+        for value in op.results:
+            value_type = value.type
+            if is_keyed(graph, value.name):
+                continue  # split by key
+            over = value.layout, value.microbatch_layout
+            key = id(value_type), over, id(op.place), op.is_computed
+            if key in checked:
+                continue
+            checked.add(key)
+            has_rows = isinstance(value_type, TensorType) and value_type.has_rows
+            device_parts = 1
+            if op.is_computed and has_rows:
+                device_parts = len(graph.cluster.device_ids(op.known_place))
+            splits: list[tuple[int, str]] = []
+            if value.layout == "S":
+                shards = row_shards(graph.nodes(op), graph.cluster.workers)
+                # A heter node with the rows of k workers splits k parts over its d
+                # devices at once. A part need only be divisible by d / gcd(d, k).
+                device_parts = lcm(
+                    *(
+                        device_parts // gcd(device_parts, len(shard.part_indices))
+                        for shard in shards
+                        if shard.part_indices
+                    )
+                )
+                splits.append((shards[0].num_parts, _noun_of_parts(graph, op, shards)))
+            splits.append((device_parts, "devices"))
+            if has_rows and value.microbatch_layout == "S":
+                splits.append((graph.microbatches, "microbatches"))
+            if graph.batch % prod(count for count, _ in splits):
+                splits = [split for split in splits if split[0] > 1]
+                raise _uneven_batch(graph, op, value, splits)
+
+
+def _noun_of_parts(graph: Graph, op: Op, shards: Sequence[RowShard]) -> str:
+    """Return what has one of the parts into which the nodes of an op split the rows."""
+    by_worker = shards[0].num_parts > len(shards)
+    nodes = graph.cluster.worker_nodes if by_worker else graph.nodes(op)
+    if all(node.thread is None for node in nodes):
+        return "workers" if by_worker else "nodes"
+    return "threads of workers" if by_worker else "threads"
+
+
+def _uneven_batch(
+    graph: Graph, op: Op, value: Value, splits: Sequence[tuple[int, str]]
+) -> GraphError:
+    parts = prod(count for count, _ in splits)
+    what = " x ".join(f"{count} {noun}" for count, noun in splits)
+    below = graph.batch - graph.batch % parts
+    near = f"sizes are {below} or {below + parts}" if below else f"size is {parts}"
+    source, name = op.source, value.name
+    if source is None:  # the op has no position in the spec: point at its first user
+        user = graph.uses[name][0]
+        source, name = user.source, user.name
+    rows = "1 row" if graph.batch == 1 else f"{graph.batch} rows"
+    batch = "batch"
+    if graph.name.endswith(EVALUATION):
+        rows, batch = f"{rows} of an evaluation", "data.eval.batch"
+    return GraphError(
+        f"a batch of {rows} cannot be split evenly over the {what} of"
+        f" {op.place}, as '{name}' needs",
+        span=source,
+        hint=f"the nearest {batch} {near}",
+    )
+
+
+COMPUTING = {WORKER, HETER}
+"""The kinds of nodes that compute gradients without lockstep."""
+
+_Chain = tuple[Op, ...]
+"""The ops that convert a value, one after the other. The last one gives the result."""
+
+
+def _insert_conversions(
+    graph: Graph, layouts: Mapping[str, Layout], needed: Sequence[Layouts]
+) -> Graph:
+    """Return the graph with layouts, and with conversions before their first users.
+
+    `needed` are the layouts that each op needs of its operands. All users of a value
+    are collected before the conversions of the value are planned, so that users share
+    them.
+    """
+    requests: dict[str, list[tuple[Layout, Place]]] = {}
+    to_convert: dict[int, list[int]] = {}  # by op: the indices of operands
+    for number, (op, needs) in enumerate(zip(graph.ops, needed, strict=True)):
+        for i, (name, layout) in enumerate(zip(op.operands, needs, strict=True)):
+            if not _is_satisfied(graph, name, layouts[name], layout, op):
+                place = _needed_at(graph, name, op)
+                requests.setdefault(name, []).append((layout, place))
+                to_convert.setdefault(number, []).append(i)
+    used_names = set(graph.values)
+    is_free = has_pushes(graph)
+    plans = {
+        name: _plan_conversions(
+            graph, name, layouts[name], requested, used_names, is_free
+        )
+        for name, requested in requests.items()
+    }
+    ops: list[Op] = []
+    emitted: set[Op] = set()
+    for number, (op, needs) in enumerate(zip(graph.ops, needed, strict=True)):
+        operands = op.operands
+        if number in to_convert:
+            names = list(operands)
+            for i in to_convert[number]:
+                chains = plans[names[i]]
+                place = _needed_at(graph, names[i], op)
+                chain = next(c for c in chains if _serves(graph, c, needs[i], place))
+                ops.extend(each for each in chain if each not in emitted)
+                emitted.update(chain)
+                names[i] = chain[-1].name
+            operands = tuple(names)
+        results = tuple(
+            [
+                Value(v.name, v.type, layouts[v.name], v.microbatch_layout, v.flat)
+                for v in op.results
+            ]
+        )
+        ops.append(op.with_values(operands, results))
+    return graph.with_ops(ops)
+
+
+def _is_satisfied(graph: Graph, name: str, have: Layout, need: Layout, op: Op) -> bool:
+    """Whether an op can use an operand without a conversion."""
+    if have != need:
+        return False
+    if op.structure.moves:
+        return True
+    producer = graph.producers[name]
+    if producer.place is op.place:
+        return True
+    if op.kind in ("reduce_scatter", "all_gather") and "ring" not in op.attrs:
+        # It sums the parts, or joins the ranges, of any nodes, one of each process.
+        return graph.cluster.first_threads(producer.known_place) == producer.place
+    nodes, source_nodes = graph.nodes(op), graph.nodes(producer)
+    if nodes is source_nodes:
+        return True
+    if have == "R":
+        return set(nodes) <= set(source_nodes)
+    if have == "P" and op.kind == "accumulate" and set(source_nodes) <= set(nodes):
+        return True  # the other nodes of the op add nothing to the sum
+    return nodes == source_nodes
+
+
+def _needed_at(graph: Graph, name: str, op: Op) -> Place:
+    """Return where an op needs an operand: on its own nodes, except that what sums parts
+    needs one of each process."""
+    if op.kind == "reduce_scatter" and "ring" not in op.attrs:
+        return graph.cluster.first_threads(graph.producers[name].known_place)
+    return op.known_place
+
+
+def _plan_conversions(
+    graph: Graph,
+    name: str,
+    have: Layout,
+    requests: Sequence[tuple[Layout, Place]],
+    used_names: set[str],
+    is_free: bool,
+) -> list[_Chain]:
+    """Plan the conversions of one value, for all its users. `is_free`: some gradients are
+    pushed without lockstep.
+
+    A replica is the same on every node, so one conversion to R serves all users of a
+    node kind, at the union of their places. S and P depend on the set of nodes: one
+    conversion per set. The result is on the devices of the first user.
+    """
+    nodes_of = graph.cluster.nodes
+    value, producer = graph.values[name], graph.producers[name]
+    chains: list[_Chain] = []
+    for layout in ("R", "S", "P"):
+        groups: dict[object, list[Place]] = {}
+        for requested, place in requests:
+            if requested == layout:
+                key = place.node if requested == "R" else nodes_of(place)
+                groups.setdefault(key, []).append(place)
+        for places in groups.values():
+            target = union_place(graph.cluster, places)
+            assert target is not None
+            kind = conversion_kind(have, layout, len(nodes_of(target)))
+            counts_by_rows = kind == PARTIAL and _counts_by_rows(
+                graph, producer, target
+            )
+            if counts_by_rows:
+                kind = ROW_SHARE
+            new_name = unique_name(f"{name}.{kind}", used_names)
+            result = replace(value, name=new_name, layout=layout)
+            # If some op needs the whole value on these nodes, it moves there anyway:
+            # the local rows are taken from that replica and do not move a second time.
+            at_target = (c for c in chains if _serves(graph, c, "R", target))
+            takes_replica = layout == "S" or counts_by_rows
+            replica = next(at_target, ()) if takes_replica else ()
+            if counts_by_rows and not replica:
+                replica = _companions_replica(graph, name, target, used_names)
+            if producer.structure.anywhere and not replica:
+                # The target reads the rows itself.
+                at = graph.cluster.host_memory(target)
+                conversion = replace(producer, results=(result,), place=at)
+            else:
+                operand = replica[-1].name if replica else name
+                if replica and not counts_by_rows:
+                    kind = CONVERSIONS["R", "S"]
+                attrs = {"once": True} if producer.is_once else {}
+                conversion = Op(
+                    kind, (operand,), (result,), attrs, target, producer.source
+                )
+            ends = {producer.known_place.node, target.node}
+            if replica or not conversion.operands or (is_free and ends <= COMPUTING):
+                # Without lockstep a replica of workers is another one on each of them,
+                # so it stays between companions.
+                chains.append((*replica, conversion))
+            else:
+                chains.append(_over_first_threads(graph, conversion, have, used_names))
+    return chains
+
+
+def _over_first_threads(
+    graph: Graph, conversion: Op, have: Layout, used_names: set[str]
+) -> _Chain:
+    """Return the ops of a conversion from a layout: it sums a value over the threads of
+    each process first, and gives a replica to the first thread of each process before the
+    others."""
+    cluster, (name,) = graph.cluster, conversion.operands
+    want = conversion.result.layout
+    assert want is not None
+    source, target = graph.producers[name].known_place, conversion.known_place
+    steps: list[tuple[Layout, Place]] = []
+    if have == "P" and want in ("R", "S"):
+        firsts = cluster.first_threads(source)
+        several = len(cluster.nodes(firsts)) > 1
+        if firsts != source and (several or target != firsts):
+            steps.append(("P" if several else "R", firsts))
+    if want == "R":
+        processes = {node.process for node in cluster.nodes(source)}
+        firsts = cluster.first_threads(target)
+        is_there = all(node.process in processes for node in cluster.nodes(target))
+        is_sum = have == "P" and steps[-1:] != [("R", cluster.first_threads(source))]
+        if firsts != target and (is_sum or not is_there):
+            steps.append(("R", firsts))
+    chain: list[Op] = []
+    for layout, place in (*steps, (want, target)):
+        kind = conversion_kind(have, layout, len(cluster.nodes(place)))
+        if place is not target:
+            new_name = unique_name(f"{name}.{kind}", used_names)
+            result = replace(conversion.result, name=new_name, layout=layout)
+            chain.append(
+                replace(
+                    conversion,
+                    kind=kind, operands=(name,), results=(result,), place=place,
+                )
+            )  # fmt: skip
+            name, have = new_name, layout
+    if chain:
+        conversion = replace(conversion, kind=kind, operands=(name,))
+    return (*chain, conversion)
+
+
+def _counts_by_rows(graph: Graph, producer: Op, target: Place) -> bool:
+    """Whether each node has its share of a replica that becomes a part of a sum.
+
+    In lockstep the replica counts on one node. Without lockstep each worker has a value
+    of its own, computed from the parameters that it pulled, and what it or its heter
+    node pushes must contain its share of it.
+    """
+    if producer.known_place.node not in (WORKER, HETER):
+        return False
+    return graph.cluster.nodes(target) in pushing_nodes(graph)
+
+
+def _companions_replica(
+    graph: Graph, name: str, target: Place, used_names: set[str]
+) -> _Chain:
+    """Return the op that copies a replica from workers to their heter nodes, or back;
+    nothing if the target has it."""
+    producer = graph.producers[name]
+    if graph.nodes(producer) == graph.cluster.nodes(target):
+        return ()
+    kind = CONVERSIONS["R", "R"]
+    copied = unique_name(f"{name}.{kind}", used_names)
+    result = replace(graph.values[name], name=copied, layout="R")
+    return (Op(kind, (name,), (result,), {}, target, producer.source),)
+
+
+def _serves(graph: Graph, chain: _Chain, need: Layout, place: Place) -> bool:
+    """Whether ops at a place can use the result of a conversion in a layout."""
+    nodes, converted = graph.cluster.nodes(place), chain[-1]
+    if converted.result.layout != need:
+        return False
+    reached = graph.nodes(converted)
+    if nodes is reached or nodes == reached:
+        return True
+    return need == "R" and set(nodes) <= set(reached)

@@ -1,0 +1,126 @@
+"""memcpy: copy operands to the devices of the ops that use them.
+
+Needs a transferred graph. Afterwards every op has its operands on its own devices. A
+value from another device of the node is copied by `memcpy_h2d` from host memory,
+`memcpy_d2h` to host memory, or `memcpy_d2d`. A value is copied once for all its users
+on the same devices, and values that are copied between the same devices at the same
+level are one op. Reading, sending, receiving, cutting and recording use host memory.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from msgspec.structs import replace
+
+from placer.compiler.graph.fresh_names import unique_name
+from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.kinds import LevelPhase
+from placer.compiler.graph.order import earliest_levels, level_phase
+from placer.place import Place
+from placer.place.types import TensorType
+
+
+def memcpy(graph: Graph) -> Graph:
+    """Run the pass."""
+    inserted = _insert_copies(graph)
+    return graph if inserted is graph else _merge_copies(inserted)
+
+
+def _insert_copies(graph: Graph) -> Graph:
+    """Insert each copy as an op of its own, directly after the op that it copies."""
+    used_names = set(graph.values)
+    copies: dict[tuple[str, str], str] = {}  # by value and devices
+    ops: list[Op] = []
+    for op in graph.ops:
+        devices = graph.devices(op)
+        operands = tuple([copies.get((name, devices), name) for name in op.operands])
+        ops.append(op.with_operands(operands))
+        for value in op.results:
+            elsewhere: dict[str, list[Op]] = {}  # users on other devices
+            for user in graph.uses.get(value.name, ()):
+                target = graph.devices(user)
+                if target != devices and not user.structure.in_table:
+                    elsewhere.setdefault(target, []).append(user)
+            for target, users in elsewhere.items():
+                ops.append(_copy(graph, op, value, users, used_names))
+                copies[value.name, target] = ops[-1].name
+    return graph.with_ops(ops)
+
+
+def _copy(
+    graph: Graph, op: Op, value: Value, users: list[Op], used_names: set[str]
+) -> Op:
+    """Return the copy of a value for some users, which are on the same devices.
+
+    A replica is copied on the nodes of the users. Of other layouts every node has a
+    part, so all nodes of the value copy theirs.
+    """
+    place = op.known_place
+    (devices,) = {graph.devices(user) for user in users}
+    nodes = graph.nodes(op)
+    if value.layout == "R":
+        user_nodes = {node for user in users for node in graph.nodes(user)}
+        nodes = tuple(node for node in nodes if node in user_nodes)
+    direction = _direction(graph, place, devices)
+    place = graph.cluster.place_of(nodes, users[0].known_place)
+    name = unique_name(f"{value.name}.{direction}", used_names)
+    copy = replace(value, name=name)
+    attrs = {"once": True} if op.is_once else {}
+    kind = f"memcpy_{direction}"
+    return Op(kind, (value.name,), (copy,), attrs, place, op.source)
+
+
+def _direction(graph: Graph, origin: Place, devices: str) -> str:
+    host_memory = graph.cluster.devices(graph.cluster.host_memory(origin))
+    if graph.cluster.devices(origin) == host_memory:
+        return "h2d"
+    return "d2h" if devices == host_memory else "d2d"
+
+
+_When = tuple[bool, int, bool, LevelPhase]
+"""What ops are sorted by: `once` ops first, level, not repeated ops first, phase."""
+
+
+def _merge_copies(graph: Graph) -> Graph:
+    """Merge copies between the same devices at the same level into one op, and sort all
+    ops by level and phase. What comes without lockstep is copied when its message has."""
+    groups: dict[tuple[_When, str, str, Place, int | None], list[Op]] = defaultdict(
+        list
+    )
+    timed: list[tuple[_When, Op]] = []
+    for op, level in zip(graph.ops, earliest_levels(graph), strict=True):
+        when = not op.is_once, level, graph.is_repeated(op), level_phase(graph, op)
+        if op.structure.copies:
+            producer = graph.producers[op.operands[0]]
+            origin, at = graph.devices(producer), op.known_place
+            edge = producer.attrs["edge"] if "exchange" in producer.attrs else None
+            groups[when, op.kind, origin, at, edge].append(op)
+        else:
+            timed.append((when, op))
+    for (when, *_), copies in groups.items():
+        timed.append((when, _merge(graph, copies)))
+    timed.sort(key=lambda entry: entry[0])
+    return graph.with_ops(op for _, op in timed)
+
+
+def _merge(graph: Graph, copies: list[Op]) -> Op:
+    """Return one op for all copies.
+
+    If the target is several devices, values with rows come first, and the attribute
+    `rows` is their number: these are split over the devices, the others replicated.
+    """
+    first = copies[0]
+    has_several_devices = len(graph.cluster.device_ids(first.known_place)) > 1
+    attrs = dict(first.attrs)
+    if has_several_devices and any(map(_has_rows, copies)):
+        copies = sorted(copies, key=lambda copy: not _has_rows(copy))
+        attrs["rows"] = sum(map(_has_rows, copies))
+    operands = tuple(copy.operands[0] for copy in copies)
+    results = tuple(copy.result for copy in copies)
+    return Op(first.kind, operands, results, attrs, first.place, first.source)
+
+
+def _has_rows(copy: Op) -> bool:
+    value_type = copy.result.type
+    return isinstance(value_type, TensorType) and value_type.has_rows

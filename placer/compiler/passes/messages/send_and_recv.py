@@ -1,0 +1,106 @@
+"""send_and_recv: merge a worker's message to a heter node and the wait for the reply.
+
+Needs segments. A heter node runs blocks of ops for the workers. If a worker does nothing between the
+message that starts a block and the reply, both become one `send_and_recv` op, at the
+position of the block in the worker's program.
+"""
+
+from __future__ import annotations
+
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.kinds import BY_KEY, LevelPhase
+from placer.place import HETER, WORKER
+
+
+def send_and_recv(graph: Graph) -> Graph:
+    """Run the pass.
+
+    Ops between a request and its reply are moved before the request. A graph with
+    microbatches is returned as it is: while a worker waits for one reply, it can go on
+    with other microbatches. Messages of a sparse table on a heter node stay apart.
+    """
+    if graph.microbatches > 1:
+        return graph
+    pairs = _pairs(graph)
+    moved = {i for to_reply in pairs.values() for i in to_reply}
+    ops: list[Op] = []
+    for i, op in enumerate(graph.ops):
+        if i in pairs:
+            *between, reply = (graph.ops[j] for j in pairs[i])
+            ops += [*between, _merge(op, reply)]
+        elif i not in moved:
+            ops.append(op)
+    return graph.with_ops(ops)
+
+
+def _pairs(graph: Graph) -> dict[int, list[int]]:
+    """Return the positions of the workers' ops between each request and its reply, and
+    of the reply, by the position of the request."""
+    pairs: dict[int, list[int]] = {}
+    claimed: set[int] = set()
+    for i, op in enumerate(graph.ops):
+        if op.kind != "send" or op.attrs["to"].node != HETER:
+            continue
+        if op.known_place.node != WORKER or op.attrs.get("exchange") in BY_KEY:
+            continue
+        to_reply = _find_reply(graph, i, op)
+        # An op can be moved for one pair only.
+        if to_reply is not None and claimed.isdisjoint(to_reply):
+            claimed.update(to_reply)
+            pairs[i] = to_reply
+    return pairs
+
+
+def _find_reply(graph: Graph, position: int, send: Op) -> list[int] | None:
+    """Return the positions up to that of the reply to a request, if the reply is the
+    next thing that its senders wait for."""
+    workers = set(graph.nodes(send))
+    between: list[int] = []
+    for i in range(position + 1, len(graph.ops)):
+        op = graph.ops[i]
+        if workers.isdisjoint(graph.nodes(op)):
+            continue
+        if op.is_once != send.is_once:
+            return None  # in an evaluation only one of them runs for every batch
+        if _runs_last(op):
+            between.append(i)
+            continue
+        is_reply = (
+            op.kind == "listen_and_serv"
+            and op.attrs.get("exchange") not in BY_KEY
+            and (op.place, op.attrs["from"]) == (send.place, send.attrs["to"])
+            and _depends_on(graph, op.attrs["edge"], send.attrs["edge"])
+        )
+        return [*between, i] if is_reply else None
+    return None
+
+
+def _runs_last(op: Op) -> bool:
+    """Whether the op only uses what its level has computed, so that a worker can run it
+    before the request as well as after it."""
+    return op.structure.phase >= LevelPhase.EXIT and op.structure.update is None
+
+
+def _depends_on(graph: Graph, edge: int, request: int) -> bool:
+    """Whether the values of an edge are computed from those of the edge `request`, on
+    the nodes that receive the latter."""
+    pending = list(graph.sends[edge].operands)
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        op = graph.producers[name]
+        if op.kind == "listen_and_serv":
+            if op.attrs["edge"] == request:
+                return True
+        else:
+            pending += op.operands
+    return False
+
+
+def _merge(send: Op, listen: Op) -> Op:
+    attrs = {**send.attrs, "back": listen.attrs["edge"]}
+    place, source = send.place, send.source
+    return Op("send_and_recv", send.operands, listen.results, attrs, place, source)

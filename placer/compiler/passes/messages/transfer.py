@@ -1,0 +1,187 @@
+"""transfer: replace conversions that cross nodes by send and listen_and_serv.
+
+Needs a laid-out graph. Afterwards values cross nodes only in messages, from host memory
+to host memory. A message is an edge: all values that go from one place to another at
+the same level are sent together. See `placer.compiler.graph.levels` for levels.
+
+The order of ops prevents deadlocks. Ops are sorted by level, and within a level a node
+first receives, then computes, then sends. A message that is sent at level n is received
+at level n + 1, and depends on messages that are received at levels up to n only. So
+once every node has finished the levels before n, every node can finish level n: all
+messages that it receives there are sent already. By induction no nodes wait for each
+other in a cycle, although each node runs its ops strictly in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.kinds import BY_KEY, PUSHES, is_conversion
+from placer.compiler.graph.levels import (
+    LevelItem,
+    awaited_by,
+    compute_levels,
+    level_group,
+    sent_buckets,
+)
+from placer.compiler.passes.placement.place import first_node_place
+from placer.place import Place
+from placer.place.layouts.conversions import is_local
+from placer.place.types import TensorType
+
+
+def transfer(graph: Graph) -> Graph:
+    """Run the pass."""
+    items = _lower_conversions(graph)
+    levels = compute_levels([_level_item(item) for item in items])
+    return _merge_messages(graph, items, levels)
+
+
+@dataclass(frozen=True, slots=True)
+class _Transfer:
+    """One value that goes from one place to another.
+
+    `operand` and `result` are the value on both sides, with its layouts; `conversion`
+    is the op that this replaces: a conversion, a `pull`, a `push` or a `push_delta`.
+    """
+
+    operand: Value
+    result: Value
+    origin: Place
+    target: Place
+    conversion: Op
+
+
+def _lower_conversions(graph: Graph) -> list[Op | _Transfer]:
+    """Replace conversions by transfers, unless they move nothing between nodes."""
+    items: list[Op | _Transfer] = []
+    local: dict[tuple[object, ...], bool] = {}  # by layouts, and places by identity
+    for op in graph.ops:
+        if op.structure.moves:
+            items.extend(_transfers(graph, op))
+            continue
+        if is_conversion(op.kind):
+            (name,) = op.operands
+            source = graph.producers[name]
+            layouts = graph.layout(name), graph.layout(op.name)
+            if "F" in layouts:
+                items.extend(_transfers(graph, op))
+                continue
+            key = layouts, id(source.place), id(op.place)
+            if key not in local:
+                nodes = graph.nodes(source), graph.nodes(op)
+                local[key] = is_local(layouts, *nodes, graph.cluster.workers)
+            if not local[key]:
+                items.extend(_transfers(graph, op))
+                continue
+        items.append(op)
+    return items
+
+
+def _transfers(graph: Graph, op: Op) -> Sequence[_Transfer]:
+    """Return the transfers of a conversion: one, or two for an all_reduce.
+
+    A sum for several nodes is computed at the first of them, which sends it to the
+    others: the additions are done once, and all nodes have the same bits.
+    """
+    operand, result = graph.values[op.operands[0]], op.result
+    source = graph.producers[operand.name]
+    origin, target = (
+        graph.cluster.host_memory(each.known_place) for each in (source, op)
+    )
+    several = len(graph.nodes(op)) > 1
+    is_sum = (operand.layout, result.layout) == ("P", "R")
+    if not is_sum or not several or op.structure.moves:
+        return (_Transfer(operand, result, origin, target, op),)
+    first = first_node_place(graph.cluster, target)
+    total = Value(f"{result.name}.sum", result.type, "R", result.microbatch_layout)
+    return (
+        _Transfer(operand, total, origin, first, op),
+        _Transfer(total, result, first, target, op),
+    )
+
+
+def _level_item(item: Op | _Transfer) -> LevelItem:
+    if isinstance(item, _Transfer):
+        # A table takes what a node pushes in one message, and a bucket is one.
+        attrs = item.conversion.attrs
+        is_by_key = item.conversion.kind in BY_KEY and "group" in attrs
+        is_whole = item.conversion.kind in PUSHES or is_by_key or "bucket" in attrs
+        group = (item.origin, item.target, _exchange_of(item)) if is_whole else None
+        defines = item.result.name, *sent_buckets(item.conversion.attrs)
+        return LevelItem((item.operand.name,), defines, 1, group)
+    results = [value.name for value in item.results]
+    return LevelItem(awaited_by(item), results, item.structure.delay, level_group(item))
+
+
+def _merge_messages(
+    graph: Graph, items: Sequence[Op | _Transfer], levels: Sequence[int]
+) -> Graph:
+    """Merge transfers between the same places at the same level into one message, and
+    sort all ops by level."""
+    # By what the transfers of one message have in common, and first what edges are
+    # sorted by.
+    edges: dict[tuple[bool, int, bool, Place, Place, Hashable], list[_Transfer]] = {}
+    # Sorted by: `once` ops first, level, then 0 to receive, 1 to compute, 2 to send.
+    timed: list[tuple[bool, int, int, Op]] = []
+    for item, level in zip(items, levels, strict=True):
+        if isinstance(item, _Transfer):
+            repeated = item.operand.microbatch_layout is not None
+            start = not item.conversion.is_once, level, repeated
+            key = *start, item.origin, item.target, _exchange_of(item)
+            edges.setdefault(key, []).append(item)
+        else:
+            timed.append((not item.is_once, level, 1, item))
+    order = sorted(edges, key=lambda key: key[:2])
+    for number, key in enumerate(order, graph.first_edge):
+        per_batch, level, *_ = key
+        send, listen = _messages(number, edges[key])
+        timed.append((per_batch, level, 2, send))
+        timed.append((per_batch, level + 1, 0, listen))
+    timed.sort(key=lambda entry: entry[:3])
+    return graph.with_ops(op for *_, op in timed)
+
+
+def _exchange_of(item: _Transfer) -> Hashable:
+    """Return what transfers have in common that go in one message; None for those that
+    any other goes with. Those of ranges, and those without lockstep, are of one group
+    and dtype, so that one table uses the whole message; gradients are of one bucket."""
+    is_flat = "F" in (item.operand.layout, item.result.layout)
+    if not is_flat and not item.conversion.structure.moves:
+        return item.conversion.attrs.get("bucket")
+    kind = item.result.type
+    assert isinstance(kind, TensorType)
+    attrs = item.conversion.attrs
+    return (
+        item.conversion.kind,
+        attrs.get("group"),
+        kind.dtype,
+        attrs.get("ring", False),
+    )
+
+
+def _messages(number: int, transfers: Sequence[_Transfer]) -> tuple[Op, Op]:
+    """Return the two ops of an edge."""
+    first = transfers[0]
+    keys = ("once", "ring")
+    marks: dict[str, Any] = {
+        key: True for key in keys if first.conversion.attrs.get(key)
+    }
+    source = first.conversion.source
+    if "bucket" in first.conversion.attrs:
+        marks["bucket"] = first.conversion.attrs["bucket"]
+    if first.conversion.structure.moves:
+        marks["exchange"] = first.conversion.kind
+        kept = ("group", "first", "every", "dtype")
+        attrs = first.conversion.attrs
+        marks |= {key: attrs[key] for key in kept if key in attrs}
+    sent = tuple(each.operand.name for each in transfers)
+    attrs = {"edge": number, "to": first.target, **marks}
+    why = first.conversion.why
+    send = Op("send", sent, (), attrs, first.origin, source, why)
+    received = tuple(each.result for each in transfers)
+    attrs = {"edge": number, "from": first.origin, **marks}
+    return send, Op("listen_and_serv", (), received, attrs, first.target, source)

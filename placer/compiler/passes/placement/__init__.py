@@ -1,0 +1,1 @@
+"""The passes that give ops and parameters their places."""

@@ -1,0 +1,436 @@
+"""place: give every op its place.
+
+Needs a differentiated graph. Afterwards every op has a canonical place:
+
+- A forward op has its place in the spec, with defaults for what is left out. Without a
+  place, it is with its gradient op, if that has one, else with its first operand.
+- A gradient op is with its forward op.
+- A parameter and its update are with the optimizer.
+
+Inputs and constants are not sent: there is one `read` or `constant` for each place that
+uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.kinds import CLIP_PART, SCALES, is_optimizer_part, is_update
+from placer.compiler.passes.gradients.updates import owning_parameters
+from placer.compiler.passes.placement.servers import ServerChoice, choose_servers
+from placer.errors import GraphError
+from placer.place import SERVER, Cluster, Place
+
+
+def place(graph: Graph) -> Graph:
+    """Run the pass."""
+    graph = _place_with_gradients(graph)
+    forward_ops = [op for op in graph.ops if _is_forward(op)]
+    # Servers are chosen before all else: other ops follow their operands there.
+    choices = choose_servers(graph, forward_ops)
+    places = _forward_places(graph, forward_ops, choices)
+    whys = {op: _why_forward(graph, op, places[op], choices) for op in forward_ops}
+    places |= {
+        op: places[graph.producers[op.operands[0]]]
+        for op in graph.ops
+        if op.is_gradient
+    }
+    places |= _accumulation_places(graph, places)
+    parameter_places, parameter_whys = _parameter_places(graph, places)
+    places |= parameter_places
+    whys |= parameter_whys
+    places |= _places_of_others(graph, places)
+    placed = [
+        op.with_place(places[op], whys.get(op, "")) for op in graph.ops if op in places
+    ]
+    return _copy_sources(graph.with_ops(_split_clips(_split_norms(graph, placed))))
+
+
+def _place_with_gradients(graph: Graph) -> Graph:
+    """Give ops without a place that of their gradient op, if that has one: the residual
+    then does not move."""
+    gradient_places = {
+        graph.producers[op.operands[0]]: op.place
+        for op in graph.ops
+        if op.is_gradient and op.place is not None
+    }
+    if not gradient_places:
+        return graph
+    return graph.with_ops(
+        op.with_place(
+            gradient_places[op],
+            f"it has no place: with its gradient, which is at {gradient_places[op]}",
+        )
+        if op in gradient_places
+        else op
+        for op in graph.ops
+    )
+
+
+def _why_forward(
+    graph: Graph, op: Op, place: Place, choices: Mapping[Op, ServerChoice]
+) -> str:
+    """Return why a forward op is at its place, if the spec does not say it all."""
+    if op.place is None:
+        default = Place(graph.cluster.default.name)
+        return f"it has no place: with its first placed operand, else on {default}"
+    if op in choices:
+        return f"specified as {op.place}: {choices[op].why}"
+    if op.place != place and not op.why:
+        return f"specified as {op.place}, and completed"
+    return ""
+
+
+def union_place(cluster: Cluster, places: Iterable[Place]) -> Place | None:
+    """Return the place with the nodes of all places and the devices of the first.
+
+    Returns None if the nodes are of several kinds.
+    """
+    distinct = tuple(dict.fromkeys(places))
+    if len(distinct) == 1:
+        return distinct[0]
+    if len({each.node for each in distinct}) != 1:
+        return None
+    nodes = dict.fromkeys(node for each in distinct for node in cluster.nodes(each))
+    return cluster.place_of(nodes, distinct[0])
+
+
+def first_node_place(cluster: Cluster, place: Place) -> Place:
+    """Return the place without its nodes after the first."""
+    return cluster.place_of(cluster.nodes(place)[:1], place)
+
+
+def complete_place(cluster: Cluster, place: Place, node: Place) -> Place:
+    """Return a place of the spec with defaults for what it leaves out.
+
+    The default node is that of the place `node`. The default device is `cpu` on a
+    server; elsewhere it is the first kind that the node declares and that is not `cpu`,
+    if there is one.
+    """
+    if place.node is None:
+        place = replace(
+            place, node=node.node, node_ids=node.node_ids, threads=node.threads
+        )
+    if place.device is None:
+        assert place.node is not None
+        kinds = [kind for kind, _ in cluster.kind(place.node).devices]
+        if place.node == SERVER and "cpu" in kinds:
+            best = "cpu"
+        else:
+            best = next((kind for kind in kinds if kind != "cpu"), kinds[0])
+        place = replace(place, device=best)
+    return cluster.canonical(place)
+
+
+def _forward_places(
+    graph: Graph, forward: Iterable[Op], choices: Mapping[Op, ServerChoice]
+) -> dict[Op, Place]:
+    """Return the places of the forward ops: the place in the spec, the chosen
+    server, or the place of the first operand that has one."""
+    cluster = graph.cluster
+    default = Place(cluster.default.name)
+    places: dict[Op, Place] = {}
+    place_of: dict[str, Place] = {}  # by value
+    # Keys are ids of places that ops or this function reference: hashing is slow.
+    cache: dict[tuple[int, int, int | None], Place] = {}
+    for op in forward:
+        nearest = next((place_of[o] for o in op.operands if o in place_of), default)
+        server = choices[op].server if op in choices else None
+        key = id(op.place), id(nearest), server
+        if key not in cache:
+            written = nearest if op.place is None else op.place
+            if server is not None:
+                written = replace(written, node_ids=(server,))
+            cache[key] = complete_place(cluster, written, nearest)
+        places[op] = cache[key]
+        place_of.update((value.name, places[op]) for value in op.results)
+    return places
+
+
+def _is_forward(op: Op) -> bool:
+    """Whether the op is a computed op of the model, before differentiation."""
+    if not op.is_computed or is_optimizer_part(op.kind) or op.is_gradient:
+        return False
+    if op.kind in ("accumulate", CLIP_PART):
+        return False
+    return op.kind != "constant" or op.place is not None
+
+
+def _accumulation_places(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Place]:
+    """Return the places of sums of gradients: for a parameter all places of its
+    gradients, for another value the place of the value."""
+    producers = graph.producers
+    places: dict[Op, Place] = {}
+    for op in graph.of_kind("accumulate"):
+        source = producers[op.attrs["of"]]
+        if source in placed:
+            places[op] = placed[source]
+            continue
+        candidates = [placed[producers[name]] for name in op.operands]
+        # A place has nodes of one kind, that of the first gradient; the gradients on
+        # other kinds of nodes are sent there.
+        same_kind = [each for each in candidates if each.node == candidates[0].node]
+        union = union_place(graph.cluster, same_kind)
+        assert union is not None
+        places[op] = union
+    return places
+
+
+def _user_places(graph: Graph, name: str, placed: Mapping[Op, Place]) -> list[Place]:
+    """Return the places of the computed ops that use a value."""
+    users = graph.uses.get(name, ())
+    return [placed[op] for op in users if op.is_computed and op in placed]
+
+
+_ON_ONE_SERVER = "unsliced, on the server whose ops alone use it"
+
+
+def _parameter_places(
+    graph: Graph, placed: Mapping[Op, Place]
+) -> tuple[dict[Op, Place], dict[Op, str]]:
+    """Return the places of parameters, their updates and optimizers, and why they are
+    there.
+
+    An optimizer without a place is on the servers; if there are none, each parameter is
+    updated where it is first used. A parameter without an update is where it is used.
+    """
+    cluster, producers = graph.cluster, graph.producers
+    servers = next(
+        (Place(kind.name) for kind in cluster.kinds if kind.name == SERVER), None
+    )
+    places: dict[Op, Place] = {}
+    whys: dict[Op, str] = {}
+    of_group: dict[int, Place] = {}
+    default = servers or Place(cluster.default.name)
+    for op in graph.ops:
+        if not is_update(op.kind):
+            continue
+        parameter = producers[op.operands[0]]
+        used_at = _user_places(graph, parameter.name, placed)
+        nearest = servers or used_at[0]
+        written = nearest if op.place is None else op.place
+        whys[parameter] = f"a parameter is where its optimizer ({op.kind}) is"
+        if op.place is None:
+            whys[op] = (
+                "it has no place: on the servers, which share parameters by size"
+                if servers
+                else "it has no place, and there is no server: with its parameter's "
+                "first op"
+            )
+        if _is_used_on_one_server(cluster, written, used_at):
+            # The update is on the server that uses the parameter: nothing is sent.
+            written = Place.merge(used_at[0], replace(written, node=None))
+            whys[parameter] = _ON_ONE_SERVER
+            if op.place is None:
+                whys[op] = f"it has no place: with its parameter, {_ON_ONE_SERVER}"
+        completed = complete_place(cluster, written, nearest)
+        if graph.modes[op.attrs["group"]] is None:
+            # In lockstep all threads of a process have the same parameters.
+            completed = cluster.first_threads(completed)
+        places[op] = places[parameter] = completed
+        of_group.setdefault(op.attrs["group"], completed)
+    for group, op in graph.optimizers.items():
+        places[op] = of_group.get(
+            group, complete_place(cluster, op.place or default, default)
+        )
+    anywhere = _first_default_node(cluster)
+    for op in graph.weights:
+        if op in places:
+            continue
+        used_at = _user_places(graph, op.name, placed)
+        if op.kind == "sparse_table" and servers is not None:
+            places[op] = complete_place(cluster, servers, servers)
+            whys[op] = "not trained: its rows are on the servers"
+            continue
+        places[op] = union_place(cluster, used_at or [anywhere]) or used_at[0]
+        trained = "not trained"
+        if "group" in op.attrs:
+            trained += ", since the loss does not depend on it"
+        where = "with the first op that uses it" if used_at else "no op uses it"
+        whys[op] = f"{trained}: {where}"
+    return places, whys
+
+
+def _first_default_node(cluster: Cluster) -> Place:
+    default = Place(cluster.default.name)
+    return first_node_place(cluster, complete_place(cluster, default, default))
+
+
+def _places_of_others(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Place]:
+    """Return the places of the ops that follow others: of structural ops and optimizer
+    parts, which follow their operands, and of inputs and constants, which follow their
+    users. Unused inputs and constants have none."""
+    cluster, producers = graph.cluster, graph.producers
+    anywhere = _first_default_node(cluster)
+    places = dict(placed)
+    for op in graph.ops:
+        if op in places or op.is_computed or not op.operands:
+            continue
+        if op.structure.update is not None:
+            continue  # optimizer parts are placed below
+        source = producers[op.operands[0]]
+        if op.kind == "store":
+            # On the nodes of the new value, on the devices of the parameter.
+            at, stored_at = places[producers[op.operands[1]]], places[source]
+            places[op] = cluster.canonical(
+                replace(at, device=stored_at.device, device_ids=stored_at.device_ids)
+            )
+            continue
+        if source.is_computed and source in placed:
+            at = placed[source]
+        else:  # a parameter, an input or a constant: one of its nodes is enough
+            used_at = _user_places(graph, op.operands[0], placed)
+            at = first_node_place(cluster, used_at[0]) if used_at else anywhere
+        places[op] = _memory_at(graph, op, at)
+    for op in graph.ops:
+        if op not in places and not op.operands:
+            users = graph.uses.get(op.name, ())
+            used_at = _user_places(graph, op.name, placed)
+            used_at += [places[user] for user in users if user in places]
+            if used_at:
+                places[op] = used_at[0]
+    owners = owning_parameters(graph)
+    for op in graph.ops:
+        if op.kind == CLIP_PART or op.kind in SCALES:
+            places[op] = places[producers[op.operands[0]]]
+        elif op not in places and is_optimizer_part(op.kind):
+            owner = owners[op.name if op.kind == "clip_value" else op.operands[0]]
+            places[op] = places[producers[owner]]
+    return places
+
+
+def _is_used_on_one_server(
+    cluster: Cluster, written: Place, used_at: Sequence[Place]
+) -> bool:
+    """Whether an optimizer may be on any server, and a single server uses its
+    parameter."""
+    if written.node != SERVER or written.node_ids is not None:
+        return False
+    if not used_at or used_at[0].node != SERVER:
+        return False
+    return len({node for place in used_at for node in cluster.nodes(place)}) == 1
+
+
+def _split_norms(graph: Graph, placed: list[Op]) -> list[Op]:
+    """Split each norm into one sum of squares per place of optimizers.
+
+    The scale is computed from all of them, at the first node if there are several
+    places.
+    """
+    weights = ("parameter", "sparse_table")
+    place_of = {op.name: op.known_place for op in placed if op.kind in weights}
+    owners = owning_parameters(graph)
+    parts: dict[str, list[Op]] = {}
+    ops: list[Op] = []
+    for op in placed:
+        if op.kind == "sum_of_squares":
+            groups: dict[Place, list[str]] = {}
+            for name in op.operands:
+                groups.setdefault(place_of[owners[name]], []).append(name)
+            parts[op.name] = sums_at_places(op, groups)
+            ops.extend(parts[op.name])
+        elif op.kind in SCALES:
+            squares = [part for name in op.operands for part in parts[name]]
+            ops.append(combine_sums(graph.cluster, op, squares))
+        else:
+            ops.append(op)
+    return ops
+
+
+def _split_clips(placed: Sequence[Op]) -> list[Op]:
+    """Split each op that clips what one worker has computed into one for each kind of
+    nodes: a worker clips its gradients, and its heter node others.
+
+    Raises GraphError for one norm over both.
+    """
+    place_of = {value.name: op.known_place for op in placed for value in op.results}
+    ops: list[Op] = []
+    for op in placed:
+        if op.kind != CLIP_PART:
+            ops.append(op)
+            continue
+        parts: dict[str | None, list[int]] = {}
+        for i, name in enumerate(op.operands):
+            parts.setdefault(place_of[name].node, []).append(i)
+        if len(parts) > 1 and "global_norm" in op.attrs:
+            at = [place_of[op.operands[indices[0]]] for indices in parts.values()]
+            raise GraphError(
+                f"'global_norm' is one norm of gradients that are computed at {at[0]} and"
+                f" at {at[1]}: without lockstep each of them clips its own",
+                span=op.source,
+                hint="give the parameters of workers and those of heter nodes an"
+                " optimizer each, or clip by 'norm' or 'value'",
+            )
+        for indices in parts.values():
+            operands = tuple(op.operands[i] for i in indices)
+            clipped = op.with_values(operands, tuple(op.results[i] for i in indices))
+            ops.append(clipped.with_place(place_of[operands[0]]))
+    return ops
+
+
+def sums_at_places(op: Op, operands: Mapping[Place, Sequence[str]]) -> list[Op]:
+    """Return a sum of squares as one sum for each place, of its operands there."""
+    sums = []
+    for i, (at, names) in enumerate(operands.items()):
+        name = op.name if len(operands) == 1 else f"{op.name}.{i}"
+        results = (replace(op.result, name=name),)
+        sums.append(replace(op, operands=tuple(names), results=results, place=at))
+    return sums
+
+
+def combine_sums(cluster: Cluster, op: Op, sums: Sequence[Op]) -> Op:
+    """Return an op that combines these sums, such as a scale: at their place, or at the
+    first node of the first if they have several."""
+    at = sums[0].known_place
+    if any(each.place != at for each in sums):
+        at = first_node_place(cluster, at)
+    return replace(op, operands=tuple(each.name for each in sums), place=at)
+
+
+def _copy_sources(graph: Graph) -> Graph:
+    """Duplicate inputs and constants: one `read` or `constant` for each place with
+    users.
+
+    The first keeps its name, `%x`; the others are `%x.1`, `%x.2`.
+    """
+    copies: dict[str, dict[Place, str]] = {}
+    sources = {op.name: op for op in graph.ops if _is_anywhere(op)}
+    for op in graph.ops:
+        for name in op.operands:
+            if name in sources:
+                at = _memory_at(graph, sources[name], op.known_place)
+                of_source = copies.setdefault(name, {})
+                number = len(of_source)
+                of_source.setdefault(at, f"{name}.{number}" if number else name)
+    ops: list[Op] = []
+    for op in graph.ops:
+        if _is_anywhere(op):
+            why = "" if op.is_computed else _READ_ANYWHERE
+            for at, name in copies.get(op.name, {}).items():
+                copy = replace(op, results=(replace(op.result, name=name),))
+                ops.append(copy.with_place(at, why))
+            continue
+        operands = tuple(
+            copies[name][_memory_at(graph, sources[name], op.known_place)]
+            if name in copies
+            else name
+            for name in op.operands
+        )
+        ops.append(op.with_operands(operands))
+    return graph.with_ops(ops)
+
+
+def _memory_at(graph: Graph, op: Op, at: Place) -> Place:
+    """Return a place, or the host memory there if that is where the op runs."""
+    return graph.cluster.host_memory(at) if op.structure.host_memory else at
+
+
+def _is_anywhere(op: Op) -> bool:
+    """Whether each place that uses the value runs the op itself."""
+    return op.structure.anywhere or (op.kind == "constant" and not op.operands)
+
+
+_READ_ANYWHERE = "each node reads the inputs that it uses: inputs are not sent"

@@ -1,0 +1,323 @@
+"""slice: slice the parameters on servers into blocks, with an update for each.
+
+Needs a placed graph. Afterwards every parameter whose optimizer is on servers has one
+`parameter` op per block, `%h1.w.block0`, on the server that stores the block, with its
+update and its store. `cut` takes the block's range of the gradient, where the gradient
+is computed; `assemble` concatenates the blocks where the parameter is used. A norm over
+several servers is a sum of partial sums, at the first of them. A parameter with a
+single block keeps its name, and its gradient is not cut. A rule that needs norms, without
+lockstep, keeps each parameter in one block.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from placer.compiler.graph.graph import Graph, Op, Value
+from placer.compiler.graph.keyed import is_keyed
+from placer.compiler.graph.kinds import SCALES, is_optimizer_part, is_update
+from placer.compiler.graph.stored_bytes import stored_bytes
+from placer.compiler.passes.gradients.updates import owning_parameters
+from placer.compiler.passes.placement.place import (
+    combine_sums,
+    sums_at_places,
+    union_place,
+)
+from placer.errors import GraphError
+from placer.place import SERVER, Place
+from placer.place.types import TensorType
+from placer.plan.settings.training import optimizers, slicing
+from placer.plan.settings.training.slicing import Block
+
+Placement = tuple[tuple[Block, Place], ...]
+"""The blocks of a parameter, each with the place of its server."""
+
+
+Assembled = dict[str, dict[str, tuple[str, Place]]]
+"""The name and the place of each assembled parameter, by the name of the parameter and
+the kind of the nodes that use it."""
+
+
+def slice_parameters(graph: Graph) -> Graph:
+    """Run the pass."""
+    placements = _place_blocks(graph)
+    if not placements:
+        return graph
+    assembled = _assembled_parameters(graph, placements)
+    # Gradients and update directions are sliced as their parameters are.
+    value_placements = {
+        value: placements[parameter]
+        for value, parameter in owning_parameters(graph).items()
+        if parameter in placements
+    }
+    partial_sums: dict[str, list[Op]] = {}  # sums of squares, by original name
+    ops: list[Op] = []
+    for op in graph.ops:
+        if op.kind == "parameter" and op.name in placements:
+            wholes = assembled.get(op.name, {}).values()
+            ops.extend(_parameter_ops(op, placements[op.name], wholes))
+        elif is_optimizer_part(op.kind) and op.operands[0] in value_placements:
+            if op.kind in ("sum_of_squares", "exact_squares"):
+                partial_sums[op.name] = _sums_of_squares(op, value_placements)
+                ops.extend(partial_sums[op.name])
+            else:
+                ops.extend(_ops_by_block(op, value_placements))
+        elif op.kind == "store" and op.operands[0] in placements:
+            ops.extend(_stores(op, placements[op.operands[0]]))
+        elif op.kind in SCALES:
+            ops.append(_scale(graph, op, partial_sums))
+        elif op.kind == "rounded_sum":
+            parts = [
+                part
+                for name in op.operands
+                for part in partial_sums.get(name, (graph.producers[name],))
+            ]
+            partial_sums[op.name] = [combine_sums(graph.cluster, op, parts)]
+            ops += partial_sums[op.name]
+        elif op.kind == "local_parameter" and op.operands[0] in placements:
+            (name,) = op.operands
+            blocks = tuple(block.name for block, _ in placements[name])
+            ops.append(op.with_operands(blocks))
+        else:
+            ops.append(_with_assembled_operands(op, assembled))
+            for value in op.results:
+                if value.name in value_placements:
+                    placement = value_placements[value.name]
+                    ops.extend(_cuts(graph, ops[-1], value, placement))
+    return graph.with_ops(ops)
+
+
+def _place_blocks(graph: Graph) -> dict[str, Placement]:
+    """Return the blocks of every parameter whose optimizer is on servers."""
+    updates = [
+        op
+        for op in graph.ops
+        if is_update(op.kind)
+        and op.known_place.node == SERVER
+        and not is_keyed(graph, op.operands[0])
+    ]
+    if not updates:
+        return {}
+    groups: dict[tuple[Place, str], list[Op]] = defaultdict(list)
+    for op in updates:
+        groups[op.known_place, repr(_settings(graph, op))].append(op)
+    placements: dict[str, Placement] = {}
+    stored = stored_bytes(graph)
+    load = _unsliced_load(graph, stored, {op.operands[0] for op in updates})
+    # Parameters that can only be on one server come first, so that the dispatch of the
+    # others takes their load into account.
+    for group in sorted(groups.values(), key=lambda ops: len(graph.nodes(ops[0])) > 1):
+        placements |= _dispatch(graph, group, stored, load)
+    return {op.operands[0]: placements[op.operands[0]] for op in updates}
+
+
+def _settings(graph: Graph, update: Op) -> Mapping[str, Any]:
+    """Return the settings of `slicing` in the spec, for the parameter of an update."""
+    optimizer = graph.optimizers[update.attrs["group"]]
+    settings: Mapping[str, Any] = optimizer.attrs.get("slicing", {})
+    return settings
+
+
+def _is_kept_whole(graph: Graph, update: Op) -> bool:
+    """Whether the parameter of an update is on one server, because the update needs its
+    norm while workers do not wait for one another, so that no server waits for another."""
+    group = update.attrs["group"]
+    rule = optimizers.RULES[graph.optimizers[group].attrs["rule"]]
+    return rule.is_two_phase and graph.modes[group] is not None
+
+
+def _check_merged(graph: Graph, updates: Sequence[Op]) -> None:
+    for op in updates:
+        if _is_kept_whole(graph, op):
+            optimizer = graph.optimizers[op.attrs["group"]]
+            (mode,) = optimizer.attrs["update"]
+            raise GraphError(
+                f"'update: {mode}' with {optimizer.attrs['rule']} keeps each parameter"
+                " on one server, and 'dispatch: merged' slices all of them as one",
+                span=optimizer.source,
+                hint="dispatch: balanced",
+            )
+
+
+def _unsliced_load(
+    graph: Graph, stored: Mapping[str, int], updated: Container[str]
+) -> Counter[str]:
+    """Return the bytes that each server stores of parameters without an update there:
+    these are not sliced."""
+    load: Counter[str] = Counter()
+    for op in graph.parameters:
+        if op.known_place.node == SERVER and op.name not in updated:
+            for node in graph.nodes(op):
+                load[node] += stored[op.name]
+    return load
+
+
+def _dispatch(
+    graph: Graph, updates: list[Op], stored: Mapping[str, int], load: Counter[str]
+) -> dict[str, Placement]:
+    """Slice the parameters of these updates, and dispatch the blocks to the servers of
+    their common place.
+
+    `stored` are the bytes of each parameter, `load` the bytes of each server, to which
+    this adds the blocks.
+    """
+    place, settings = updates[0].known_place, _settings(graph, updates[0])
+    whole = {op.operands[0] for op in updates if _is_kept_whole(graph, op)}
+    nodes = graph.cluster.nodes(place)
+    servers = [graph.cluster.place_of((node,), place) for node in nodes]
+    types = {op.operands[0]: graph.tensor_type(op.operands[0]) for op in updates}
+    element_bytes = {
+        name: stored[name] // max(1, tensor.numel()) for name, tensor in types.items()
+    }
+    dispatch = settings.get("dispatch", "balanced")
+    if dispatch == "merged":
+        _check_merged(graph, updates)
+        shapes = [(name, tensor.sizes(1)) for name, tensor in types.items()]
+        dispatched = list(slicing.slice_merged(shapes, len(servers)))
+    else:
+        given = {k: settings[k] for k in ("min_block", "rounding") if k in settings}
+        blocks: list[slicing.Block] = []
+        for name, tensor in types.items():
+            shape = tensor.sizes(1)
+            parts = 1 if name in whole else len(servers)
+            sizes = slicing.slice_sizes(shape, parts, **given)
+            blocks += slicing.make_blocks(name, shape, sizes)
+        if dispatch == "balanced":
+            sizes_in_bytes = [element_bytes[b.parameter] * b.numel for b in blocks]
+            chosen = slicing.balance_by_size(
+                sizes_in_bytes, [load[node] for node in nodes]
+            )
+        else:
+            chosen = slicing.DISPATCH[dispatch](blocks, len(servers))
+        dispatched = list(zip(blocks, chosen, strict=True))
+    placements: dict[str, list[tuple[Block, Place]]] = {name: [] for name in types}
+    for block, server in dispatched:
+        placements[block.parameter].append((block, servers[server]))
+        load[nodes[server]] += element_bytes[block.parameter] * block.numel
+    return {name: tuple(placement) for name, placement in placements.items()}
+
+
+def _assembled_parameters(
+    graph: Graph, placements: Mapping[str, Placement]
+) -> Assembled:
+    """Return the assembled parameters. The place of each contains all users of the
+    kind. Parameters with a single block are not assembled."""
+    assembled: Assembled = defaultdict(dict)
+    for parameter, placement in placements.items():
+        if len(placement) == 1:
+            continue
+        user_places: dict[str, list[Place]] = defaultdict(list)
+        for op in graph.uses.get(parameter, ()):
+            if op.is_computed and not is_optimizer_part(op.kind):
+                at = graph.cluster.host_memory(op.known_place)
+                user_places[str(at.node)].append(at)
+        for i, (kind, places) in enumerate(user_places.items()):
+            place = union_place(graph.cluster, places)
+            assert place is not None
+            name = f"{parameter}.{i}" if i else parameter
+            assembled[parameter][kind] = (name, place)
+    return assembled
+
+
+def _with_assembled_operands(op: Op, assembled: Assembled) -> Op:
+    kind = str(op.known_place.node)
+    names = [assembled.get(n, {}).get(kind, (n,))[0] for n in op.operands]
+    return op.with_operands(tuple(names))
+
+
+def _block_type(block: Block, whole: Value) -> TensorType:
+    """Return the type of a block: flat, or that of the whole tensor if it is the only
+    block."""
+    assert isinstance(whole.type, TensorType)
+    if block.name == block.parameter:
+        return whole.type
+    return TensorType(whole.type.dtype, (block.numel,))
+
+
+def _parameter_ops(
+    op: Op, placement: Placement, assembled: Iterable[tuple[str, Place]]
+) -> Iterator[Op]:
+    """Yield the blocks of a parameter, and an `assemble` for each node kind that uses
+    it."""
+    whole = op.result.type
+    assert isinstance(whole, TensorType)
+    for block, at in placement:
+        attrs = dict(op.attrs)
+        if len(placement) > 1:
+            attrs |= {"whole": op.name, "shape": whole.sizes(1)}
+            attrs |= {"start": block.start, "stop": block.stop}
+        value = Value(block.name, _block_type(block, op.result))
+        yield replace(op, results=(value,), attrs=attrs, place=at)
+    blocks = tuple(block.name for block, _ in placement)
+    for name, place in assembled:
+        yield Op("assemble", blocks, (Value(name, whole),), {}, place, op.source)
+
+
+def _cuts(graph: Graph, op: Op, gradient: Value, placement: Placement) -> Iterator[Op]:
+    """Yield the `cut` ops of a gradient, which follow the op that computes it."""
+    if len(placement) == 1:
+        return
+    place = graph.cluster.host_memory(op.known_place)
+    for i, (block, _) in enumerate(placement):
+        value = Value(f"{gradient.name}.block{i}", _block_type(block, gradient))
+        attrs = {"start": block.start, "stop": block.stop}
+        yield Op("cut", (gradient.name,), (value,), attrs, place, op.source)
+
+
+def _block_name(value: str, i: int, placement: Placement) -> str:
+    """Return the name of a value's part for the i-th block of its parameter."""
+    return value if len(placement) == 1 else f"{value}.block{i}"
+
+
+def _ops_by_block(op: Op, placements: Mapping[str, Placement]) -> Iterator[Op]:
+    """Yield an elementwise op of an optimizer once per block. Operands that are not
+    sliced, such as scales, are operands of all of them."""
+    for i, (block, at) in enumerate(placements[op.operands[0]]):
+        operands = tuple(
+            _block_name(name, i, placements[name]) if name in placements else name
+            for name in op.operands
+        )
+        name = f"{block.name}.new"
+        if not is_update(op.kind):
+            name = _block_name(op.name, i, placements[op.operands[0]])
+        result = replace(op.result, name=name, type=_block_type(block, op.result))
+        yield replace(op, operands=operands, results=(result,), place=at)
+
+
+def _stores(op: Op, placement: Placement) -> Iterator[Op]:
+    for block, at in placement:
+        yield replace(op, operands=(block.name, f"{block.name}.new"), place=at)
+
+
+def _sums_of_squares(op: Op, placements: Mapping[str, Placement]) -> list[Op]:
+    """Return one partial sum of squares per server."""
+    blocks: dict[Place, list[str]] = defaultdict(list)
+    for name in op.operands:
+        for i, (_, at) in enumerate(placements[name]):
+            blocks[at].append(_block_name(name, i, placements[name]))
+    return sums_at_places(op, blocks)
+
+
+def _scale(graph: Graph, op: Op, partial_sums: Mapping[str, Sequence[Op]]) -> Op:
+    """Return the scale op on all partial sums, at the first of their places.
+
+    The partial sums of each operand are in the order of the nodes. A clip scale is of
+    one norm, even if it has several operands, so all its partial sums are sorted
+    together; the two norms of a trust ratio stay apart.
+    """
+    order = {node: i for i, node in enumerate(graph.cluster.all_nodes())}
+    squares = [
+        part
+        for name in op.operands
+        for part in sorted(
+            partial_sums.get(name, (graph.producers[name],)),
+            key=lambda part: order[graph.nodes(part)[0]],
+        )
+    ]
+    if op.kind == "clip_scale":
+        squares.sort(key=lambda part: order[graph.nodes(part)[0]])
+    return combine_sums(graph.cluster, op, squares)

@@ -1,0 +1,19 @@
+"""train: reduce the graph to what a training step runs.
+
+Needs a sliced graph. Afterwards each `if_training` is its first operand, and every op
+is needed by one with an effect, such as a store or a record; outputs of a prediction are
+removed. Unused parameters stay, because they are saved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from placer.compiler.graph.graph import Graph
+from placer.compiler.graph.if_training import is_training_effect, resolve_if_training
+
+
+def train(graph: Graph) -> Graph:
+    """Run the pass."""
+    ops = resolve_if_training(graph, 0, is_training_effect)
+    return replace(graph.with_ops(ops), evaluation_batch=None)

@@ -1,0 +1,1 @@
+"""Which node runs which ops, in which order, and what that costs."""

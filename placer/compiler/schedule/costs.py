@@ -1,0 +1,278 @@
+"""The declared FLOPs of a step, for each node and for each op."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from placer.compiler.graph.flops import FlopsCache, op_flops
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.kinds import SCALES, is_conversion
+from placer.compiler.schedule.node_classes import NodeClasses, node_tuples
+from placer.compiler.schedule.served import served_ops
+from placer.place.layouts import Layout
+from placer.place.layouts.conversions import Conversion, Piece
+from placer.place.layouts.partition import part_range, row_shard
+from placer.place.types import TensorType
+from placer.plan.plan import Edge
+
+
+@dataclass(slots=True)
+class Cost:
+    """Declared FLOPs of one node in one step.
+
+    `model` is work that no other node does, and that runs once. `replicated` is work
+    that other nodes do, too, or that is recomputed for the backward pass. `exchange` is
+    the additions that sum partial values, the scales of updates, and the updates of
+    servers by what workers have trained.
+    """
+
+    model: int = 0
+    replicated: int = 0
+    exchange: int = 0
+
+
+def step_costs(
+    graph: Graph, edges: Sequence[Edge], node_classes: NodeClasses
+) -> dict[str, Cost]:
+    """Return the cost of a step for each node; nodes of one class share it, unless one
+    of them is the first of a place, and the others repeat its work."""
+    same_cost = _group_by_cost(graph, node_classes)
+    costs = {node: Cost() for node in same_cost.values()}
+    counted: dict[int, list[tuple[int, str, int]]] = {}
+    known = FlopsCache()
+    pushes = _pushes(graph, costs)
+    for op in graph.ops:
+        if is_conversion(op.kind) or not (op.is_computed or op.structure.update):
+            continue
+        nodes = graph.nodes(op)
+        if id(nodes) not in counted:  # equal nodes are one object, which the graph has
+            counted[id(nodes)] = [
+                (i, node, _count_rows(graph, nodes, i))
+                for i, node in enumerate(nodes)
+                if node in costs
+            ]
+        if op.operands and graph.values[op.operands[0]].flat is not None:
+            _add_ranges(graph, op, costs, known)
+            continue
+        split = _is_split(graph, op)
+        for i, node, own_rows in counted[id(nodes)]:
+            rows = own_rows if split else graph.batch
+            total, repeated = _step_flops(graph, op, rows, known)
+            push = pushes.get(op)
+            times = len(graph.nodes(push)) if push else 1
+            if push and push.attrs["exchange"] == "push_delta":
+                costs[node].exchange += total * times // push.attrs["every"]
+                continue
+            costs[node].replicated += total * (times - 1)
+            if op.kind in SCALES:
+                costs[node].exchange += total
+                continue
+            if op.attrs.get("again", False):
+                repeated = total
+            elif i > 0:
+                repeated = repeated + _fixed_flops(graph, op, known) if split else total
+            costs[node].model += total - repeated
+            # Can be negative: a gradient that sums over rows declares fewer additions
+            # for its parts together than for the whole batch.
+            costs[node].replicated += max(0, repeated)
+    for edge in edges:
+        _add_sums(graph, edge, costs)
+    return {node: costs[first] for node, first in same_cost.items()}
+
+
+def _pushes(graph: Graph, nodes: Iterable[str]) -> dict[Op, Op]:
+    """Return the sends of workers that updates of whole parameters without lockstep run
+    for: once for each worker. Those of rows by key are of the keys of the worker only."""
+    if all(op.attrs.get("exchange") is None for op in graph.sends.values()):
+        return {}
+    return {
+        op: graph.sends[edge]
+        for node in nodes
+        for edge, ops in served_ops(graph, node).items()
+        for op in ops
+        if graph.sends[edge].attrs["exchange"] in ("push", "push_delta")
+    }
+
+
+def _add_ranges(
+    graph: Graph, op: Op, costs: Mapping[str, Cost], known: FlopsCache
+) -> None:
+    """Add the FLOPs of an op on ranges: each node has a part of them, by the number of
+    its elements."""
+    nodes, name = graph.nodes(op), op.operands[0]
+    total = op_flops(graph, op, graph.batch, known)
+    numel = graph.tensor_type(name).numel()
+    for part, low, high in graph.ranges(name).owned():
+        if (node := nodes[part]) in costs:
+            own = total * high // numel - total * low // numel
+            costs[node].model += own
+
+
+def _group_by_cost(graph: Graph, node_classes: NodeClasses) -> dict[str, str]:
+    """Return for each node the first node that has the same cost."""
+    first_of: dict[str, list[int]] = {}
+    # Nodes that have ranges of values have different numbers of elements.
+    in_ranges = {
+        node
+        for op in graph.ops
+        if any(value.flat is not None for value in op.results)
+        for node in graph.nodes(op)
+    }
+    for number, nodes in enumerate(node_tuples(graph)):
+        first_of.setdefault(nodes[0], []).append(number)
+    same: dict[tuple[str, tuple[int, ...]], str] = {}
+    return {
+        node: node
+        if node in in_ranges
+        else same.setdefault((first, tuple(first_of.get(node, ()))), node)
+        for first, nodes in node_classes.classes.items()
+        for node in nodes
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedOp:
+    """An op that several nodes compute for all rows of the batch.
+
+    `flops` is what its nodes but the first spend on it and its gradient: declared FLOPs
+    of one step.
+    """
+
+    op: Op
+    nodes: int
+    flops: int
+
+
+def find_repeated_ops(graph: Graph) -> list[RepeatedOp]:
+    """Return the ops that several nodes compute for the whole batch, costliest first.
+
+    Leaves out repetition that the spec asks for (updates at several nodes, `remat`),
+    and ops that use parameters only.
+    """
+    known = FlopsCache()
+    repeated_flops: dict[str, int] = {}
+    for op in graph.ops:
+        nodes = graph.nodes(op)
+        if len(nodes) == 1 or not op.is_computed or is_conversion(op.kind):
+            continue
+        forward = graph.producers[op.operands[0]] if op.is_gradient else op
+        if op.attrs.get("again", False) or op.kind in SCALES or _is_split(graph, op):
+            continue
+        if _has_rows(graph, forward):
+            total, _ = _step_flops(graph, op, graph.batch, known)
+            repeated = total * (len(nodes) - 1)
+            repeated_flops[forward.name] = (
+                repeated_flops.get(forward.name, 0) + repeated
+            )
+    ops = {op.name: op for op in graph.ops}
+    repeated_ops = [
+        RepeatedOp(ops[name], len(graph.nodes(ops[name])), total)
+        for name, total in repeated_flops.items()
+        if total
+    ]
+    return sorted(repeated_ops, key=lambda each: -each.flops)
+
+
+def _has_rows(graph: Graph, op: Op) -> bool:
+    """Whether an operand of the op has a batch dimension."""
+    # The last operand of a `call` is the position of each row, used or not.
+    operands = op.operands[:-1] if op.kind == "call" else op.operands
+    types = (graph.values[name].type for name in operands)
+    return any(isinstance(kind, TensorType) and kind.has_rows for kind in types)
+
+
+def task_cost(graph: Graph, op: Op, node: str, known: FlopsCache) -> int:
+    """Return the declared FLOPs of one run of an op on a node.
+
+    That is one run for the first, largest microbatch, or for the whole batch if the op
+    runs once a step.
+    """
+    rows = graph.batch
+    if _is_split(graph, op):
+        nodes = graph.nodes(op)
+        rows = _count_rows(graph, nodes, nodes.index(node))
+    if graph.is_repeated(op) and _differs(graph, op):
+        low, high = part_range(rows, 0, graph.microbatches)
+        rows = high - low
+    return op_flops(graph, op, rows, known)
+
+
+def _is_split(graph: Graph, op: Op) -> bool:
+    """Whether each node of the op computes rows of its own."""
+    return len(graph.nodes(op)) > 1 and any(
+        graph.values[name].layout == "S" for name in op.operands
+    )
+
+
+def _count_rows(graph: Graph, nodes: Sequence[str], index: int) -> int:
+    """The number of rows of a batch that the node of this index computes, if each node
+    computes its own."""
+    share = row_shard(nodes, index, graph.cluster.workers)
+    return share.num_rows(graph.batch)
+
+
+def _differs(graph: Graph, op: Op) -> bool:
+    """Whether an operand of the op has other rows in each microbatch."""
+    return any(graph.values[name].microbatch_layout == "S" for name in op.operands)
+
+
+def _step_flops(graph: Graph, op: Op, rows: int, known: FlopsCache) -> tuple[int, int]:
+    """The FLOPs of an op in one step, and how many of them repeat work of the first
+    microbatch."""
+    parts = graph.microbatches
+    if not graph.is_repeated(op):
+        return op_flops(graph, op, rows, known), 0
+    if not _differs(graph, op):
+        once = op_flops(graph, op, rows, known)
+        return parts * once, (parts - 1) * once
+    bounds = (part_range(rows, i, parts) for i in range(parts))
+    total = sum(op_flops(graph, op, high - low, known) for low, high in bounds)
+    return total, (parts - 1) * _fixed_flops(graph, op, known)
+
+
+def _fixed_flops(graph: Graph, op: Op, known: FlopsCache) -> int:
+    """The part of an op's FLOPs that does not depend on the number of rows.
+
+    Every node that has rows of the op computes it. FLOPs are linear in rows,
+    a + b * rows, so a is 2 * (a + b) - (a + 2 * b).
+    """
+    return 2 * op_flops(graph, op, 1, known) - op_flops(graph, op, 2, known)
+
+
+def _add_sums(graph: Graph, edge: Edge, costs: Mapping[str, Cost]) -> None:
+    """Add the additions that sum the partial values of an edge to the costs of its
+    targets."""
+    if edge.exchange is not None:
+        return  # each part is applied by itself
+    repeated = graph.is_repeated(graph.sends[edge.id])
+    times = graph.microbatches if repeated else 1
+    batch = graph.batch // times
+    targets = [target for target in edge.targets if target in costs]
+    added: dict[tuple[Layout, Layout], list[tuple[int, int]]] = {}
+    for value in edge.values:
+        if value.layouts[0] != "P":
+            continue
+        if value.flat is not None:
+            for part, low, high in edge.ranges(value).owned():
+                if (target := edge.targets[part]) in costs:
+                    costs[target].exchange += (len(edge.sources) - 1) * (high - low)
+            continue
+        if value.layouts not in added:
+            places = value.layouts, edge.sources, edge.targets
+            conversion = Conversion(*places, batch, graph.cluster.workers)
+            added[value.layouts] = [
+                _count_added(conversion.pieces_for(target)) for target in targets
+            ]
+        numel = TensorType(value.dtype, value.shape).numel(batch)
+        for target, (wholes, rows) in zip(targets, added[value.layouts], strict=True):
+            costs[target].exchange += times * (wholes * numel + numel // batch * rows)
+
+
+def _count_added(pieces: Sequence[Piece]) -> tuple[int, int]:
+    """The number of whole values, and of rows, that are added to others."""
+    # The first piece of each range is stored; the others are added to it.
+    first = {piece.target_offset: piece for piece in reversed(pieces)}
+    added = [piece for piece in pieces if piece is not first[piece.target_offset]]
+    rows = [piece.high - piece.low for piece in added if not piece.is_whole]
+    return len(added) - len(rows), sum(rows)

@@ -1,0 +1,67 @@
+"""Which tables apply gradients chunk by chunk, as their messages arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.kinds import is_update
+from placer.plan.plan import Table
+from placer.plan.settings.training import optimizers
+
+
+def find_streamed_updates(
+    graph: Graph, node: str, tables: Sequence[Table]
+) -> dict[str, tuple[Op, ...]]:
+    """Return the node's tables with streamed updates, each with the messages
+    (`listen_and_serv` ops) that bring its gradients, in the order of their edges.
+
+    An update is streamed if those messages bring nothing else and are all of one step,
+    if nothing but the update uses the gradients, without a scale, and if the rule has
+    one phase. The
+    update then sums the senders' parts as it applies them: no whole gradient is stored.
+    """
+    listen_of = {
+        value.name: op
+        for op in graph.ops_on(node)
+        if op.received_edge is not None and op.sent_edge is None
+        for value in op.results
+    }
+    streamed: dict[str, tuple[Op, ...]] = {}
+    for table in tables:
+        names = {b.gradient for b in table.blocks if b.gradient in listen_of}
+        listens = {listen_of[name].attrs["edge"]: listen_of[name] for name in names}
+        received = {v.name for op in listens.values() for v in op.results}
+        if (
+            len(names) == len(table.blocks)
+            and names == received
+            and table.rule is not None
+            and not optimizers.RULES[table.rule].is_two_phase
+            and all(_has_one_update(graph, node, name) for name in received)
+            and all(_has_all_parts(graph, node, graph.sends[edge]) for edge in listens)
+        ):
+            streamed[table.name] = tuple(listens[edge] for edge in sorted(listens))
+    return streamed
+
+
+def _has_one_update(graph: Graph, node: str, gradient: str) -> bool:
+    """Whether one update without a scale is the gradient's only use on the node."""
+    users = [op for op in graph.uses.get(gradient, ()) if node in graph.nodes(op)]
+    return len(users) == 1 and is_update(users[0].kind) and len(users[0].operands) == 2
+
+
+def _has_all_parts(graph: Graph, node: str, send: Op) -> bool:
+    """Whether every sender has a part of every value, and the node is not a sender; or
+    whether values come in ranges, in order, which a node also takes from itself, or as sums
+    of what has come."""
+    if send.attrs.get("exchange") == "push_all":
+        return True
+    listen = graph.receives[send.attrs["edge"]]
+    values = [*map(graph.values.__getitem__, send.operands), *listen.results]
+    if any(value.flat is not None for value in values):
+        return not send.attrs.get("ring", False)
+    if send.attrs.get("exchange") == "sum_of_first":
+        return False  # it is not known before which workers are first
+    sources = graph.nodes(send)
+    layouts = {graph.values[name].layout for name in send.operands}
+    return node not in sources and (len(sources) == 1 or layouts == {"P"})

@@ -1,0 +1,352 @@
+"""Trace the functions that a spec calls, when the spec is compiled.
+
+This is the only part of a compilation that imports JAX, and only for specs with `call`,
+`trace` or `metric` ops. Each function is traced and never compiled: its result types are checked, and the
+residuals of its backward pass and the FLOPs of both passes are written into the graph.
+A function with `batch: rows`, and that of a metric, is run on a few rows, all together
+and in two halves, unless its equations prove that it works row by row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from traceback import extract_tb
+from typing import Any
+
+import jax
+import numpy as np
+
+from placer import ops
+from placer.compiler.graph.declared import calls_user_code
+from placer.compiler.graph.graph import Graph, Op
+from placer.compiler.graph.kinds import declared_attrs
+from placer.compiler.graph.model import Model
+from placer.errors import PlacerError, SpecError, missing_package_hint
+from placer.ops.attributes import complete, condense
+from placer.ops.function import Function
+from placer.ops.functions.batch_types import (
+    PROOF_BATCHES,
+    TRACE_BATCHES,
+    abstract_values,
+    result_type,
+)
+from placer.ops.functions.function import fingerprint_of
+from placer.ops.functions.row_proof import is_by_rows
+from placer.ops.special.call import CALL
+from placer.ops.special.call_jax import call
+from placer.ops.special.user_metric import METRIC
+from placer.ops.special.user_metric_jax import metric, row_numbers
+from placer.place.types import BATCH, TensorType
+from placer.plan.modules import Modules, being_traced, modules_in
+
+
+def complete_calls(model: Model) -> Model:
+    """Return the model with the attributes of every `call` and `metric` that need a
+    trace.
+
+    Raises SpecError at the op if its function does not agree with the spec.
+    """
+    graph = model.graph
+    with (
+        jax.enable_x64(model.precision == "float64"),
+        modules_in(model.folder, built=False) as modules,
+    ):
+        loaded: dict[str, Any] = {}
+        batches = _batch_sizes(model)
+        completed = tuple(
+            _complete(graph, op, modules, loaded, batches)
+            if calls_user_code(op)
+            else op
+            for op in graph.ops
+        )
+    return replace(model, graph=graph.with_ops(completed))
+
+
+def _batch_sizes(model: Model) -> Sequence[int]:
+    """Return the numbers of rows with which functions of the model may run.
+
+    These are the batches of training and of evaluation, and the local rows of a node of
+    each kind.
+    """
+    graph = model.graph
+    wholes = [graph.batch // graph.microbatches, graph.batch]
+    if model.eval is not None:
+        wholes.append(model.eval.batch)
+    counts = {1, *(kind.size for kind in graph.cluster.kinds)}
+    pairs = product(wholes, counts)
+    return sorted({size for w, n in pairs for size in (w // n, -(-w // n))})
+
+
+def _complete(
+    graph: Graph,
+    op: Op,
+    modules: Modules,
+    loaded: dict[str, Any],
+    batches: Sequence[int],
+) -> Op:
+    written = declared_attrs(op.attrs)
+    declaration = ops.find(op.kind)
+    attrs = complete(declaration, written)
+    types = [graph.tensor_type(name) for name in op.operands]
+    try:
+        fn = _load_function(attrs["fn"], modules, loaded)
+        trace = _trace_metric if declaration is METRIC else _trace_call
+        traced = trace(fn, types, attrs, batches)
+    except PlacerError as error:
+        raise _error_at(op, error.message, error.hint) from error
+    except (Exception, SystemExit) as error:
+        raised = f"{type(error).__name__}: {error}".strip()
+        message = f"{attrs['fn']} raised {raised}{_deepest_line(error, modules)}"
+        raise _error_at(op, message, missing_package_hint(error)) from error
+    completed = condense(declaration, {**written, **traced})
+    return op.with_attrs(**completed)
+
+
+def _error_at(op: Op, message: str, hint: str | None = None) -> SpecError:
+    return SpecError(
+        f"op '{op.name}' ({op.kind}): {message}", span=op.source, hint=hint
+    )
+
+
+def _deepest_line(error: BaseException, modules: Modules) -> str:
+    """Return the innermost traceback line of an error in the modules of the spec."""
+    folder = str(modules.folder.absolute())
+    frames = extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename.startswith(folder)]
+    if not own:
+        return ""
+    file = own[-1].filename.removeprefix(folder).lstrip("/")
+    return f" ({file}:{own[-1].lineno})"
+
+
+def _load_function(
+    text: str, modules: Modules, loaded: dict[str, Any]
+) -> Callable[..., Any]:
+    module, _, name = text.partition(":")
+    if module not in loaded:
+        before = being_traced.set(module)
+        try:
+            loaded[module] = modules.load(module, module)
+        finally:
+            being_traced.reset(before)
+    fn = getattr(loaded[module], name, None)
+    if not callable(fn):
+        raise PlacerError(f"{module}.py has no function '{name}'")
+    return fn  # type: ignore[no-any-return]
+
+
+def _trace_call(
+    fn: Callable[..., Any],
+    types: Sequence[TensorType],
+    attrs: Mapping[str, Any],
+    batches: Sequence[int],
+) -> dict[str, Any]:
+    """Return the attributes of a `call` that need a trace; check `batch: rows`."""
+    traced = _traced_attributes(fn, types, attrs)
+    if attrs["batch"] == "rows" and not _is_proven(
+        fn, attrs["fn"], attrs["args"], batches, 'pass batch="whole" to placer.trace'
+    ):
+        for training in (True, False):
+            keywords = {**_keywords(fn, attrs), "training": training}
+            _check_rows(
+                partial(call, **keywords),
+                types,
+                f"{attrs['fn']} has batch: rows, but",
+                "write batch: whole",
+            )
+    return traced
+
+
+def _trace_metric(
+    fn: Callable[..., Any],
+    types: Sequence[TensorType],
+    attrs: Mapping[str, Any],
+    batches: Sequence[int],
+) -> dict[str, Any]:
+    """Return the cost of a `metric`; check that it gets a number for each row."""
+    numbers = partial(row_numbers, fn)
+    for size in TRACE_BATCHES:
+        jax.eval_shape(numbers, *abstract_values(types, size))
+    args = json.dumps([{"in": str(kind)} for kind in types])
+    instead = "use the op call with batch: whole for values of the whole batch"
+    if not _is_proven(fn, attrs["fn"], args, batches, instead):
+        # The position of each row comes last, as for a call.
+        position = TensorType("uint32", (BATCH, 2))
+        _check_rows(
+            lambda *xs: numbers(*xs[:-1]),
+            [*types, position],
+            f"{attrs['fn']} must work row by row, but",
+            instead,
+        )
+    return {"cost": _flops_of(partial(metric, fn=fn), types)}
+
+
+def _keywords(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    passed = {a.name: attrs[a.name] for a in CALL.attrs if not a.compiler_only}
+    return {**passed, "fn": fn}
+
+
+def _traced_attributes(
+    fn: Callable[..., Any], types: Sequence[TensorType], attrs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the attributes of a `call` that a trace of its function determines."""
+    function = Function(CALL.kind, call)
+    everything = tuple(range(len(types)))
+    keywords = {**_keywords(fn, attrs), "saves": everything}
+    forward = partial(function.forward, **keywords)
+    args = attrs["args"]
+    traces = [
+        jax.eval_shape(forward, *abstract_values(types, size)) for size in TRACE_BATCHES
+    ]
+    outs = [jax.tree.leaves(out) for out, _ in traces]
+    pairs = enumerate(zip(*outs, strict=True))
+    results = [
+        result_type(f"result {index} of {attrs['fn']}", *pair) for index, pair in pairs
+    ]
+    declared = list(CALL.infer(types, attrs))
+    if results != declared:
+        shown = ", ".join(map(str, results))
+        expected = ", ".join(map(str, declared))
+        hint = (
+            "write the result types under 'out', and those of the state under 'state'"
+        )
+        if args:
+            hint = "its file creates other arrays if it is imported with 64-bit types"
+        raise PlacerError(
+            f"{attrs['fn']} returns {shown}, but the spec has {expected}", hint=hint
+        )
+    # Evaluation runs the function with training=False: find errors of that trace now.
+    predict = partial(function, **{**keywords, "training": False})
+    jax.eval_shape(predict, *abstract_values(types, TRACE_BATCHES[0]))
+    residuals = [each for _, each in traces]
+    if len(residuals[0].extra) != len(residuals[1].extra):
+        raise PlacerError(
+            f"{attrs['fn']} is another function for {TRACE_BATCHES[0]} rows than for"
+            f" {TRACE_BATCHES[1]}",
+            hint="the function must do the same for any number of rows",
+        )
+    extra = zip(residuals[0].extra, residuals[1].extra, strict=True)
+    saves = sorted({i for i in residuals[0].leaves if i is not None})
+    return {
+        "saves": tuple(saves),
+        "keeps": tuple(str(_residual_type(*pair)) for pair in extra),
+        **_costs(function, types, keywords),
+        **({"same": fingerprint_of(fn, args, attrs["region"])} if args else {}),
+    }
+
+
+def _residual_type(small: Any, large: Any) -> TensorType:
+    """Return the type of a residual of the backward pass.
+
+    It is only used to count memory, so every dimension that changes with the batch is
+    taken as the batch.
+    """
+    shape = tuple(
+        a if a == b else BATCH for a, b in zip(small.shape, large.shape, strict=True)
+    )
+    return TensorType(str(small.dtype), shape)
+
+
+def _costs(
+    function: Function, types: Sequence[TensorType], keywords: Mapping[str, Any]
+) -> dict[str, tuple[int, int]]:
+    """Return the FLOPs as XLA counts them before it optimizes.
+
+    `cost` is for forward and `grad_cost` for backward, each as the FLOPs for zero rows
+    and the FLOPs for each row. They are extrapolated from `TRACE_BATCHES`.
+    """
+
+    def both(*xs: jax.Array) -> Any:
+        out, residuals = function.forward(*xs, **keywords)
+        ones = jax.tree.map(
+            lambda y: None if y.dtype.kind in "iub" else jax.numpy.ones_like(y),
+            out if isinstance(out, tuple) else (out,),
+        )
+        return out, function.backward(residuals, *xs, *ones)
+
+    cost = _flops_of(partial(function, **keywords), types)
+    total = _flops_of(both, types)
+    difference = max(0, total[0] - cost[0]), max(0, total[1] - cost[1])
+    return {"cost": cost, "grad_cost": difference}
+
+
+def _flops_of(fn: Callable[..., Any], types: Sequence[TensorType]) -> tuple[int, int]:
+    """Return the FLOPs of a function for zero rows, and for each row."""
+    small, large = (_flops(fn, abstract_values(types, size)) for size in TRACE_BATCHES)
+    each = (large - small) // (TRACE_BATCHES[1] - TRACE_BATCHES[0])
+    return max(0, small - each * TRACE_BATCHES[0]), each
+
+
+def _flops(fn: Callable[..., Any], structs: Sequence[Any]) -> int:
+    analysis = jax.jit(fn).lower(*structs).cost_analysis()
+    return int((analysis or {}).get("flops", 0))
+
+
+def _is_proven(
+    fn: Callable[..., Any], name: str, args: str, batches: Sequence[int], instead: str
+) -> bool:
+    """Whether the equations of a traced function prove that it works row by row.
+
+    Raises PlacerError if they do, but differ for one of the model's own batch sizes;
+    `instead` is what to do then.
+    """
+    if not args or not is_by_rows(fn, args):
+        return False
+    for rows in batches:
+        # For one row JAX omits some equations, so that such a trace proves nothing.
+        if rows not in (0, 1, *PROOF_BATCHES) and not is_by_rows(fn, args, rows):
+            raise PlacerError(
+                f"{name} works row by row for {PROOF_BATCHES[0]} and"
+                f" {PROOF_BATCHES[1]} rows, but is another function for {rows}",
+                hint=f"{instead}, or let the function do the same for any number of rows",
+            )
+    return True
+
+
+def _check_rows(
+    fn: Callable[..., Any], types: Sequence[TensorType], what: str, instead: str
+) -> None:
+    """Run a function on a few rows, and on two halves of them.
+
+    Raises PlacerError if the results differ: `what` begins the message, and `instead`
+    is what to do.
+    """
+    rng = np.random.default_rng(0)
+    rows = 4
+    wide = jax.dtypes.canonicalize_dtype("float64") == np.float64
+    close = {"rtol": 1e-6, "atol": 1e-7} if wide else {"rtol": 1e-4, "atol": 1e-5}
+    arrays = [_random_array(rng, t, t.sizes(rows)) for t in types]
+    # The last operand is the position: the number of the step, and of each row.
+    arrays[-1] = np.stack([np.full(rows, 1), np.arange(rows)], -1).astype(np.uint32)
+    run = jax.jit(fn)
+    whole, *halves = (
+        jax.tree.leaves(run(*_rows_of(arrays, types, part)))
+        for part in (slice(rows), slice(rows // 2), slice(rows // 2, rows))
+    )
+    for one, first, second in zip(whole, *halves, strict=True):
+        apart = np.concatenate([first, second])
+        if not np.allclose(one, apart, equal_nan=True, **close):
+            raise PlacerError(
+                f"{what} returns other rows when it is called with half of them",
+                hint=f"{instead}, or let no row depend on another",
+            )
+
+
+def _rows_of(
+    arrays: Sequence[Any], types: Sequence[TensorType], part: slice
+) -> list[Any]:
+    """Return the arrays with some rows of those that have rows."""
+    pairs = zip(arrays, types, strict=True)
+    return [array[part] if kind.has_rows else array for array, kind in pairs]
+
+
+def _random_array(
+    rng: np.random.Generator, kind: TensorType, sizes: tuple[int, ...]
+) -> Any:
+    if kind.is_float:
+        return rng.normal(size=sizes).astype(kind.dtype)
+    return rng.integers(0, 2 if kind.dtype == "bool" else 3, sizes).astype(kind.dtype)

@@ -1,8 +1,0 @@
-"""Ray: a placement group, and an actor for each node.
-
-`docs/ray.md` says how to use it.
-"""
-
-from placer.engines.ray.engine import OPTIONS, submit, watch, write
-
-__all__ = ["OPTIONS", "submit", "watch", "write"]

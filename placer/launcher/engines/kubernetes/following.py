@@ -1,0 +1,343 @@
+"""Follows a job in a cluster: asks for its pods every few seconds, and reads their logs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import Full, Queue
+from typing import Final, TypeAlias
+
+from placer.errors import RunError
+from placer.launcher.engines.engine import (
+    JobEvent,
+    JobNote,
+    NodeEnded,
+    NodeLines,
+    NodeLog,
+)
+from placer.launcher.engines.kubernetes.job import KubernetesJob
+from placer.launcher.engines.kubernetes.kubectl import FORBIDDEN, KubectlError
+from placer.launcher.engines.kubernetes.logs import PodLog
+from placer.launcher.engines.kubernetes.pods import End, Pod, Pods, joined
+
+POLL: Final = 2.0
+"""Seconds between two questions for the pods."""
+PATIENCE: Final = 5.0
+"""Seconds that a pod waits for something before the user hears of it."""
+SLOW: Final = 60.0
+"""Seconds after which the user hears of pods that are not there, or do not begin."""
+STUCK: Final = 600.0
+"""Seconds after which a pod that has a machine, and cannot begin there, counts as lost, as
+for want of an image."""
+REPLACED: Final = 15.0
+"""Seconds within which another pod takes the place of one that is gone."""
+OVERDUE: Final = 30.0
+"""Seconds after its time that a pod being deleted counts as lost."""
+UNREAD: Final = 30.0
+"""Seconds to read the rest of the log of a pod that has ended."""
+CLOSED: Final = 2.0
+"""Seconds more in which a log that was closed says why it could not be read."""
+MOST_WAITING: Final = 256
+"""What was read of logs, and not yet taken, after which reading waits."""
+CANCELLED: Final = 60.0
+"""Seconds that a job is followed that is to end."""
+SILENT: Final = 10.0
+"""Seconds without an answer of the cluster before the user hears of it."""
+GIVEN_UP: Final = 600.0
+"""Seconds without an answer of the cluster after which the job is not followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LogEnded:
+    """The log of a pod was read; `error` says if the rest of it could not be."""
+
+    node: str
+    uid: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class _LogUnread:
+    """The log of a pod that runs cannot be read."""
+
+    node: str
+    error: str
+
+
+_Item: TypeAlias = JobEvent | Pods | Exception | _LogEnded | _LogUnread
+
+
+def watch_job(job: KubernetesJob) -> Iterator[JobEvent]:
+    """Yield the events of a job; see `Engine.watch`.
+
+    When the run has ended, the job is deleted before that is told.
+    """
+    items: Queue[_Item] = Queue(MOST_WAITING)
+    closing = threading.Event()
+
+    def put(item: _Item) -> None:
+        while not closing.is_set():
+            with suppress(Full):
+                items.put(item, timeout=1.0)
+                return
+
+    def poll() -> None:
+        while not closing.is_set():
+            try:
+                put(job.pods())
+            except Exception as error:
+                put(error)
+            closing.wait(POLL)
+
+    threading.Thread(target=poll, daemon=True).start()
+    following = _Following(job, put)
+    try:
+        while not following.is_over:
+            events = [*following.take(items.get())]
+            if following.is_over and not job.keep:
+                if job.replaced.is_set():
+                    yield JobNote(f"{job.title} is another job now, and stays")
+                try:
+                    job.delete()
+                except KubectlError as error:
+                    yield JobNote(f"{error}\nthis deletes it: {job.cancel_command}")
+            yield from events
+    finally:
+        closing.set()
+        following.close()
+
+
+@dataclass(slots=True)
+class _Following:
+    """What is known of a job. `put` is called with what logs say.
+
+    Attributes:
+        is_over: whether the job has ended, and all logs were read.
+    """
+
+    job: KubernetesJob
+    put: Callable[[_Item], None]
+    is_over: bool = False
+    _pods: dict[str, Pod] = field(default_factory=dict)  # the newest of each node
+    _logs: dict[str, PodLog] = field(default_factory=dict)  # by the uid of the pod
+    _read: set[str] = field(default_factory=set)  # the uids of pods whose log has ended
+    _ends: dict[str, NodeEnded] = field(default_factory=dict)  # by node
+    _told: set[str] = field(default_factory=set)  # the nodes whose end was told
+    _since: dict[tuple[str, ...], float] = field(default_factory=dict)
+    _noted: set[tuple[str, ...]] = field(default_factory=set)
+    _groups: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        groups = self.job.groups
+        self._groups = {node: group.name for group in groups for node in group.nodes}
+
+    def take(self, item: _Item) -> Iterator[JobEvent]:
+        """Take in what has come, and yield what follows from it."""
+        if isinstance(item, KubectlError):
+            yield from self._unanswered(item)
+        elif isinstance(item, Exception):
+            raise item
+        elif isinstance(item, Pods):
+            if self._forget(("cluster",)):
+                yield JobNote("the cluster answers again")
+            yield from self._compare(item)
+        elif isinstance(item, _LogEnded):
+            self._read.add(item.uid)
+            if item.error:
+                yield JobNote(f"the log of {item.node} ends early: {item.error}")
+        elif isinstance(item, _LogUnread):
+            yield from self._unread(item)
+        else:
+            if isinstance(item, NodeLines | NodeLog):
+                self._forget(("unread", item.node))
+            yield item
+        for node, end in self._ends.items():
+            if node in self._told:
+                continue
+            if not self._is_read(node):
+                break  # the ends are told in their order
+            self._told.add(node)
+            yield end
+        self.is_over = len(self._told) == len(self.job.nodes) or (
+            self.job.cancelling.is_set() and self._lasts(("cancelled",), CANCELLED)
+        )
+
+    def close(self) -> None:
+        """Read no more logs."""
+        for log in self._logs.values():
+            log.close()
+        for log in self._logs.values():
+            log.wait()
+
+    def _is_read(self, node: str) -> bool:
+        """Whether the log of a node that has ended was read, as far as that goes."""
+        pod = self._pods.get(node)
+        if pod is None or pod.uid not in self._logs or pod.uid in self._read:
+            return True
+        if self._lasts(("log", pod.uid), UNREAD):
+            self._logs[pod.uid].close()
+        if self._lasts(("log", pod.uid), UNREAD + CLOSED):
+            self._read.add(pod.uid)
+        return pod.uid in self._read
+
+    def _unanswered(self, error: KubectlError) -> Iterator[JobEvent]:
+        if FORBIDDEN in error.message or self._lasts(("cluster",), GIVEN_UP):
+            raise self._lost(error.message)
+        if self._is_news(("cluster",), SILENT):
+            yield JobNote(f"{error.message}; trying again")
+
+    def _unread(self, item: _LogUnread) -> Iterator[JobEvent]:
+        if FORBIDDEN in item.error:
+            raise self._lost(item.error)
+        if self._is_news(("unread", item.node), SILENT):
+            yield JobNote(
+                f"the log of {item.node} cannot be read: {item.error}; trying again"
+            )
+
+    def _lost(self, why: str) -> RunError:
+        return RunError(
+            f"{self.job.title} cannot be followed any more: {why}",
+            hint=f"it goes on; this ends it: {self.job.cancel_command}",
+        )
+
+    def _compare(self, found: Pods) -> Iterator[JobEvent]:
+        """Yield what follows from the state of the pods."""
+        waiting: dict[tuple[str, str], list[str]] = {}
+        for node in sorted(self.job.nodes, key=lambda node: _end_time(found, node)):
+            if node in self._ends:
+                continue
+            pod, before = found.pods.get(node), self._pods.get(node)
+            if pod is None:
+                self._miss(node, before, found)
+                continue
+            self._forget(("gone", node))
+            if before is not None and pod.uid != before.uid:
+                yield JobNote(f"{node} begins again, in another pod")
+                if before.uid in self._logs:
+                    self._logs[before.uid].finish()
+            self._follow(pod)
+            if pod.end is not None:
+                self._end(node, pod.end)
+            elif pod.deleted is not None:
+                if self._lasts(("deleted", pod.uid), pod.deleted + OVERDUE):
+                    self._end(node, End(None, "its machine does not answer"))
+            elif pod.waiting is not None and self._is_stuck(pod):
+                self._end(node, End(None, joined(*pod.waiting)))
+            elif pod.waiting is not None:
+                waiting.setdefault(pod.waiting, []).append(node)
+            elif not pod.has_log:
+                waiting.setdefault(("starting", ""), []).append(node)
+        yield from self._notes(waiting, found)
+
+    def _is_stuck(self, pod: Pod) -> bool:
+        """Whether a pod has a machine, and cannot begin there: other nodes have not waited
+        so long for it."""
+        return bool(pod.host) and self._lasts(("stuck", pod.uid), STUCK)
+
+    def _follow(self, pod: Pod) -> None:
+        """Read the log of a pod, once it has one."""
+        self._pods[pod.node] = pod
+        if pod.has_log and pod.uid not in self._logs:
+            self._logs[pod.uid] = PodLog(
+                self.job.kubectl,
+                pod.node,
+                pod.name,
+                self.put,
+                lambda error: self.put(_LogUnread(pod.node, error)),
+                lambda error: self.put(_LogEnded(pod.node, pod.uid, error)),
+            )
+
+    def _miss(self, node: str, before: Pod | None, found: Pods) -> None:
+        """Take in that a node has no pod."""
+        success = found.over.get(self._groups[node])
+        if success is not None:  # the job has ended, and deletes what still runs
+            result = "is done" if success else "had failed"
+            why = f"its pod was deleted because the job {result}"
+            self._end(node, End(0 if success else None, why))
+        elif not found.is_there:
+            # Unless it was deleted here, the list may be older than the job.
+            wait = 0.0 if self.job.cancelled.is_set() else POLL
+            if self._lasts(("gone", node), wait):
+                self._end(node, End(None, "its job was deleted"))
+        elif before is not None:
+            # Another pod may take its place, unless Kubernetes has ended it.
+            wait = 0.0 if before.disrupted else REPLACED
+            if self._lasts(("gone", node), wait):
+                why = f" ({before.disrupted})" if before.disrupted else ""
+                self._end(node, End(None, f"its pod was deleted{why}"))
+
+    def _end(self, node: str, end: End) -> None:
+        pod = self._pods.get(node)
+        host = "" if pod is None else pod.host
+        self._ends[node] = NodeEnded(node, end.status, end.why, host)
+        if pod is not None and pod.uid in self._logs:
+            self._logs[pod.uid].finish()
+            self._lasts(("log", pod.uid), UNREAD)  # from now on
+
+    def _notes(
+        self, waiting: dict[tuple[str, str], list[str]], found: Pods
+    ) -> Iterator[JobEvent]:
+        """Yield what pods wait for, once if it lasts."""
+        missing = [n for n in self.job.nodes if n not in self._ends | self._pods]
+        if missing and found.suspended:
+            if self._is_news(("suspended",), PATIENCE):
+                yield JobNote(f"{self.job.title} is suspended, as by a queue")
+        elif missing and self._is_news(("missing",), SLOW):
+            yield JobNote(
+                f"there are no pods of {_listed(missing)}: {self._warning(missing)}"
+            )
+        for (reason, message), nodes in waiting.items():
+            patience = SLOW if reason == "starting" else PATIENCE
+            new = [n for n in nodes if self._is_news(("wait", n, reason), patience)]
+            if not new:
+                continue
+            why = joined(reason, message)
+            if reason == "starting":
+                why = f"starting for {SLOW:.0f} s: {self._warning(new)}"
+            yield JobNote(f"{_listed(new)}: {why}")
+
+    def _warning(self, nodes: Sequence[str]) -> str:
+        """Return the last warning of the cluster about the pods of nodes, or what makes
+        them, or else the command that may show one."""
+        warnings = self.job.warnings()
+        names = [self._pods[node].name for node in nodes if node in self._pods]
+        made_by = self.job.identity.nodes()
+        names += [job for (job, _), node in made_by.items() if node in nodes]
+        names += self.job.identity.names
+        told = (warnings[name] for name in names if name in warnings)
+        return next(told, f"`{self.job.events_command}` may say why")
+
+    def _lasts(self, what: tuple[str, ...], seconds: float) -> bool:
+        """Whether something has been so, since it was first asked, for some seconds."""
+        now = time.monotonic()
+        return now - self._since.setdefault(what, now) >= seconds
+
+    def _is_news(self, what: tuple[str, ...], seconds: float) -> bool:
+        """Whether something lasts so long, and this was not asked since."""
+        if what in self._noted or not self._lasts(what, seconds):
+            return False
+        self._noted.add(what)
+        return True
+
+    def _forget(self, what: tuple[str, ...]) -> bool:
+        """Begin anew for something that is not so any more; return whether it was news."""
+        self._since.pop(what, None)
+        was_noted = what in self._noted
+        self._noted.discard(what)
+        return was_noted
+
+
+def _end_time(found: Pods, node: str) -> str:
+    """Return when the container of a node has ended; nodes that run come last."""
+    pod = found.pods.get(node)
+    return "~" if pod is None or pod.end is None else pod.end.time
+
+
+def _listed(nodes: Sequence[str]) -> str:
+    """Return names of nodes in a text: some of them if they are many."""
+    if len(nodes) <= 4:
+        return ", ".join(nodes)
+    return f"{', '.join(nodes[:3])} and {len(nodes) - 3} more"

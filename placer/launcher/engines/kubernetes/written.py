@@ -1,0 +1,74 @@
+"""The files that a run writes in its pods: they last only on volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+from typing import Final
+
+from placer.errors import PlacerError
+from placer.launcher.engines.engine import JobRequest
+from placer.launcher.engines.kubernetes.volumes import Volume
+from placer.plan.plan import SOURCES, decode_sources
+from placer.runtime.control.options import OPTIONS
+
+_FOLDERS: Final = tuple(
+    option.flag
+    for option in OPTIONS
+    if option.file == "folder" and option.name != "resume"  # which is only read
+)
+"""Options that name a folder to which nodes write."""
+_STREAMS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr")
+"""What is written, and is no file."""
+
+
+def check_written(request: JobRequest, build: str, volumes: Sequence[Volume]) -> None:
+    """Raise PlacerError for a file that would be lost with its pod.
+
+    Args:
+        request: the run.
+        build: the folder of the build in the pods.
+        volumes: those of the pods.
+    """
+    for what, path, hint in _written(request, build):
+        # The one that is mounted nearest to a path has it.
+        holders = [each for each in volumes if path.is_relative_to(each.path)]
+        holder = max(holders, key=lambda each: len(each.path), default=None)
+        if holder is None and str(path) not in _STREAMS:
+            raise PlacerError(
+                f"{what} is '{path}', which is on no volume: it would be lost with"
+                " the pod",
+                hint=f"{hint}mount one there: --option volumes=CLAIM:/PATH",
+            )
+        if holder is not None and holder.read_only:
+            raise PlacerError(
+                f"{what} is '{path}', which is on a volume that pods only read",
+                hint=f"--option volumes={holder.claim}:{holder.path}, without :ro,"
+                " lets them write to it",
+            )
+
+
+def _written(
+    request: JobRequest, build: str
+) -> Iterator[tuple[str, PurePosixPath, str]]:
+    """Yield what is written: what it is, its path in the pods, and the beginning of a
+    hint."""
+    named = {flag: str(path) for flag, path in request.writes.items()}
+    for argument in request.arguments:
+        flag, _, path = argument.partition("=")
+        if flag in _FOLDERS:
+            named[flag] = path
+    for flag, path in named.items():
+        yield flag, PurePosixPath(normpath(path)), ""
+    planned = request.plan.checkpoint
+    if planned is not None and planned.to is not None and "--checkpoint" not in named:
+        sources = decode_sources(request.files[SOURCES], Path(build, SOURCES))
+        folder = normpath(f"{build}/{sources.spec}/../{planned.to}")
+        if planned.to.startswith("/"):
+            folder = normpath(planned.to)
+        yield (
+            "train.checkpoint.to",
+            PurePosixPath(folder),
+            "name another folder by --checkpoint DIR, or ",
+        )

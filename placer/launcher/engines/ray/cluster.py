@@ -1,0 +1,116 @@
+"""The connection to a Ray cluster, and to its head."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from placer.channel.endpoint import parse_endpoint
+from placer.errors import RunError
+from placer.launcher.engines.said import quoting
+
+CONNECT_TIMEOUT: Final = 10.0
+"""Seconds in which the cluster has to accept a connection."""
+ANSWER_TIMEOUT: Final = 60.0
+"""Seconds in which the cluster has to answer; Ray itself asks again without an end."""
+HEAD_POLL: Final = 2.0
+"""Seconds between two looks whether the head of the cluster is there."""
+HEAD_TIMEOUT: Final = 2.0
+"""Seconds in which the head has to accept a connection."""
+
+
+def connect(ray: Any, address: str, give_up: Callable[[RunError], None]) -> None:
+    """Connect this process to a cluster.
+
+    Args:
+        ray: the package.
+        address: the address of the cluster.
+        give_up: is called, in a thread, with the error of a cluster that accepts a
+            connection and then does not answer; it ends this process.
+
+    Raises RunError if there is no cluster, or another version of Ray or Python.
+    """
+    given = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+    _check_reachable(given)
+    silence = RunError(
+        f"'{given or address}' has not answered as a Ray cluster for"
+        f" {ANSWER_TIMEOUT:g} s",
+        hint="`ray start --head` prints the address of a cluster",
+    )
+    timer = threading.Timer(ANSWER_TIMEOUT, give_up, [silence])
+    timer.daemon = True
+    timer.start()
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="error")
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        message = f"cannot connect to the Ray cluster '{given or address}'"
+        raise RunError(
+            quoting(message, str(error)),
+            hint="`ray status` shows whether this machine belongs to a cluster;"
+            " --option address=HOST:PORT names another one",
+        ) from None
+    finally:
+        timer.cancel()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise RunError if nothing listens at HOST:PORT, for which Ray looks for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdecimal():
+        return  # `auto`, or another form, which Ray checks
+    if why := _refusal(address, CONNECT_TIMEOUT):
+        raise RunError(
+            f"there is no Ray cluster at {address}: {why}",
+            hint="`ray start --head` prints its address",
+        )
+
+
+class Head:
+    """The head of the cluster to which this process is connected.
+
+    Without it, Ray does not notice what happens in the cluster, and ends its processes
+    after a while.
+
+    Attributes:
+        address: its address.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        # A client of Ray Client may be where the head cannot be reached.
+        self._can_be_seen = not _refusal(address, HEAD_TIMEOUT)
+        self._next_look = time.monotonic() + HEAD_POLL
+        self._is_told = False
+
+    def problem(self) -> str:
+        """Return why the head cannot be reached, or an empty text."""
+        if not self._can_be_seen or not (why := _refusal(self.address, HEAD_TIMEOUT)):
+            return ""
+        return f"the head of the Ray cluster, {self.address}, does not answer: {why}"
+
+    def look(self) -> str:
+        """Return what has changed, if it is time to look: the head is lost, or there
+        again."""
+        if time.monotonic() < self._next_look:
+            return ""
+        problem = self.problem()
+        self._next_look = time.monotonic() + HEAD_POLL
+        if bool(problem) == self._is_told:
+            return ""
+        self._is_told = bool(problem)
+        if problem:
+            return f"{problem}; Ray ends the job if that lasts, by default for 60 s"
+        return f"the head of the Ray cluster, {self.address}, answers again"
+
+
+def _refusal(address: str, timeout: float) -> str:
+    """Return why nothing accepts a connection at an address, or an empty text."""
+    try:
+        socket.create_connection(parse_endpoint("Ray", address), timeout).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""

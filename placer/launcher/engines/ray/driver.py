@@ -1,0 +1,269 @@
+"""The driver of a job on Ray: a process of its own, which the launcher starts.
+
+Ray ends its drivers when it has lost the head of its cluster, writes to their standard
+output, and takes their signals: all of this is not for the process of the launcher.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import ray
+import ray.exceptions
+
+from placer.channel.endpoint import parse_endpoint
+from placer.errors import PlacerError, RunError
+from placer.launcher.engines.ray.cluster import Head, connect
+from placer.launcher.engines.ray.files import RayJobDescription, read_build
+from placer.launcher.engines.ray.messages import (
+    STOP,
+    Ended,
+    Failed,
+    Lines,
+    Log,
+    Message,
+    Note,
+    write_message,
+)
+from placer.launcher.engines.ray.nodes import RayNodes
+from placer.launcher.engines.ray.room import check_fits, no_room
+from placer.launcher.engines.said import in_one_line, quoting
+
+POLL: Final = 1.0
+"""Seconds between two checks for limits of time."""
+QUIET: Final = 3.0
+"""Seconds that a job waits for machines before it says so."""
+SILENT: Final = 60.0
+"""Seconds without an answer of an actor, which has something to say every few seconds,
+after which it counts as lost."""
+STOPPED: Final = 10.0
+"""Seconds between two looks after which this process was stopped itself."""
+EXIT_GRACE: Final = 20.0
+"""Seconds in which a job ends that is to end."""
+
+
+def main(folder: Path) -> None:
+    """Run the job in a folder, as the first line of standard input describes it.
+
+    Messages go to what was standard output, and all else to standard error.
+    """
+    fd = os.dup(1)
+    os.dup2(2, 1)
+    job = msgspec.json.decode(_read_line(), type=RayJobDescription)
+    orders = _Orders()
+    threading.Thread(target=orders.obey, daemon=True).start()
+
+    def tell(message: Message) -> None:
+        if not orders.have_ended.is_set():
+            write_message(fd, message)
+
+    try:
+        _run(job, folder, tell, orders)
+    except PlacerError as error:
+        tell(Failed(error.message, error.hint))
+        raise SystemExit(1) from None
+
+
+def _run(
+    job: RayJobDescription,
+    folder: Path,
+    tell: Callable[[Message], None],
+    orders: _Orders,
+) -> None:
+    files = read_build(folder, job.digest)
+
+    def give_up(error: PlacerError) -> None:
+        tell(Failed(error.message, error.hint))
+        os._exit(1)
+
+    connect(ray, job.address, give_up)
+    context = ray.get_runtime_context()
+    head = Head(context.gcs_address)
+    if not job.grows:
+        check_fits(ray, job)
+    nodes = orders.nodes = RayNodes(job)
+    try:
+        driver = _Driver(job, nodes, head, tell)
+        driver.wait_for_machines()
+        nodes.make_actors()
+        addresses: dict[str, str] = driver.call_all(nodes.where())
+        hosts = {
+            node: parse_endpoint(node, address)[0]
+            for node, address in addresses.items()
+        }
+        where = ", ".join(sorted({*hosts.values()}))
+        tell(
+            Note(
+                f"Ray job {context.get_job_id()} of the cluster {head.address}:"
+                f" {len(hosts)} nodes run on {where}"
+            )
+        )
+        driver.call_all(nodes.run(files, addresses))
+        last = driver.follow(hosts)
+        nodes.end()
+        tell(last)  # nothing is left when the launcher ends
+    except ConnectionError as error:  # of Ray Client, whose server has ended
+        message = "the connection to the Ray cluster was lost"
+        raise RunError(quoting(message, str(error))) from None
+    finally:
+        nodes.end()
+        ray.shutdown()
+
+
+class _Orders:
+    """What the launcher orders on standard input.
+
+    Attributes:
+        nodes: the nodes of the job, once there are any.
+        have_ended: whether the job is to end: standard input has ended.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: RayNodes | None = None
+        self.have_ended = threading.Event()
+
+    def obey(self) -> None:
+        """Obey the orders, and end this process after the last."""
+        while line := _read_line():
+            if line == STOP and self.nodes is not None:
+                self.nodes.stop()
+        self.have_ended.set()  # the launcher hears of the end when nothing is left
+        threading.Timer(EXIT_GRACE, os._exit, [1]).start()
+        if self.nodes is not None:
+            self.nodes.end()
+        os._exit(0)  # Ray may wait for something that nobody needs any more
+
+
+def _read_line() -> bytes:
+    """Read a line of standard input, empty at its end. A thread that waits in `sys.stdin`
+    would be in the way of the end of the process."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(0, 1)
+        if not byte:
+            return b""
+        line += byte
+    return line
+
+
+class _Driver:
+    """What follows a job.
+
+    Args:
+        job: the job.
+        nodes: its nodes.
+        head: the head of the cluster.
+        tell: called with each message.
+    """
+
+    def __init__(
+        self,
+        job: RayJobDescription,
+        nodes: RayNodes,
+        head: Head,
+        tell: Callable[[Message], None],
+    ) -> None:
+        self._job, self._nodes, self._head, self._tell = job, nodes, head, tell
+        self._begin = time.monotonic()
+
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() - self._begin > self._job.timeout
+
+    def wait_for_machines(self) -> None:
+        """Wait until there is the placement group."""
+        is_said = False
+        while not self._nodes.group.wait(POLL):
+            if self._is_late:
+                raise no_room(ray, self._job)
+            if not is_said and time.monotonic() - self._begin > QUIET:
+                is_said = True
+                self._tell(Note(f"waits at most {self._job.timeout} s for machines"))
+
+    def call_all(self, calls: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a call of each node returns, by its name."""
+        left = {ref: node for node, ref in calls.items()}
+        results = {}
+        while left:
+            for ref in ray.wait([*left], timeout=POLL)[0]:
+                node = left.pop(ref)
+                results[node] = self._get(ref, node)
+            if left and self._is_late:
+                raise RunError(
+                    f"Ray has not started {', '.join(left.values())} within"
+                    f" {self._job.timeout} s"
+                )
+        return {node: results[node] for node in calls}
+
+    def _get(self, ref: Any, what: str) -> Any:
+        """Return the result of a call. Raises RunError if it has failed."""
+        try:
+            return ray.get(ref)
+        except ray.exceptions.RayTaskError as error:
+            raise RunError(f"{what}: {error.cause}") from None
+        except ray.exceptions.RayError as error:
+            raise RunError(quoting(f"{what}: Ray says", self._why(error))) from None
+
+    def _why(self, error: BaseException) -> str:
+        """Return what Ray says of an actor that was lost, and whether its head answers."""
+        return f"{error}\n{self._head.problem()}"
+
+    def follow(self, hosts: Mapping[str, str]) -> Ended:
+        """Tell what the nodes write, and how they end; return the last end."""
+        actors = self._nodes.actors
+        reads = {actor.read.remote(): node for node, actor in actors.items()}
+        asked = dict.fromkeys(actors, time.monotonic())
+        looked = time.monotonic()
+        while True:
+            ready = ray.wait([*reads], timeout=POLL)[0]
+            now = time.monotonic()
+            if now - looked > STOPPED:
+                asked = dict.fromkeys(asked, now)
+            looked = now
+            ends = []
+            for ref in ready:
+                node = reads.pop(ref)
+                end = self._take(ref, node, hosts[node])
+                if end is None:
+                    reads[actors[node].read.remote()] = node
+                    asked[node] = now
+                else:
+                    ends.append(end)
+            for ref, node in [*reads.items()]:
+                if now - asked[node] > SILENT:
+                    del reads[ref]
+                    why = f"its actor in Ray has not answered for {SILENT:g} s"
+                    ends.append(Ended(node, None, why, hosts[node]))
+            last = ends.pop() if ends and not reads else None
+            for end in ends:
+                self._tell(end)
+            if last is not None:
+                return last
+            if news := self._head.look():
+                self._tell(Note(news))
+
+    def _take(self, ref: Any, node: str, host: str) -> Ended | None:
+        """Tell what a node has written; return its end if it has ended."""
+        try:
+            output = ray.get(ref)
+        except ray.exceptions.RayError as error:
+            why = f"Ray says: {in_one_line(self._why(error))}"
+            return Ended(node, None, why, host)
+        if output.lines:
+            self._tell(Lines(node, output.lines))
+        if output.log:
+            self._tell(Log(node, output.log))
+        if output.status is None:
+            return None
+        return Ended(node, output.status, "", host)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

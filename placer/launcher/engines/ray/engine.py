@@ -1,0 +1,182 @@
+"""Ray: a placement group, and an actor for each node, which starts its process.
+
+`submit` starts the driver of the job (`placer.launcher.engines.ray.driver`), which makes the actors
+in Ray's workers, sends them the build and the key, and fetches what the nodes write. The
+job ends with the driver, and the driver with the launcher. `docs/ray.md` says how to use it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from placer.errors import PlacerError, RunError
+from placer.launcher.engines.engine import EngineOption, JobEvent, JobFiles, JobRequest
+from placer.launcher.engines.ray.files import describe_job, job_files
+from placer.launcher.engines.ray.messages import (
+    STOP,
+    Failed,
+    Message,
+    event_of,
+    read_message,
+)
+from placer.launcher.engines.said import end_of_file, quoting
+from placer.runtime.process.environment import python_environment
+from placer.runtime.process.interpreter import interpreter
+from placer.runtime.signals.signals import signal_name
+
+OPTIONS: Final = (
+    EngineOption(
+        "address",
+        "str",
+        "auto",
+        "The address of the cluster, HOST:PORT; auto is RAY_ADDRESS, or the cluster of "
+        "this machine.",
+    ),
+    EngineOption("cpus", "int", 1, "The CPUs that Ray reserves for each node."),
+    EngineOption(
+        "memory",
+        "size",
+        None,
+        "The memory of each node, such as 8GiB. By default what the plan needs.",
+    ),
+    EngineOption(
+        "strategy",
+        "str",
+        "PACK",
+        "How Ray chooses machines: few of them (PACK) or many (SPREAD); the STRICT "
+        "ones are just one, or one for each node.",
+        ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"),
+    ),
+    EngineOption(
+        "timeout", "int", 300, "The seconds in which the nodes must get their machines."
+    ),
+    EngineOption(
+        "grows",
+        "bool",
+        False,
+        "Whether the cluster may get more machines, as with an autoscaler.",
+    ),
+)
+LOG: Final = "ray.log"
+"""What Ray prints."""
+END_GRACE: Final = 30.0
+"""Seconds in which a job ends that is to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayJob:
+    """A job on Ray; see `placer.launcher.engines.engine.Job`.
+
+    Attributes:
+        driver: the process that follows it. The job ends with it, and it with this one.
+        log: the file of what Ray prints.
+        title: what the user is told of it.
+        cancel_command: none: the job ends with this process.
+        folder: none: the launcher writes the logs.
+    """
+
+    driver: subprocess.Popen[bytes]
+    log: Path
+    title: str = "the Ray job"
+    cancel_command: str = ""
+    folder: Path | None = None
+
+    def stop(self) -> None:
+        self.order(STOP)
+
+    def cancel(self) -> None:
+        assert self.driver.stdin is not None
+        with suppress(BrokenPipeError):
+            self.driver.stdin.close()
+        try:
+            self.driver.wait(END_GRACE)
+        except subprocess.TimeoutExpired:
+            self.driver.kill()  # then Ray ends its actors
+
+    def close(self) -> None:
+        """End the job, and wait for its end."""
+        self.cancel()
+        self.driver.wait()
+        assert self.driver.stdout is not None
+        self.driver.stdout.close()
+
+    def order(self, line: bytes) -> None:
+        """Write a line to the driver, if it has not ended."""
+        assert self.driver.stdin is not None
+        with suppress(BrokenPipeError, ValueError):  # ValueError: it was cancelled
+            self.driver.stdin.write(line)
+            self.driver.stdin.flush()
+
+    def read(self) -> Message | None:
+        """Return the next message of the driver, None at the end."""
+        assert self.driver.stdout is not None
+        return read_message(self.driver.stdout.fileno())
+
+    def failure(self, message: Message | None) -> RunError:
+        """Return the error for the last message of the driver, None if it has ended
+        without one."""
+        if isinstance(message, Failed):
+            return RunError(message.message, hint=message.hint)
+        status = self.driver.wait()
+        how = f"has ended with status {status}"
+        if status < 0:
+            how = f"was killed by {signal_name(-status)}"
+        told = quoting(f"the driver of the Ray job {how}", end_of_file(self.log))
+        return RunError(told, hint=f"Ray's output is in {self.log}")
+
+
+def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
+    """Return the files of a job; see `Engine.write`."""
+    for name in ("cpus", "timeout"):
+        if options[name] < 1:
+            raise PlacerError(f"ray: '{name}' must be at least 1")
+    if not options["address"].strip():
+        raise PlacerError("ray: 'address' is empty")
+    return job_files(request, options)
+
+
+def submit(folder: Path, request: JobRequest, options: Mapping[str, Any]) -> RayJob:
+    """Start the driver of the job in a folder; see `Engine.submit`.
+
+    It connects to the cluster while it is watched, so that a signal can end that.
+    """
+    if find_spec("ray") is None:
+        raise PlacerError(
+            "Ray is not installed here",
+            hint="pip install 'placer[ray]', and the version of Ray of the cluster",
+        )
+    log = folder / LOG
+    with log.open("wb") as output:
+        driver = subprocess.Popen(
+            [*interpreter("placer.launcher.engines.ray.driver"), str(folder.resolve())],
+            env=python_environment(),
+            cwd="/",  # Ray's workers would import modules from that of the user
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C is for the launcher
+        )
+    job = RayJob(driver, log)
+    job.order(msgspec.json.encode(describe_job(request, options)) + b"\n")
+    return job
+
+
+def watch(job: RayJob) -> Iterator[JobEvent]:
+    """Pass on what the driver tells; see `Engine.watch`."""
+    try:
+        while message := job.read():
+            if isinstance(message, Failed):
+                raise job.failure(message)
+            yield event_of(message)
+        if job.driver.wait():
+            raise job.failure(None)
+    finally:
+        job.close()

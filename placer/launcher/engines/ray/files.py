@@ -1,0 +1,185 @@
+"""The files of a job on Ray, and what its driver is told of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from placer.errors import BuildError
+from placer.launcher.engines.engine import JobFile, JobFiles, JobRequest
+from placer.place.ids import format_nodes
+from placer.plan.folder import read_file
+from placer.plan.plan import FILE, SOURCES, read_plan
+from placer.report.numbers import format_count, format_size
+
+RUN: Final = "run.py"
+BUILD: Final = "build"
+_UNITS: Final = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
+"""Units of `--option memory`: the first one whose multiple it is, and the last."""
+
+_SCRIPT: Final = '''\
+"""{name} on a Ray cluster: {nodes}. Written by placer.
+
+On a machine of the cluster:      python run.py
+From elsewhere, in this folder:   ray job submit --working-dir . -- python run.py
+
+The nodes ask for:
+{bundles}
+"""
+
+import os
+from pathlib import Path
+
+from placer.command import main
+
+folder = Path(__file__).resolve().parent
+# `ray job submit` copies the folder to where others may be able to write. Whoever can
+# change the build there can change this script too.
+os.environ["PLACER_TRUST"] = f"{{folder}}:{{os.environ.get('PLACER_TRUST', '')}}"
+main(
+    [
+        "launch",
+        str(folder / "build"),
+{arguments}
+    ]
+)
+'''
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """What a node asks of a machine: `memory` is in bytes."""
+
+    cpus: int
+    gpus: int
+    memory: int
+
+
+class RayJobDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a driver is told, besides the build.
+
+    Attributes:
+        name: the name of the job.
+        digest: that of the plan.
+        address: the address of the cluster.
+        strategy: how Ray chooses the machines for the bundles of the placement group.
+        timeout: the seconds in which the nodes get their machines.
+        grows: whether the cluster may get more machines for the job.
+        nodes: the bundle of each node by its name; the first is the control node.
+        arguments: the arguments of `placer run` after the build and the node.
+        secret: that of the key of the run.
+    """
+
+    name: str
+    digest: str
+    address: str
+    strategy: str
+    timeout: int
+    grows: bool
+    nodes: dict[str, Bundle]
+    arguments: list[str]
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"<Ray job {self.name}>"  # without the secret
+
+
+def describe_job(request: JobRequest, options: Mapping[str, Any]) -> RayJobDescription:
+    """Return what the driver of a job is told."""
+    return RayJobDescription(
+        name=request.name,
+        digest=request.plan.digest,
+        address=options["address"],
+        strategy=options["strategy"],
+        timeout=options["timeout"],
+        grows=options["grows"],
+        nodes={
+            node: Bundle(options["cpus"], needs.gpus, options["memory"] or needs.memory)
+            for node, needs in request.needs.items()
+        },
+        arguments=_arguments(request),
+        secret=request.key.secret,
+    )
+
+
+def job_files(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
+    """Return the files of a job: `run.py`, which launches it, and the build."""
+    given = [f"{name}={_text(name, value)}" for name, value in options.items() if value]
+    arguments = ["--on=ray", *(f"--option={each}" for each in given)]
+    arguments += _arguments(request)
+    nodes = describe_job(request, options).nodes
+    script = _SCRIPT.format(
+        name=request.name,
+        nodes=format_nodes(nodes),
+        bundles="\n".join(_bundle_lines(nodes)),
+        arguments="\n".join(f"        {json.dumps(each)}," for each in arguments),
+    )
+    return {
+        RUN: JobFile(script, submits=True),
+        **{f"{BUILD}/{path}": JobFile(data) for path, data in request.files.items()},
+    }
+
+
+def _arguments(request: JobRequest) -> list[str]:
+    data = [] if request.data is None else [f"--data={request.data}"]
+    return [*request.arguments, *data]
+
+
+def _text(name: str, value: Any) -> str:
+    """Return the value of an option as the command line reads it."""
+    if name == "memory":
+        return size_option(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def size_option(value: int) -> str:
+    """Return a number of bytes as the option `memory` reads it."""
+    multiples = (each for each in _UNITS if value % (1 << each[0]) == 0)
+    shift, unit = next(multiples, _UNITS[-1])
+    return f"{-(-value >> shift)}{unit}"
+
+
+def _bundle_lines(nodes: Mapping[str, Bundle]) -> list[str]:
+    """Return a line for each run of nodes that ask for the same."""
+    groups = [
+        (format_nodes([*names]), bundle)
+        for bundle, names in groupby(nodes, nodes.__getitem__)
+    ]
+    width = max(len(names) for names, _ in groups)
+    return [
+        f"    {names:<{width}}  "
+        + ", ".join(format_amount(*each) for each in resources_of(bundle).items())
+        for names, bundle in groups
+    ]
+
+
+def resources_of(bundle: Bundle) -> dict[str, float]:
+    """Return what a bundle asks, by Ray's names of resources."""
+    asked = {"CPU": bundle.cpus, "GPU": bundle.gpus, "memory": bundle.memory}
+    return {name: amount for name, amount in asked.items() if amount}
+
+
+def format_amount(resource: str, amount: float) -> str:
+    """Return an amount of a resource of Ray, such as `2 GPUs`."""
+    if resource == "memory":
+        return f"{format_size(amount)} of memory"
+    return f"{format_count(amount)} {resource}{'s' if amount != 1 else ''}"
+
+
+def read_build(folder: Path, digest: str) -> dict[str, bytes]:
+    """Return the content of each file of the build in the folder of a job.
+
+    Raises BuildError if it was edited, or is not the one with that digest.
+    """
+    build = folder / BUILD
+    plan = read_plan(build)
+    if plan.digest != digest:
+        raise BuildError(f"'{build}' is another build than that of the job")
+    files = {name: read_file(build, name) for name in (SOURCES, FILE)}
+    for name, of_file in plan.files.items():
+        files[name] = read_file(build, name, of_file)
+    return files

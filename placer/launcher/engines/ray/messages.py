@@ -1,0 +1,106 @@
+"""What the driver of a job on Ray and the launcher tell each other.
+
+The driver writes messages to its standard output: each is msgpack, after its length. It
+reads a line with the job on its standard input, then lines with orders. The end of its standard input
+ends the job.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from placer.launcher.engines.engine import (
+    JobEvent,
+    JobNote,
+    NodeEnded,
+    NodeLines,
+    NodeLog,
+)
+from placer.runtime.callbacks.event_queue import write_all
+
+STOP: Final = b"stop\n"
+"""The order to stop the nodes after a step."""
+_LENGTH: Final = 4
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The job has failed, other than by the end of a node."""
+
+    message: str
+    hint: str | None
+
+
+class Lines(msgspec.Struct, frozen=True, tag=True):
+    """NodeLines."""
+
+    node: str
+    lines: Sequence[bytes]
+
+
+class Log(msgspec.Struct, frozen=True, tag=True):
+    """NodeLog."""
+
+    node: str
+    text: bytes
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """NodeEnded."""
+
+    node: str
+    status: int | None
+    why: str
+    host: str
+
+
+class Note(msgspec.Struct, frozen=True, tag=True):
+    """JobNote."""
+
+    text: str
+
+
+Message: TypeAlias = Failed | Lines | Log | Ended | Note
+
+
+def event_of(message: Message) -> JobEvent:
+    """Return the event that a message is about."""
+    match message:
+        case Lines():
+            return NodeLines(message.node, message.lines)
+        case Log():
+            return NodeLog(message.node, message.text)
+        case Ended():
+            return NodeEnded(message.node, message.status, message.why, message.host)
+        case Note():
+            return JobNote(message.text)
+    raise AssertionError(message)
+
+
+def write_message(fd: int, message: Message) -> None:
+    """Write a message to a descriptor."""
+    content = msgspec.msgpack.encode(message)
+    write_all(fd, len(content).to_bytes(_LENGTH, "big") + content)
+
+
+def read_message(fd: int) -> Message | None:
+    """Read a message from a descriptor; return None at its end."""
+    length = _read(fd, _LENGTH)
+    if length is None:
+        return None
+    content = _read(fd, int.from_bytes(length, "big"))
+    return None if content is None else msgspec.msgpack.decode(content, type=Message)
+
+
+def _read(fd: int, count: int) -> bytes | None:
+    parts = []
+    while count:
+        part = os.read(fd, count)
+        if not part:
+            return None
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)

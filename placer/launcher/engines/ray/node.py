@@ -1,0 +1,241 @@
+"""The actor of a node: it runs on the machine that Ray has chosen, and the node is a
+process that it starts.
+
+Ray calls the methods in several threads. What the process writes is kept here until the
+launcher fetches it with `read`; if it does not, the process waits.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from placer.channel.endpoint import show_endpoint
+from placer.channel.keys import RunKey, pass_key
+from placer.channel.ports import free_ports
+from placer.errors import RunError
+from placer.plan.kept import keep_build
+from placer.runtime.process.environment import node_environment
+from placer.runtime.process.interpreter import interpreter
+from placer.runtime.signals.signals import STOP_SIGNAL
+
+LEAST_PORT: Final = 20_000
+"""Ray's workers have the ports below it."""
+POLL: Final = 5.0
+"""Seconds that a `read` waits for something."""
+COLLECT: Final = 0.05
+"""Seconds in which more comes together, so that there are few calls."""
+MOST_KEPT: Final = 1 << 20
+"""Bytes of events, and of log, after which the process waits for the launcher."""
+KILL_GRACE: Final = 5.0
+"""Seconds in which a process ends that is killed."""
+PARENT_POLL: Final = 1.0
+"""Seconds between two looks at the parent of this process."""
+SILENT: Final = 1
+"""Seconds without output after which a process that has ended writes no more."""
+
+_WITH_PARENT: Final = """\
+import ctypes, os, signal, sys
+signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray blocks SIGINT
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, which exec keeps
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Becomes a command that the system kills when the thread that has started it ends, as it
+does with the actor. It is run by a process of its own: in a child of Ray's threads, only
+exec is safe."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOutput:
+    """What the process of a node has written since the last time.
+
+    Attributes:
+        lines: events, without the ends of lines.
+        log: what was added to the log.
+        status: -N after signal N; None while it runs, or if there is more to read.
+    """
+
+    lines: Sequence[bytes]
+    log: bytes
+    status: int | None
+
+
+class RayNode:
+    """The actor of a node; `node` is its name."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._port: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._changed = threading.Condition()
+        self._events = bytearray()
+        self._log = bytearray()
+        self._has_ended = threading.Event()
+        self._status: int | None = None
+        _start_thread(self._end_with_raylet, os.getppid())
+
+    def _end_with_raylet(self, raylet: int) -> None:
+        """End this process if its parent has ended, Ray's process on this machine: a
+        busy worker does not notice that."""
+        while os.getppid() == raylet:
+            time.sleep(PARENT_POLL)
+        self.kill()
+        os._exit(1)
+
+    def where(self) -> str:
+        """Choose the address of the node, and hold its port until the node starts."""
+        from ray.util import get_node_ip_address
+
+        host = get_node_ip_address()
+        self._port = next(free_ports(host, LEAST_PORT), None)
+        if self._port is None:
+            raise RunError(f"{self._node} finds no free port on {host}")
+        return show_endpoint((host, self._port.getsockname()[1]))
+
+    def run(
+        self,
+        files: Mapping[str, bytes],
+        digest: str,
+        arguments: Sequence[str],
+        secret: bytes,
+    ) -> None:
+        """Start the process of the node.
+
+        Args:
+            files: the content of each file of the build by its path.
+            digest: the digest of its plan.
+            arguments: those of `placer run` after the build and the node.
+            secret: that of the key of the run.
+
+        Raises:
+            BuildError: the build is not the one that was sent.
+            PlacerError: it cannot be written.
+        """
+        build = keep_build(files, digest)
+        command = [*interpreter(), "run", str(build), "--node", self._node]
+        command += ["--events", "-", *arguments]
+        started: Future[None] = Future()
+        # The process ends with this thread, so the thread waits for it.
+        _start_thread(self._run_process, command, RunKey(secret), started)
+        started.result()
+
+    def _run_process(
+        self, command: Sequence[str], key: RunKey, started: Future[None]
+    ) -> None:
+        try:
+            process = self._process = self._start(command, key)
+            started.set_result(None)
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        readers = []
+        for pipe, kept in ((process.stdout, self._events), (process.stderr, self._log)):
+            assert pipe is not None
+            readers.append(_start_thread(self._keep, pipe.fileno(), kept))
+        ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert ended is not None
+        with self._changed:
+            self._kill_group()  # what it has started
+            process.wait()
+        self._has_ended.set()
+        for reader in readers:
+            reader.join()
+        with self._changed:
+            self._status = process.returncode
+            self._changed.notify_all()
+
+    def _start(self, command: Sequence[str], key: RunKey) -> subprocess.Popen[bytes]:
+        key_fd = pass_key(key)
+        try:
+            if self._port is not None:
+                self._port.close()
+            first = [sys.executable, "-I", "-S", "-c", _WITH_PARENT, str(os.getpid())]
+            return subprocess.Popen(
+                [*first, *command],
+                env=node_environment(key_fd),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(key_fd,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(key_fd)
+
+    def _keep(self, fd: int, kept: bytearray) -> None:
+        """Read a pipe to its end, or until it is silent and the process has ended: a
+        process of another session may still have it."""
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        while True:
+            has_ended = self._has_ended.is_set()
+            if not poll.poll(1000 * SILENT):
+                if has_ended:
+                    return
+                continue
+            data = os.read(fd, 1 << 16)
+            if not data:
+                return
+            with self._changed:
+                self._changed.wait_for(lambda: len(kept) < MOST_KEPT)
+                kept.extend(data)
+                self._changed.notify_all()
+
+    def read(self) -> NodeOutput:
+        """Return what the process has written; wait until there is something."""
+        with self._changed:
+            self._changed.wait_for(self._has_something, POLL)
+            is_over = self._status is not None
+        if not is_over:
+            time.sleep(COLLECT)
+        with self._changed:
+            status = self._status
+            end = len(self._events) if status is not None else None
+            if end is None:
+                end = self._events.rfind(b"\n") + 1
+            lines = bytes(self._events[:end]).splitlines()
+            del self._events[:end]
+            log = bytes(self._log)
+            self._log.clear()
+            self._changed.notify_all()
+        return NodeOutput(lines, log, status)
+
+    def _has_something(self) -> bool:
+        return bool(b"\n" in self._events or self._log or self._status is not None)
+
+    def stop(self) -> None:
+        """Ask the nodes to stop after the same step."""
+        with self._changed:
+            if self._process is not None and self._process.returncode is None:
+                os.kill(self._process.pid, STOP_SIGNAL)
+
+    def kill(self) -> None:
+        """End the process and all that it has started, and wait until they have."""
+        with self._changed:
+            self._kill_group()
+        if self._process is not None:
+            self._has_ended.wait(KILL_GRACE)
+
+    def _kill_group(self) -> None:
+        # Until it is reaped, the system does not use its number again.
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _start_thread(call: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=call, args=arguments, daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,252 @@
+"""Follows a job of Slurm by the files that its nodes write, and by what Slurm says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from placer.errors import RunError
+from placer.launcher.engines.causes import is_cause_of_failure, tells_failure
+from placer.launcher.engines.engine import JobEvent, JobNote, NodeEnded, NodeLines
+from placer.launcher.engines.hints import hint_of
+from placer.launcher.engines.said import end_of_file, quoting
+from placer.launcher.engines.slurm.asking import Asking, asking
+from placer.launcher.engines.slurm.job import ENDED, SlurmJob
+from placer.launcher.engines.slurm.job_files import (
+    file_of,
+    list_folder,
+    read_end,
+    why_unwritten,
+)
+from placer.launcher.engines.slurm.notes import Notes
+from placer.launcher.engines.tail import Tail
+from placer.runtime.control.events import SIGNAL_LINE
+
+POLL: Final = 0.25
+"""Seconds between two looks at the files of a job."""
+FILES: Final = 50
+"""Nodes of a job up to which this is enough; their files are on a shared file system."""
+END_GRACE: Final = 10.0
+"""Seconds in which files appear that a job has written, on a shared file system."""
+UNKNOWN: Final = 60.0
+"""Seconds without a word of the nodes after which a job has ended that Slurm does not
+know."""
+EXPLAINED: Final = 1.5
+"""Seconds after a signal in which Slurm says why."""
+ENDED_FILE: Final = "ended"
+"""What the batch script writes at its end."""
+
+
+def watch(job: SlurmJob) -> Iterator[JobEvent]:
+    """Follow a job by its files, and by what Slurm says; see `Engine.watch`."""
+    with asking(job) as slurm:
+        following = _Following(job, slurm)
+        while not following.is_over:
+            yield from following.look()
+            time.sleep(following.pause)
+        yield from following.lose()
+
+
+@dataclass(slots=True)
+class _Following:
+    """What is known of a job.
+
+    Attributes:
+        left: the nodes whose end is not known.
+        over: when it was seen that the job has ended.
+    """
+
+    job: SlurmJob
+    slurm: Asking
+    left: list[str] = field(init=False)
+    over: float | None = None
+    _tails: dict[str, Tail] = field(init=False)
+    _has_failed: bool = False
+    _heard: float = field(default_factory=time.monotonic)  # the last line of a node
+    _known: float = field(default_factory=time.monotonic)  # to Slurm
+    _held: list[JobEvent] = field(default_factory=list)
+    _signalled: float | None = None
+    _is_explained: bool = False
+    _notes: Notes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = [*self.job.nodes]
+        self._notes = Notes(self.slurm)
+        self._tails = {
+            name: Tail(file_of(self.job, name, "jsonl")) for name in self.left
+        }
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all has come that will come."""
+        if self._held:
+            return False
+        ended = self.over is not None and time.monotonic() - self.over >= END_GRACE
+        return ended or not self.left
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look: of hundreds of nodes there are as many files."""
+        return max(POLL, POLL * len(self.left) / FILES)
+
+    def look(self) -> Iterator[JobEvent]:
+        """Yield what has come since the last look."""
+        if self.over is None:
+            yield from self._notes.new(self._heard)
+            self._note_end()
+        events = [*self._held, *self._read()]
+        self._held = []
+        if self._is_explained or not _find_signals(events):
+            # srun ends the other nodes when one has failed.
+            self._is_explained |= self._has_failed
+            yield from events
+            return
+        # What is told now is read before the signal, which ends the run.
+        yield from self._explain(events)
+        self._held = events
+
+    def lose(self) -> Iterator[JobEvent]:
+        """Yield that the nodes are lost whose end has not come. Raises RunError if it is
+        that of none, and so of the whole job."""
+        if not self.left:
+            return
+        why = self._why_lost()
+        if len(self.left) == len(self.job.nodes):
+            log = f"\n  log: {self.job.log}" if self.job.log.exists() else ""
+            raise RunError(f"{why}{log}")
+        for name in self.left:
+            yield NodeEnded(name, None, " ".join(why.split()))
+
+    def _read(self) -> list[JobEvent]:
+        """Return what the files of the nodes say."""
+        # Slurm ends all nodes after the first that was killed: its end is there when the
+        # signals to the others are read.
+        there = list_folder(self.job)
+        lines = {
+            name: self._tails[name].read()
+            for name in self.left
+            if file_of(self.job, name, "jsonl").name in there
+        }
+        there |= list_folder(self.job)
+        ended = {
+            name: end
+            for name in self.left
+            if file_of(self.job, name, "ended").name in there
+            and (end := read_end(self.job, name))
+        }
+        self._has_failed |= any(end.status != 0 for end in ended.values())
+        if len(ended) == len(self.left) and not self._has_failed:
+            _wait_for_script(self.job)
+        for name in ended:
+            lines[name] = lines.get(name, []) + self._tails[name].read()
+        if any(lines.values()):
+            self._heard = time.monotonic()
+
+        def rank(name: str) -> tuple[bool, bool]:
+            """A failure comes before the signals that follow it."""
+            is_cause = name in ended and is_cause_of_failure(ended[name])
+            has_failed = is_cause or any(map(tells_failure, lines.get(name, [])))
+            return not has_failed, name not in ended
+
+        events: list[JobEvent] = []
+        for name in sorted(self.left, key=rank):
+            if found := lines.get(name):
+                events.append(NodeLines(name, found))
+            if name in ended:
+                events += self._end(ended[name])
+        self.left = [name for name in self.left if name not in ended]
+        if self.over is None and ENDED_FILE in there:
+            self.over = time.monotonic()
+        return events
+
+    def _end(self, end: NodeEnded) -> Iterator[JobEvent]:
+        """Yield the end of a node, with what the user should know of it."""
+        path = file_of(self.job, end.node, "jsonl")
+        if end.status == 0 and self._tails[end.node].is_within_line:
+            why = why_unwritten(self.job) or "is your quota used up?"
+            yield JobNote(f"{path} ends within a line: {why}", warns=True)
+        yield end
+
+    def _explain(self, events: list[JobEvent]) -> Iterator[JobNote]:
+        """Yield what Slurm says when it has sent signals, once it does, or add it to the
+        ends of nodes that were killed."""
+        now = time.monotonic()
+        if self._signalled is None:
+            self._signalled = now
+        self.slurm.ask_now()
+        answer = self.slurm.answer if self.slurm.asked > self._signalled else None
+        is_ending = answer is not None and answer.is_ended_by_slurm
+        self._is_explained = is_ending or now - self._signalled > EXPLAINED
+        if not self._is_explained or (not is_ending and any(map(_fails, events))):
+            return  # srun ends the other nodes when one has failed
+        said = self._said("is ending" if answer is None else answer.words)
+        is_told = False
+        for i, event in enumerate(events):
+            if isinstance(event, NodeEnded) and is_cause_of_failure(event):
+                events[i] = replace(event, why=" ".join(said.split()))
+                is_told = True
+        if not is_told:
+            yield JobNote(said, warns=True)
+
+    def _said(self, state: str) -> str:
+        """Return what Slurm says of the job: its state, and its log."""
+        log = end_of_file(self.job.log)
+        said = quoting(f"{self.job.title} {state}", log)
+        hint = hint_of("slurmstepd", f"{state}\n{log}")
+        return f"{said}\n  hint: {hint}" if hint else said
+
+    def _note_end(self) -> None:
+        """Note when Slurm says that the job has ended, or knows it no more: where squeue
+        is asked by many, it may be a script that tells what was true a while ago."""
+        answer, now = self.slurm.answer, time.monotonic()
+        if answer is None or answer.state:
+            self._known = now
+        elif self.slurm.answered - max(self._known, self._heard) > UNKNOWN:
+            self.over = now
+        if answer is not None and answer.state in ENDED:
+            self.over = now
+            has_begun = answer.state == "COMPLETED" or list_folder(self.job)
+            if not has_begun:  # it has written nothing
+                self.over -= END_GRACE
+
+    def _why_lost(self) -> str:
+        """Return why nothing more has come of a job that is over."""
+        answer, folder = self.slurm.answer, self.job.folder
+        state = "has ended"
+        if answer is not None and answer.state in ("", *ENDED):  # it may be late
+            state = answer.words
+        if answer is None or not answer.is_ended_by_slurm:
+            if not folder.exists():
+                state += f", and its folder is not there any more: '{folder}'"
+            elif unwritten := why_unwritten(self.job):
+                state += f": {unwritten}"
+            else:
+                state += f", and its nodes have not told how they ended in '{folder}'"
+        return self._said(state)
+
+
+def _find_signals(events: Sequence[JobEvent]) -> bool:
+    """Whether nodes say that they have received signals, or have ended by them."""
+    return any(
+        any(line.startswith(SIGNAL_LINE) for line in event.lines)
+        if isinstance(event, NodeLines)
+        else isinstance(event, NodeEnded) and (event.status or 0) < 0
+        for event in events
+    )
+
+
+def _fails(event: JobEvent) -> bool:
+    """Whether a node has failed by itself."""
+    if isinstance(event, NodeLines):
+        return any(map(tells_failure, event.lines))
+    return isinstance(event, NodeEnded) and (event.status or 0) > 0
+
+
+def _wait_for_script(job: SlurmJob) -> None:
+    """Wait until the batch script needs the folder of a job no more, which the launcher
+    may remove after a successful run."""
+    until = time.monotonic() + END_GRACE
+    while ENDED_FILE not in list_folder(job) and time.monotonic() < until:
+        time.sleep(POLL)

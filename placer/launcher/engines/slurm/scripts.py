@@ -1,0 +1,198 @@
+"""The files of a job of Slurm: a batch script, and a script that each task runs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from itertools import groupby
+from typing import Any, Final
+
+from placer.errors import PlacerError
+from placer.launcher.engines.engine import JobFile, JobFiles, JobRequest, Needs
+from placer.launcher.engines.slurm.sbatch_options import set_options
+from placer.place.ids import format_nodes
+from placer.place.node_kinds import NodeId
+from placer.plan.plan import FILE
+from placer.runtime.process.interpreter import NODE_VARIABLES, interpreter
+
+_LOW_PORT: Final = 20000
+_PORTS: Final = 12000
+"""Jobs listen in this range, below that of outgoing connections; each at ports of its own,
+by its number."""
+_FOLLOWED: Final = 60
+"""Seconds after its start in which a job of the launcher is followed, or fails."""
+
+
+def write(request: JobRequest, options: Mapping[str, Any]) -> JobFiles:
+    """Return the files of a job; see `Engine.write`."""
+    _check_options(request, options)
+    return {
+        "job.sh": JobFile(_job_script(request, options), submits=True),
+        "node.sh": JobFile(_node_script(request, options)),
+        "run.key": JobFile(request.key.secret.hex() + "\n", private=True),
+        **{f"build/{path}": JobFile(data) for path, data in request.files.items()},
+    }
+
+
+def _check_options(request: JobRequest, options: Mapping[str, Any]) -> None:
+    """Raise PlacerError for values that no job can have."""
+    if options["cpus"] < 1:
+        raise PlacerError("slurm: 'cpus' must be at least 1")
+    most = 65536 - len(request.needs)
+    if options["port"] is not None and not 0 < options["port"] <= most:
+        raise PlacerError(
+            f"slurm: 'port' must be from 1 to {most}: each node has its own"
+        )
+    set_options(options["sbatch"] or "")  # raises what is wrong with them
+
+
+def _job_script(request: JobRequest, options: Mapping[str, Any]) -> str:
+    """Return the batch script."""
+    groups = [
+        [*names]
+        for _, names in groupby(
+            request.needs, lambda name: (NodeId(name).kind, request.needs[name].gpus)
+        )
+    ]
+    nodes = format_nodes(request.needs)
+    control = NodeId(next(iter(request.needs))).stem
+    common = {
+        "partition": options["partition"],
+        "account": options["account"],
+        "time": options["time"],
+    }
+    lines = [
+        "#!/bin/bash",
+        f"# {request.name}: {nodes}. Written by placer. In this folder, which all machines",
+        "# must share, `sbatch job.sh` submits it, and `scancel JOB` ends it. Its result is in",
+        f"# job-JOB/{control}.log, and its steps, as JSON, in job-JOB/{control}.jsonl.",
+        f"#SBATCH --job-name={request.name}",
+        "#SBATCH --output=job-%j.log",
+    ]
+    for i, names in enumerate(groups):
+        if i:
+            lines.append("#SBATCH hetjob")
+        lines.append(f"# {format_nodes(names)}")
+        if i:
+            lines.append(f"#SBATCH --job-name={request.name}")
+        needs = [request.needs[name] for name in names]
+        given = {**common, **_group(needs, options)}
+        lines += [f"#SBATCH --{k}={v}" for k, v in given.items() if v is not None]
+        lines.append("#SBATCH --no-requeue")
+        if options["sbatch"]:
+            lines.append(f"#SBATCH {options['sbatch']}")
+    steps = " : \\\n  ".join(
+        _step(request.needs[names[0]], options) for names in groups
+    )
+    stride = -(-len(request.needs) // 16) * 16
+    port = f"$(({_LOW_PORT} + SLURM_JOB_ID * {stride} % {_PORTS - stride}))"
+    if options["port"] is not None:
+        port = str(options["port"])
+    plan = sha256(request.files[FILE]).hexdigest()
+    lines += f"""
+set -euo pipefail
+fail() {{
+  echo "error: $1" >&2
+  exit 1
+}}
+cd "$SLURM_SUBMIT_DIR"
+# NFS may answer from a cache up to a minute old, except for folders changed on this machine.
+look_again() {{
+  touch -c . build 2>/dev/null || true
+}}
+look_again
+for file in build/plan.json node.sh run.key; do
+  [[ -r $file ]] || fail "there is no $PWD/$file: submit the job in its folder"
+done
+[[ $(sha256sum <build/plan.json) == "{plan}  -" ]] ||
+  fail "$PWD has another build than that of this job: each needs a folder of its own"
+if [[ ${{SLURM_RESTART_COUNT:-0}} != 0 ]]; then
+  fail "Slurm has started this job again: submit a new one (--resume continues a run)"
+fi
+export PLACER_JOB_FOLDER=$PWD/job-$SLURM_JOB_ID
+if (($#)); then # by placer launch, which creates the folder once it follows the job
+  for ((i = 0; i < {10 * _FOLLOWED}; i++)); do
+    [[ ! -d $PLACER_JOB_FOLDER ]] || break
+    look_again
+    sleep 0.1
+  done
+  [[ -d $PLACER_JOB_FOLDER ]] || fail "no launcher follows this job: there is no $PLACER_JOB_FOLDER"
+  [[ $(cat build/plan.json node.sh | sha256sum) == "$1  -" ]] ||
+    fail "another job has replaced the files in $PWD: --logs DIR gives each its own"
+else
+  mkdir "$PLACER_JOB_FOLDER"
+fi
+# sbatch passes on the environment in which it was called.
+unset PLACER_NODE PLACER_KIND PLACER_INDEX PLACER_ENDPOINTS
+unset SLURM_MEM_PER_NODE SLURM_MEM_PER_GPU SLURM_EXCLUSIVE
+export PLACER_KEY_FILE=$PWD/run.key
+export PLACER_PORT={port}
+# Addresses of machines, which need not be their names.
+lists=$(env | sed -nE 's/^SLURM_JOB_NODELIST(_HET_GROUP_[0-9]+)?=//p' | paste -sd, -)
+PLACER_SLURM_ADDRESSES=$(scontrol --oneliner show node "$lists" |
+  sed -nE 's/^NodeName=([^ ]+).* NodeAddr=([^ ]+).*/\\1=\\2/p' | sort -u | paste -sd, -)
+export PLACER_SLURM_ADDRESSES
+options=(--kill-on-bad-exit=1 --distribution=block --export=ALL --chdir="$PWD")
+status=0
+srun {steps} || status=$?
+if [[ $status != 0 ]]; then
+  echo "the logs of the nodes are in $PLACER_JOB_FOLDER" >&2
+fi
+echo "$status" >"$PLACER_JOB_FOLDER/ended" || true # it may have been removed
+exit "$status"
+""".splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def _group(needs: Sequence[Needs], options: Mapping[str, Any]) -> dict[str, object]:
+    """Return the options of sbatch for the nodes of a group."""
+    memory = options["memory"] or max(each.memory for each in needs)
+    cpus = options["cpus"]
+    return {
+        "ntasks": len(needs),
+        "cpus-per-task": cpus,
+        "mem-per-cpu": f"{-(-memory // (cpus << 20))}M",
+        "gpus-per-task": needs[0].gpus or None,
+    }
+
+
+def _step(needs: Needs, options: Mapping[str, Any]) -> str:
+    """Return the arguments of srun for the nodes of a group. It takes neither the CPUs of
+    a task from the job, nor GPUs from a group of it, nor options from another group."""
+    gpus = f" --gpus-per-task={needs.gpus}" if needs.gpus else ""
+    return f'"${{options[@]}}" --cpus-per-task={options["cpus"]}{gpus} bash node.sh'
+
+
+def _node_script(request: JobRequest, options: Mapping[str, Any]) -> str:
+    """Return the script that each task runs."""
+    command = shlex.join(interpreter(python=options["python"]))
+    variables = " ".join(f"{name}={value}" for name, value in NODE_VARIABLES.items())
+    arguments = [*request.arguments]
+    if request.data is not None:
+        arguments += ["--data", str(request.data)]
+    listed = "".join(f" {shlex.quote(each)}" for each in arguments)
+    setup = ""
+    if options["setup"]:
+        setup = f"""if ! {{
+  {options["setup"]}
+}} >"$name.log" 2>&1; then
+  echo "error: --option setup has failed: $(tail -n 1 "$name.log")" >>"$name.log"
+  echo "1 $SLURMD_NODENAME" >"$name.new" && mv "$name.new" "$name.ended"
+  exit 1
+fi
+"""
+    nodes = " ".join(request.needs)
+    return f"""#!/bin/bash
+# One node of {request.name}, which a task of job.sh runs. Written by placer.
+nodes=({nodes})
+node=${{nodes[SLURM_PROCID]:-task-$SLURM_PROCID}}
+name=$PLACER_JOB_FOLDER/${{node/:/-}}
+trap : INT TERM HUP USR1 # the node decides what a signal does
+export {variables}
+{setup}{command} run build --node auto \\
+  --base-port "$PLACER_PORT" --events "$name.jsonl"{listed} >>"$name.log" 2>&1
+status=$?
+echo "$status $SLURMD_NODENAME" >"$name.new" && mv "$name.new" "$name.ended"
+exit "$status"
+"""

@@ -1,0 +1,191 @@
+"""The arguments of a traced function as text in a node program, and back.
+
+The text is a JSON list with one term for each argument:
+
+- `{"in": "float32[batch, 64]"}` is a value of the graph;
+- `{"param": "float32[64]"}` is a parameter;
+- `{"value": 0.1}` is a plain Python value;
+- `{"list": [...]}`, `{"tuple": [...]}` and `{"dict": {...}}` contain other terms;
+- `{"make": "model"}` is a global name of the function's file: a pytree, or a function
+  without arguments that returns one. Its float arrays are parameters. Its other leaves
+  are as the file creates them. So are variables of Flax other than `nnx.Param`, such as
+  running statistics, and the `State` and `StateIndex` of Equinox.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import jax
+
+from placer.errors import PlacerError
+from placer.place.types import FLOATS, TensorType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Template:
+    """A pytree, flattened, with the type of each value that is filled in.
+
+    A leaf is such a type, another template, or what the pytree itself has there. With
+    `keys`, the pytree is a dict with these keys in this order, which JAX would sort;
+    `structure` is then that of the list of its values.
+    """
+
+    structure: Any
+    leaves: Sequence[Any]
+    keys: tuple[str, ...] | None = None
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        """The types of the values to fill in, in order."""
+        inner = (
+            leaf.types if isinstance(leaf, Template) else (leaf,)
+            for leaf in self.leaves
+        )
+        return tuple(x for each in inner for x in each if isinstance(x, TensorType))
+
+    def fill(self, values: Iterator[Any]) -> Any:
+        """Return the pytree with the next values in place of their types."""
+        leaves = [_fill(leaf, values) for leaf in self.leaves]
+        pytree = jax.tree.unflatten(self.structure, leaves)
+        return (
+            pytree if self.keys is None else dict(zip(self.keys, pytree, strict=True))
+        )
+
+
+def _fill(leaf: Any, values: Iterator[Any]) -> Any:
+    if isinstance(leaf, Template):
+        return leaf.fill(values)
+    return next(values) if isinstance(leaf, TensorType) else leaf
+
+
+def read_arguments(fn: Callable[..., Any], text: str) -> Template:
+    """Parse the text of the arguments of `fn`, as a template of their list.
+
+    Its types are those of the values of the graph and of the parameters. Raises
+    PlacerError if the file of `fn` lacks a name, and what functions of the file raise.
+    """
+    make = cache(partial(make_template, fn))
+    leaves, structure = jax.tree.flatten([_parse(t, make) for t in json.loads(text)])
+    return Template(structure, leaves)
+
+
+def _parse(term: Mapping[str, Any], make: Callable[[str], Template]) -> Any:
+    """Return a term as a pytree of Python values, types and templates."""
+    ((key, content),) = term.items()
+    match key:
+        case "in" | "param":
+            return TensorType.parse(content)
+        case "make":
+            return make(content)
+        case "list":
+            return [_parse(each, make) for each in content]
+        case "tuple":
+            return tuple(_parse(each, make) for each in content)
+        case "dict":
+            terms = [_parse(each, make) for each in content.values()]
+            leaves, structure = jax.tree.flatten(terms)
+            return Template(structure, leaves, tuple(content))
+    assert key == "value", key
+    return content
+
+
+def globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
+    """Return the global names of the file of a function."""
+    function: Any = inspect.unwrap(fn)
+    names = getattr(function, "__globals__", None)
+    return names if isinstance(names, dict) else {}
+
+
+def make_template(fn: Callable[..., Any], name: str) -> Template:
+    """Return the template of the pytree called `name` in the file of `fn`.
+
+    A function is only evaluated for shapes and dtypes, unless its pytree has arrays
+    that are not parameters: their values are needed.
+    """
+    pytree = globals_of(fn).get(name)
+    if pytree is None:
+        raise PlacerError(f"the file of '{fn.__name__}' has no '{name}'")
+    if not inspect.isfunction(pytree):
+        return split_pytree(pytree)
+    templates: list[Template] = []
+    jax.eval_shape(lambda: templates.append(split_pytree(pytree())))
+    (template,) = templates
+    if any(_is_array(x) and not isinstance(x, TensorType) for x in template.leaves):
+        with jax.ensure_compile_time_eval():
+            return split_pytree(pytree())
+    return template
+
+
+def call_with_precision(function: Callable[[], Any], wide: bool) -> Any:
+    """Call a function with the precision of a program; `wide` is float64."""
+    with jax.enable_x64(wide):
+        return function()
+
+
+def split_pytree(pytree: Any) -> Template:
+    """Return the template of a pytree, with the types of its parameters."""
+    leaves, structure = jax.tree.flatten(pytree)
+    pairs = zip(leaves, parameter_mask(pytree), strict=True)
+    typed = [_parameter_type(leaf) if is_one else leaf for leaf, is_one in pairs]
+    return Template(structure, typed)
+
+
+def _parameter_type(array: Any) -> TensorType:
+    """Return the type in which a parameter is stored.
+
+    Its dtype is float64 for all floats if the precision is float64.
+    """
+    widest, dtype = str(jax.dtypes.canonicalize_dtype("float64")), str(array.dtype)
+    stored = widest if "float64" in (widest, dtype) else dtype
+    return TensorType(stored, tuple(array.shape))
+
+
+def parameter_mask(pytree: Any) -> Iterator[bool]:
+    """Yield for each leaf whether it is a parameter.
+
+    Parameters are float arrays, except in variables of Flax other than `nnx.Param` and
+    in a `State` and a `StateIndex` of Equinox.
+    """
+    for leaf in jax.tree.leaves(pytree, is_leaf=is_untrained):
+        if is_untrained(leaf):
+            yield from (False for _ in jax.tree.leaves(leaf))
+        else:
+            yield _is_array(leaf) and str(leaf.dtype) in FLOATS
+
+
+def is_untrained(node: Any) -> bool:
+    """Return whether the library of a part of a pytree does not train it."""
+    # A library that is not imported has no objects in the pytree.
+    flax, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
+    if flax is not None and isinstance(node, flax.Variable):
+        return not isinstance(node, flax.Param)
+    if equinox is None:
+        return False
+    return isinstance(node, equinox.nn.State | equinox.nn.StateIndex)
+
+
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+
+
+def leaves_with_paths(pytree: Any) -> list[tuple[tuple[str, ...], Any]]:
+    """Return the leaves of a pytree, each with the names on the path to it."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(pytree)
+    return [(names_on_path(path), leaf) for path, leaf in flat]
+
+
+def names_on_path(path: Sequence[Any], *before: str) -> tuple[str, ...]:
+    """Return the names on a path of JAX, after the names `before`.
+
+    The `value` of a variable of Flax is left out.
+    """
+    keystr = jax.tree_util.keystr
+    names = (*before, *(keystr((key,), simple=True) for key in path))
+    return names[:-1] if len(names) > 1 and names[-1] == "value" else names

@@ -1,0 +1,216 @@
+"""Cut a traced function into regions: equations of one place, which run as one op.
+
+The place of an equation is that of its innermost guard. An equation without a guard has
+the guards of its first operand that has some. It joins the first region with its guards
+that does not run before one of its operands. So one region can contain equations that
+were traced with equations of other places in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jax.extend import core
+
+from placer.errors import PlacerError
+from placer.ops.functions.flatten import FlatEquation, FlatJaxpr, Guards, source_line
+
+OUTSIDE = -1
+
+ValueSource = tuple[int, int]
+"""Where a value comes from: result `k` of region `r`, or (OUTSIDE, input `k`)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """Equations of one place.
+
+    `guards` are the guards around them, outermost first. `operands` are the sources of
+    the region's inputs, in order. `closed` is its closed jaxpr.
+    """
+
+    guards: Guards
+    operands: tuple[ValueSource, ...]
+    closed: Any
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        """Compute the results of the region."""
+        results: list[Any] = core.jaxpr_as_fun(self.closed)(*inputs)
+        return results
+
+    def describe_start(self) -> str:
+        """Return the name and the line of the first equation."""
+        eqn = self.closed.jaxpr.eqns[0]
+        return f"'{eqn.primitive.name}'{source_line(eqn)}"
+
+    def describe_result(self, index: int) -> str:
+        """Return the name and the line of the equation that computes a result."""
+        var = self.closed.jaxpr.outvars[index]
+        for eqn in self.closed.jaxpr.eqns:
+            if var in eqn.outvars:
+                return f"'{eqn.primitive.name}'{source_line(eqn)}"
+        return "an input"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """The regions of a function in an order in which they can run, and the sources of
+    the function's results."""
+
+    regions: tuple[Region, ...]
+    results: tuple[ValueSource, ...]
+
+
+def cut(flat: FlatJaxpr, rows: Sequence[bool], debug: Any) -> Cut:
+    """Cut a function into regions.
+
+    Equations that depend on no input are copied into every region that needs them.
+    Equations that depend on parameters only, and whose results another region needs,
+    get a region of their own, so that the results of all other regions have rows of the
+    batch.
+
+    `rows` says of each input whether it has rows of the batch; `debug` is the debug
+    info for the jaxprs of the regions. Raises PlacerError if a result is a constant.
+    """
+    for var in flat.outvars:
+        if isinstance(var, core.Literal) or var in flat.consts:
+            value = getattr(var, "val", "an array of its file")
+            raise PlacerError(
+                f"a result is {value}, whatever the arguments of the function are",
+                hint="leave it out of what the function returns",
+            )
+    flow = _Dataflow(flat, rows)
+    separate: set[int] = set()
+    # A region of its own for some equations changes the regions of others, from which
+    # results may then leave: repeat until no more equations have to be separated.
+    while True:
+        homes, guards = _assign_regions(flow, separate)
+        more = _find_separate(flow, homes) - separate
+        if not more:
+            return _build_regions(flow, homes, guards, debug)
+        separate |= more
+
+
+CONSTANT, PARAMETERS, BATCH = 0, 1, 2
+"""What a value depends on: on no input, on parameters only, or on the batch."""
+
+
+class _Dataflow:
+    """Which equation computes which operand of another. Equations are indices."""
+
+    def __init__(self, flat: FlatJaxpr, rows: Sequence[bool]) -> None:
+        self.flat = flat
+        self.producer = {
+            v: i for i, s in enumerate(flat.equations) for v in s.eqn.outvars
+        }
+        self.results = [self.producer[v] for v in flat.outvars if v in self.producer]
+        of_values = dict.fromkeys(flat.consts, CONSTANT)
+        for var, has_rows in zip(flat.invars, rows, strict=True):
+            of_values[var] = BATCH if has_rows else PARAMETERS
+        self.dependence: list[int] = []
+        for equation in flat.equations:
+            operands = (of_values[v] for v in equation.operands)
+            self.dependence.append(max(operands, default=CONSTANT))
+            of_values |= dict.fromkeys(equation.eqn.outvars, self.dependence[-1])
+
+    def with_producers(
+        self, equations: Iterable[int], is_needed: Callable[[int], bool]
+    ) -> set[int]:
+        """Return equations, those that compute their operands, and so on.
+
+        Producers that are not `is_needed` are left out.
+        """
+        found = set(equations)
+        pending = list(found)
+        while pending:
+            new = set(filter(is_needed, self.producers(pending.pop()))) - found
+            found |= new
+            pending.extend(new)
+        return found
+
+    def producers(self, equation: int) -> list[int]:
+        """Return the equations that compute the operands of an equation, in order."""
+        operands = self.flat.equations[equation].operands
+        return [self.producer[v] for v in operands if v in self.producer]
+
+
+RegionNumbers = dict[int, int]
+"""The region of each equation that is in exactly one region. The other equations are
+copied into the regions that need them."""
+
+
+def _assign_regions(
+    flow: _Dataflow, separate: set[int]
+) -> tuple[RegionNumbers, list[Guards]]:
+    """Return the region of each equation, and the guards of each region."""
+    homes: RegionNumbers = {}
+    keys: list[tuple[Guards, bool]] = []
+    for i, equation in enumerate(flow.flat.equations):
+        is_copied = flow.dependence[i] == CONSTANT and i not in flow.results
+        if is_copied and equation.eqn.outvars:
+            continue
+        after = [homes[j] for j in flow.producers(i) if j in homes]
+        key = equation.guards or (keys[after[0]][0] if after else ()), i in separate
+        first = max(after, default=0)
+        at = next((k for k in range(first, len(keys)) if keys[k] == key), len(keys))
+        if at == len(keys):
+            keys.append(key)
+        homes[i] = at
+    return homes, [guards for guards, _ in keys]
+
+
+def _find_separate(flow: _Dataflow, homes: RegionNumbers) -> set[int]:
+    """Return the equations that need regions of their own.
+
+    They do not depend on the batch, but are in a region that does, and their results,
+    or results that are computed from theirs without the batch, leave that region.
+    """
+    batch_regions = {home for i, home in homes.items() if flow.dependence[i] == BATCH}
+    leaving = set(flow.results)
+    for i, home in homes.items():
+        leaving.update(j for j in flow.producers(i) if homes.get(j, home) != home)
+    mixed = [
+        i for i in leaving
+        if flow.dependence[i] < BATCH and homes.get(i) in batch_regions
+    ]  # fmt: skip
+    return flow.with_producers(mixed, lambda j: j in homes)
+
+
+def _build_regions(
+    flow: _Dataflow, homes: RegionNumbers, guards: list[Guards], debug: Any
+) -> Cut:
+    flat = flow.flat
+    members: list[list[int]] = [[] for _ in guards]
+    for i, home in homes.items():
+        members[home].append(i)
+    leaving = {v for v in flat.outvars if v in flow.producer}
+    for i, home in homes.items():
+        leaving.update(
+            v
+            for v in flat.equations[i].operands
+            if v in flow.producer and homes.get(flow.producer[v], home) != home
+        )
+    sources: dict[Any, ValueSource] = {
+        v: (OUTSIDE, i) for i, v in enumerate(flat.invars)
+    }
+    regions = []
+    for at, indices in enumerate(members):
+        with_constants = flow.with_producers(indices, lambda j: j not in homes)
+        eqns = [flat.equations[i].eqn for i in sorted(with_constants)]
+        inside = {v for eqn in eqns for v in eqn.outvars}
+        operands = dict.fromkeys(
+            v for eqn in eqns for v in FlatEquation(eqn, ()).operands if v not in inside
+        )
+        invars = [v for v in operands if v not in flat.consts]
+        constvars = [v for v in operands if v in flat.consts]
+        outvars = [
+            v for i in indices for v in flat.equations[i].eqn.outvars if v in leaving
+        ]
+        sources.update({v: (at, k) for k, v in enumerate(outvars)})
+        effects: frozenset[Any] = frozenset().union(*(eqn.effects for eqn in eqns))
+        jaxpr = core.Jaxpr(constvars, invars, outvars, eqns, effects, debug)
+        closed = core.ClosedJaxpr(jaxpr, [flat.consts[v] for v in constvars])
+        regions.append(Region(guards[at], tuple(sources[v] for v in invars), closed))
+    return Cut(tuple(regions), tuple(sources[v] for v in flat.outvars))

@@ -1,0 +1,82 @@
+"""A fingerprint of a region: says whether a node traces the function that was compiled.
+
+Every process traces the function itself. Its file may do something else each time it is
+imported, or iterate over a set, whose order differs between processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from placer.ops.functions.cut import Region
+
+
+def fingerprint(region: Region) -> str:
+    """Return the fingerprint of a region, as one line of text.
+
+    It is a hash of the equations, the operands and the guards, followed by the sum of
+    absolute values of each constant array. Machines may round these sums differently.
+    """
+    digest = hashlib.sha256(repr((region.guards, region.operands)).encode())
+    for text in _jaxpr_text(region.closed.jaxpr):
+        digest.update(text.encode())
+    magnitudes = [f"{_magnitude(const):.6g}" for const in region.closed.consts]
+    return " ".join([digest.hexdigest()[:16], *magnitudes])
+
+
+def has_fingerprint(region: Region, text: str) -> bool:
+    """Whether `text` is the fingerprint of the region, up to rounding of its arrays."""
+    (own, *sums), (other, *other_sums) = fingerprint(region).split(), text.split()
+    if own != other or len(sums) != len(other_sums):
+        return False
+    return bool(np.allclose([*map(float, sums)], [*map(float, other_sums)], rtol=1e-3))
+
+
+def _jaxpr_text(jaxpr: Any) -> Iterator[str]:
+    """Yield the text of a jaxpr, with numbers as the names of its values."""
+    numbers: dict[Any, int] = {}
+    for var in (*jaxpr.constvars, *jaxpr.invars):
+        yield f"{numbers.setdefault(var, len(numbers))}:{_type(var)};"
+    for eqn in jaxpr.eqns:
+        yield f"{eqn.primitive.name}{_params_text(eqn.params)}("
+        for atom in eqn.invars:
+            if isinstance(atom, core.Literal):
+                yield f"{np.asarray(atom.val).tolist()!r},"
+            else:
+                yield f"{numbers[atom]},"
+        yield ")"
+        for inner in core.jaxprs_in_params(eqn.params):
+            yield from _jaxpr_text(inner)
+        for var in eqn.outvars:
+            yield f"{numbers.setdefault(var, len(numbers))}:{_type(var)};"
+    for atom in jaxpr.outvars:
+        yield f"{numbers.get(atom) if not isinstance(atom, core.Literal) else atom.val};"
+
+
+def _type(var: Any) -> str:
+    return f"{getattr(var.aval, 'dtype', '')}{getattr(var.aval, 'shape', '')}"
+
+
+def _params_text(params: Any) -> str:
+    """Return the parameters of an equation whose text is the same in every process."""
+    return repr([(k, v) for k, v in sorted(params.items()) if _is_plain(v)])
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _magnitude(const: Any) -> float:
+    if jnp.issubdtype(const.dtype, jax.dtypes.prng_key):
+        with jax.ensure_compile_time_eval():  # a region may be traced at this moment
+            const = jax.random.key_data(const)
+    return float(np.abs(np.asarray(const).astype(np.float64)).sum())

@@ -1,0 +1,186 @@
+"""Flatten a jaxpr to a list of equations, each with the guards around it.
+
+Calls that contain guards (`jit`, `checkpoint`) are inlined; others stay one equation.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from jax.extend import core
+
+from placer.errors import PlacerError
+from placer.place.scope import FUNCTION, nest_guards, parse_name_stack, place_of
+
+CALLS = {"jit", "pjit", "remat", "remat2", "checkpoint"}
+"""Calls that compute the equations of their parameter `jaxpr`, and nothing else."""
+
+ALLOWED_EFFECTS = {"DebugEffect"}
+"""Effects that equations may have, because they are not ordered."""
+
+
+Guards = tuple[str, ...]
+"""The guards around an equation, outermost first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlatEquation:
+    """An equation, and the guards around it."""
+
+    eqn: Any
+    guards: Guards
+
+    @property
+    def operands(self) -> list[Any]:
+        """The variables among its operands."""
+        return [x for x in self.eqn.invars if not isinstance(x, core.Literal)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlatJaxpr:
+    """The equations that the results need, in program order.
+
+    `consts` are the values of the constant variables.
+    """
+
+    invars: Sequence[Any]
+    outvars: Sequence[Any]
+    equations: Sequence[FlatEquation]
+    consts: Mapping[Any, Any]
+
+
+def flatten(closed: Any) -> FlatJaxpr:
+    """Flatten a closed jaxpr, without the equations that no result needs.
+
+    Raises PlacerError for an equation that cannot be placed: one with an ordered
+    effect, or with a guard inside that has another place than the guards around it.
+    """
+    jaxpr = closed.jaxpr
+    consts = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+    new: dict[Any, Any] = {}
+    equations = list(_flatten_equations(jaxpr.eqns, (), new, consts))
+    outvars = [_substitute(v, new) for v in jaxpr.outvars]
+    live = {v for v in outvars if not isinstance(v, core.Literal)}
+    needed = []
+    for equation in reversed(equations):
+        if equation.eqn.effects or any(v in live for v in equation.eqn.outvars):
+            _check_placeable(equation)
+            live.update(equation.operands)
+            needed.append(equation)
+    return FlatJaxpr(jaxpr.invars, outvars, needed[::-1], consts)
+
+
+def _flatten_equations(
+    eqns: Sequence[Any], outer: Guards, new: dict[Any, Any], consts: dict[Any, Any]
+) -> Iterator[FlatEquation]:
+    """Yield the equations, with calls that contain guards inlined.
+
+    `new` maps variables to those that replace them. Results are replaced by new
+    variables, because an inner jaxpr may be called several times.
+    """
+    for eqn in eqns:
+        guards = nest_guards(outer, parse_name_stack(str(eqn.source_info.name_stack)))
+        operands = [_substitute(x, new) for x in eqn.invars]
+        if eqn.primitive.name in CALLS and any(_inner_guards(eqn)):
+            body = eqn.params["jaxpr"]
+            values = getattr(body, "consts", ())
+            body = getattr(body, "jaxpr", body)
+            inner_new: dict[Any, Any] = dict(zip(body.invars, operands, strict=True))
+            for var, value in zip(body.constvars, values, strict=True):
+                inner_new[var] = core.Var(var.aval)
+                consts[inner_new[var]] = value
+            yield from _flatten_equations(body.eqns, guards, inner_new, consts)
+            for var, atom in zip(eqn.outvars, body.outvars, strict=True):
+                new[var] = _substitute(atom, inner_new)
+            continue
+        results = [core.Var(var.aval) for var in eqn.outvars]
+        new.update(zip(eqn.outvars, results, strict=True))
+        yield FlatEquation(eqn.replace(invars=operands, outvars=results), guards)
+
+
+def _substitute(atom: Any, new: Mapping[Any, Any]) -> Any:
+    return atom if isinstance(atom, core.Literal) else new.get(atom, atom)
+
+
+def _inner_guards(eqn: Any) -> Iterator[Guards]:
+    """Yield the guards of the equations inside an equation that have guards."""
+    for jaxpr in core.jaxprs_in_params(eqn.params):
+        for inner in jaxpr.eqns:
+            guards = parse_name_stack(str(inner.source_info.name_stack))
+            deeper = list(_inner_guards(inner))
+            if guards or deeper:
+                yield from (nest_guards(guards, each) for each in deeper or [()])
+
+
+def _check_placeable(equation: FlatEquation) -> None:
+    eqn = equation.eqn
+    effects = {type(effect).__name__ for effect in eqn.effects} - ALLOWED_EFFECTS
+    if effects:
+        raise PlacerError(
+            f"'{eqn.primitive.name}'{source_line(eqn)} has an effect"
+            f" ({', '.join(sorted(effects))}), which has no place",
+            hint="only computations can be placed; jax.debug.print needs ordered=False",
+        )
+    for guards in (
+        equation.guards,
+        *(nest_guards(equation.guards, each) for each in _inner_guards(eqn)),
+    ):
+        if FUNCTION in guards:
+            raise PlacerError(
+                f"a guard around '{eqn.primitive.name}'{source_line(eqn)} is a"
+                " function, which is only called with ops, not with what JAX traces",
+                hint="write a place, as place_guard('/node:worker:1')",
+            )
+        if place_of(guards) != place_of(equation.guards):
+            raise PlacerError(
+                f"a guard inside '{eqn.primitive.name}'{source_line(eqn)} is"
+                f" {place_of(guards) or 'no place'}, and around it is"
+                f" {place_of(equation.guards) or 'no place'}: it runs at one place",
+                hint="open the guard around all of it",
+            )
+
+
+def source_line(eqn: Any) -> str:
+    """Return the line of user code that an equation comes from, as ` (model.py:12)`."""
+    trace = eqn.source_info.traceback
+    for frame in trace.frames if trace is not None else ():
+        if _is_user_file(frame.file_name):
+            return _format_line(frame.file_name, frame.line_num)
+    return ""
+
+
+def caller_line() -> str:
+    """Return the line of user code that runs now, as ` (model.py:12)`."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if _is_user_file(frame.f_code.co_filename):
+            return _format_line(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return ""
+
+
+def _is_user_file(file: str) -> bool:
+    file = file.replace("\\", "/")
+    return not any(part in file for part in _LIBRARIES) and "<" not in file
+
+
+def _format_line(file: str, number: int) -> str:
+    return f" ({file.replace(chr(92), '/').rpartition('/')[2]}:{number})"
+
+
+_LIBRARIES = ("/site-packages/", "/placer/ops/functions/", "/placer/place/")
+
+
+def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many operands of a `scan` are constants, and how many are carried.
+
+    The remaining operands are scanned over. `params` are the equation's parameters.
+    """
+    if "num_consts" in params:  # as in JAX 0.10
+        return params["num_consts"], params["num_carry"]
+    consts, carried, _ = params["ft_in"].unpack()
+    return len(consts), len(carried)

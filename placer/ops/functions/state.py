@@ -1,0 +1,141 @@
+"""Find state that a traced function changes, because the change would be lost.
+
+A function is traced for its results only. Values that it assigns to its arguments (a
+variable of Flax nnx, an entry of a dict), and new state that Flax linen and Equinox
+return, do not reach the next step.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import jax
+
+from placer.errors import PlacerError
+from placer.ops.functions.arguments import names_on_path
+from placer.ops.functions.flatten import caller_line
+
+Leaves = dict[str, Any]
+"""The leaves of arguments by path, such as `model.norm.mean`."""
+
+
+def leaves_by_path(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Leaves, Any]:
+    """Return the leaves of the arguments of `fn` by path, and the pytree structures.
+
+    Streams of random numbers are left out: `placer.ops.functions.random_draws` checks them.
+    An argument that can no longer be flattened, such as a `State` of Equinox after it
+    was set, is a leaf.
+    """
+    names = list(inspect.signature(fn).parameters)
+    leaves: Leaves = {}
+    structures = []
+    for at, arg in enumerate(args):
+        try:
+            flat, structure = jax.tree_util.tree_flatten_with_path(arg, _is_stream)
+        except ValueError:
+            flat, structure = [((), arg)], None
+        structures.append(structure)
+        for path, leaf in flat:
+            if not _is_stream(leaf):
+                name = names[min(at, len(names) - 1)]
+                leaves[".".join(names_on_path(path, name))] = leaf
+    return leaves, structures
+
+
+def _is_stream(node: Any) -> bool:
+    nnx = sys.modules.get("flax.nnx")
+    return nnx is not None and isinstance(node, nnx.RngState)
+
+
+def changed_leaves(before: tuple[Leaves, Any], after: tuple[Leaves, Any]) -> Leaves:
+    """Return the leaves that differ from those before, by path.
+
+    New leaves are not changes: nothing has read them. If only the structure changed,
+    such as a static counter, the result is the first argument.
+    """
+    (old, structure), (new, new_structure) = before, after
+    changed = {k: leaf for k, leaf in new.items() if old.get(k, leaf) is not leaf}
+    if not changed and old.keys() == new.keys() and structure != new_structure:
+        changed = {next(iter(new), "an argument").partition(".")[0]: None}
+    return changed
+
+
+@contextmanager
+def watch_state() -> Iterator[list[PlacerError]]:
+    """Collect an error for each change of state by Flax linen and Equinox."""
+    errors: list[PlacerError] = []
+    with ExitStack() as stack:
+        if (linen := sys.modules.get("flax.linen")) is not None:
+            stack.enter_context(linen.intercept_methods(_linen_interceptor(errors)))
+        if (equinox := sys.modules.get("equinox")) is not None:
+            stack.enter_context(_watch_equinox(equinox.nn.State, errors))
+        yield errors
+
+
+def state_change_error(what: str, line: str) -> PlacerError:
+    """Return the error for a change of the state `what` at a line of user code."""
+    return PlacerError(
+        f"{what} is changed{line}, and the change would be lost: each step starts with"
+        " its value from the file",
+        hint="run the model without changing it: call model.eval() of Flax nnx where the"
+        " file makes the model, not in this function, or use use_running_average=True or"
+        " Equinox's inference mode; layers.batch_norm keeps statistics",
+    )
+
+
+def _linen_interceptor(errors: list[PlacerError]) -> Callable[..., Any]:
+    """Return an interceptor that compares variables before and after `apply`."""
+
+    def intercept(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        module = context.module
+        if module.scope is None or module.path or module.is_initializing():
+            return call(*args, **kwargs)
+        before = _mutable_leaves(module)
+        result = call(*args, **kwargs)
+        for path, leaf in _mutable_leaves(module).items():
+            if before.get(path, leaf) is not leaf:
+                errors.append(state_change_error(path, caller_line()))
+        return result
+
+    return intercept
+
+
+def _mutable_leaves(module: Any) -> Leaves:
+    """Return the leaves of the mutable variables of a bound linen module, by path."""
+    mutable = {
+        k: v for k, v in module.variables.items() if module.is_mutable_collection(k)
+    }
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): leaf
+        for path, leaf in jax.tree.leaves_with_path(mutable)
+    }
+
+
+# Nodes may be threads of one process that trace at the same time, and the method of the
+# class is replaced for all of them.
+_equinox_lock = threading.RLock()
+
+
+@contextmanager
+def _watch_equinox(state: Any, errors: list[PlacerError]) -> Iterator[None]:
+    """Collect an error for each call of `State.set`.
+
+    Equinox has no hook for it, so the method of the class is replaced meanwhile.
+    """
+    with _equinox_lock:
+        original = state.set
+
+        def set_and_record(self: Any, item: Any, value: Any) -> Any:
+            errors.append(state_change_error("an equinox.nn.State", caller_line()))
+            return original(self, item, value)
+
+        state.set = set_and_record
+        try:
+            yield
+        finally:
+            state.set = original

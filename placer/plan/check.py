@@ -1,0 +1,259 @@
+"""Checks of a plan beyond its types, when it is read.
+
+They refuse names and paths that lead out of the build folder, code that is not in it, and
+numbers and references that `placer show` and `placer explain` cannot follow: these
+commands run no code of a build, so that they are safe for one of somebody else. A build is
+not safe to run for that: `docs/security.md`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from placer.errors import BuildError, DataError
+from placer.place.node_kinds import CPU
+from placer.place.types import ITEM_BYTES
+from placer.plan.settings.data.source import RowSource
+from placer.plan.settings.data.sources import check_split
+from placer.plan.settings.training import initializers, optimizers, schedules
+from placer.plan.settings.training.slicing import Block
+
+if TYPE_CHECKING:
+    from placer.plan.plan import Edge, NodePlan, Parameter, Plan, SparseTable, Table
+
+MEMORY = "cpu:0"
+"""The devices of a table in host memory."""
+
+MAX_DEPTH = 32
+"""The number of levels that values of a spec may be nested."""
+
+_MODEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_NUMBERED = re.compile(r"[a-z][a-z0-9_]*:(0|[1-9][0-9]{0,4})")
+_NODE = re.compile(_NUMBERED.pattern + r"(?:\.(?:0|[1-9][0-9]{0,5}))?")
+_TABLE = re.compile(r"[a-z][a-z0-9_]*(:[0-9,*-]+)?")
+_TURN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.(0|[1-9][0-9]*))?")
+_DEVICE_KIND = re.compile(r"[a-z][a-z0-9_]*")
+_DEVICES = re.compile(r"[a-z][a-z0-9_]*:[0-9,-]+")
+
+Problems = Iterator[str]
+
+
+def check_plan(plan: Plan, file: str) -> None:
+    """Raise BuildError, with the first mistake, if a plan is inconsistent.
+
+    `file` names the plan in the error.
+    """
+    for problem in _check_all(plan):
+        raise BuildError(
+            f"'{file}' is not a valid plan: {problem}", hint="compile the spec again"
+        )
+
+
+def _check_all(plan: Plan) -> Problems:
+    yield from _check_names(_MODEL, [plan.name], "the model")
+    yield from _check_names(_MODEL, plan.modules, "a module")
+    yield from _check_unique("input", (column.name for column in plan.columns))
+    for column in plan.columns:
+        yield from _check_dtype(f"input '{column.name}'", column.dtype)
+    yield from _check_data(plan, plan.train, "train")
+    if plan.evaluation is not None:
+        yield from _check_data(plan, plan.evaluation, "eval")
+    if plan.prediction is not None:
+        yield from _check_data(plan, plan.prediction, "predict")
+    for output in plan.outputs:
+        yield from _check_dtype(f"output '{output.name}'", output.dtype)
+    if not plan.nodes:
+        yield "it has no nodes"
+    yield from _check_unique("node", (node.name for node in plan.nodes))
+    for name, threads in plan.processes.items():
+        if len(threads) > 1 and any(node.name == name for node in threads):
+            yield f"node '{name}' has threads that are nodes too"
+    parameters = {parameter.name: parameter for parameter in plan.parameters}
+    yield from _check_unique("parameter", (each.name for each in plan.parameters))
+    for parameter in plan.parameters:
+        yield from _check_parameter(plan, parameter)
+    for node in plan.nodes:
+        for problem in _check_node(plan, node, parameters):
+            yield f"node '{node.name}': {problem}"
+    yield from _check_holders(plan)
+    edges = (*plan.step_edges, *plan.evaluation_edges, *plan.prediction_edges)
+    yield from _check_unique("edge", (edge.id for edge in edges))
+    nodes = {node.name for node in plan.nodes}
+    for edge in edges:
+        for problem in _check_edge(edge, nodes):
+            yield f"edge {edge.id}: {problem}"
+    for each in plan.sparse_tables:
+        for problem in _check_sparse_table(each, nodes):
+            yield f"sparse table '{each.settings.name}': {problem}"
+
+
+def _check_names(pattern: re.Pattern[str], names: Iterable[str], what: str) -> Problems:
+    for name in names:
+        if not pattern.fullmatch(name):
+            yield f"{name!r} is not a valid name of {what}"
+
+
+def _check_unique(what: str, names: Iterable[object]) -> Problems:
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield f"{what} '{name}' is defined twice"
+
+
+def _check_dtype(what: str, dtype: str) -> Problems:
+    if dtype not in ITEM_BYTES:
+        yield f"{what} has the unknown dtype '{dtype}'"
+
+
+def _check_data(plan: Plan, data: RowSource, which: str) -> Problems:
+    try:
+        source = data.parsed
+        check_split(source, data.split)
+    except DataError as error:
+        yield f"{which}: {error.message}"
+        return
+    if source.kind == "python" and source.path.split(":")[0] not in plan.modules:
+        yield f"{which}: the module of '{data.source}' is not in the build"
+
+
+def _check_parameter(plan: Plan, parameter: Parameter) -> Problems:
+    what = f"parameter '{parameter.name}'"
+    yield from _check_dtype(what, parameter.dtype)
+    problem = _check_depth(parameter.init) or initializers.check(parameter.init)
+    problem = problem or initializers.check_shape(parameter.init, parameter.shape)
+    if problem:
+        yield f"{what}: {problem}"
+    file = initializers.file_of(parameter.init)
+    if file is not None and file not in plan.files:
+        yield f"{what}: its file '{file}' is not in the build"
+
+
+def _check_depth(value: Any) -> str | None:
+    """Return what is wrong with a value that is nested too deeply, or None."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner = [each for each in level if isinstance(each, dict | list)]
+        level = [v for e in inner for v in (e.values() if isinstance(e, dict) else e)]
+        if not level:
+            return None
+    return f"it is nested deeper than {MAX_DEPTH} levels"
+
+
+def _check_node(
+    plan: Plan, node: NodePlan, parameters: Mapping[str, Parameter]
+) -> Problems:
+    yield from _check_names(_NODE, [node.name], "a node")
+    yield from _check_names(_DEVICE_KIND, node.devices, "a device kind")
+    for kind, count in node.devices.items():
+        if count < 1:
+            yield f"{kind} is {count}, and must be at least 1"
+    yield from _check_names(_NUMBERED, node.device_bytes, "a device")
+    for name, devices in node.computes.items():
+        if not _DEVICES.fullmatch(name) or not devices:
+            yield f"{name!r} is not a set of devices"
+        for device in devices:
+            # A node has one CPU where its devices do not mention any.
+            kind, _, number = device.partition(":")
+            count = node.devices.get(kind, 0) or kind == CPU
+            if not _NUMBERED.fullmatch(device) or int(number) >= count:
+                yield f"it has no '{device}'"
+    for turn in node.turns:
+        match = _TURN.fullmatch(turn)
+        if not match or int(match[2] or 0) >= plan.microbatches:
+            yield f"its turn {turn!r} is not a task of a microbatch"
+    yield from _check_unique("table", (table.name for table in node.tables))
+    for table in node.tables:
+        for problem in _check_table(node, table, parameters):
+            yield f"table '{table.name}': {problem}"
+
+
+def _check_table(
+    node: NodePlan, table: Table, parameters: Mapping[str, Parameter]
+) -> Problems:
+    yield from _check_names(_TABLE, [table.name], "a table")
+    if table.devices not in (MEMORY, *node.computes):
+        yield f"it has no '{table.devices}'"
+    if table.in_place and table.devices != MEMORY:
+        yield f"it is on {table.devices}, where no table is updated in place"
+    problem = _check_depth(table.learning_rate) or schedules.check(table.learning_rate)
+    if table.rule is not None:
+        problem = optimizers.check(table.rule, table.hyper) or problem
+    elif table.hyper:
+        problem = "it has hyperparameters, but no rule"
+    if problem:
+        yield problem
+    if not table.blocks:
+        yield "it has no blocks"
+    yield from _check_unique("block", (block.name for block in table.blocks))
+    dtypes = set()
+    for block in table.blocks:
+        parameter = parameters.get(block.parameter)
+        if parameter is None:
+            yield (
+                f"block '{block.name}' is of '{block.parameter}', which is not a"
+                " parameter"
+            )
+            continue
+        dtypes.add(parameter.dtype)
+        yield from _check_block(block, parameter)
+    if len(dtypes) > 1:
+        yield f"its blocks have several dtypes: {', '.join(sorted(dtypes))}"
+
+
+def _check_block(block: Block, parameter: Parameter) -> Problems:
+    if not block.start <= block.stop <= prod(parameter.shape):
+        yield (
+            f"block '{block.name}' has the elements {block.start} to {block.stop} of"
+            f" {prod(parameter.shape)}"
+        )
+    if prod(block.shape) != block.numel:
+        yield f"block '{block.name}' has a shape of another number of elements"
+
+
+def _check_holders(plan: Plan) -> Problems:
+    """Check that the holders of a parameter store all of its elements, in order."""
+    tables = {
+        (node.name, table.name): table.blocks
+        for node in plan.nodes
+        for table in node.tables
+    }
+    for parameter in plan.parameters:
+        at = 0
+        for node, table, index in parameter.holders:
+            blocks = tables.get((node, table), ())
+            block = blocks[index] if 0 <= index < len(blocks) else None
+            if block is None or block.parameter != parameter.name or block.start != at:
+                yield f"node '{node}' does not store '{parameter.name}' from {at} on"
+                break
+            at = block.stop
+        else:
+            if at != prod(parameter.shape):
+                yield f"no node stores '{parameter.name}' from {at} on"
+
+
+def _check_edge(edge: Edge, nodes: set[str]) -> Problems:
+    for side in (edge.sources, edge.targets):
+        if not side:
+            yield "it has no sources or no targets"
+        yield from _check_unique("node", side)
+        for node in side:
+            if node not in nodes:
+                yield f"there is no node '{node}'"
+    for value in edge.values:
+        yield from _check_dtype(f"'{value.operand}'", value.dtype)
+
+
+def _check_sparse_table(table: SparseTable, nodes: set[str]) -> Problems:
+    settings = table.settings
+    if not table.holders or not nodes >= {*table.holders}:
+        yield "its holders are not nodes"
+    yield from _check_unique("holder", table.holders)
+    if table.dtype not in ("float32", "float64"):
+        yield f"its rows are {table.dtype}"
+    problem = _check_depth(table.learning_rate) or schedules.check(table.learning_rate)
+    problem = optimizers.check(settings.rule, settings.hyper) or problem
+    if problem:
+        yield problem

@@ -1,0 +1,49 @@
+"""The positions, in a spec, of what the errors of its data are about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from placer.errors import DataError, RunError, Span
+from placer.plan.plan import read_sources
+from placer.plan.settings.data.sources import SourceError
+
+Spans = Mapping[str, Span]
+"""The positions of the keys of `data`, such as `train.source`, and of `inputs.NAME`."""
+
+
+def read_spans(build: Path) -> dict[str, Span]:
+    """Return the positions of a build's spec, without the text of their lines.
+
+    Raises BuildError as `read_sources`.
+    """
+    sources = read_sources(build)
+    spec = Path(sources.spec).name
+    return {key: Span(spec, *position) for key, position in sources.data.items()}
+
+
+@contextmanager
+def located(which: str, spans: Spans) -> Iterator[None]:
+    """Return a context that gives errors of a source their position in the spec; `which`
+    is `train` or `eval`."""
+    try:
+        yield
+    except SourceError as error:
+        span = _find_span(which, error.keys, spans)
+        raise DataError(error.message, span=span, hint=error.hint) from None
+    except (DataError, RunError) as error:
+        error.span = error.span or spans.get(f"{which}.source")
+        raise
+
+
+def _find_span(which: str, keys: tuple[str, ...], spans: Spans) -> Span | None:
+    """Return the position of a key of a source, or of one above it: of the vocabulary of
+    a glob, it is that of all vocabularies. By default it is that of the source."""
+    candidates = [".".join((which, *keys))]
+    if keys[0] == "columns":
+        candidates.append(f"inputs.{keys[1]}")
+    candidates += [".".join((which, *keys[:n])) for n in range(len(keys) - 1, 1, -1)]
+    candidates.append(f"{which}.source")
+    return next((spans[each] for each in candidates if each in spans), None)

@@ -1,0 +1,1 @@
+"""The settings of sources of rows."""

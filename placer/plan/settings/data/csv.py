@@ -1,0 +1,257 @@
+"""The options of `csv:`, `parquet:` and `python:` sources: how their cells become
+numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, TypeVar
+
+from msgspec import Meta, Struct
+
+from placer.errors import did_you_mean
+from placer.plan.settings.data.columns import is_glob
+from placer.plan.settings.data.features import Features
+from placer.plan.settings.data.missing import NO_MARKERS, Marker, Markers, make_markers
+from placer.plan.settings.data.sources import Source, SourceError
+from placer.plan.settings.fields import doc
+
+T = TypeVar("T")
+
+_WORDS = {
+    "additionalProperties": {
+        "anyOf": [
+            {"type": "array", "items": {"type": "string"}},
+            {"type": "object", "additionalProperties": {"type": "integer"}},
+        ]
+    }
+}
+
+
+class Cells(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """The numbers of words and of missing cells, by column.
+
+    Keys may be globs; the first that matches applies.
+    """
+
+    vocabulary: Annotated[
+        dict[str, Any],
+        Meta(
+            description="the words of a column: a list, whose indices are the values,"
+            " or a mapping from word to number",
+            extra_json_schema=_WORDS,
+        ),
+    ] = {}
+    unknown: Annotated[
+        dict[str, int], doc("the number of a word that is not in the vocabulary")
+    ] = {}
+    missing: Annotated[
+        dict[str, float], doc("the number to use for a missing number")
+    ] = {}
+    missing_values: Annotated[
+        list[Marker] | dict[str, list[Marker]],
+        doc(
+            "more texts and numbers that mean a missing value: a list for all columns, or"
+            " a mapping from column to list"
+        ),
+    ] = []
+
+    def markers(self, column: str) -> Markers:
+        """Return what `missing_values` lists for a column."""
+        listed = self.missing_values
+        if isinstance(listed, Mapping):
+            listed = first_match(listed, column) or []
+        return make_markers(listed) if listed else NO_MARKERS
+
+    @property
+    def patterns(self) -> dict[str, tuple[str, ...]]:
+        """The columns and globs that each option names, by its key."""
+        options = ("vocabulary", "unknown", "missing", "missing_values")
+        named = {key: getattr(self, key) for key in options}
+        return {
+            key: tuple(columns)
+            for key, columns in named.items()
+            if isinstance(columns, Mapping)
+        }
+
+    def words(self, column: str) -> Mapping[str, int] | None:
+        """Return the number of each word of a column; None without a vocabulary."""
+        words = first_match(self.vocabulary, column)
+        if words is None or isinstance(words, Mapping):
+            return words
+        return {word: index for index, word in enumerate(words)}
+
+
+class Csv(Cells, frozen=True, kw_only=True):
+    """Options of a csv: source."""
+
+    header: Annotated[
+        list[str] | None, doc("names of the columns; by default those in the first row")
+    ] = None
+    delimiter: Annotated[str, doc("the character between cells")] = ","
+    comment: Annotated[str | None, doc("lines that start with this are skipped")] = None
+
+
+OPTIONS: Mapping[str, type[Cells]] = {"csv": Csv, "parquet": Cells, "python": Cells}
+"""The options of a kind of source, under the key of `data.train` with its name."""
+
+
+def check(csv: Csv) -> tuple[str, str, str | None] | None:
+    """Check options without reading the file.
+
+    Returns None, or the key that is wrong, the message and a hint.
+    """
+    if len(csv.delimiter) != 1 or csv.delimiter in '"\r\n\0':
+        hint = 'such as ";", or "\\t" for a tab'
+        return (
+            "delimiter",
+            f"'delimiter' must be one character, not {csv.delimiter!r}",
+            hint,
+        )
+    if not csv.delimiter.isascii():
+        message = f"'delimiter' must be an ASCII character, not {csv.delimiter!r}"
+        return "delimiter", message, "write the file with another one, such as a tab"
+    if csv.comment and not {*csv.comment}.isdisjoint("\r\n"):
+        message = f"'comment' must be the start of a line, not {csv.comment!r}"
+        return "comment", message, "leave out the end of the line"
+    if csv.comment == "":
+        return "comment", "'comment' is empty: every line starts with it", None
+    names = csv.header
+    if names is not None:
+        if not names:
+            return "header", "'header' names no column", None
+        duplicate = next((n for n, count in Counter(names).items() if count > 1), None)
+        if duplicate is not None:
+            return "header", f"'header' names the column '{duplicate}' twice", None
+    return None
+
+
+def first_match(patterns: Mapping[str, T], column: str) -> T | None:
+    """Return the value of the first name or glob that matches `column`."""
+    for pattern, value in patterns.items():
+        if _matches(column, pattern):
+            return value
+    return None
+
+
+def _find_idle(
+    form: Cells, names: Sequence[str] | None, operands: Collection[str] = ()
+) -> tuple[str, str, str, str] | None:
+    """Find an entry of an option by column that has no effect.
+
+    Args:
+        form: the options of a source.
+        names: the columns of the source; None if they are not known, and then entries
+            with a glob are not checked.
+        operands: the columns of numbers and dates, or globs over them, that features are
+            computed from. `missing` applies to these even if they have a vocabulary.
+
+    Returns:
+        None, or the key, the entry, the message and a hint.
+    """
+    for key, patterns in form.patterns.items():
+        entries = dict.fromkeys(patterns)
+        for entry in entries:
+            if (
+                names is None
+                and is_glob(entry)
+                and (form.vocabulary or key != "unknown")
+            ):
+                continue
+            matching = [n for n in names or (entry,) if _matches(n, entry)]
+            own = [n for n in matching if _first(entries, n) == entry]
+            if matching and not own:
+                first = _first(entries, matching[0])
+                message = f"'{entry}' of '{key}' has no effect: '{first}' comes first"
+                return key, entry, message, f"write '{entry}' before '{first}'"
+            if key == "missing_values" and own and not form.markers(own[0]):
+                later = list(entries)[list(entries).index(entry) + 1 :]
+                if any(_matches(n, each) for n in own for each in later):
+                    continue  # they are values of these columns
+                message = (
+                    f"'{entry}' of 'missing_values' has no effect: its list is empty"
+                )
+                return key, entry, message, "list values, or leave it out"
+            if key == "unknown" and own and not any(map(form.words, own)):
+                message = f"'unknown' of '{entry}' has no effect without a vocabulary"
+                hint = "add its words to 'vocabulary', or write 'missing' for numbers"
+                return key, entry, message, hint
+            if key == "missing" and own and all(map(form.words, own)):
+                if any(_matches(n, each) for n in own for each in operands):
+                    continue
+                message = (
+                    f"'missing' of '{entry}' has no effect: it is for numbers, and the"
+                    " column has a vocabulary"
+                )
+                hint = (
+                    "an empty cell is a word: remove the rows without a label; of other"
+                    f" columns, write unknown: {{{entry}: N}}"
+                )
+                return key, entry, message, hint
+    return None
+
+
+def check_list_column(source: Source, form: Cells, column: str) -> None:
+    """Raise SourceError if `missing` or `missing_values` names a column whose cells are
+    lists, to which no option applies. A glob may also match such columns."""
+    for key in ("missing", "missing_values"):
+        if column in form.patterns.get(key, ()):
+            raise SourceError(
+                (source.kind, key, column),
+                f"{source.text}: '{key}' of column '{column}' has no effect: its cells"
+                " are lists",
+                f"'{key}' is for columns with one number in each row: leave it out, and"
+                " write the numbers into the lists",
+            )
+
+
+def check_effects(
+    source: Source, form: Cells, names: Sequence[str], features: Features | None
+) -> None:
+    """Raise SourceError for an entry of the options `form` that matches no column of a
+    source, or has no effect."""
+    for error in find_effectless(source, form, names, features):
+        raise error
+
+
+def find_effectless(
+    source: Source, form: Cells, names: Sequence[str] | None, features: Features | None
+) -> list[SourceError]:
+    """Return the errors for the entries of the options `form` that match no column of a
+    source. If all match one, return the error for the first entry without effect, if any.
+
+    `names` are the columns of the source; None if they are not known.
+    """
+    errors = [
+        SourceError(
+            (source.kind, option, pattern),
+            f"{source.text} has no column '{pattern}'",
+            did_you_mean(pattern, names),
+        )
+        for option, patterns in form.patterns.items()
+        for pattern in patterns
+        if names is not None and not any(_matches(name, pattern) for name in names)
+    ]
+    numbers = {n: each for n, each in (features or {}).items() if not each.reads_text}
+    if not errors and (idle := _find_idle(form, names, operands_of(numbers))):
+        key, entry, message, hint = idle
+        keys = source.kind, key, entry
+        errors.append(SourceError(keys, f"{source.text}: {message}", hint))
+    return errors
+
+
+def operands_of(features: Features | None) -> list[str]:
+    """Return the columns, or globs over them, that features are computed from."""
+    return [each for one in (features or {}).values() for each in one.operands]
+
+
+def _first(patterns: Mapping[str, Any], column: str) -> str | None:
+    """Return the first name or glob that matches `column`."""
+    return next((each for each in patterns if _matches(column, each)), None)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)

@@ -1,0 +1,306 @@
+"""Sources of rows as a spec names them, `KIND:PATH`, and the column of each input.
+
+`placer.readers` reads the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from placer.errors import DataError, did_you_mean
+from placer.place.types import FLOATS
+
+SKLEARN: dict[str, tuple[str, ...]] = {
+    "breast_cancer": ("data", "target"),
+    "diabetes": ("data", "target"),
+    "digits": ("data", "target", "images"),
+    "iris": ("data", "target"),
+    "linnerud": ("data", "target"),
+    "wine": ("data", "target"),
+}
+"""The data sets that scikit-learn bundles, and their columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of source. This and its reader are all that is specific to it.
+
+    Attributes:
+        form: how a source is written, KIND:PATH.
+        reader: the module of `placer.readers` whose function `read` reads it.
+        check_path: checks the path of a source, given its text and its path. Raises
+            DataError.
+        splits: whether it has the splits `train` and `test`.
+        column_lists: whether several columns may feed an input, by a list or a glob;
+            then it has features and options of its columns, too.
+        row_columns: whether a single column may have a whole row of an input.
+        pieces: whether it can be read by pieces, so that `shuffle` may have a window.
+    """
+
+    form: str
+    reader: str
+    check_path: Callable[[str, str], None]
+    splits: bool = False
+    column_lists: bool = False
+    row_columns: bool = True
+    pieces: bool = False
+
+
+def _check_file(text: str, path: str) -> None:
+    if not path:
+        form = KINDS[text.partition(":")[0]].form
+        raise DataError(f"'{text}' names no file", hint=f"write {form}")
+
+
+def _check_function(text: str, path: str) -> None:
+    parts = path.split(":")
+    if len(parts) != 2 or not all(part.isidentifier() for part in parts):
+        raise DataError(
+            f"'{text}' does not name a module and a function",
+            hint=f"write {KINDS['python'].form}, with MODULE.py beside the spec",
+        )
+
+
+def _check_data_set(text: str, path: str) -> None:
+    if path not in SKLEARN:
+        raise DataError(
+            f"scikit-learn has no bundled data set '{path}'",
+            hint=did_you_mean(path, SKLEARN),
+        )
+
+
+KINDS = {
+    "csv": Kind(
+        "csv:PATH",
+        "csv_rows",
+        _check_file,
+        splits=True,
+        column_lists=True,
+        row_columns=False,
+        pieces=True,
+    ),
+    "npz": Kind("npz:PATH", "npz", _check_file),
+    "parquet": Kind(
+        "parquet:PATH",
+        "parquet",
+        _check_file,
+        splits=True,
+        column_lists=True,
+        pieces=True,
+    ),
+    "python": Kind(
+        "python:MODULE:FUNCTION", "python_rows", _check_function, column_lists=True
+    ),
+    "sklearn": Kind("sklearn:NAME", "sklearn_sets", _check_data_set, splits=True),
+}
+"""The kinds of sources, by the text before the colon."""
+
+
+def _list_kinds(has: Callable[[Kind], bool]) -> str:
+    *most, last = (f"{name}:" for name, kind in KINDS.items() if has(kind))
+    return f"{', '.join(most)} and {last}"
+
+
+WITH_SPLITS = _list_kinds(lambda kind: kind.splits)
+"""The kinds that have splits, as text for messages."""
+WITH_COLUMN_LISTS = _list_kinds(lambda kind: kind.column_lists)
+"""The kinds whose inputs may read several columns, as text for messages."""
+WITH_PIECES = _list_kinds(lambda kind: kind.pieces)
+"""The kinds that can be read by pieces, as text for messages."""
+
+POSITION = "batch.position"
+"""The input that the runtime provides: uint32[batch, 2], the step and the number of the
+row in the global batch."""
+
+SPLITS = ("train", "test")
+
+ColumnMap = dict[str, str | list[str]]
+"""The column of each input by its name; or a list of columns, if the source's kind has
+`column_lists`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A parsed source: `text` is `KIND:PATH` as written in the spec.
+
+    `path` is the name of a data set, the path of a file, or MODULE:FUNCTION.
+    """
+
+    text: str
+    kind: str
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> Source:
+        """Parse the text of a source, such as `sklearn:digits`.
+
+        Raises DataError if it is not one of `KINDS`.
+        """
+        name, colon, path = text.partition(":")
+        forms = ", ".join(kind.form for kind in KINDS.values())
+        if not colon:
+            raise DataError(f"'{text}' is not a source", hint=f"write one of: {forms}")
+        if name not in KINDS:
+            raise DataError(
+                f"unknown kind of source '{name}' in '{text}'",
+                hint=did_you_mean(name, KINDS),
+            )
+        KINDS[name].check_path(text, path)
+        return cls(text, name, path)
+
+    @property
+    def declaration(self) -> Kind:
+        """The declaration of the source's kind."""
+        return KINDS[self.kind]
+
+
+def check_split(source: Source, split: str | None) -> None:
+    """Raise DataError if `source` has no such split. A `split` of None is valid."""
+    if split is None:
+        return
+    if not source.declaration.splits:
+        raise DataError(
+            f"'split' is for {WITH_SPLITS} sources, not for {source.text}",
+            hint="choose the rows in the source itself",
+        )
+    if split not in SPLITS:
+        raise DataError(f"unknown split '{split}'", hint=did_you_mean(split, SPLITS))
+
+
+class SourceError(DataError):
+    """A source does not fit a key of `data.train` or `data.eval`; `keys` lead to it, as
+    in `("csv", "vocabulary", "color")`."""
+
+    def __init__(self, keys: tuple[str, ...], message: str, hint: str | None) -> None:
+        super().__init__(message, hint=hint)
+        self.keys = keys
+
+
+class InputColumnError(SourceError):
+    """The column of one input is wrong; `input` is its name.
+
+    `missing` is the column that the source does not have, if that is wrong, and `columns`
+    those that it has.
+    """
+
+    def __init__(
+        self,
+        input: str,
+        message: str,
+        hint: str | None,
+        *,
+        missing: str | None = None,
+        columns: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(("columns", input), message, hint)
+        self.input = input
+        self.missing = missing
+        self.columns = columns
+
+
+@contextmanager
+def errors_of_input(name: str) -> Iterator[None]:
+    """Return a context in which a DataError is about the column of an input."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except DataError as error:
+        raise SourceError(("columns", name), error.message, error.hint) from error
+
+
+def assign_columns(
+    source: Source,
+    inputs: Mapping[str, str],
+    mapping: Mapping[str, str | list[str]] | None,
+) -> ColumnMap:
+    """Return the column of each input.
+
+    An input reads the column that `mapping` names, else the column with its own name.
+    Of a `sklearn:` data set, the only remaining float input reads `data`, and the only
+    other remaining input reads `target`.
+
+    Args:
+        source: The source of the rows.
+        inputs: The dtype of each input, by name. They must be all inputs of the model:
+            with some missing, another one could look like the only one of its dtype.
+        mapping: The key `columns` of the spec. Lists of columns and globs are for kinds
+            with `column_lists` only.
+
+    Raises:
+        DataError: The column of an input is missing or ambiguous.
+    """
+    mapping = mapping or {}
+    for name in mapping:
+        if name not in inputs:
+            raise InputColumnError(
+                name,
+                f"'columns' names '{name}', which is not an input",
+                did_you_mean(name, inputs),
+            )
+    if source.declaration.column_lists:
+        return {name: mapping.get(name, name) for name in inputs}
+    named: dict[str, str] = {}
+    for name, column in mapping.items():
+        if not isinstance(column, str):
+            raise InputColumnError(
+                name,
+                f"a list of columns is for {WITH_COLUMN_LISTS} sources, not for"
+                f" {source.text}",
+                "name one column, whose rows have the input's shape",
+            )
+        named[name] = column
+    if source.kind != "sklearn":
+        return {name: named.get(name, name) for name in inputs}
+    columns = SKLEARN[source.path]
+    for name, column in named.items():
+        if column not in columns:
+            raise missing_column_error(source.text, column, name, columns)
+    chosen = {name: name for name in inputs if name in columns} | named
+    remaining = [name for name in inputs if name not in chosen]
+    for column, kind in (("data", "float"), ("target", "other")):
+        is_float = kind == "float"
+        names = [n for n in remaining if (inputs[n] in FLOATS) == is_float]
+        if len(names) > 1 or (names and column in chosen.values()):
+            free = [c for c in columns if c not in chosen.values()] or list(columns)
+            pairs = ", ".join(
+                f"{name}: {free[min(i, len(free) - 1)]}"
+                for i, name in enumerate(remaining)
+            )
+            inputs_ = ", ".join(f"'{name}'" for name in names)
+            plural = "s" if len(names) > 1 else ""
+            raise DataError(
+                f"it is ambiguous which column of {source.text} feeds the {kind}"
+                f" input{plural} {inputs_}",
+                hint=f"name the columns, such as columns: {{{pairs}}}",
+            )
+        if names:
+            chosen[names[0]] = column
+    return {name: chosen[name] for name in inputs}
+
+
+def missing_column_error(
+    source: str,
+    column: str,
+    name: str,
+    columns: Sequence[str],
+    features: Sequence[str] = (),
+) -> InputColumnError:
+    """Return the error for an input whose column the source does not have.
+
+    An input may also read one of `features`, which are computed from columns.
+    """
+    hint = did_you_mean(column, [*columns, *features])
+    if not columns:
+        hint = "it has no columns"
+    elif column == name:
+        hint = f"{list_columns(columns)}; write columns: {{{name}: COLUMN}}"
+    message = f"{source} has no column '{column}' for input '{name}'"
+    return InputColumnError(name, message, hint, missing=column, columns=tuple(columns))
+
+
+def list_columns(columns: Sequence[str]) -> str:
+    """Return a hint with the columns of a source."""
+    return f"its columns are {', '.join(columns)}"

@@ -1,0 +1,112 @@
+"""Features of a source, and options of its columns, that no input reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from placer.plan.settings.data.columns import is_glob
+from placer.plan.settings.data.csv import Cells
+from placer.plan.settings.data.features import Features
+from placer.plan.settings.data.sources import ColumnMap
+
+
+def find_unread_feature(columns: ColumnMap, features: Features) -> str | None:
+    """Return a feature that no input reads, and no other feature.
+
+    Args:
+        columns: the columns, features or globs that each input reads.
+        features: the features as they are declared.
+    """
+    read = _read(columns, features)
+    # A feature is only computed from those before it, so no other one reads the last.
+    return next((name for name in reversed(list(features)) if name not in read), None)
+
+
+def find_unread_option(
+    form: Cells, columns: ColumnMap, features: Features, names: Sequence[str] | None
+) -> tuple[str, str, str] | None:
+    """Find an option of a column to which it does not apply, since no input reads it.
+
+    Returns the first such option, its entry and the reason, or None.
+
+    Args:
+        form: the options of a source.
+        columns: the columns, features or globs that each input reads.
+        features: the features as they are declared. `missing` and `missing_values` apply
+            to the columns that they are computed from, `missing` only to numbers and
+            dates. The other options do not.
+        names: the columns of the source; None if they are not known.
+    """
+    wanted = _wanted(columns)
+    of_features = [*wanted, *_operands(columns, features)]
+    numbers = {name: each for name, each in features.items() if not each.reads_text}
+    for key, entries in form.patterns.items():
+        read = wanted if key in ("vocabulary", "unknown") else of_features
+        for entry in entries:
+            if not any(_overlap(entry, each, names) for each in read):
+                return key, entry, "no input reads such a column"
+        if key != "missing":
+            continue
+        read = [*wanted, *_operands(columns, features, numbers)]
+        for entry in entries:
+            if not any(_overlap(entry, each, names) for each in read):
+                return key, entry, HASHED
+    return None
+
+
+HASHED = (
+    "the column is only hashed as text, of which a missing one has a key of its own"
+)
+
+
+def names_read(columns: ColumnMap, features: Features) -> list[str]:
+    """Return the columns, features and globs that inputs read, also through features."""
+    return [*_wanted(columns), *_operands(columns, features)]
+
+
+def _operands(
+    columns: ColumnMap, features: Features, some: Features | None = None
+) -> list[str]:
+    """Return what the features that inputs may read, or some of them, are computed
+    from."""
+    read = _read(columns, features)
+    some = features if some is None else some
+    return [each for name in read if name in some for each in some[name].operands]
+
+
+def _wanted(columns: ColumnMap) -> list[str]:
+    return [
+        each
+        for wanted in columns.values()
+        for each in ([wanted] if isinstance(wanted, str) else wanted)
+    ]
+
+
+def _read(columns: ColumnMap, features: Features) -> set[str]:
+    """Return the names of the features that inputs may read."""
+    read = {name for name in features if _is_among(name, _wanted(columns))}
+    for name in reversed(list(features)):
+        if name in read:
+            operands = features[name].operands
+            read |= {other for other in features if _is_among(other, operands)}
+    return read
+
+
+def _is_among(name: str, patterns: Iterable[str]) -> bool:
+    return any(_overlap(name, each, None) for each in patterns)
+
+
+def _overlap(one: str, other: str, names: Sequence[str] | None) -> bool:
+    """Whether two names or globs may mean the same column, of these if they are known."""
+    if one == other:
+        return True
+    if names is not None:
+        return any(_matches(each, one) and _matches(each, other) for each in names)
+    if is_glob(one) and is_glob(other):
+        return True
+    return fnmatchcase(one, other) or fnmatchcase(other, one)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)

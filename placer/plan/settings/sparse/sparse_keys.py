@@ -1,0 +1,286 @@
+"""The keys of a sparse table in a spec: those that an `embedding` with `sparse: true`
+has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from placer.errors import OpError
+from placer.plan.settings.sparse.table import (
+    MOST_PARTITIONS,
+    MOST_ROWS,
+    Admission,
+    Always,
+    Bloom,
+    Count,
+    Forgetting,
+    Probability,
+    Score,
+    Scoring,
+)
+from placer.plan.settings.sparse.table import SparseTable as Settings
+
+
+class _Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The base of the mappings of these keys."""
+
+
+class BloomKeys(_Keys, frozen=True):
+    """`bloom`: counts occurrences in a counting Bloom filter of so many bytes."""
+
+    count: int
+    bytes: int
+
+
+class AdmitKeys(_Keys, frozen=True):
+    """`admit`: just one of these keys."""
+
+    count: int | None = None
+    bloom: BloomKeys | None = None
+    probability: float | None = None
+    score: float | None = None
+
+
+class ForgetKeys(Forgetting, frozen=True, kw_only=True):
+    """`forget`: which keys lose their row. `time` is the input with the time of a row in
+    seconds, by which `unseen_seconds` counts."""
+
+    time: str | None = None
+
+
+class ScoreKeys(_Keys, frozen=True):
+    """`score`: what an occurrence adds to the score of its key. `show` and `click` are
+    inputs with a number for each row; `show` may be the number 1."""
+
+    show: str | Literal[1] = 1
+    click: str | None = None
+    show_weight: float = 0.1
+    click_weight: float = 1.0
+    decay: float = 1.0
+
+
+Admit = Literal["always"] | AdmitKeys
+_MOST: Final = (2 - 2**-23) * 2.0**127
+"""The greatest float32."""
+
+KEYS: Final = (
+    "partitions",
+    "admit",
+    "forget",
+    "score",
+    "capacity",
+    "evict",
+    "index",
+    "default",
+    "bounds",
+)
+"""The attributes of an op that say how its table holds keys."""
+
+
+def read_settings(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a table that differ from the defaults, as in attributes of
+    a graph: the fields of `placer.plan.settings.sparse.table.SparseTable` that do not follow from the
+    parameter and its optimizer.
+
+    Args:
+        attrs: all attributes of the op, with defaults.
+
+    Raises:
+        OpError: an attribute is wrong.
+    """
+    partitions = attrs["partitions"]
+    if not 2 <= partitions <= MOST_PARTITIONS or partitions & (partitions - 1):
+        raise OpError(
+            f"needs a power of two from 2 to {MOST_PARTITIONS} as 'partitions', not"
+            f" {partitions}",
+            attr="partitions",
+        )
+    capacity, bounds = attrs["capacity"], attrs["bounds"]
+    if capacity is not None and not partitions <= capacity <= MOST_ROWS:
+        raise OpError(
+            f"needs a capacity of at least its {partitions} partitions and at most"
+            f" {MOST_ROWS}, not {capacity}",
+            attr="capacity",
+        )
+    if bounds is not None and not (len(bounds) == 2 and bounds[0] < bounds[1]):
+        raise OpError("needs bounds [low, high] with low < high", attr="bounds")
+    if attrs["evict"] == "lfu" and capacity is None:
+        raise OpError(
+            "evicts rows when it is full, and has no 'capacity'",
+            attr="evict",
+            hint="write capacity: N, the most rows of the table",
+        )
+    for number in bounds or ():
+        _check_float(number, "'bounds'", "bounds")
+    _check_float(attrs["default"], "'default'", "default")
+    score = _scoring(attrs["score"])
+    settings = Settings(
+        name="",
+        dim=1,
+        partitions=partitions,
+        admit=_admission(attrs["admit"]),
+        forget=_forgetting(attrs["forget"], score),
+        score=score,
+        capacity=capacity,
+        evict=attrs["evict"],
+        index=attrs["index"],
+        default=float(attrs["default"]),
+        bounds=None if bounds is None else (float(bounds[0]), float(bounds[1])),
+    )
+    if isinstance(settings.admit, Score) and settings.score is None:
+        raise OpError(
+            "admits keys by their score, and has no 'score'",
+            attr="admit",
+            hint="write score: {show: 1}",
+        )
+    if settings.default != 0.0 and isinstance(settings.admit, Always):
+        raise OpError(
+            "admits all keys, and a key without a row reads the values with which its row"
+            " would begin, so 'default' has no effect",
+            attr="default",
+            hint="write admit: {count: 2}, or leave default out",
+        )
+    if settings.index == "compact" and isinstance(settings.admit, Count | Score):
+        raise OpError(
+            "has no room for counts of keys without a row in a compact index",
+            attr="index",
+            hint="count with a Bloom filter: admit: {bloom: {count: 5, bytes: 1000000}}",
+        )
+    plain = Settings(name="", dim=1)
+    written = msgspec.to_builtins(settings)
+    return {
+        key: _frozen(written[key])
+        for key in KEYS
+        if getattr(settings, key) != getattr(plain, key)
+    }
+
+
+def read_inputs(attrs: Mapping[str, Any]) -> dict[str, str]:
+    """Return the inputs that a table needs beside keys: `show`, `click` and `time`.
+
+    Args:
+        attrs: all attributes of the op, which `read_settings` has checked.
+    """
+    inputs: dict[str, str | None] = {}
+    if attrs["score"] is not None:
+        score = msgspec.convert(attrs["score"], ScoreKeys)
+        inputs["show"] = None if score.show == 1 else str(score.show)
+        inputs["click"] = score.click
+    if attrs["forget"] is not None:
+        inputs["time"] = msgspec.convert(attrs["forget"], ForgetKeys).time
+    return {key: name for key, name in inputs.items() if name is not None}
+
+
+def settings_of(attrs: Mapping[str, Any], **others: Any) -> Settings:
+    """Return the settings of a table by those of a graph, and its other fields."""
+    return msgspec.convert({**attrs, **others}, Settings)
+
+
+def _frozen(value: Any) -> Any:
+    """Return a value with tuples for lists, as in attributes of a graph."""
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    if isinstance(value, dict):
+        return {key: _frozen(item) for key, item in value.items() if item is not None}
+    return value
+
+
+def _admission(written: Any) -> Admission:
+    if written == "always":
+        return Always()
+    keys = msgspec.convert(written, AdmitKeys)
+    if sum(value is not None for value in msgspec.structs.astuple(keys)) != 1:
+        raise OpError(
+            "needs exactly one of count, bloom, probability and score as 'admit'",
+            attr="admit",
+            hint="write {count: 5}, or always",
+        )
+    if keys.count is not None:
+        _check_least(keys.count, 1, "'count' of 'admit'", "admit")
+        return Count(keys.count)
+    if keys.bloom is not None:
+        _check_least(keys.bloom.count, 1, "'count' of 'bloom'", "admit")
+        if keys.bloom.count > 255:
+            message = f"counts to 255 by 'bloom' at most, not {keys.bloom.count}"
+            raise OpError(
+                message, attr="admit", hint="write {count: n} to count exactly"
+            )
+        _check_least(keys.bloom.bytes, 64, "'bytes' of 'bloom'", "admit")
+        return Bloom(keys.bloom.count, keys.bloom.bytes)
+    if keys.probability is not None:
+        if not 0.0 < keys.probability <= 1.0:
+            message = f"needs a probability above 0 and up to 1, not {keys.probability}"
+            raise OpError(message, attr="admit")
+        return Probability(float(keys.probability))
+    assert keys.score is not None
+    _check_float(keys.score, "'score' of 'admit'", "admit")
+    return Score(float(keys.score))
+
+
+def _forgetting(written: Any, score: Scoring | None) -> Forgetting:
+    if written is None:
+        return Forgetting()
+    keys = msgspec.convert(written, ForgetKeys)
+    limits = {name: getattr(keys, name) for name in Forgetting.__struct_fields__}
+    every = limits.pop("every")
+    for name in ("every", "unseen_steps", "unseen_seconds"):
+        _check_least(getattr(keys, name), 1, f"'{name}' of 'forget'", "forget")
+    if (keys.unseen_seconds is None) != (keys.time is None):
+        raise OpError(
+            "needs both 'unseen_seconds' and 'time' in 'forget', or neither",
+            attr="forget",
+            hint="write {unseen_seconds: 86400, time: INPUT}",
+        )
+    for name in ("norm_below", "score_below"):
+        _check_float(getattr(keys, name), f"'{name}' of 'forget'", "forget")
+    if keys.norm_below is not None and not keys.norm_below > 0:
+        message = f"needs a 'norm_below' above 0, not {keys.norm_below}"
+        raise OpError(message, attr="forget")
+    if keys.score_below is not None and score is None:
+        raise OpError(
+            "forgets keys by their score, and has no 'score'",
+            attr="forget",
+            hint="write score: {show: 1}",
+        )
+    decays = score is not None and score.decay != 1.0
+    if not decays and all(limit is None for limit in limits.values()):
+        raise OpError(
+            "forgets no key, so 'forget' has no effect",
+            attr="forget",
+            hint="write a limit, such as {unseen_steps: 1000}, or leave forget out",
+        )
+    return Forgetting(every=every, **limits)
+
+
+def _scoring(written: Any) -> Scoring | None:
+    if written is None:
+        return None
+    keys = msgspec.convert(written, ScoreKeys)
+    if not 0.0 < keys.decay <= 1.0:
+        message = f"needs a decay above 0 and up to 1, not {keys.decay}"
+        raise OpError(message, attr="score")
+    _check_float(keys.show_weight, "'show_weight'", "score")
+    _check_float(keys.click_weight, "'click_weight'", "score")
+    if keys.click is None and keys.click_weight != ScoreKeys().click_weight:
+        raise OpError(
+            "counts no clicks, so 'click_weight' has no effect",
+            attr="score",
+            hint="write click: INPUT, or leave click_weight out",
+        )
+    return Scoring(no_click=keys.show_weight, click=keys.click_weight, decay=keys.decay)
+
+
+def _check_float(number: float | None, what: str, attr: str) -> None:
+    """Check that a number, if it is given, is not infinite as a float32."""
+    if number is not None and not abs(number) <= _MOST:
+        message = f"needs a finite float32 as {what}, not {number}"
+        raise OpError(message, attr=attr)
+
+
+def _check_least(number: int | None, least: int, what: str, attr: str) -> None:
+    if number is not None and number < least:
+        raise OpError(f"needs {what} of at least {least}, not {number}", attr=attr)

@@ -1,0 +1,210 @@
+"""How the nodes of a group of parameters agree: the key `update` of an optimizer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from placer.plan.settings.fields import Count, doc
+
+SYNC: Final = "sync"
+Steps = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
+class Sync(
+    Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag=SYNC
+):
+    """Servers sum the gradients of all workers, and update once in each step.
+
+    With backup workers (Chen et al., "Revisiting distributed synchronous SGD", 2016) a
+    step takes the gradients of the workers that are first.
+    """
+
+    backup: Annotated[
+        Annotated[int, msgspec.Meta(ge=0)],
+        doc("how many workers a step does not wait for: those that are last"),
+    ] = 0
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether every worker waits for all others in every step."""
+        return self.backup == 0
+
+    def problem(self) -> str | None:
+        return None
+
+
+class Async(
+    Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="async"
+):
+    """Servers apply the gradients of each worker as they arrive.
+
+    A push is the gradient of one step of one worker, or of several steps that the
+    worker has merged.
+    """
+
+    max_staleness: Annotated[
+        Steps | Literal["none"],
+        doc(
+            "a worker begins step t once all steps up to t - max_staleness - 1 of every"
+            " worker are applied; 0 is the mode sync"
+        ),
+    ] = "none"
+    max_merge: Annotated[
+        Count, doc("steps that a worker merges into one push at most, while it waits")
+    ] = 1
+    merge: Annotated[
+        Literal["sum", "mean"], doc("how the gradients of merged steps are combined")
+    ] = "sum"
+    queue: Annotated[
+        Count, doc("steps whose gradients wait to be sent before the next step waits")
+    ] = 2
+    staleness_scale: Annotated[
+        bool, doc("divide the learning rate of a push by 1 + its staleness")
+    ] = False
+    compensate: Annotated[
+        Annotated[float, msgspec.Meta(gt=0)] | None,
+        doc(
+            "the lambda of DC-ASGD, which corrects gradients by how the parameters moved"
+        ),
+    ] = None
+    waits_for_own = False
+    """Whether a worker waits until its own gradients are applied."""
+    in_rounds = False
+    """Whether servers wait for what all workers send, and workers for the result."""
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether every worker waits for all others in every step."""
+        return self.max_staleness == 0
+
+    @property
+    def bound(self) -> int | None:
+        """How many steps a worker may be ahead of an update; None without a bound."""
+        return None if self.max_staleness == "none" else int(self.max_staleness)
+
+    def problem(self) -> str | None:
+        """Return why these settings contradict each other, or None."""
+        if self.compensate is not None and self.max_merge > 1:
+            return "compensate corrects the gradient of one step: max_merge must be 1"
+        bound = self.bound
+        if bound == 0:
+            for each in msgspec.structs.fields(self):
+                value = getattr(self, each.name)
+                if each.name != "max_staleness" and value != each.default:
+                    return f"max_staleness 0 is the mode sync, which has no {each.name}"
+        if self.merge != "sum" and self.max_merge == 1:
+            return f"'merge: {self.merge}' has no effect: max_merge is 1"
+        if bound is not None and self.max_merge > bound + 1:
+            return (
+                f"max_merge is {self.max_merge}, and max_staleness {bound} allows"
+                f" {bound + 1} at most: the first of more steps would not be applied when"
+                " the last one may begin"
+            )
+        return None
+
+
+class HalfAsync(Async, frozen=True, tag="half_async"):
+    """As `Async` without settings, but a worker waits in each step until its own gradients
+    are applied."""
+
+    queue: Count = 1
+    waits_for_own = True
+
+
+class Geo(
+    Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="geo"
+):
+    """Workers train values of their own, and exchange differences with the servers.
+
+    A worker keeps the optimizer and its slots. After each of its steps whose number is a
+    multiple of `every`, it sends how far its values have moved, and gets those of the
+    server (PaddlePaddle's GEO-SGD). With `outer`, the servers wait for the differences of
+    all workers, and an optimizer of their own takes a step by the mean of them (DiLoCo,
+    Douillard et al. 2023).
+    """
+
+    every: Annotated[Count, doc("steps of a worker between two exchanges")]
+    scale: Annotated[
+        Literal["mean", "sum"],
+        doc("mean: a worker sends its difference divided by the number of workers"),
+    ] = "mean"
+    dtype: Annotated[
+        Literal["float16", "bfloat16", "float32", "float64"] | None,
+        doc("that of differences in messages; by default that of the parameters"),
+    ] = None
+    outer: Annotated[
+        dict[str, Any] | None,
+        doc("an optimizer of the servers: its rule `op`, its learning rate, and more"),
+    ] = None
+    waits_for_own = False
+    is_sync = False
+    bound = None
+    staleness_scale = False
+    compensate = None
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether servers wait for what all workers send, and workers for the result."""
+        return self.outer is not None
+
+    def problem(self) -> str | None:
+        """Return why these settings contradict each other, or None."""
+        if self.outer is not None and self.scale == "sum":
+            return "an outer optimizer takes the mean of the differences, not their sum"
+        return None
+
+
+Mode = Async | HalfAsync | Geo
+"""How workers agree on updates that do not go in lockstep."""
+Settings = Sync | Async | HalfAsync | Geo
+"""All settings of the key `update`."""
+MODES: Final[dict[str, type[Sync] | type[Async] | type[Geo]]] = {
+    SYNC: Sync,
+    "async": Async,
+    "half_async": HalfAsync,
+    "geo": Geo,
+}
+
+
+def read_mode(setting: Any) -> Mode | None:
+    """Return the mode of the attribute `update` of an `optimizer` op: its name, or its
+    name and its settings; None if its nodes go in lockstep."""
+    mode = _read(setting)
+    return None if isinstance(mode, Sync) else mode
+
+
+def read_backup(setting: Any) -> int:
+    """Return the number of backup workers of the attribute `update`."""
+    mode = _read(setting)
+    return mode.backup if isinstance(mode, Sync) else 0
+
+
+def _read(setting: Any) -> Settings:
+    if setting is None or setting == SYNC:
+        return Sync()
+    ((name, settings),) = setting.items()
+    return msgspec.convert(dict(settings), MODES[name])
+
+
+def describe_mode(mode: Mode) -> str:
+    """Return a mode and its settings that are not the default: "async, queue 1"."""
+    settings = [
+        f"{field.name} {_describe(value)}"
+        for field in msgspec.structs.fields(mode)
+        if (value := getattr(mode, field.name)) != field.default
+    ]
+    return ", ".join([str(mode.__struct_config__.tag), *settings])
+
+
+def _describe(setting: Any) -> str:
+    if not isinstance(setting, dict):
+        return str(setting)
+    return " ".join(
+        [
+            f"{setting['op']}",
+            *(f"{key} {value}" for key, value in setting.items() if key != "op"),
+        ]
+    )

@@ -1,0 +1,132 @@
+"""What the tables of a node are, in words: for the start of a server, and for reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from placer.plan.plan import NodePlan, Plan, SparseTable, Table
+from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.update_modes import describe_mode
+
+_Row = tuple[str, str, str, str, str, str]
+_HEAD: _Row = ("table", "kind", "name", "width", "stored here", "optimizer")
+
+
+def table_ids(plan: Plan) -> dict[str, int]:
+    """Return the number of each table of a plan by its name: first of the dense ones,
+    whose blocks may be on several nodes, then of the sparse ones."""
+    dense = (table.name for node in plan.nodes for table in node.tables)
+    sparse = (table.name for table in plan.sparse_tables)
+    return {name: i for i, name in enumerate(dict.fromkeys((*dense, *sparse)))}
+
+
+def table_lines(plan: Plan, node: NodePlan) -> Iterator[str]:
+    """Yield the tables of a node as lines of text, each with its number, and at the end
+    the barrier of the run: PaddlePaddle counts that as a table, too.
+
+    The width of a dense table is the number of elements that all nodes together have, and
+    that of a sparse one the number of columns.
+    """
+    ids = table_ids(plan)
+    rows = [_HEAD]
+    for dense in node.tables:
+        here = sum(block.numel for block in dense.blocks)
+        stored = f"{here:,} elements in {_count(len(dense.blocks), 'block')}"
+        width = f"{_width(plan, dense.name):,}"
+        text = describe_optimizer(dense)
+        rows.append((str(ids[dense.name]), "dense", dense.name, width, stored, text))
+    for sparse in plan.sparse_tables:
+        if node.name in sparse.holders:
+            stored = describe_partitions(sparse, node.name)
+            width, number = f"{sparse.settings.dim:,}", str(ids[sparse.name])
+            begin = describe_first_values(sparse)
+            text = f"{describe_optimizer_of_rows(sparse)}; {begin}"
+            rows.append((number, "sparse", sparse.name, width, stored, text))
+    processes = _count(len(plan.processes), "process", "processes")
+    rows.append((str(len(ids)), "barrier", "", "", processes, ""))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    yield f"{node.name} has {len(rows) - 2} of {_count(len(ids), 'table')}:"
+    for row in rows:
+        cells = (
+            f"{cell:>{width}}" if name == "width" else f"{cell:{width}}"
+            for name, cell, width in zip(_HEAD, row, widths, strict=True)
+        )
+        yield f"  {'  '.join(cells)}".rstrip()
+
+
+def _width(plan: Plan, name: str) -> int:
+    """Return the elements of a dense table, on all nodes together without replicas."""
+    parts = {
+        (block.parameter, block.start): block.numel
+        for node in plan.nodes
+        for table in node.tables
+        if table.name == name
+        for block in table.blocks
+    }
+    return sum(parts.values())
+
+
+def describe_optimizer(table: Table) -> str:
+    """Describe the optimizer of a dense table in one line."""
+    if table.rule is None:
+        return "not trained"
+    text = _describe_rule(table.rule, table.hyper, table.learning_rate)
+    if table.local:
+        return f"{text}; this node's own values"
+    if table.mode is not None:
+        return f"{text}; update {describe_mode(table.mode)}"
+    return text
+
+
+def describe_optimizer_of_rows(table: SparseTable) -> str:
+    """Describe the optimizer of a sparse table in one line."""
+    settings = table.settings
+    if not table.trainable:
+        return "not trained"
+    text = _describe_rule(settings.rule, settings.hyper, table.learning_rate)
+    return text if table.mode is None else f"{text}; update {describe_mode(table.mode)}"
+
+
+def describe_first_values(table: SparseTable) -> str:
+    """Return with which values rows of a sparse table begin."""
+    form, arguments = table.settings.init
+    listed = ", ".join(f"{each:g}" for each in arguments)
+    return f"values begin as {form}({listed})"
+
+
+def describe_partitions(table: SparseTable, node: str) -> str:
+    """Return which partitions of a sparse table a node has."""
+    held, count = table.partitions_of(node), table.settings.partitions
+    if len(held) == count:
+        return f"all {count:,} partitions"
+    if not held:
+        return f"none of {count:,} partitions"
+    return f"partitions {held.start:,}-{held.stop - 1:,} of {count:,}"
+
+
+def _describe_rule(rule: str, hyper: Mapping[str, Any], learning_rate: Any) -> str:
+    """Return a rule, its settings, and its slots with their initial values."""
+    rate = f"learning rate {_format_setting(learning_rate)}"
+    settings = [f"{name} {_format_setting(value)}" for name, value in hyper.items()]
+    row_slot = optimizers.row_slot(rule)
+    slots = [
+        f"{name} = {value:g}" + (" for each row" if name == row_slot else "")
+        for name, value in optimizers.slots(rule, hyper).items()
+    ]
+    slot_text = f"slots {' and '.join(slots)}" if slots else "no slots"
+    return f"{rule}: {', '.join([rate, *settings])}; {slot_text}"
+
+
+def _format_setting(value: Any) -> str:
+    """Format a setting, such as a learning rate schedule, as in a spec."""
+    if not isinstance(value, Mapping):
+        if isinstance(value, bool):
+            return str(value).lower()
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    pairs = ", ".join(f"{key}: {_format_setting(part)}" for key, part in value.items())
+    return f"{{{pairs}}}" if len(value) > 1 else pairs
+
+
+def _count(number: int, noun: str, several: str = "") -> str:
+    return f"{number:,} {noun if number == 1 else several or noun + 's'}"

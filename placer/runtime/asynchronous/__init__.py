@@ -1,0 +1,1 @@
+"""Tables without lockstep: the ends of workers and servers."""

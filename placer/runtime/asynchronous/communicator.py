@@ -1,0 +1,266 @@
+"""A worker's part in a table without lockstep: it sends gradients and receives answers in
+a thread of its own, while the next step computes."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from placer.channel.protocol import Array, Channel, Key
+from placer.plan.plan import Edge
+from placer.plan.settings.training.update_modes import Async
+from placer.runtime.asynchronous.recorded_order import SEND, Order
+from placer.runtime.exchange.range_exchange import RangeEdge
+from placer.runtime.exchange.worker_messages import MessageKind, header
+from placer.tables.half_sums import mean_of
+
+Versions = tuple[int, ...]
+"""The version of each server of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Gradients:
+    """The gradients of a step, and the versions that they are computed from; `rows` are
+    those of the worker and of the batch."""
+
+    step: int
+    versions: Versions
+    rows: tuple[int, int]
+    arrays: Sequence[Array]
+
+
+class Communicator(ABC):
+    """A worker's end of one table without lockstep.
+
+    `push` and `drain` are called by the compute thread. What a worker does with answers
+    is what the kinds of communicators differ in.
+
+    Args:
+        channel: the node's channel.
+        pull, push: the edges of the table: of one server, or of several that have ranges
+            of the gradients.
+        mode: how the workers agree.
+        order: records what is sent when; or replays that.
+    """
+
+    answers_drains = False
+    """Whether servers answer the last message before a drain, too."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        pull: Edge,
+        push: Edge,
+        mode: Async,
+        order: Order,
+    ) -> None:
+        self._servers = push.targets
+        self._channel = channel
+        self._pull, self._push = pull, push
+        self._mode, self._order = mode, order
+        self._ranges = RangeEdge(push) if push.is_flat else None
+        self._changed = threading.Condition()
+        self._queue: deque[_Gradients] = deque()
+        self._sending = False  # gradients that are not answered yet
+        self._horizon = 0  # steps of workers that have not drained
+        self._done = 0  # steps of all workers
+        self._used: Versions = (0,) * len(self._servers)  # what the running step uses
+        self._wanted: int | None = None  # the horizon that the compute thread waits for
+        self._draining: int | None = None
+        self._closed = False
+        self._error: BaseException | None = None
+        self._number = 0  # of the last message
+        self._thread = threading.Thread(
+            target=self._run,
+            name=f"placer exchange with {', '.join(self._servers)}",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def push(self, step: int, rows: tuple[int, int], arrays: Sequence[Array]) -> None:
+        """Queue the gradients of a step; wait while too many are queued.
+
+        `rows` are those of this worker in the step, and of the batch. Without rows of
+        its own a worker has no gradients.
+        """
+        with self._changed:
+            while len(self._queue) >= self._mode.queue:
+                self._wait()
+            self._queue.append(_Gradients(step, self._used, rows, arrays))
+            self._changed.notify_all()
+
+    def resume(self, steps: Mapping[str, int]) -> None:
+        """Continue after the steps of workers, of which the servers tell more."""
+        with self._changed:
+            self._horizon = self._done = min(steps.values())
+
+    def drain(self, step: int, *, ends: bool = False) -> None:
+        """Wait until all gradients are applied, and tell the servers that `step` was the
+        last one, be it that of the run or not; the next step waits until it goes on."""
+        del ends
+        with self._changed:
+            self._draining = step
+            while self._draining is not None:
+                self._wait()
+
+    @property
+    def horizon(self) -> int:
+        """The newest step known up to which all steps of all workers are applied."""
+        with self._changed:
+            return self._done
+
+    def close(self) -> None:
+        """End the thread, after what it does now."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    # For the kinds of communicators.
+
+    @abstractmethod
+    def _take(self, answers: Sequence[Sequence[Array]]) -> int:
+        """Take the answers of all servers to a message; called with the lock held.
+
+        Returns the step up to which all steps of all workers are in them.
+        """
+
+    @abstractmethod
+    def _end_drain(self) -> None:
+        """Note that the drain has ended; called with the lock held."""
+
+    def _may_use(self, horizon: int, known: int | None) -> bool:
+        """Whether a step may begin that needs the steps up to `horizon`, with what is
+        there: the steps up to `known`; else ask for more."""
+        if self._mode.waits_for_own and (self._queue or self._sending):
+            return False
+        if known is not None and known >= horizon:
+            return True
+        self._wanted = horizon
+        return False
+
+    def _horizon_of(self, step: int) -> int:
+        """Return the step up to which all steps of all workers must be applied before a
+        step begins."""
+        bound = self._mode.bound
+        return 0 if bound is None else step - 1 - bound
+
+    def _wait(self) -> None:
+        """Wait for a change; called with the lock held. Raises what has ended the thread,
+        be it before the call: nothing changes any more then."""
+        self._changed.notify_all()
+        if self._error is None:
+            self._changed.wait()
+        if self._error is not None:
+            raise self._error
+
+    # Run by the thread.
+
+    def _run(self) -> None:
+        try:
+            while not self._closed:
+                self._next()
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _next(self) -> None:
+        """Send a message, and receive the answer to it."""
+        with self._changed:
+            kind, number = self._choose()
+            if kind is None:
+                return
+            merged = []
+            if kind == MessageKind.PUSH:
+                merged = [self._queue.popleft() for _ in range(number)]
+                self._sending = True
+            self._changed.notify_all()  # there is room in the queue
+        self._order.add(SEND, self._push.id, int(kind), number)
+        if kind == MessageKind.PUSH:
+            computed = [each for each in merged if each.rows[0]] or merged
+            self._send_gradients(merged[-1].step, len(merged), computed)
+        else:
+            self._send([header(kind, number)] * len(self._servers))
+        if kind != MessageKind.DRAIN or self.answers_drains:
+            self._receive()
+        if kind == MessageKind.DRAIN:
+            with self._changed:
+                self._end_drain()
+                self._draining = None
+                self._changed.notify_all()
+
+    def _choose(self) -> tuple[MessageKind | None, int]:
+        """Wait for something to send; return its kind and number as in `order`:
+        gradients before a request, both before a drain. Called with the lock held."""
+        wait_for = self._changed.wait_for
+        wait_for(lambda: self._waiting() or self._closed)
+        if not self._order.replays or self._closed:
+            return self._waiting() or (None, 0)
+        recorded, number = self._order.next(SEND, self._push.id)
+        kind = MessageKind(recorded)
+        if kind == MessageKind.PUSH:
+            wait_for(lambda: len(self._queue) >= number or self._closed)
+        elif kind == MessageKind.DRAIN:
+            wait_for(lambda: self._draining is not None or self._closed)
+        return (None, 0) if self._closed else (kind, number)
+
+    def _waiting(self) -> tuple[MessageKind, int] | None:
+        """Return what there is to send, None if there is nothing."""
+        if self._queue:
+            count = min(len(self._queue), self._mode.max_merge)
+            return MessageKind.PUSH, count
+        if self._wanted is not None:
+            return MessageKind.REQUEST, self._wanted
+        if self._draining is not None:
+            return MessageKind.DRAIN, self._draining
+        return None
+
+    def _send_gradients(
+        self, step: int, steps: int, merged: Sequence[_Gradients]
+    ) -> None:
+        """Send the gradients of so many steps, of which `step` is the newest and `merged`
+        have rows."""
+        rows, arrays = merged[-1].rows, self._merge(merged)
+        headers = [
+            header(MessageKind.PUSH, step, steps, version, *rows)
+            for version in merged[0].versions
+        ]
+        self._send(headers, arrays)
+
+    def _merge(self, merged: Sequence[_Gradients]) -> list[Array]:
+        """Return the gradients of one step, or the sum or mean of several."""
+        if not merged[0].rows[0]:
+            return []
+        if len(merged) == 1:
+            return [*merged[0].arrays]
+        divisor = len(merged) if self._mode.merge == "mean" else 1
+        return [
+            mean_of(parts, divisor, parts[0].dtype)
+            for parts in zip(*(each.arrays for each in merged), strict=True)
+        ]
+
+    def _send(self, headers: Sequence[Array], arrays: Sequence[Array] = ()) -> None:
+        """Send a message to each server: its header, and its part of arrays."""
+        self._number += 1
+        key = Key(self._push.id, self._number)
+        flat = [array.reshape(-1) for array in arrays]
+        for server, numbers in zip(self._servers, headers, strict=True):
+            part = arrays
+            if self._ranges is not None and arrays:
+                part = [flat[i][a:b] for i, a, b in self._ranges.of_owner[server]]
+            self._channel.send(server, key, [numbers, *part])
+
+    def _receive(self) -> None:
+        """Receive the answers to the last message."""
+        key = Key(self._pull.id, self._number)
+        answers = [self._channel.receive(server, key) for server in self._servers]
+        with self._changed:
+            self._sending = False
+            self._done = min(int(answer[0][2]) for answer in answers)
+            self._horizon = self._take(answers)
+            if self._wanted is not None and self._wanted <= self._horizon:
+                self._wanted = None
+            self._changed.notify_all()

@@ -1,0 +1,316 @@
+"""A worker's end of a table that all workers update without a server: it sends its gradients
+to all of them, and applies what has come when its next step begins.
+
+The messages of a worker on the `push_all` edge are numbered from 1, and begin with a header:
+
+    PUSH     PUSH, step, rows of the worker, rows of the batch, steps of other workers that
+             the parameters used had
+             then the gradient of each block; none without rows
+    DRAIN    DRAIN, newest step: the worker has sent all that it has
+
+What has come is added up in the order of the workers, and of the steps of each, and applied
+at once. A worker takes its own gradients in the same way, without a message.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from placer.channel.protocol import Array, Channel, Key, Piece
+from placer.plan.plan import Edge
+from placer.plan.settings.training.update_modes import Mode
+from placer.runtime.asynchronous.pushed import join_pieces
+from placer.runtime.asynchronous.recorded_order import USE, Order
+from placer.runtime.exchange.worker_messages import (
+    HEADER_SIZE,
+    MessageKind,
+    WorkerMessage,
+    header,
+    malformed_on,
+)
+from placer.system.memory.arena import Arena
+from placer.tables.half_sums import add_up
+
+
+@dataclass(frozen=True, slots=True)
+class _Gradients:
+    """The gradients of a step; `rows` are those of the worker and of the batch, `seen` the
+    steps of other workers that the parameters used had."""
+
+    step: int
+    rows: tuple[int, int]
+    seen: int
+    arrays: Sequence[Array]
+
+
+class PeerGradients:
+    """One worker's end of one table.
+
+    All methods but those of its two threads are called by the compute thread.
+
+    Args:
+        channel: the node's channel.
+        push: the edge of the table, from all workers to all workers.
+        mode: how the workers agree; it has a bound.
+        order: records how many gradients of each worker are applied before each step, or
+            replays that.
+
+    Attributes:
+        staleness: how many gradients were applied with each staleness: so many steps of
+            other workers were applied before, which the worker had not applied when it
+            computed them.
+    """
+
+    def __init__(self, channel: Channel, push: Edge, mode: Mode, order: Order) -> None:
+        assert mode.bound is not None, push.id
+        self._channel, self._push = channel, push
+        self._queue_length, self._bound, self._order = mode.queue, mode.bound, order
+        self._workers = push.sources
+        self._peers = [each for each in self._workers if each != channel.node]
+        self._arena = Arena()
+        self._changed = threading.Condition()
+        self._arrived: Mapping[str, deque[_Gradients]] = {
+            worker: deque() for worker in self._workers
+        }
+        self._steps = dict.fromkeys(self._workers, 0)  # the newest that has come
+        self._received: Counter[str] = Counter()  # messages of each peer
+        self._taken: Counter[str] = Counter()  # messages that were applied
+        self._applied: Counter[str] = Counter()  # gradients that were applied
+        self._queue: deque[_Gradients] = deque()
+        self._sent = 0
+        self._draining: int | None = None
+        self._is_open = False  # between the begin of a step and the end of a drain
+        self._open: set[str] = set()  # the peers that have not drained
+        self._closed = False
+        self._error: BaseException | None = None
+        self.staleness: Counter[int] = Counter()
+        for run, what in ((self._send_next, "sends"), (self._receive_next, "receives")):
+            threading.Thread(
+                target=self._run, args=(run,),
+                name=f"placer {what} gradients of {channel.node}", daemon=True,
+            ).start()  # fmt: skip
+
+    def resume(self, steps: Mapping[str, int]) -> None:
+        """Continue after the steps that workers have done; before the first step."""
+        self._steps = {worker: steps[worker] for worker in self._workers}
+
+    def push(self, step: int, rows: tuple[int, int], arrays: Sequence[Array]) -> None:
+        """Take the gradients of a step, and queue them; wait while too many are queued."""
+        own = self._channel.node
+        with self._changed:
+            while len(self._queue) >= self._queue_length:
+                self._wait()
+            gradients = _Gradients(step, rows, self._count_others(own), arrays)
+            self._arrived[own].append(gradients)
+            self._steps[own] = step
+            if self._peers:
+                self._queue.append(gradients)
+            self._changed.notify_all()
+
+    def take(self, step: int) -> list[WorkerMessage]:
+        """Return what to apply before a step, once it may begin."""
+        with self._changed:
+            self._begin()
+            if self._order.replays:
+                recorded, counts = self._order.next(USE, self._push.id)
+                assert recorded == step, (recorded, step)
+                while any(
+                    self._taken[worker] + len(self._arrived[worker]) < count
+                    for worker, count in zip(self._workers, counts, strict=True)
+                ):
+                    self._wait()
+            else:
+                while not self._may_begin(step):
+                    self._wait()
+                counts = [
+                    self._taken[worker] + len(self._arrived[worker])
+                    for worker in self._workers
+                ]
+            taken = self._pop(counts)
+        self._order.add(USE, self._push.id, step, counts)
+        return self._sum(taken)
+
+    def take_rest(self) -> list[WorkerMessage]:
+        """Return what to apply after a drain: all that has come."""
+        with self._changed:
+            counts = [
+                self._taken[worker] + len(self._arrived[worker])
+                for worker in self._workers
+            ]
+            taken = self._pop(counts)
+        return self._sum(taken)
+
+    def drain(self, step: int, *, ends: bool = False) -> None:
+        """Send all gradients, and wait until those of all workers have come. `step` was the
+        last one of this worker, be it that of the run or not."""
+        del ends
+        with self._changed:
+            self._begin()
+            self._draining = step
+            while self._draining is not None or self._open:
+                self._wait()
+            self._is_open = False
+
+    @property
+    def horizon(self) -> int:
+        """The newest step up to which the gradients of all workers have come."""
+        with self._changed:
+            return min(self._steps.values())
+
+    def close(self) -> None:
+        """End the threads, after what they do now."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _begin(self) -> None:
+        """Receive from all peers, until they drain; called with the lock held."""
+        if not self._is_open:
+            self._is_open, self._open = True, {*self._peers}
+            self._changed.notify_all()
+
+    def _may_begin(self, step: int) -> bool:
+        needed = step - 1 - self._bound
+        return all(
+            self._steps[peer] >= needed or peer not in self._open
+            for peer in self._peers
+        )
+
+    def _count_others(self, worker: str) -> int:
+        return self._applied.total() - self._applied[worker]
+
+    def _pop(self, counts: Sequence[int]) -> list[tuple[str, _Gradients]]:
+        """Return what has come up to these numbers of messages, in the order of the
+        workers."""
+        taken = []
+        for worker, count in zip(self._workers, counts, strict=True):
+            while self._taken[worker] < count:
+                taken.append((worker, self._arrived[worker].popleft()))
+                self._taken[worker] += 1
+        return [each for each in taken if each[1].rows[0]]
+
+    def _sum(self, taken: Sequence[tuple[str, _Gradients]]) -> list[WorkerMessage]:
+        if not taken:
+            return []
+        for worker, gradients in taken:
+            stale = self._count_others(worker) - gradients.seen
+            self.staleness[max(0, stale)] += 1
+        for worker, _ in taken:
+            self._applied[worker] += 1
+        newest = max(gradients.step for _, gradients in taken)
+        return [
+            WorkerMessage(
+                self._push.id, self._channel.node, 0, newest, len(taken),
+                parts=(self._pieces([gradients.arrays for _, gradients in taken]),),
+            )
+        ]  # fmt: skip
+
+    def _pieces(self, parts: Sequence[Sequence[Array]]) -> Iterator[Piece]:
+        for index, arrays in enumerate(zip(*parts, strict=True), 1):
+            yield index, 0, self._add([array.reshape(-1) for array in arrays])
+
+    def _add(self, parts: Sequence[Array]) -> Array:
+        """Return the sum of arrays, from the first to the last; half floats are added in
+        float32."""
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+        total = self._arena.allocate(first.dtype, first.shape)
+        add_up(parts, total)
+        return total
+
+    def _wait(self) -> None:
+        """Wait for a change; called with the lock held. Raises what has ended a thread, be
+        it before the call: it changes nothing any more."""
+        self._changed.notify_all()
+        if self._error is None:
+            self._changed.wait()
+        if self._error is not None:
+            raise self._error
+
+    # Run by the threads.
+
+    def _run(self, run_next: Callable[[], None]) -> None:
+        try:
+            while not self._closed:
+                run_next()
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _send_next(self) -> None:
+        """Send the next gradients to all peers, or that there are no more."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._queue or self._draining is not None or self._closed
+            )
+            if self._closed:
+                return
+            gradients = self._queue[0] if self._queue else None
+            step = self._draining
+        if gradients is None:
+            assert step is not None
+            message = [header(MessageKind.DRAIN, step)]
+        else:
+            numbers = gradients.step, *gradients.rows, gradients.seen
+            arrays = gradients.arrays if gradients.rows[0] else ()
+            message = [header(MessageKind.PUSH, *numbers), *arrays]
+        self._sent += 1
+        for peer in self._peers:
+            self._channel.send(peer, Key(self._push.id, self._sent), message)
+        with self._changed:
+            if gradients is None:
+                self._draining = None
+            else:
+                self._queue.popleft()
+            self._changed.notify_all()
+
+    def _receive_next(self) -> None:
+        """Receive the next message of whichever peer it comes from."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._open or self._closed)
+            if self._closed:
+                return
+            addresses = [
+                (peer, Key(self._push.id, self._received[peer] + 1))
+                for peer in self._peers
+                if peer in self._open
+            ]
+        peer, key, pieces = self._channel.pieces_of_first(addresses)
+        kind, step, gradients = self._read(peer, key, pieces)
+        with self._changed:
+            self._received[peer] += 1
+            if gradients is not None:
+                self._arrived[peer].append(gradients)
+            self._steps[peer] = max(self._steps[peer], step)
+            if kind == MessageKind.DRAIN:
+                self._open.remove(peer)
+            self._changed.notify_all()
+
+    def _read(
+        self, peer: str, key: Key, pieces: Iterator[Piece]
+    ) -> tuple[MessageKind, int, _Gradients | None]:
+        piece = next(pieces, None)
+        if piece is None or piece[2].dtype != np.int64 or piece[2].size != HEADER_SIZE:
+            raise malformed_on(peer, key)
+        kind, step, rows, count, seen, *_ = (int(number) for number in piece[2])
+        if kind == MessageKind.PUSH and step != self._steps[peer] + 1:
+            raise malformed_on(peer, key)
+        if kind == MessageKind.DRAIN or (kind == MessageKind.PUSH and not rows):
+            if next(pieces, None) is not None:
+                raise malformed_on(peer, key)
+            if kind == MessageKind.DRAIN:
+                return MessageKind.DRAIN, step, None
+            return MessageKind.PUSH, step, _Gradients(step, (0, count), seen, ())
+        if kind != MessageKind.PUSH:
+            raise malformed_on(peer, key)
+        message = WorkerMessage(self._push.id, peer, key.step, step, parts=(pieces,))
+        values = self._push.values
+        arrays = join_pieces(message, values, np.dtype(values[0].dtype))
+        return MessageKind.PUSH, step, _Gradients(step, (rows, count), seen, arrays)

@@ -1,0 +1,123 @@
+"""A worker's end of a table that it updates by sums of servers: each sum that they have
+sent is applied once, in order, when the next step begins."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from placer.channel.protocol import Array, Piece
+from placer.errors import RunError
+from placer.runtime.asynchronous.communicator import Communicator, Versions
+from placer.runtime.asynchronous.recorded_order import USE
+from placer.runtime.exchange.worker_messages import WorkerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The sums of all servers that answer one message: of so many `steps` of workers, up
+    to the step `newest`. Servers differ in what has come to them before.
+
+    `ranges` are those of each server; a server without new gradients has sent none.
+    """
+
+    number: int
+    versions: Versions
+    horizon: int
+    steps: int
+    newest: int
+    ranges: Sequence[Sequence[Array]]
+
+
+class PulledSums(Communicator):
+    """A worker's end of one table; `take` and `take_rest` are called by the compute thread.
+
+    `order` also has how many sums are applied before each step.
+    """
+
+    answers_drains = True
+
+    def __init__(self, *arguments: Any) -> None:
+        self._arrived: deque[_Sum] = deque()
+        self._taken = 0  # how many sums were applied
+        self._applied = 0  # all steps of all workers up to this one are applied
+        super().__init__(*arguments)
+
+    def take(self, step: int) -> list[WorkerMessage]:
+        """Return the sums to apply before a step, once it may begin."""
+        with self._changed:
+            if self._order.replays:
+                recorded, count = self._order.next(USE, self._pull.id)
+                assert recorded == step, (recorded, step)
+                while self._taken + len(self._arrived) < count:
+                    self._wanted = 0
+                    self._wait()
+            else:
+                while not self._may_use(self._horizon_of(step), self._known()):
+                    self._wait()
+                count = self._taken + len(self._arrived)
+            sums = [self._arrived.popleft() for _ in range(count - self._taken)]
+        self._order.add(USE, self._pull.id, step, count)
+        return self._apply(sums)
+
+    def take_rest(self) -> list[WorkerMessage]:
+        """Return the sums to apply after a drain: all that are there."""
+        with self._changed:
+            sums = [*self._arrived]
+            self._arrived.clear()
+        return self._apply(sums)
+
+    def _known(self) -> int:
+        return self._arrived[-1].horizon if self._arrived else self._applied
+
+    def _apply(self, sums: Sequence[_Sum]) -> list[WorkerMessage]:
+        for each in sums:
+            self._used, self._applied = each.versions, each.horizon
+        self._taken += len(sums)
+        return [
+            WorkerMessage(
+                self._pull.id, self._channel.node, each.number, each.newest,
+                each.steps, parts=(self._pieces(each),),
+            )
+            for each in sums
+            if each.steps
+        ]  # fmt: skip
+
+    def _pieces(self, total: _Sum) -> Iterator[Piece]:
+        """Yield the ranges of all servers, in the order of values and of elements."""
+        assert self._ranges is not None
+        ranges: dict[int, list[tuple[int, Array]]] = {}
+        for server, arrays in zip(self._servers, total.ranges, strict=True):
+            owned = self._ranges.of_owner[server]
+            if arrays and len(arrays) != len(owned):
+                raise self._malformed(server)
+            for at, (index, low, high) in enumerate(owned):
+                dtype = self._pull.values[index].dtype
+                array = arrays[at] if arrays else np.zeros(high - low, dtype)
+                ranges.setdefault(index, []).append((low, array))
+        for index, parts in sorted(ranges.items()):
+            for low, array in sorted(parts, key=lambda part: part[0]):
+                yield index + 1, low, array
+
+    def _take(self, answers: Sequence[Sequence[Array]]) -> int:
+        numbers = [[int(number) for number in answer[0]] for answer in answers]
+        versions, horizons, _, steps, newest, *_ = zip(*numbers, strict=True)
+        ranges = [answer[1:] for answer in answers]
+        horizon: int = min(horizons)
+        self._arrived.append(
+            _Sum(self._number, versions, horizon, max(steps), max(newest), ranges)
+        )
+        return horizon
+
+    def _end_drain(self) -> None:
+        """The last sum is there, to be applied."""
+
+    def _malformed(self, server: str) -> RunError:
+        return RunError(
+            f"the sums of {server} do not fit the build",
+            hint="give every node of a run the same build",
+        )

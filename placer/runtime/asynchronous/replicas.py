@@ -1,0 +1,82 @@
+"""Parameters that each worker updates by itself: at a drain all take those of the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from placer.channel.protocol import Array, Channel, Key
+from placer.errors import RunError
+from placer.runtime.control.barrier import REPLICAS
+from placer.tables.block_table import BlockTable
+
+
+class Replicas:
+    """The tables of one worker that other workers have, too.
+
+    Args:
+        channel: the node's channel.
+        workers: the workers, in order.
+        tables: the tables, by name; all workers have the same.
+
+    Attributes:
+        divergence: the largest absolute difference that there was between a value here and
+            the first worker's, when this worker took that.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        workers: Sequence[str],
+        tables: Mapping[str, BlockTable],
+    ) -> None:
+        self._channel, self._workers, self._tables = channel, workers, tables
+        self._number = 0
+        self.divergence = 0.0
+
+    def agree(self) -> None:
+        """Take the values, the slots and the number of updates of the first worker; all
+        workers call it together."""
+        first, *others = self._workers
+        self._number += 1
+        key = Key(REPLICAS, self._number)
+        for table in self._tables.values():
+            if self._channel.node == first:
+                arrays = _state(table)
+                for worker in others:
+                    self._channel.send(worker, key, arrays)
+            else:
+                self._load(table, self._channel.receive(first, key))
+
+    def _load(self, table: BlockTable, arrays: Sequence[Array]) -> None:
+        count, slots = len(table.blocks), table.slots()
+        if len(arrays) != 1 + count * (1 + len(slots)):
+            raise RunError(
+                f"{self._workers[0]} has another table {table.name}",
+                hint="give every node of a run the same build",
+            )
+        updates, *rest = arrays
+        groups = [rest[at : at + count] for at in range(0, len(rest), count)]
+        values, of_slots = groups[0], groups[1:]
+        for own, value in zip(table.values(), values, strict=True):
+            self.divergence = max(self.divergence, _distance(np.asarray(own), value))
+        table.load(values)
+        table.load_slots(dict(zip(slots, of_slots, strict=True)))
+        table.load_updates([int(each) for each in updates])
+
+
+def _state(table: BlockTable) -> list[Array]:
+    """Return the updates, the values and the slots of a table."""
+    arrays = [np.array(table.updates, np.int64)]
+    arrays += [np.asarray(value) for value in table.values()]
+    for slot in table.slots().values():
+        arrays += [np.asarray(value) for value in slot]
+    return arrays
+
+
+def _distance(own: Array, value: Array) -> float:
+    if not own.size:
+        return 0.0
+    difference = np.abs(own.astype(np.float64) - value.astype(np.float64))
+    return float(difference.max())

@@ -1,0 +1,1 @@
+"""Rows of sources as the batches of a node."""

@@ -1,0 +1,162 @@
+"""The global batches of a source, of which a node reads its own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from placer.place.layouts.partition import RowRange, RowShard, part_range
+from placer.readers import LateRows, Order, PieceRows, Rows
+from placer.readers.windows import WindowReader
+from placer.runtime.batches.read_ahead import Position, ReadAhead
+
+Columns = Mapping[str, np.ndarray]
+"""Rows by input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The global batches of a source.
+
+    Attributes:
+        order: the order of the rows.
+        rows: the opened source; None on a node that reads nothing.
+        last_step: the number of the last step that is read, over all epochs, from 1; rows
+            that are not in memory are not read ahead of it.
+    """
+
+    order: Order
+    rows: Rows | PieceRows | None
+    last_step: int = 0
+    _ahead: dict[tuple[RowShard, int], ReadAhead[list[Columns]]] = field(
+        default_factory=dict, repr=False
+    )
+
+    def batch_size(self, index: int) -> int:
+        """Return the number of rows of batch `index` (from 0) of an epoch."""
+        return self.order.batch_size(index)
+
+    @property
+    def epoch_rows(self) -> int:
+        """The number of rows of an epoch, on all nodes together."""
+        return min(self.order.rows, self.order.steps_per_epoch * self.order.batch)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of rows that a batch may have: all but the last of an epoch are
+        full."""
+        last = self.order.steps_per_epoch - 1
+        return tuple(dict.fromkeys((self.batch_size(0), self.batch_size(last))))
+
+    @property
+    def source_rows(self) -> int | None:
+        """The number of rows of the source on this node; None if it reads nothing."""
+        return self.rows.rows if self.rows is not None else None
+
+    def with_rows(self, rows: int | None) -> Batches:
+        """Return the batches of a source with this number of rows, if it is known."""
+        if rows is None:
+            return self
+        return replace(self, order=replace(self.order, rows=rows))
+
+    def begin(self, done: int, shards: Iterable[RowShard], parts: int) -> None:
+        """Begin to read ahead, after the step `done` of a run.
+
+        Args:
+            done: the number of the last step that is done, from 1; 0 before the first.
+            shards: what the node reads of a batch, or of each microbatch.
+            parts: the number of microbatches.
+        """
+        if self._reads_ahead and done < self.last_step:
+            epoch, step = divmod(done, self.order.steps_per_epoch)
+            for shard in dict.fromkeys(shards):
+                self._read_ahead(shard, parts).begin((epoch + 1, step))
+
+    def take(
+        self, position: Position, shard: RowShard, part: int | None, parts: int
+    ) -> Columns:
+        """Return a node's rows of a batch, or of a microbatch of it, by input.
+
+        Args:
+            position: the epoch, and the step in it.
+            shard: the node's part of a batch, or of each microbatch.
+            part: the microbatch; None for the whole batch.
+            parts: the number of microbatches.
+
+        Returns:
+            Arrays [rows, *shape], as `Rows.take` returns them.
+
+        Raises:
+            DataError, RunError: as the source does.
+        """
+        if self._reads_ahead:
+            ahead = self._read_ahead(shard, 1 if part is None else parts)
+            return ahead.take(position)[part or 0]
+        count = self.batch_size(position[1])
+        return self._take(*position, own_ranges(shard, count, part, parts))
+
+    def close(self) -> None:
+        """End the threads that read ahead."""
+        for each in self._ahead.values():
+            each.close()
+
+    @property
+    def _reads_ahead(self) -> bool:
+        """Whether the rows are not in memory: those of a file that is read by pieces, and
+        those of a sequence, if it is known how many steps there are."""
+        is_late = isinstance(self.rows, LateRows) and self.last_step > 0
+        return is_late or isinstance(self.rows, PieceRows)
+
+    def _read_ahead(self, shard: RowShard, parts: int) -> ReadAhead[list[Columns]]:
+        """Return the batches of a shard, each by its microbatches."""
+        key = shard, parts
+        if key not in self._ahead:
+            take = self._take
+            if isinstance(self.rows, PieceRows):
+                take = WindowReader(self.order, self.rows).take
+            read = _reading(self.order, take, shard, parts)
+            self._ahead[key] = ReadAhead(read, self._following)
+        return self._ahead[key]
+
+    def _take(self, epoch: int, step: int, ranges: Sequence[RowRange]) -> Columns:
+        """Return rows [low, high) of a batch, of a source whose rows have numbers."""
+        assert self.rows is not None
+        assert not isinstance(self.rows, PieceRows)
+        indices = self.order.indices(epoch, step)
+        own = [indices[low:high] for low, high in ranges]
+        return self.rows.take(np.concatenate(own) if own else np.empty(0, np.int64))
+
+    def _following(self, position: Position) -> Position | None:
+        """Return the next position of those that are read."""
+        steps = self.order.steps_per_epoch
+        done = (position[0] - 1) * steps + position[1] + 1
+        return (done // steps + 1, done % steps) if done < self.last_step else None
+
+
+def own_ranges(
+    shard: RowShard, count: int, part: int | None, parts: int
+) -> Sequence[RowRange]:
+    """Return which rows of a batch of `count` rows are a node's: of one of its `parts`
+    microbatches, or of all if `part` is None."""
+    start, stop = (0, count) if part is None else part_range(count, part, parts)
+    return [(start + low, start + high) for low, high in shard.ranges(stop - start)]
+
+
+def _reading(
+    order: Order,
+    take: Callable[[int, int, Sequence[RowRange]], Columns],
+    shard: RowShard,
+    parts: int,
+) -> Callable[[Position], list[Columns]]:
+    """Return a function that reads the rows of a shard, of each microbatch of a step."""
+
+    def read(position: Position) -> list[Columns]:
+        count = order.batch_size(position[1])
+        return [
+            take(*position, own_ranges(shard, count, part, parts))
+            for part in range(parts)
+        ]
+
+    return read

@@ -1,0 +1,128 @@
+"""Open the sources of a run: each process reads the columns that its programs use."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import structs
+
+from placer.place.node_kinds import NodeId
+from placer.plan.data_positions import located, read_spans
+from placer.plan.plan import NodePlan, Plan, data_root
+from placer.plan.settings.data.source import RowSource
+from placer.plan.settings.data.sources import POSITION
+from placer.plan.settings.data.window import Window
+from placer.readers import Order, PieceRows, ReadOptions, Rows, open_pieces, open_source
+from placer.readers.window_advice import advise
+from placer.runtime.batches.batches import Batches
+from placer.runtime.control.events import NodeWarning
+from placer.runtime.control.execution import Execution
+from placer.system.memory.limit import available_nbytes
+
+TRAINING: Final = "training"
+EVALUATION: Final = "evaluation"
+PREDICTION: Final = "prediction"
+_KEYS: Final = {TRAINING: "train", EVALUATION: "eval"}
+"""The key of `data` that each phase reads."""
+
+
+def inputs_of(node: NodePlan, phase: str) -> frozenset[str]:
+    """Return the inputs that a node reads from a source in a phase."""
+    of_phase = {
+        TRAINING: node.step,
+        EVALUATION: node.evaluation,
+        PREDICTION: node.prediction,
+    }[phase]
+    reads = of_phase.reads if of_phase is not None else ()
+    return frozenset(read.input for read in reads) - {POSITION}
+
+
+def readers_of(plan: Plan, phase: str) -> dict[str, list[NodePlan]]:
+    """Return the nodes that read a source in a phase, by their process."""
+    readers: dict[str, list[NodePlan]] = {}
+    for node in plan.nodes:
+        if inputs_of(node, phase):
+            readers.setdefault(NodeId(node.name).process, []).append(node)
+    return readers
+
+
+def open_batches(execution: Execution, data: RowSource, phase: str) -> Batches:
+    """Open a source as the node reads it in a phase.
+
+    The number of rows is that of this node; the handshake makes it the same on all.
+
+    Args:
+        execution: the node's run.
+        data: the source and its batches.
+        phase: TRAINING or EVALUATION.
+
+    Raises:
+        DataError: the source does not fit, with the position in the spec.
+        RunError: the code of a `python:` source raises, with the position of the source.
+    """
+    with located(_KEYS[phase], read_spans(execution.folder)):
+        rows = open_rows(execution, data, phase)
+        count = rows.rows if rows is not None else data.batch
+        order = Order(count, data.batch, data.shuffle, data.seed, data.remainder)
+    last = order.steps_per_epoch
+    if phase == TRAINING:
+        last = execution.options.steps or execution.plan.epochs * last
+    return Batches(order, rows, last)
+
+
+def open_rows(
+    execution: Execution, data: RowSource, phase: str
+) -> Rows | PieceRows | None:
+    """Open a source for a phase; return None on a node that reads nothing. All nodes of a
+    process share its rows."""
+    if not inputs_of(execution.me, phase):
+        return None
+
+    def read() -> Rows | PieceRows:
+        return _read(execution, data, phase)
+
+    return execution.shared_rows.of_phase(phase, execution.me.name, read)
+
+
+def _read(execution: Execution, data: RowSource, phase: str) -> Rows | PieceRows:
+    """Open a source with all inputs that the nodes of this process read in a phase."""
+    plan, build = execution.plan, execution.folder
+    execution.report_rows(0)
+    inputs = {
+        process: frozenset[str]().union(*(inputs_of(node, phase) for node in nodes))
+        for process, nodes in readers_of(plan, phase).items()
+    }
+    own = inputs[NodeId(execution.me.name).process]
+    used = frozenset[str]().union(*inputs.values())
+    feeds = {k: v for k, v in (data.columns or {}).items() if k in used}
+    used_columns = [
+        structs.replace(column, limits=data.ranges.get(column.name))
+        for column in plan.columns
+        if column.name in used
+    ]
+    columns = [column for column in used_columns if column.name in own]
+    others = tuple(column for column in used_columns if column.name not in own)
+    # The build has the spec's modules, the folder of the spec has its files.
+    spec_folder = data_root(build)
+    arguments = (
+        structs.replace(data, columns=feeds or None),
+        columns,
+        build if data.parsed.kind == "python" else spec_folder,
+        ReadOptions(
+            other_columns=others,
+            with_digests=len(inputs) > 1 or execution.keeps_digests,
+            seed=plan.seed,
+            report=execution.report_rows,
+            # Half of the memory is for the copy that joins chunks of a column. All
+            # processes may be on this machine, so each gets an equal part.
+            nbytes=available_nbytes() // 2 // len(inputs),
+            to_predict=phase == PREDICTION,
+        ),
+    )
+    if not isinstance(data.shuffle, Window):
+        return open_source(*arguments)
+    rows = open_pieces(*arguments)
+    is_first = NodeId(execution.me.name).process == next(iter(inputs))
+    if is_first and (advice := advise(rows, data.shuffle, available_nbytes())):
+        execution.report(NodeWarning(advice))
+    return rows

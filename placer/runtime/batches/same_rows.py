@@ -1,0 +1,145 @@
+"""Check that all processes that read a source read the same rows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+
+from placer.channel.protocol import Channel, Key
+from placer.errors import RunError
+from placer.plan.plan import Plan
+from placer.plan.settings.data.source import Data
+from placer.readers import Digests, PieceRows, Rows
+from placer.runtime.batches.opened_sources import (
+    EVALUATION,
+    PREDICTION,
+    TRAINING,
+    readers_of,
+)
+from placer.runtime.control.barrier import ROWS, receive_json, send_json
+from placer.runtime.control.differing import list_nodes, nodes_by_value
+
+_HINT = (
+    "a source must return the same rows in every process: sort the items of a set or a"
+    " folder, and seed random numbers with the row's number"
+)
+_FILE_HINT = (
+    "with a window, all processes read the same file, byte for byte: copy it again"
+)
+
+
+def compare_rows(
+    plan: Plan,
+    channel: Channel,
+    phase: str,
+    rows: Rows | PieceRows | None,
+    data: Data | None = None,
+    *,
+    keep: bool = False,
+) -> Digests | None:
+    """Let the control node compare the rows of all processes: the nodes of one share theirs,
+    and its first reader is the one that tells.
+
+    The handshake comes first, so all nodes have the same number of rows.
+
+    Args:
+        plan: the plan.
+        channel: the node's channel.
+        phase: TRAINING, EVALUATION or PREDICTION.
+        rows: the rows that this node reads in the phase, if any.
+        data: the source, if it is not that of the plan.
+        keep: whether the control node needs the digests, even of one process.
+
+    Returns:
+        On the control node, the digests of all inputs, unless only one process reads and
+        they are not needed; None on the other nodes.
+
+    Raises:
+        RunError: on the control node, if rows differ. It aborts the run on the others.
+    """
+    readers = {name: nodes[0].name for name, nodes in readers_of(plan, phase).items()}
+    if not readers or (len(readers) < 2 and not keep):
+        return None
+    key = Key(ROWS, (TRAINING, EVALUATION, PREDICTION).index(phase))
+    own = None
+    if rows is not None and channel.node in readers.values():
+        own = rows.digests()
+    if channel.node != plan.control:
+        if own is not None:
+            send_json(channel, plan.control, key, asdict(own))
+        return None
+    digests = {
+        process: own
+        if node == channel.node and own is not None
+        else receive_json(channel, node, key, Digests)
+        for process, node in readers.items()
+    }
+    if data is None:
+        data = plan.train if phase == TRAINING else plan.evaluation
+    assert data is not None
+    check_same_rows(data, phase, digests)
+    return merge_digests(digests.values())
+
+
+def merge_digests(digests: Iterable[Digests]) -> Digests:
+    """Return the digests of the inputs that any process reads, which are the same on all."""
+    columns: dict[str, tuple[int, ...]] = {}
+    whole: dict[str, int] = {}
+    rows: tuple[int, ...] = ()
+    file: int | None = None
+    for each in digests:
+        rows = rows or each.rows
+        columns |= each.columns
+        whole |= each.whole
+        file = each.file if file is None else file
+    return Digests(rows, columns, whole, file)
+
+
+def check_same_rows(data: Data, phase: str, digests: Mapping[str, Digests]) -> None:
+    """Raise RunError if digests differ between nodes.
+
+    The message names the first row and its column if a row that is compared on its own
+    differs, otherwise the column, or the file that is read by pieces.
+
+    Args:
+        data: the source.
+        phase: TRAINING or EVALUATION.
+        digests: the digests of each process.
+    """
+    for where, column, values in _comparisons(digests):
+        source_column = (data.columns or {}).get(column, column)
+        if not isinstance(source_column, str):
+            source_column = ", ".join(source_column)
+        _check_same(data, phase, f"{where} column '{source_column}'", values, _HINT)
+    files = {n: d.file for n, d in digests.items() if d.file is not None}
+    _check_same(data, phase, "the file", files, _FILE_HINT)
+
+
+def _check_same(
+    data: Data, phase: str, what: str, values: Mapping[str, int], hint: str
+) -> None:
+    """Raise RunError if a digest, of `what`, differs between nodes."""
+    nodes = nodes_by_value(values)
+    if len(nodes) > 1:
+        first_group, *other_groups = (list_nodes(group) for group in nodes.values())
+        raise RunError(
+            f"the nodes do not read the same {phase} data: {data.source}: {what} on"
+            f" {' and on '.join(other_groups)} differs from that on {first_group}",
+            hint=hint,
+        )
+
+
+def _comparisons(
+    digests: Mapping[str, Digests],
+) -> Iterator[tuple[str, str, dict[str, int]]]:
+    """Yield what is compared: the position in the source, the input, and the digest of
+    each node. Single rows come first, in order, and whole columns last."""
+    nodes = digests.items()
+    for index, row in enumerate(next(iter(digests.values())).rows):
+        for name in dict.fromkeys(n for d in digests.values() for n in d.columns):
+            values = {n: d.columns[name][index] for n, d in nodes if name in d.columns}
+            yield f"row {row} of", name, values
+    # The rows above are the same on all nodes, or only one node has the input.
+    for name in dict.fromkeys(n for d in digests.values() for n in d.whole):
+        values = {n: d.whole[name] for n, d in nodes if name in d.whole}
+        yield "some row of", name, values

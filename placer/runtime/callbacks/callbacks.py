@@ -1,0 +1,269 @@
+"""Callbacks: objects of the user's that are called with the progress of a run.
+
+They are called in the launching process, in the thread that called `placer.launch`, one
+call at a time: in the order of the steps, and for each step in the order of the list.
+Steps that have been reported wait in a queue, and the nodes wait for callbacks that are
+slow: see `pace`. The nodes of a job of an engine cannot; if `MAX_PENDING` of their steps
+wait, no more are taken from the control node. No step is left out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from placer.errors import PlacerError
+from placer.runtime.control.events import Event, Step
+from placer.runtime.control.result import Metrics
+
+MAX_PENDING: Final = 64
+"""The most steps of a job that are kept for callbacks."""
+HOOKS: Final = ("on_step", "on_evaluation", "on_epoch")
+"""The methods of a callback, in the order in which they are called after a step."""
+
+
+class Stop:
+    """The type of `placer.STOP`."""
+
+    def __repr__(self) -> str:
+        return "placer.STOP"
+
+
+STOP: Final = Stop()
+"""What a method of a callback returns to end the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a callback gets: a step, with the evaluation after it, or an epoch.
+
+    Attributes:
+        step: the number of the step, from 1; for an epoch, that of its last step.
+        epoch: the number of the epoch, from 1.
+        metrics: the metrics of the step; for an epoch, those over all of its rows.
+        eval: the metrics of the evaluation after the step, None without one.
+        learning_rates: the learning rate of the step by the name of the optimizer.
+        seconds: the time from the beginning of the first step to the end of this one.
+        samples_per_second: rows of the global batch per second since the first step.
+        time: when the step was reported, in seconds since 1970 (Unix time).
+    """
+
+    step: int
+    epoch: int
+    metrics: Metrics
+    eval: Metrics | None = None
+    learning_rates: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    samples_per_second: float = 0.0
+    time: float = 0.0
+
+
+class Callback:
+    """Is called with the progress of a run: `placer.launch(build, callbacks=[...])`.
+
+    Override any of the methods; an object of another class with one of them is a
+    callback too. They are called in the thread that called `placer.launch`, in the order
+    of the steps, and after each step in the order of the list: first all `on_step`,
+    then all `on_evaluation`, then all `on_epoch`. The run continues meanwhile, up to
+    8 steps ahead; then all workers wait for the callback. A job of an engine does not
+    wait, and warns.
+
+    A method that returns `placer.STOP` ends the run: all nodes stop after the same step,
+    usually the one that is running, save a checkpoint if the run saves any, and
+    `placer.launch` returns the result. Until then the steps are still reported. Other
+    values that it returns are ignored. An exception ends the run, and `placer.launch`
+    raises it.
+
+    Example:
+        class StopWhenGood(placer.Callback):
+            def on_evaluation(self, record):
+                if record.eval["accuracy"] > 0.98:
+                    return placer.STOP
+
+        placer.launch("build", callbacks=[StopWhenGood()])
+    """
+
+    def on_step(self, record: Record) -> object:
+        """Called after each training step.
+
+        Args:
+            record: the step; `record.eval` has the evaluation after it, if any.
+
+        Returns:
+            `placer.STOP` to end the run.
+        """
+
+    def on_evaluation(self, record: Record) -> object:
+        """Called after each evaluation.
+
+        Args:
+            record: the step before the evaluation; `record.eval` has its metrics.
+
+        Returns:
+            `placer.STOP` to end the run.
+        """
+
+    def on_epoch(self, record: Record) -> object:
+        """Called after each complete epoch.
+
+        Args:
+            record: the last step of the epoch; `record.metrics` are over all rows of
+                the epoch.
+
+        Returns:
+            `placer.STOP` to end the run.
+        """
+
+
+def check_callbacks(callbacks: Iterable[object]) -> tuple[Any, ...]:
+    """Return the callbacks as a tuple; PlacerError if one of them is none."""
+    try:
+        checked = tuple(callbacks)
+    except TypeError:
+        raise PlacerError(
+            f"'callbacks' must be a list of callbacks, not {type(callbacks).__name__}",
+            hint="write callbacks=[MyCallback()]",
+        ) from None
+    for number, each in enumerate(checked):
+        if isinstance(each, type):
+            raise PlacerError(
+                f"callbacks[{number}] is the class {each.__name__}, not an object",
+                hint=f"write {each.__name__}()",
+            )
+        if not any(callable(getattr(each, hook, None)) for hook in HOOKS):
+            raise PlacerError(
+                f"callbacks[{number}], of type {type(each).__name__}, has no method"
+                f" {', '.join(HOOKS[:-1])} or {HOOKS[-1]}",
+                hint="derive its class from placer.Callback",
+            )
+    return checked
+
+
+def records_of(step: Step) -> list[tuple[str, Record]]:
+    """Return the methods to call after a step, each with its record."""
+    record = Record(
+        step.step,
+        step.epoch,
+        step.metrics,
+        step.eval,
+        step.learning_rates,
+        step.seconds,
+        step.samples_per_second,
+        step.time,
+    )
+    calls = [("on_step", record)]
+    if step.eval is not None:
+        calls.append(("on_evaluation", record))
+    if step.epoch_metrics is not None:
+        calls.append(("on_epoch", replace(record, metrics=step.epoch_metrics)))
+    return calls
+
+
+class CallbackQueue:
+    """The steps of a run that are to be passed to its callbacks.
+
+    Events are added by the thread that receives them, and taken by the launching
+    thread, which may be the same one.
+
+    Args:
+        callbacks: the callbacks, checked.
+        on_stop: called once, when a callback returns `placer.STOP`. It may be set
+            later, before the first step is taken.
+
+    Attributes:
+        on_called: called when the callbacks have had a step.
+        guard: returns a context in which callbacks are called.
+    """
+
+    def __init__(
+        self, callbacks: Sequence[Any], on_stop: Callable[[], None] = lambda: None
+    ) -> None:
+        self._callbacks = callbacks
+        self.on_stop = on_stop
+        self.on_called: Callable[[], object] = lambda: None
+        self.guard: Callable[[], AbstractContextManager[object]] = nullcontext
+        self._pending: deque[Step] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._stopped = False
+        self._woken = False
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether there are callbacks."""
+        return bool(self._callbacks)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many steps wait that no more should be added."""
+        return len(self._pending) >= MAX_PENDING
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether a step waits."""
+        return bool(self._pending)
+
+    def add(self, event: Event) -> None:
+        """Add an event; only steps are kept."""
+        if not self._callbacks or not isinstance(event, Step):
+            return
+        with self._changed:
+            if not self._closed:
+                self._pending.append(event)
+                self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let `wait` return, or the next call of it."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a step to be added, or for `wake`, for at most some seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending or self._woken, seconds)
+            self._woken = False
+
+    def close(self) -> None:
+        """Drop the steps that wait, and all that would be added."""
+        with self._changed:
+            self._closed = True
+            self._pending.clear()
+            self._changed.notify_all()
+
+    def call_next(self) -> bool:
+        """Pass the next step to all callbacks, if one waits; return whether one did.
+
+        Raises what a callback raises, with a note that names it.
+        """
+        with self._changed:
+            if not self._pending:
+                return False
+            step = self._pending.popleft()
+            self._changed.notify_all()
+        with self.guard():
+            for hook, record in records_of(step):
+                for callback in self._callbacks:
+                    self._call(callback, hook, record)
+        self.on_called()
+        return True
+
+    def _call(self, callback: Any, hook: str, record: Record) -> None:
+        method = getattr(callback, hook, None)
+        if method is None:
+            return
+        try:
+            returned = method(record)
+        except Exception as error:
+            error.add_note(
+                f"raised by the callback {type(callback).__name__}.{hook} after step"
+                f" {record.step}; the run has been ended"
+            )
+            raise
+        if returned is STOP and not self._stopped:
+            self._stopped = True
+            self.on_stop()

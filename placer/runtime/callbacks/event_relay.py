@@ -1,0 +1,119 @@
+"""Events of nodes on other machines: over the channel to the control node, and from there
+to the launcher.
+
+A node relays its events from the time that it has joined until its last barrier. Before
+that and after it, and when it has failed, they go to its own pipe, as on one machine.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from queue import SimpleQueue
+from typing import Final
+
+import numpy as np
+
+from placer.channel.protocol import Aborted, Cause, Channel, Key
+from placer.errors import RunError
+from placer.place.node_kinds import NodeId
+from placer.runtime.callbacks.event_queue import EventQueue
+from placer.runtime.control.barrier import EVENTS
+from placer.runtime.control.events import (
+    Event,
+    NodeFailure,
+    NodeWarning,
+    Output,
+    Report,
+    SignalReceived,
+    State,
+    read_event,
+)
+
+_KEY: Final = Key(EVENTS, 0)
+
+
+class RelayedReport:
+    """Reports the events of a node other than the control node; `own` is its own pipe."""
+
+    def __init__(self, own: Report) -> None:
+        self._own = own
+        self._queue: EventQueue | None = None
+
+    def __call__(self, event: Event) -> None:
+        queue = None if isinstance(event, NodeFailure) else self._queue
+        if queue is None or not queue.offer(event):
+            self._own(event)
+
+    def begin(self, channel: Channel, control: str) -> None:
+        """Relay to the control node from now on: the node has joined."""
+
+        def send(line: bytes) -> None:
+            channel.send(control, _KEY, [np.frombuffer(line, np.uint8)])
+
+        self._queue = EventQueue(send, self._fall_back)
+
+    def end(self) -> None:
+        """Relay what is queued, and nothing more: the last barrier is next."""
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.close(None)
+
+    def _fall_back(self, events: Sequence[Event]) -> None:
+        """Use the node's own pipe: the run has failed."""
+        self._queue = None
+        for event in events:
+            self._own(event)
+
+
+class EventRelay:
+    """Reports the events of all other nodes on the control node, from `begin`, once it
+    has joined, until `close`.
+
+    Args:
+        channel: the control node's channel.
+        report: receives the events.
+    """
+
+    def __init__(self, channel: Channel, report: Report) -> None:
+        self._channel = channel
+        self._report = report
+        self._sources: SimpleQueue[str | None] = SimpleQueue()
+        channel.listen(EVENTS, self._sources.put)
+        self._thread = threading.Thread(
+            target=self._run, name="placer relay", daemon=True
+        )
+
+    def begin(self) -> None:
+        """Report what has arrived, and what arrives from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Report all events that have arrived, and end."""
+        self._sources.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (source := self._sources.get()) is not None:
+            try:
+                self._report(self._receive(source))
+            except Aborted:  # the compute thread learns it too
+                return
+            except RunError as error:
+                self._channel.abort(Cause(source, "", str(error)))
+                return
+
+    def _receive(self, source: str) -> Event:
+        """Receive an event of a node; raises RunError for one of another process."""
+        (line,) = self._channel.receive(source, _KEY)
+        event = read_event(source, line.tobytes())
+        match event:
+            case NodeWarning():
+                return event
+            case State(node=node) | Output(node=node) | SignalReceived(node=node):
+                if NodeId(node).process == NodeId(source).process:
+                    return event
+        raise RunError(
+            f"{source} sent an event that this version of placer does not send",
+            hint="run the same version of placer on every node",
+        )

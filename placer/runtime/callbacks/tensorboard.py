@@ -1,0 +1,173 @@
+"""Writes the progress of a run for TensorBoard: a callback, and its folders."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from placer.errors import PlacerError
+from placer.runtime.callbacks.callbacks import Callback, Record
+from placer.system.files.atomic import atomic_file
+
+FLUSH_SECONDS: Final = 1
+"""The time after which new numbers are in the file, for TensorBoard to show them."""
+ABOUT: Final = "placer.json"
+"""The file in a run's folder that says which checkpoints are of the run."""
+_INSTALL: Final = "pip install 'placer[tensorboard]'"
+
+
+class About(msgspec.Struct):
+    """The content of `ABOUT`: the folders to which the run has saved checkpoints."""
+
+    checkpoints: list[str]
+
+
+class TensorBoard(Callback):
+    """Writes the scalars of a run to a folder, as TensorBoard reads them.
+
+    After each step: the metrics as `train/NAME`, the learning rate as `learning_rate`
+    (`learning_rate/NAME` with several optimizers) and `samples_per_second`; after an
+    evaluation `eval/NAME`, after an epoch `epoch/NAME`.
+
+    Args:
+        folder: the folder of the run.
+        resumed: whether the run continues from a checkpoint. Numbers of an earlier run
+            in the folder for steps after the checkpoint are then not shown any more.
+
+    Raises:
+        PlacerError: tensorboardX is not installed, or the files cannot be written.
+    """
+
+    def __init__(self, folder: Path, *, resumed: bool = False) -> None:
+        check_installed()
+        self._folder = folder
+        self._resumed = resumed
+        self._writer: Any = None
+
+    def __enter__(self) -> TensorBoard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def on_step(self, record: Record) -> None:
+        scalars = _named("train", record.metrics)
+        rates = record.learning_rates
+        if len(rates) == 1:
+            scalars["learning_rate"] = next(iter(rates.values()))
+        else:
+            scalars |= _named("learning_rate", rates)
+        scalars["samples_per_second"] = record.samples_per_second
+        self._write(scalars, record)
+
+    def on_evaluation(self, record: Record) -> None:
+        self._write(_named("eval", record.eval or {}), record)
+
+    def on_epoch(self, record: Record) -> None:
+        self._write(_named("epoch", record.metrics), record)
+
+    def _write(self, scalars: dict[str, float], record: Record) -> None:
+        if self._writer is None:
+            from tensorboardX import SummaryWriter
+
+            self._writer = SummaryWriter(
+                str(self._folder),
+                purge_step=record.step if self._resumed else None,
+                flush_secs=FLUSH_SECONDS,
+                # Files of one second would have the same name without it.
+                filename_suffix=f".{time.time_ns()}",
+            )
+        for tag, value in scalars.items():
+            self._writer.add_scalar(tag, value, record.step, walltime=record.time)
+
+
+def check_installed() -> None:
+    """Raise PlacerError if the package that writes the files is not installed."""
+    try:
+        import tensorboardX  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise PlacerError(
+            f"'tensorboard' needs the package {error.name}, which is not installed",
+            hint=_INSTALL,
+        ) from error
+
+
+def run_folder(
+    parent: Path, name: str, checkpoints: Path | None, resume: Path | None
+) -> Path:
+    """Create the folder of a run in `parent`, and return its path.
+
+    A run that continues from a checkpoint has the folder of the run that saved it, if
+    that is in `parent`; any other has a new one, `NAME-N` with the next number.
+
+    Args:
+        parent: the folder of all runs.
+        name: the name of the model.
+        checkpoints: the folder to which the run saves checkpoints, if it saves any.
+        resume: the checkpoint, or the folder of checkpoints, from which it continues.
+
+    Raises:
+        PlacerError: the folder cannot be created.
+    """
+    check_installed()
+    try:
+        parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        folder = _folder_of(parent, name, resume) if resume is not None else None
+        if folder is None:
+            folder = _create_numbered(parent, name)
+        if checkpoints is not None:
+            saved = _checkpoints_of(folder)
+            about = About([*dict.fromkeys([*saved, str(checkpoints.resolve())])])
+            text = msgspec.json.format(msgspec.json.encode(about)) + b"\n"
+            with atomic_file(folder / ABOUT, 0o644) as file:
+                file.write(text)
+    except OSError as error:
+        raise PlacerError(
+            f"cannot write to the folder '{parent}' for TensorBoard: {error.strerror}"
+        ) from error
+    return folder
+
+
+def _named(prefix: str, numbers: dict[str, float]) -> dict[str, float]:
+    return {f"{prefix}/{name}": value for name, value in numbers.items()}
+
+
+def _numbered(parent: Path, name: str) -> dict[int, Path]:
+    """Return the folders of the runs of a model by number."""
+    pattern = re.compile(rf"{re.escape(name)}-([0-9]{{1,9}})")
+    matches = ((pattern.fullmatch(each.name), each) for each in parent.iterdir())
+    return {int(match[1]): each for match, each in matches if match}
+
+
+def _create_numbered(parent: Path, name: str) -> Path:
+    number = max(_numbered(parent, name), default=0)
+    while True:
+        number += 1
+        folder = parent / f"{name}-{number}"
+        try:
+            folder.mkdir(mode=0o755)
+        except FileExistsError:  # another run has just taken the number
+            continue
+        return folder
+
+
+def _folder_of(parent: Path, name: str, resume: Path) -> Path | None:
+    """Return the folder of the last run that saved a checkpoint; None if none did."""
+    # A checkpoint is in the folder of checkpoints.
+    saved = {str(resume.resolve()), str(resume.resolve().parent)}
+    runs = sorted(_numbered(parent, name).items(), reverse=True)
+    return next((each for _, each in runs if saved & {*_checkpoints_of(each)}), None)
+
+
+def _checkpoints_of(folder: Path) -> list[str]:
+    try:
+        return msgspec.json.decode(
+            (folder / ABOUT).read_bytes(), type=About
+        ).checkpoints
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        return []  # a run without checkpoints, or a folder of another program

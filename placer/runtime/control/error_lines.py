@@ -1,0 +1,55 @@
+"""Map an error to the line of the node program, and to the ops of the spec on that
+line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+from placer.errors import BuildError
+from placer.plan.plan import read_sources
+
+
+def locate_error(folder: Path, program: str, trace: TracebackType | None) -> str | None:
+    """Return the position of an error in a node program, and the ops of the spec there.
+
+    The result is text such as `at worker-0/program.py:32, forward: op h1 at
+    digits.yaml:28:16`, without the ops if the build's sources do not name them; None for
+    an error that did not pass through the program.
+
+    Args:
+        folder: the build folder.
+        program: the path of the node program in the build folder.
+        trace: the traceback of the error.
+    """
+    file, line = str((folder / program).absolute()), None
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return None if line is None else describe_line(folder, program, line)
+
+
+def describe_line(folder: Path, program: str, line: int) -> str:
+    """Return the text of `locate_error` for a line of the program.
+
+    The compiler has written which ops each line computes. A node runs only programs
+    that have not changed since.
+    """
+    text = f"at {program}:{line}"
+    try:
+        sources = read_sources(folder)
+    except BuildError:
+        return text
+    function, *ops = sources.lines.get(program, {}).get(line, ("",))
+    file = Path(sources.spec).name
+    written = [
+        "{} at {}:{}:{}".format(op, file, *sources.ops[op])
+        for op in ops
+        if op in sources.ops
+    ]
+    if function:
+        text += f", {function}"
+    if not written:
+        return text
+    return f"{text}: {'op' if len(written) == 1 else 'ops'} {' to '.join(written)}"

@@ -1,0 +1,77 @@
+"""What a node that fails tells the other nodes, and its launcher."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from placer.channel.cause import INTERRUPTED, DeadlineError
+from placer.channel.protocol import Aborted, Cause, Channel
+from placer.errors import PlacerError, RunError, missing_package_hint
+from placer.runtime.control.divergence import DivergedError
+from placer.runtime.control.error_lines import locate_error
+from placer.runtime.control.events import NodeFailure
+from placer.runtime.control.execution import Execution
+
+
+@contextmanager
+def root_cause_reported(execution: Execution) -> Iterator[None]:
+    """Make any exception within the context the root cause of the run."""
+    channel = execution.channel
+    try:
+        yield
+    except Aborted:
+        raise
+    except BaseException as error:
+        what = describe_error(error)
+        line = locate_error(execution.folder, execution.me.program, error.__traceback__)
+        if line is not None and isinstance(error, Exception):
+            what += f"\n  {line}"
+        cause = cause_of(error, what, channel.node, execution.where())
+        if isinstance(error, DeadlineError) and error.cause is not None:
+            cause = error.cause
+        if isinstance(error, DivergedError):  # not caused by this node
+            cause = Cause("", "", what)
+        channel.abort(cause)
+        if isinstance(error, PlacerError | KeyboardInterrupt):
+            raise
+        raise RunError(str(cause)) from error
+
+
+def cause_of(error: BaseException, what: str, node: str = "", where: str = "") -> Cause:
+    """Return the cause for an error, of which `what` says what happened."""
+    return Cause(node, where, what, isinstance(error, KeyboardInterrupt))
+
+
+def describe_error(error: BaseException) -> str:
+    """Return what happened, in one or two lines."""
+    if isinstance(error, PlacerError):
+        return str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if hint := missing_package_hint(error):
+        return f"{type(error).__name__}: {error}\n  hint: {hint}"
+    text, has_trace, trace = f"{type(error).__name__}: {error}".partition(TRACEBACK)
+    # XLA's message about a failed callback contains Python's whole traceback.
+    if has_trace:
+        text += next(filter(_RAISED, reversed(trace.splitlines())), "").strip()
+    return text.strip()
+
+
+TRACEBACK = "Traceback (most recent call last):"
+_RAISED = re.compile(r"[A-Za-z_][\w.]*: ").match
+"""Matches the line of a traceback that names the exception."""
+
+
+def failure_event(
+    node: str, error: BaseException, channel: Channel | None
+) -> NodeFailure:
+    """Return the event of a failed node. Its `root` is false if another node failed."""
+    cause = cause_of(error, describe_error(error), node)
+    if isinstance(error, Aborted):
+        cause = error.cause
+    elif channel is not None and channel.aborted is not None:
+        cause = channel.aborted  # this node's own cause, with the position
+    is_root = not isinstance(error, Aborted)
+    return NodeFailure(cause, root=is_root, message=str(error))

@@ -1,0 +1,1 @@
+"""Sends and receives the edges of a plan."""

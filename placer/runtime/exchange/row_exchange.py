@@ -1,0 +1,278 @@
+"""Rows of sparse tables by key: what the nodes that look them up and the nodes that hold
+them send each other.
+
+A node sends each holder of a table the distinct keys of its batch that this holder has,
+and how often each occurs. The holder answers with their rows; the gradients of these rows
+go back in the same order. Tables that are looked up at the same places share messages:
+
+    keys       uint64[n] and uint32[n] for each table: the keys, and their occurrences;
+               as the plan says float32[n], uint32[n] and uint32[1]: what they add to
+               their scores, when they were seen, and the latest time
+    rows       dtype[n, dim] for each table
+    gradients  dtype[n, dim] for each table
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from placer.channel.protocol import Array, Channel, Key
+from placer.errors import RunError
+from placer.plan.plan import Edge, EdgeValue, SparseTable
+from placer.runtime.exchange.worker_messages import HEADER_SIZE
+from placer.system.memory.arena import Arena
+from placer.tables.key_sums import KeyPart
+from placer.tables.sparse.batch_keys import BatchKeys, server_partitions
+from placer.tables.sparse.found_rows import FoundRows
+from placer.tables.sparse.hashing import U64, mix, partition_of
+
+
+@dataclass(frozen=True, slots=True)
+class AskedKeys:
+    """Keys that nodes look up, as a node that holds them has them.
+
+    Attributes:
+        parts: the keys of each node that asks, in the order of the nodes.
+        found: the rows of each part, if they were found before.
+    """
+
+    parts: tuple[KeyPart, ...]
+    found: tuple[FoundRows, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartsOfRows:
+    """Rows, or the gradients of rows, for each node that has asked for them: of shape
+    [n, dim], in the order of its keys."""
+
+    parts: tuple[Array, ...]
+
+
+@dataclass(slots=True)
+class RowExchange:
+    """One node's end of the edges of rows by key.
+
+    What a node sends to itself does not pass through the channel.
+
+    Args:
+        node: the name of the node.
+        channel: its channel.
+        edges: the edges of the plan, by number.
+        tables: the sparse tables of the plan, by name.
+        arena: the memory of rows.
+    """
+
+    node: str
+    channel: Channel
+    edges: Mapping[int, Edge]
+    tables: Mapping[str, SparseTable]
+    arena: Arena = field(default_factory=Arena)
+    _own: dict[Key, list[Array]] = field(default_factory=dict)
+
+    def send_keys(self, key: Key, keys: Sequence[BatchKeys]) -> None:
+        """Send each holder its keys of each table."""
+        for i, holder in enumerate(self.edges[key.edge].targets):
+            message = [array for each in keys for array in each.message_to(i)]
+            self._send(holder, key, message)
+
+    def receive_keys(self, key: Key) -> tuple[AskedKeys, ...]:
+        """Wait for the keys that all nodes ask for: those of each table.
+
+        Raises:
+            RunError: what a node sent is not keys of this node, and how often each
+                occurs.
+        """
+        edge = self.edges[key.edge]
+        parts: list[list[KeyPart]] = [[] for _ in edge.values]
+        dtypes = dtypes_of_keys(edge)
+        for source in edge.sources:
+            message = self._receive(source, key, len(dtypes))
+            for part, each in zip(
+                parts, self.read_keys(edge, source, message), strict=True
+            ):
+                part.append(each)
+        return tuple(AskedKeys(tuple(each)) for each in parts)
+
+    def tables_of(self, edge: int) -> list[str]:
+        """Return the tables whose keys or rows pass along an edge."""
+        return [str(value.table) for value in self.edges[edge].values]
+
+    def read_keys(
+        self, edge: Edge, source: str, message: Sequence[Array]
+    ) -> list[KeyPart]:
+        """Return the keys of each table that a node asks for.
+
+        Raises:
+            RunError: the arrays are not keys of this node, and what goes with them.
+        """
+        arrays, found = iter(message), []
+        for value in edge.values:
+            keys, counts, *more = (next(arrays) for _ in dtypes_of_value(value))
+            scores = more.pop(0) if "scores" in value.counted else None
+            times, now = more if "times" in value.counted else (None, None)
+            part = KeyPart(keys, counts, scores, times)
+            fits = now is None or (now.dtype == np.uint32 and now.shape == (1,))
+            self._check_keys(source, self.tables[str(value.table)], part, fits)
+            found.append(part if now is None else part._replace(now=int(now[0])))
+        return found
+
+    def send_rows(self, key: Key, rows: Sequence[PartsOfRows]) -> None:
+        """Send each node the rows that it has asked for, of each table."""
+        for i, target in enumerate(self.edges[key.edge].targets):
+            self._send(target, key, [each.parts[i] for each in rows])
+
+    def receive_rows(self, key: Key, keys: Sequence[BatchKeys]) -> tuple[Array, ...]:
+        """Wait for the rows of keys.
+
+        Returns:
+            For each of `keys` an array [size, dim], with zeros behind the rows of the keys.
+        """
+        edge = self.edges[key.edge]
+        arrays = self._allocate(edge, keys)
+        for i, source in enumerate(edge.sources):
+            spaces = _spaces(arrays, keys, i)
+            if source == self.node:
+                for space, rows in zip(spaces, self._own.pop(key), strict=True):
+                    space[...] = rows
+            else:
+                self._receive_into(source, key, spaces)
+        return tuple(arrays)
+
+    def receive_answers(
+        self, edge: Edge, key: Key, keys: Sequence[BatchKeys]
+    ) -> tuple[tuple[Array, ...], list[Array]]:
+        """Wait for the rows of keys without lockstep, before which there is a header.
+
+        Returns:
+            The rows, as `receive_rows` does, and the header of each source.
+        """
+        arrays, heads = self._allocate(edge, keys), []
+        for i, source in enumerate(edge.sources):
+            heads.append(np.empty(HEADER_SIZE, np.int64))
+            self._receive_into(source, key, [heads[-1], *_spaces(arrays, keys, i)])
+        return tuple(arrays), heads
+
+    def _allocate(self, edge: Edge, keys: Sequence[BatchKeys]) -> list[Array]:
+        """Return an array for the rows of each table, with zeros behind the rows."""
+        arrays = []
+        for value, each in zip(edge.values, keys, strict=True):
+            shape = each.size, int(value.shape[1])
+            arrays.append(self.arena.allocate(np.dtype(value.dtype), shape))
+            arrays[-1][each.keys.size :] = 0
+        return arrays
+
+    def _receive_into(self, source: str, key: Key, spaces: Sequence[Array]) -> None:
+        received = self.channel.receive(source, key, out=spaces)
+        if len(received) != len(spaces) or any(
+            array is not space for array, space in zip(received, spaces, strict=True)
+        ):
+            raise self._mismatch(source, key)
+
+    def send_gradients(
+        self, key: Key, keys: Sequence[BatchKeys], gradients: Sequence[Array]
+    ) -> None:
+        """Send each holder the gradients of its rows, of each table. They must not change
+        until the holder has them."""
+        for i, holder in enumerate(self.edges[key.edge].targets):
+            message = [
+                array[each.of_server(i)]
+                for array, each in zip(gradients, keys, strict=True)
+            ]
+            self._send(holder, key, message)
+
+    def receive_gradients(self, key: Key) -> tuple[PartsOfRows, ...]:
+        """Wait for the gradients of all nodes, of each table.
+
+        Raises:
+            RunError: what a node sent is not rows of gradients.
+        """
+        edge = self.edges[key.edge]
+        parts: list[list[Array]] = [[] for _ in edge.values]
+        for source in edge.sources:
+            message = self._receive(source, key, len(edge.values))
+            for i, (value, array) in enumerate(zip(edge.values, message, strict=True)):
+                if array.dtype != value.dtype or array.shape[1:] != value.shape[1:]:
+                    raise self._mismatch(source, key)
+                parts[i].append(array)
+        return tuple(PartsOfRows(tuple(each)) for each in parts)
+
+    def _send(self, target: str, key: Key, message: list[Array]) -> None:
+        if target == self.node:
+            self._own[key] = message
+        else:
+            self.channel.send(target, key, message)
+
+    def _receive(self, source: str, key: Key, count: int) -> Sequence[Array]:
+        if source == self.node:
+            return self._own.pop(key)
+        message = self.channel.receive(source, key)
+        if len(message) != count:
+            raise self._mismatch(source, key)
+        return message
+
+    def _check_keys(
+        self, source: str, table: SparseTable, part: KeyPart, fits: bool
+    ) -> None:
+        """Check what a node has sent: loops of a table check no bounds. `fits` says whether
+        the rest of it does."""
+        partitions, keys = table.settings.partitions, part.keys
+        holders = table.holders
+        problem = ""
+        others = (
+            (part.occurrences, np.uint32),
+            (part.scores, np.float32),
+            (part.times, np.uint32),
+        )
+        if (
+            not fits
+            or keys.ndim != 1
+            or keys.dtype != np.uint64
+            or any(
+                array is not None
+                and (array.dtype != dtype or array.shape != keys.shape)
+                for array, dtype in others
+            )
+            or not part.occurrences.all()
+        ):
+            problem = "do not fit"
+        elif len(holders) > 1:
+            held = server_partitions(holders.index(self.node), len(holders), partitions)
+            of = partition_of(mix(keys), U64(partitions.bit_length() - 1))
+            if np.any((of < held.start) | (of >= held.stop)):
+                problem = "are not all of this node"
+        if problem:
+            raise RunError(
+                f"table {table.name}: keys from {source}, and how often they occur,"
+                f" {problem}",
+                hint="give every node of a run the same build",
+            )
+
+    def _mismatch(self, source: str, key: Key) -> RunError:
+        return RunError(
+            f"what {source} sent on {key} does not fit the build",
+            hint="give every node of a run the same build",
+        )
+
+
+def _spaces(
+    arrays: Sequence[Array], keys: Sequence[BatchKeys], holder: int
+) -> list[Array]:
+    """Return the part of each array that has the rows of a holder."""
+    return [a[each.of_server(holder)] for a, each in zip(arrays, keys, strict=True)]
+
+
+def dtypes_of_keys(edge: Edge) -> list[Any]:
+    """Return the dtypes of the arrays of a message of keys."""
+    return [dtype for value in edge.values for dtype in dtypes_of_value(value)]
+
+
+def dtypes_of_value(value: EdgeValue) -> list[Any]:
+    """Return the dtypes of the arrays of the keys of one table: keys, occurrences, and as
+    the plan says scores, times and the latest time."""
+    scores = [np.float32] if "scores" in value.counted else []
+    times = [np.uint32, np.uint32] if "times" in value.counted else []
+    return [np.uint64, np.uint32, *scores, *times]

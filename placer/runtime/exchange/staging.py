@@ -1,0 +1,61 @@
+"""Shared memory that the parts of sums are sent from: one copy, and no pool of chunks
+whose every chunk has to be handed over and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from placer.channel.protocol import Array, Channel
+from placer.system.memory import aligned
+
+SMALL: Final = 64 << 10
+"""Bytes up to which a message is not worth it."""
+
+
+@dataclass(slots=True)
+class Staging:
+    """The memory of one node, by edge and target: two buffers that alternate.
+
+    A buffer is used again in the second step after. By then the target has read it: at
+    the end of the step between, this node has received something that the target sent
+    after it had used what it read.
+    """
+
+    channel: Channel
+    _buffers: dict[tuple[int, str], tuple[list[Array], list[Array]]] = field(
+        default_factory=dict
+    )
+    _shares: dict[str, bool] = field(default_factory=dict)
+
+    def stage(self, edge: int, target: str, arrays: Sequence[Array]) -> Sequence[Array]:
+        """Return copies of flat arrays in shared memory, or the arrays themselves if
+        they do not reach the target that way or are small."""
+        nbytes = [array.nbytes for array in arrays]
+        if sum(nbytes) <= SMALL or not self._is_shared(target):
+            return arrays
+        key = edge, target
+        if key not in self._buffers:
+            self._buffers[key] = self._new(arrays, nbytes), self._new(arrays, nbytes)
+        now, other = self._buffers[key]
+        self._buffers[key] = other, now
+        for copy, array in zip(now, arrays, strict=True):
+            np.copyto(copy, array)
+        return now
+
+    def _is_shared(self, target: str) -> bool:
+        if target not in self._shares:
+            stream = self.channel.streams().get(target)
+            self._shares[target] = stream == "shared memory"
+        return self._shares[target]
+
+    def _new(self, arrays: Sequence[Array], nbytes: Sequence[int]) -> list[Array]:
+        offsets, total = aligned.aligned_offsets(nbytes)
+        memory = self.channel.share(total)
+        return [
+            memory[offset : offset + array.nbytes].view(array.dtype)
+            for offset, array in zip(offsets, arrays, strict=True)
+        ]

@@ -1,0 +1,284 @@
+"""`DryNode`: the node of the warm-up, whose calls receive zeros and change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from placer.channel.protocol import Array
+from placer.plan.plan import BY_KEY, EdgeValue, NodePhase, Plan
+from placer.plan.settings.data.columns import Column
+from placer.plan.settings.data.sources import POSITION
+from placer.runtime.exchange.tree import fill_tree, leaves, like_tree
+from placer.runtime.exchange.worker_messages import WorkerMessage
+from placer.runtime.node.node import Node
+from placer.system.memory import aligned
+from placer.tables.dense import DenseTable
+from placer.tables.key_sums import KeyPart
+
+if TYPE_CHECKING:
+    from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows
+    from placer.tables.sparse.batch_keys import BatchKeys
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class DryNode(Node):
+    """A node whose program reads zeros, and sends and changes nothing.
+
+    Calls whose results jitted functions compute wait for these: a failure is to be seen in
+    the warm-up.
+
+    Attributes:
+        columns: the columns of the plan, by name.
+        sizes: the numbers of rows of the batches: of a training step, or in turn of those
+            of an evaluation.
+    """
+
+    columns: Mapping[str, Column] = field(kw_only=True)
+    sizes: Sequence[int] = field(kw_only=True)
+
+    @staticmethod
+    def of(
+        node: Node, plan: Plan, sizes: Sequence[int], *, evaluation: bool = False
+    ) -> DryNode:
+        """Return the dry node of a node."""
+        own = {
+            each.name: getattr(node, each.name) for each in fields(Node) if each.init
+        }
+        columns = {column.name: column for column in plan.columns}
+        dry = DryNode(**own, columns=columns, sizes=sizes)
+        dry._evaluation = evaluation
+        dry.count = sizes[0]
+        return dry
+
+    def read(self, *values: str) -> Any:
+        phase = self.phases[self._evaluation]
+        assert phase is not None
+        arrays = tuple(self._zero_rows(phase, value) for value in values)
+        return arrays[0] if len(arrays) == 1 else arrays
+
+    def _zero_rows(self, phase: NodePhase, value: str) -> Array:
+        read = next(each for each in phase.reads if each.value == value)
+        rows = sum(high - low for low, high in self.own_ranges(read.shard))
+        if read.input == POSITION:
+            return _zeros(np.uint32, (rows, 2))
+        column = self.columns[read.input]
+        return _zeros(column.dtype, (rows, *column.shape))
+
+    def batches(self) -> Iterator[int]:
+        for batch, size in enumerate(self.sizes):
+            self.count = size
+            yield batch
+
+    def record(self, /, **metrics: Any) -> None:
+        _settle(metrics.values())
+
+    def output(self, /, **outputs: Any) -> None:
+        _settle(outputs.values())
+
+    # Tables.
+
+    def update(
+        self,
+        table: str,
+        gradients: Any,
+        scale: Any = None,
+        message: WorkerMessage | None = None,
+    ) -> None:
+        _settle((*leaves(gradients), scale))
+
+    def update_from_edges(self, table: str, *edges: int) -> None:
+        """Update nothing."""
+
+    def compute_directions(self, table: str, gradients: T, scale: Any = None) -> T:
+        _settle((*leaves(gradients), scale))
+        if self._lacks_rows(table):
+            return gradients
+        directions = self.tables[table].values()  # on devices, directions are there too
+        if isinstance(self.tables[table], DenseTable):
+            directions = tuple(_zeros(each.dtype, each.shape) for each in directions)
+        return like_tree(gradients, directions)
+
+    def apply_directions(
+        self, table: str, ratios: Any, message: WorkerMessage | None = None
+    ) -> None:
+        _settle(leaves(ratios))
+
+    def store(self, table: str, values: Any) -> None:
+        _settle(leaves(values))
+
+    def assemble_parameter(self, *blocks: Any, shape: tuple[int, ...]) -> Array:
+        return _zeros(blocks[0].dtype, shape)
+
+    # Edges.
+
+    def send(self, edge: int, *values: Any) -> None:
+        _settle(leaves(values))
+
+    offer = push = send
+
+    def receive(self, edge: int, kind: type[Any] | None = None) -> Any:
+        return self._received(edge, self.rows, kind)
+
+    def pull(self, edge: int, kind: type[Any] | None = None) -> Any:
+        return self._received(edge, 0, kind)
+
+    sum_of_first = pull
+
+    def _received(self, edge: int, rows: int, kind: type[Any] | None) -> Any:
+        planned = self.exchange.edges[edge]
+        shapes = self.exchange.local_shapes(planned, rows)
+        arrays = tuple(
+            _zeros(value.dtype, shape)
+            for value, shape in zip(planned.values, shapes, strict=True)
+        )
+        return arrays if kind is None else fill_tree(kind, arrays)
+
+    def merge(self, edge: int) -> None:
+        """Merge nothing."""
+
+    def push_delta(self, edge: int) -> None:
+        """Push nothing."""
+
+    # Messages of workers.
+
+    def messages(self) -> Iterator[WorkerMessage]:
+        """Return a message of each kind."""
+        for edge in self.exchange.edges.values():
+            comes, goes = self.name in edge.targets, self.name in edge.sources
+            if edge.exchange in BY_KEY:
+                is_handled = comes and edge.group is not None
+            else:
+                brings = edge.is_push or edge.exchange == "pull_sum"
+                is_handled = comes if brings and comes else goes
+            if edge.exchange is not None and is_handled:
+                yield WorkerMessage(edge.id, edge.sources[0], 1, 1, 1)
+
+    def answer(self, message: WorkerMessage, *parameters: Any) -> None:
+        _settle(leaves(parameters))
+
+    def add_to_sums(self, message: WorkerMessage) -> None:
+        """Add nothing."""
+
+    def send_sum(self, message: WorkerMessage) -> None:
+        """Send nothing."""
+
+    def pushed(
+        self, table: str, message: WorkerMessage, kind: type[Any] | None = None
+    ) -> Any:
+        values, dtype = self._values(message.edge), self.tables[table].dtype
+        arrays = tuple(_zeros(dtype, map(int, value.shape)) for value in values)
+        return arrays if kind is None else fill_tree(kind, arrays)
+
+    def update_from(self, table: str, message: WorkerMessage) -> None:
+        """Update nothing."""
+
+    def wait_for_workers(self) -> None:
+        """Wait for nothing."""
+
+    # Rows of sparse tables.
+
+    def send_keys(self, edge: int, *keys: BatchKeys) -> None:
+        """Send nothing."""
+
+    def send_keys_ahead(self, edge: int) -> None:
+        """Send nothing."""
+
+    def receive_keys_ahead(self, edge: int) -> None:
+        """Receive nothing."""
+
+    def receive_keys(self, edge: int) -> tuple[AskedKeys, ...]:
+        return self._asked(edge, len(self.exchange.edges[edge].sources))
+
+    def asked_keys(self, message: WorkerMessage) -> tuple[AskedKeys, ...]:
+        return self._asked(message.edge, 1)
+
+    def _asked(self, edge: int, nodes: int) -> tuple[AskedKeys, ...]:
+        from placer.runtime.exchange.row_exchange import AskedKeys
+
+        values = self._values(edge)
+        return tuple(AskedKeys((_no_keys(value),) * nodes) for value in values)
+
+    def distributed_lookup_table(self, table: str, keys: BatchKeys | AskedKeys) -> Any:
+        from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows
+
+        held = self.row_tables[table]
+        if isinstance(keys, AskedKeys):
+            return PartsOfRows(
+                (_zeros(held.dtype, (0, held.settings.dim)),) * len(keys.parts)
+            )
+        self._choose_sizes()
+        return _zeros(held.dtype, (keys.size, held.settings.dim))
+
+    def send_rows(self, edge: int, *rows: PartsOfRows) -> None:
+        """Send nothing."""
+
+    def answer_rows(self, message: WorkerMessage, *rows: PartsOfRows) -> None:
+        """Answer nothing."""
+
+    def receive_rows(self, edge: int, *keys: BatchKeys) -> tuple[Array, ...]:
+        self._choose_sizes()
+        values = self._values(edge)
+        return tuple(
+            _zeros(value.dtype, (each.size, int(value.shape[1])))
+            for value, each in zip(values, keys, strict=True)
+        )
+
+    def send_row_gradients(self, edge: int, *keys_and_gradients: Any) -> None:
+        _settle(keys_and_gradients[1::2])
+
+    def receive_row_gradients(self, edge: int) -> tuple[PartsOfRows, ...]:
+        return self._gradients_of_rows(edge, len(self.exchange.edges[edge].sources))
+
+    def pushed_rows(self, message: WorkerMessage) -> tuple[PartsOfRows, ...]:
+        return self._gradients_of_rows(message.edge, 1)
+
+    def _gradients_of_rows(self, edge: int, nodes: int) -> tuple[PartsOfRows, ...]:
+        from placer.runtime.exchange.row_exchange import PartsOfRows
+
+        return tuple(
+            PartsOfRows((_zeros(value.dtype, (0, int(value.shape[1]))),) * nodes)
+            for value in self._values(edge)
+        )
+
+    def exact_squares_of_rows(self, table: str, total: Any) -> Array:
+        return self.exact_squares(total.gradients)
+
+    def update_rows(
+        self,
+        table: str,
+        total: Any,
+        scale: Any = None,
+        limit: float | None = None,
+        message: WorkerMessage | None = None,
+    ) -> None:
+        _settle((scale,))
+
+    def _values(self, edge: int) -> Sequence[EdgeValue]:
+        return self.exchange.edges[edge].values
+
+
+def _no_keys(value: EdgeValue) -> KeyPart:
+    """Return no keys of a table, with all that goes with them."""
+    scores = np.empty(0, np.float32) if "scores" in value.counted else None
+    times = np.empty(0, np.uint32) if "times" in value.counted else None
+    return KeyPart(np.empty(0, np.uint64), np.empty(0, np.uint32), scores, times)
+
+
+def _zeros(dtype: npt.DTypeLike, shape: Iterable[int]) -> Array:
+    array = aligned.zeros(tuple(shape), np.dtype(dtype))
+    array.flags.writeable = False
+    return array
+
+
+def _settle(values: Iterable[Any]) -> None:
+    """Wait until values are computed."""
+    for value in values:
+        if value is not None:
+            np.asarray(value)

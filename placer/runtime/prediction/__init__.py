@@ -1,0 +1,1 @@
+"""A prediction, from the request to the file of its rows."""

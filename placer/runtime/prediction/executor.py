@@ -1,0 +1,233 @@
+"""Run the program of one node for a prediction: preparation, batches, end."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from placer.errors import DataError, nearest
+from placer.plan.plan import NodePlan, data_root
+from placer.plan.settings.data.source import RowSource
+from placer.plan.settings.data.sources import InputColumnError, list_columns
+from placer.readers import Order, PieceRows, Rows
+from placer.runtime.batches.batches import Batches
+from placer.runtime.batches.opened_sources import PREDICTION, open_rows
+from placer.runtime.batches.same_rows import compare_rows
+from placer.runtime.control.barrier import DONE, READY, barrier
+from placer.runtime.control.events import (
+    COMPARING,
+    COMPILING,
+    CONNECTING,
+    INITIALIZING,
+    PREPARED,
+    READING,
+    Predicted,
+)
+from placer.runtime.control.execution import Execution
+from placer.runtime.control.handshake import agree
+from placer.runtime.control.result import PredictionResult
+from placer.runtime.exchange.devices import in_precision, open_devices
+from placer.runtime.exchange.exchange import Exchange
+from placer.runtime.node.node import Node
+from placer.runtime.node.program_file import Hooks
+from placer.runtime.node.warm_up import warm_up_prediction
+from placer.runtime.prediction.output_rows import OutputGatherer
+from placer.runtime.prediction.request import PredictionRequest, chosen_outputs, rows_of
+from placer.runtime.saving.start_parameters import open_start, start_fingerprint
+from placer.runtime.training_loop.dense_tables import make_tables
+from placer.runtime.training_loop.sparse_tables import count_in_tables, make_row_calls
+from placer.system.memory.collection import begin_collection
+
+if TYPE_CHECKING:
+    from placer.runtime.prediction.output_file import Columns, Write
+
+
+def predict(
+    execution: Execution, hooks: Hooks, request: PredictionRequest
+) -> PredictionResult | None:
+    """Run a node's part of a prediction from the first barrier to the last.
+
+    The parameters are those of `--init-params`. The tables have no optimizer slots.
+
+    Args:
+        execution: the node's run.
+        hooks: those of its program.
+        request: the rows, and the file to write.
+
+    Returns:
+        The result on the control node, None on the others.
+    """
+    plan, channel = execution.plan, execution.channel
+    me = execution.me = _without_optimizers(execution.me)
+    data = rows_of(plan, request)
+    with ExitStack() as contexts:
+        devices = contexts.enter_context(open_devices(me, execution.emulates))
+        contexts.enter_context(in_precision(plan, me))
+        execution.report_state(CONNECTING)
+        channel.join()
+        execution.on_joined()
+        execution.report_state(INITIALIZING)
+        start = open_start(execution)
+        tables = make_tables(execution, start, devices)
+        execution.report_state(READING)
+        rows = _open_rows(execution, data)
+        execution.report_state(COMPARING)
+        facts = {
+            "prediction rows": None if rows is None else rows.rows,
+            "--params": start_fingerprint(execution.options, start),
+        }
+        count = agree(execution, facts)["prediction rows"]
+        compare_rows(plan, channel, PREDICTION, rows, data)
+        if count is None:
+            raise DataError("no output depends on an input: there are no rows")
+        write: Write = _ignore
+        if execution.is_control:
+            write = contexts.enter_context(_open_file(execution, request, data, count))
+            write = _reporting(execution, write, count)
+        seconds = 0.0
+        if count:
+            order = Order(count, data.batch, shuffle=False, seed=0, remainder="keep")
+            batches = Batches(order, rows)
+            gatherer = OutputGatherer(plan, channel, batches, write)
+            edges = {edge.id: edge for edge in plan.prediction_edges}
+            assert hooks.predict is not None
+            node = Node(
+                me.name,
+                Exchange(me.name, channel, edges, plan.workers),
+                tables,
+                {},
+                batches,
+                batches,
+                (me.prediction or me.step, me.prediction),
+                lambda recorded, rows: None,
+                devices,
+                gatherer.add,
+                **make_row_calls(execution, start, channel, edges, trains=False),
+            )
+            execution.where = lambda: node.where
+            execution.table_counts = partial(count_in_tables, node.row_tables)
+            execution.report_state(COMPILING)
+            node.where = "compiling"
+            warm_up_prediction(plan, node, hooks.predict)
+            execution.report_state(PREPARED)
+            barrier(plan, channel, {}, READY)
+            begin_collection()
+            execution.report_state("predicting")
+            began = time.perf_counter()
+            node.enter_prediction()
+            hooks.predict(node)
+            gatherer.finish()
+            seconds = time.perf_counter() - began
+            node.where = "after the last batch"
+        execution.on_last_barrier()
+        reports = barrier(plan, channel, {"bytes_sent": channel.bytes_sent}, DONE)
+        # From here on no node needs another, so losing one no longer fails the run.
+        execution.on_settled()
+        if execution.is_control:
+            execution.report_state("writing")
+    if not execution.is_control:
+        execution.report_state("done")
+        return None
+    result = PredictionResult(
+        rows=count,
+        samples_per_second=count / seconds if seconds else 0.0,
+        bytes_sent={
+            node_plan.name: report["bytes_sent"]
+            for node_plan, report in zip(plan.nodes, reports, strict=True)
+        },
+    )
+    execution.report(result)
+    execution.report_state("done")
+    return result
+
+
+def _open_rows(execution: Execution, data: RowSource) -> Rows | PieceRows | None:
+    """Open the rows; an error about a column says which output needs it."""
+    try:
+        return open_rows(execution, data, PREDICTION)
+    except InputColumnError as error:
+        names = [o.name for o in execution.plan.outputs if error.input in o.inputs]
+        needing = " and ".join(f"'{name}'" for name in names)
+        raise DataError(
+            f"{error.message}, which {needing} depends on",
+            hint=_missing_column_hint(error, data),
+        ) from error
+
+
+def _missing_column_hint(error: InputColumnError, data: RowSource) -> str | None:
+    """Return how the rows to predict can have the column of an input.
+
+    The option `--columns` names the one column of an input; other columns, such as those
+    that features read, have their names in the build.
+    """
+    missing, columns = error.missing, error.columns
+    if missing is None or not columns:
+        return error.hint
+    near = nearest(missing, columns)
+    if (data.columns or {}).get(error.input, error.input) != missing:
+        before = f"rename '{near}' to" if near else "call it"
+        others = "" if near else f"{list_columns(columns)}; "
+        return f"{others}{before} '{missing}' in the file: the build reads this name"
+    listed = "" if near else f"{list_columns(columns)}; "
+    column = near or "COLUMN"
+    option = "" if "," in column else quote(f"{error.input}={column}")
+    command = f"--columns {option}, or in Python " if option else "in Python "
+    return f"{listed}write {command}columns={{{error.input!r}: {column!r}}}"
+
+
+def _without_optimizers(me: NodePlan) -> NodePlan:
+    """Return a node whose tables are not trained, so that they have no slots."""
+    tables = tuple(
+        structs.replace(table, rule=None, hyper={}, learning_rate=0.0, in_place=False)
+        for table in me.tables
+    )
+    return structs.replace(me, tables=tables)
+
+
+def _ignore(outputs: Columns) -> None:
+    """Do nothing with outputs, on a node that has only its own rows."""
+
+
+REPORT_EVERY = 0.25
+"""The shortest time between two reports of how many rows are predicted, in seconds."""
+
+
+def _reporting(execution: Execution, write: Write, total: int) -> Write:
+    """Return a function that writes the next rows, and reports how many there are."""
+    rows, last = 0, -REPORT_EVERY
+
+    def write_and_report(outputs: Columns) -> None:
+        nonlocal rows, last
+        write(outputs)
+        rows += len(next(iter(outputs.values())))
+        now = time.monotonic()
+        if now - last >= REPORT_EVERY or rows == total:
+            last = now
+            execution.report(Predicted(rows, total))
+
+    return write_and_report
+
+
+def _open_file(
+    execution: Execution, request: PredictionRequest, data: RowSource, count: int
+) -> AbstractContextManager[Write]:
+    """Open the file of predictions, with the keys that the source has."""
+    from placer.readers.keys import read_keys  # these import pyarrow
+    from placer.runtime.prediction.output_file import prediction_file
+
+    spec_folder = data_root(execution.folder)
+    keys = read_keys(data, request.keys, spec_folder)
+    for name, column in keys.items():
+        if len(column) != count:
+            raise DataError(
+                f"{data.source}: column '{name}' has {len(column)} rows, and the inputs"
+                f" have {count}"
+            )
+    outputs = chosen_outputs(execution.plan, request)
+    return prediction_file(Path(request.out), outputs, keys, count)

@@ -1,0 +1,52 @@
+"""What a run does when a node falls silent, returns, or is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from placer.channel.peers import PeerEvent, PeerState
+from placer.channel.session import Session
+from placer.runtime.control.events import NodeWarning
+from placer.runtime.control.execution import Execution
+
+
+def watch_peers(executions: Sequence[Execution], channel: Session) -> None:
+    """Name processes that fall silent, and end the run if one is lost.
+
+    That of the control node, which is connected to all others, names them; the next one
+    names the control node's.
+
+    Args:
+        executions: the nodes of this process.
+        channel: its session.
+    """
+    execution = executions[0]
+    plan, lost_after = execution.plan, execution.options.lost_after
+
+    def on_peer(event: PeerEvent) -> None:
+        first, *others = plan.processes
+        names_it = channel.node == (first if event.peer != first else others[0])
+        if event.state is PeerState.SILENT and names_it:
+            doing = channel.doing(event.peer)
+            at = f", last at {doing}" if doing else ""
+            execution.report(
+                NodeWarning(
+                    f"{event.peer} has been silent for {event.seconds:.0f} s{at}; the run "
+                    f"ends if it is silent for {lost_after:g} s (--lost-after)"
+                )
+            )
+        elif event.state is PeerState.RETURNED and names_it:
+            execution.report(
+                NodeWarning(
+                    f"{event.peer} is back after a silence of {event.seconds:.0f} s"
+                )
+            )
+        channel.end_if_lost(event)
+
+    channel.on_peer = on_peer
+    if execution.options.insecure_network and execution.is_control:
+        text = "connections between machines are not encrypted (--insecure-network)"
+        execution.report(NodeWarning(text))
+    for each in executions:
+        each.channel.describe = partial(getattr, each, "position")

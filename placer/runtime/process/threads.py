@@ -1,0 +1,182 @@
+"""Run all nodes of a build as threads of this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from functools import partial
+from pathlib import Path
+
+from placer.channel.protocol import Aborted
+from placer.place.node_kinds import NodeId
+from placer.plan.plan import NodePlan, read_plan
+from placer.runtime.callbacks.callbacks import CallbackQueue
+from placer.runtime.control.common_step import Action
+from placer.runtime.control.events import Event, NodeWarning, Report, show_output
+from placer.runtime.control.execution import Execution
+from placer.runtime.control.failure import cause_of, describe_error, root_cause_reported
+from placer.runtime.control.options import Options
+from placer.runtime.control.pace import ControlPace
+from placer.runtime.control.result import Outcome
+from placer.runtime.control.shared_rows import SharedRows
+from placer.runtime.exchange.devices import configure_jax
+from placer.runtime.node.program_file import Hooks, load_program
+from placer.runtime.prediction.executor import predict
+from placer.runtime.prediction.request import PredictionRequest
+from placer.runtime.saving.start_choice import choose_start
+from placer.runtime.signals.interruption import Decision, Interruption, interruption_of
+from placer.runtime.timeline.recording import timeline_kept
+from placer.runtime.training_loop.executor import execute
+from placer.system.cores import fix_threads
+from placer.system.reentry import node_in_thread
+
+INTERRUPT_TIMEOUT = 2.0
+"""Seconds in which threads have to end after an interrupt."""
+
+
+def run_in_threads(
+    build: str | Path,
+    options: Options | None = None,
+    *,
+    interrupts: Callable[[], int] = int,
+    interruption: Interruption | None = None,
+    watch: Report = show_output,
+    calls: CallbackQueue | None = None,
+    prediction: PredictionRequest | None = None,
+) -> Outcome:
+    """Run all nodes of a build as threads of this process, over the memory channel.
+
+    Programs, executor and protocols are the same as with processes. After an interrupt,
+    a thread that is stuck outside the channel is left behind.
+
+    Args:
+        build: the build folder.
+        options: the options of the run.
+        interrupts: returns the number of interrupts so far. After the first one all
+            nodes stop after the same step and save, without a last evaluation.
+        interruption: what interrupts do; by default as the options say.
+        watch: called with the events of the nodes, from their threads.
+        calls: the callbacks of the run, which are called in this thread.
+        prediction: predict these rows instead of training.
+
+    Returns:
+        The result of the run.
+
+    Raises:
+        BuildError: for a build that has changed since it was compiled.
+        KeyboardInterrupt: with the reason why nothing was saved: no step was started,
+            the nodes did not stop in time, or there was a second interrupt.
+        PlacerError: the root cause of a failed run.
+    """
+    from placer.channel.memory import memory_channels
+
+    folder = Path(build)
+    plan = read_plan(folder)
+    fix_threads()
+    options = options or Options()
+    interruption = interruption or interruption_of(plan, folder, options)
+    calls = calls if calls is not None else CallbackQueue(())
+    options = choose_start(options, watch)
+    names = [node.name for node in plan.nodes]
+    channels = memory_channels(names, deadline=options.deadline)
+    lock = threading.Lock()
+    loaded: dict[str, Hooks] = {}
+
+    def report(event: Event) -> None:
+        interruption.note(event)
+        watch(event)
+        calls.add(event)
+
+    rows = {process: SharedRows() for process in plan.processes}
+    executions = [
+        Execution(
+            plan,
+            folder,
+            node,
+            channels[node.name],
+            options,
+            report,
+            shared_rows=rows[NodeId(node.name).process],
+            paced=calls.has_callbacks,
+        )
+        for node in plan.nodes
+    ]
+
+    def load(node: NodePlan) -> Hooks:
+        """Load a program for the first thread that runs it. Other threads get the same
+        functions, so that JAX compiles them once."""
+        with lock:
+            if node.program not in loaded:
+                loaded[node.program] = load_program(folder, plan, node)
+            return loaded[node.program]
+
+    def run_node(execution: Execution) -> Outcome | None:
+        me = execution.me
+        try:
+            with (
+                node_in_thread(me.name),
+                timeline_kept(execution) as recording,
+                root_cause_reported(execution),
+            ):
+                if prediction is not None:
+                    return predict(execution, load(me), prediction)
+                return execute(execution, load(me), recording)
+        finally:
+            execution.channel.close()
+
+    configure_jax(plan.nodes, options.emulate or plan.emulate, alone=False)
+    runs = [
+        _start_thread(partial(run_node, execution), execution.me.name)
+        for execution in executions
+    ]
+    control = executions[0]
+
+    stop = partial(control.common_step.request, Action.STOP)
+    calls.on_stop = stop
+    if isinstance(control.pace, ControlPace):
+        calls.on_called = control.pace.steps_called
+    for run in runs:
+        run.add_done_callback(lambda _: calls.wake())
+    try:
+        while not all(run.done() for run in runs):
+            # Python handles signals in the main thread only, between bytecodes: the
+            # timeout lets it wake up for them.
+            calls.wait(0.5)
+            calls.call_next()
+            match interruption.decide(interrupts(), control.state):
+                case Decision.STOP:
+                    stop()
+                    control.report(NodeWarning(interruption.stopping))
+                case Decision.END:
+                    raise KeyboardInterrupt(interruption.outcome(None))
+    except BaseException as error:
+        calls.close()
+        channels[plan.control].abort(cause_of(error, describe_error(error)))
+        wait(runs, timeout=INTERRUPT_TIMEOUT)
+        raise
+    errors = [each for run in runs if (each := run.exception()) is not None]
+    if errors:  # the first that is not the failure of another node
+        calls.close()
+        raise min(errors, key=lambda each: isinstance(each, Aborted))
+    while calls.call_next():
+        pass
+    result = runs[0].result()
+    assert result is not None
+    return result
+
+
+def _start_thread(
+    call: Callable[[], Outcome | None], node: str
+) -> Future[Outcome | None]:
+    """Call `call` in a daemon thread, which does not keep the process from ending."""
+    future: Future[Outcome | None] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=f"placer {node}", daemon=True).start()
+    return future

@@ -1,0 +1,1 @@
+"""What a run keeps: checkpoints, parameters, and how it starts from them."""

@@ -1,0 +1,441 @@
+"""Continue a run from a checkpoint of it, on any placement.
+
+The control node chooses the checkpoint. Every node reads the elements of its own blocks,
+wherever they are in the files. If any node finds a file damaged, and a folder of
+checkpoints was named, all nodes take the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+
+from placer.channel.protocol import Array, Channel, Key
+from placer.checkpoint.choice import candidates, is_checkpoint, is_first_start
+from placer.checkpoint.finite import HINT, find_not_finite
+from placer.checkpoint.manifest import FILE, OLD, Manifest, Progress, StoredSparse
+from placer.checkpoint.reading import Checkpoint, Wanted
+from placer.errors import CheckpointError, DataError
+from placer.plan.plan import NodePlan, Plan, Table
+from placer.plan.settings.training import optimizers
+from placer.plan.settings.training.optimizers import VALUES
+from placer.plan.settings.training.slicing import Block
+from placer.plan.settings.training.update_modes import Geo
+from placer.runtime.asynchronous.local_values import LocalValues
+from placer.runtime.control.barrier import (
+    RANGE_PART,
+    RANGES,
+    RESUME,
+    barrier,
+    receive_json,
+    send_json,
+)
+from placer.runtime.control.byte_messages import send_parts
+from placer.runtime.control.events import NodeWarning, Resumed
+from placer.runtime.control.execution import Execution
+from placer.runtime.control.handshake import fingerprint
+from placer.runtime.saving.row_files import (
+    load_rows,
+    read_stored,
+    receive_partitions,
+    serve_rows,
+)
+from placer.runtime.saving.same_model import (
+    check_not_later,
+    check_same_data,
+    check_same_model,
+    differences,
+)
+from placer.runtime.saving.start_facts import StartFacts
+from placer.runtime.saving.stored_blocks import array_of, slots_of
+from placer.tables.block_table import BlockTable
+
+if TYPE_CHECKING:
+    from placer.tables.sparse.table import SparseTable
+
+NOT_KEPT: Final = "this run saves no checkpoints; --checkpoint DIR saves them"
+"""The warning of a run that continues from a checkpoint and saves none itself."""
+NONE_YET: Final = "has no checkpoints yet: the run starts at step 1"
+"""The warning of a run whose own folder of checkpoints is empty."""
+SERVED_BYTES: Final = 64 << 20
+"""The bytes that are read at a time for a node that does not see the checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """What a run continues from: the position, and the path of the checkpoint on the
+    machine of the control node."""
+
+    progress: Progress
+    checkpoint: Path
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The checkpoint that the control node has chosen; without a path there is none."""
+
+    path: str = ""
+    fingerprint: str = ""
+
+
+def resume(
+    execution: Execution,
+    tables: Mapping[str, BlockTable],
+    local: Mapping[str, LocalValues],
+    sparse: dict[str, SparseTable],
+    facts: StartFacts,
+    total_steps: int,
+) -> Continued | None:
+    """Load the tables of a node from the checkpoint that `--resume` names.
+
+    All nodes call this at the same point. So that one command starts a run and continues
+    it, the run's own folder of checkpoints need not have any yet.
+
+    Args:
+        execution: the node's run.
+        tables: the node's tables, by name.
+        local: values of a worker's own, by the name of their table.
+        sparse: the node's sparse tables, by name.
+        facts: the facts of this run, to compare with those of the checkpoint.
+        total_steps: the number of the last step of this run.
+
+    Returns:
+        What the run continues from; None for one that starts at step 1.
+
+    Raises:
+        CheckpointError: on the control node, if there is no checkpoint that can be
+            read, or if it does not fit the model, the data or the length of the run.
+    """
+    plan, channel = execution.plan, execution.channel
+    named = execution.options.resume
+    assert named is not None
+    tried = (
+        candidates(named, lambda why: execution.report(NodeWarning(why)))
+        if execution.is_control
+        else iter(())
+    )
+    while True:
+        choice, checkpoint = Choice(), None
+        if execution.is_control and not _is_first_start(execution, named):
+            checkpoint = next(tried)
+            check_same_model(
+                checkpoint.manifest, plan, execution.report, execution.options.partial
+            )
+            check_same_data(checkpoint.manifest, facts)
+            check_not_later(checkpoint.manifest, total_steps)
+            choice = Choice(
+                str(checkpoint.folder), fingerprint(checkpoint.folder / FILE)
+            )
+        reports = barrier(plan, channel, msgspec.to_builtins(choice), RESUME)
+        choice = msgspec.convert(reports[0], Choice)
+        if not choice.path:
+            return None
+        progress, problem = None, ""
+        try:
+            progress = _load(execution, tables, local, sparse, choice, checkpoint)
+        except CheckpointError as error:
+            problem = error.message
+        problem = _first_problem(plan, barrier(plan, channel, {"": problem}, RESUME))
+        if not problem:
+            assert progress is not None
+            break
+        if execution.is_control:
+            if is_checkpoint(named):
+                raise CheckpointError(
+                    problem,
+                    hint="name its folder of checkpoints to take the last good one",
+                )
+            execution.report(NodeWarning(f"{problem}; an earlier one is taken"))
+    if checkpoint is not None:
+        differs = "; ".join(differences(checkpoint.manifest, plan, facts))
+        execution.report(Resumed(progress.step, choice.path, differs))
+        if execution.checkpointing is None:
+            execution.report(NodeWarning(NOT_KEPT))
+    return Continued(progress, Path(choice.path))
+
+
+def _is_first_start(execution: Execution, named: Path) -> bool:
+    """Whether the run starts at step 1 because its own folder has no checkpoints yet."""
+    settings = execution.checkpointing
+    if settings is None or not is_first_start(settings.folder, named):
+        return False
+    execution.report(NodeWarning(f"'{named}' {NONE_YET}"))
+    return True
+
+
+def _first_problem(plan: Plan, reports: Sequence[Mapping[str, str]]) -> str:
+    """Return the first problem that a node reports, or nothing."""
+    for node, report in zip(plan.nodes, reports, strict=True):
+        if report[""]:
+            return f"{node.name}: {report['']}"
+    return ""
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """What a node loads from a checkpoint.
+
+    Attributes:
+        progress: the position of the run.
+        arrays: the arrays that the checkpoint has, in the order in which they are read:
+            the table, the name of the array in the checkpoint, the number of the block,
+            and the worker whose own array it is, if it is one.
+        updates: the number of updates of each block, by table.
+        sparse: the sparse tables of the checkpoint.
+    """
+
+    progress: Progress
+    arrays: tuple[tuple[str, str, int, str], ...]
+    updates: dict[str, tuple[int, ...]]
+    sparse: dict[str, StoredSparse]
+
+
+def _load(
+    execution: Execution,
+    tables: Mapping[str, BlockTable],
+    local: Mapping[str, LocalValues],
+    sparse: dict[str, SparseTable],
+    choice: Choice,
+    checkpoint: Checkpoint | None,
+) -> Progress:
+    """Load the tables of a node from the chosen checkpoint, and serve the nodes that do
+    not see it; return its position.
+
+    Raises CheckpointError if it is damaged.
+    """
+    plan, channel = execution.plan, execution.channel
+    problem = None
+    if is_seen := checkpoint is not None or _sees(choice):
+        try:
+            checkpoint = checkpoint or Checkpoint(Path(choice.path))
+        except CheckpointError as error:
+            problem = error
+    reports = barrier(plan, channel, {"remote": not is_seen}, RESUME)
+    if problem is not None:
+        raise problem
+    if checkpoint is None:
+        contents = receive_json(channel, plan.control, Key(RANGES, 0), Contents)
+        loaded = _Loaded(execution.me, tables, local, contents)
+        loaded.receive(channel, plan.control)
+        _receive_rows(execution, sparse, contents.sparse)
+    else:
+        contents = _contents(plan, execution.me, checkpoint.manifest)
+        loaded = _Loaded(execution.me, tables, local, contents)
+        try:
+            loaded.read(checkpoint)
+            me = execution.me.name
+            partitions = read_stored(plan, me, checkpoint)
+            load_rows(plan, me, sparse, contents.sparse, partitions)
+        except CheckpointError as error:
+            problem = error
+    if execution.is_control:
+        assert checkpoint is not None
+        for node, each in zip(plan.nodes, reports, strict=True):
+            if each["remote"] and _serve(plan, channel, node, checkpoint):
+                serve_rows(plan, channel, node.name, checkpoint)
+    if problem is not None:
+        raise problem
+    if plan.nan == "stop":
+        loaded.check_finite(choice.path)
+    loaded.store()
+    return contents.progress
+
+
+def _receive_rows(
+    execution: Execution,
+    sparse: dict[str, SparseTable],
+    stored: Mapping[str, StoredSparse],
+) -> None:
+    """Load the partitions of this node as the control node sends them.
+
+    Raises:
+        CheckpointError: it cannot read them, or a table cannot load them; what is sent has
+            come nevertheless, so that those of another checkpoint can follow.
+    """
+    plan, me = execution.plan, execution.me.name
+    partitions = receive_partitions(plan, execution.channel, me, stored)
+    try:
+        load_rows(plan, me, sparse, stored, partitions)
+    except CheckpointError:
+        for _ in partitions:
+            pass
+        raise
+
+
+def _sees(choice: Choice) -> bool:
+    """Whether this node sees the control node's checkpoint: the same manifest."""
+    try:
+        return fingerprint(Path(choice.path) / FILE) == choice.fingerprint
+    except DataError:
+        return False
+
+
+def _contents(plan: Plan, node: NodePlan, manifest: Manifest) -> Contents:
+    """Return what a node loads from a checkpoint.
+
+    A worker's own values are those that it had, if the checkpoint is of the same workers;
+    otherwise they are those of the servers, with the slots of the first worker.
+    """
+    own_workers = {
+        each.name for each in plan.nodes if any(table.local for table in each.tables)
+    }
+    arrays: list[tuple[str, str, int, str]] = []
+    updates: dict[str, tuple[int, ...]] = {}
+    for table in node.tables:
+        slots = slots_of(table)
+        counts = [0] * len(table.blocks)
+        for index, block in enumerate(table.blocks):
+            stored = manifest.parameters.get(block.parameter)
+            if stored is None:
+                continue
+            count, worker, names = stored.updates, "", [VALUES]
+            rule = stored.rule, stored.slots
+            if isinstance(table.mode, Geo):
+                outer = stored.outer
+                rule = (None, ()) if outer is None else (outer.rule, outer.slots)
+                count = 0 if outer is None else outer.updates
+            elif table.local and stored.local.keys() == own_workers:
+                worker = node.name
+                count = stored.local[worker].updates
+                names.append(OLD)
+            if rule == (table.rule, slots):
+                names += [array_of(table, slot) for slot in slots]
+                counts[index] = count
+            arrays += [(table.name, name, index, worker) for name in names]
+        updates[table.name] = tuple(counts)
+    return Contents(manifest.progress, tuple(arrays), updates, manifest.sparse)
+
+
+class _Loaded:
+    """The arrays of a checkpoint for the tables of a node, flat."""
+
+    def __init__(
+        self,
+        me: NodePlan,
+        tables: Mapping[str, BlockTable],
+        local: Mapping[str, LocalValues],
+        contents: Contents,
+    ) -> None:
+        self._me, self._tables, self._local = me, tables, local
+        self._contents = contents
+        self._arrays = {
+            (name, array, index): np.empty(
+                tables[name].blocks[index].numel, tables[name].dtype
+            )
+            for name, array, index, _ in contents.arrays
+        }
+
+    def read(self, checkpoint: Checkpoint) -> None:
+        """Read the arrays from the files of the checkpoint."""
+        checkpoint.read([
+            wanted
+            for name, array, index, worker in self._contents.arrays
+            for wanted in _wanted(
+                checkpoint,
+                self._tables[name].blocks[index],
+                array,
+                worker,
+                self._arrays[name, array, index],
+            )
+        ])  # fmt: skip
+
+    def receive(self, channel: Channel, control: str) -> None:
+        """Receive the arrays from the control node, in their order."""
+        for out in self._arrays.values():
+            view, at = out.view(np.uint8).data, 0
+            while at < len(view):
+                parts = channel.receive(control, Key(RANGE_PART, 0))
+                if not parts:
+                    raise CheckpointError("the control node cannot read the checkpoint")
+                part = parts[0].data
+                view[at : at + len(part)] = part
+                at += len(part)
+
+    def check_finite(self, checkpoint: str) -> None:
+        """Raise CheckpointError if an array has a value that is not finite."""
+        for (table, name, index), array in self._arrays.items():
+            block = self._tables[table].blocks[index].name
+            stored = block if name == VALUES else f"{block}/{name}"
+            if problem := find_not_finite({stored: array}):
+                raise CheckpointError(f"'{checkpoint}': {problem}", hint=HINT)
+
+    def store(self) -> None:
+        """Load the tables. What the checkpoint does not have keeps its value."""
+        for planned in self._me.tables:
+            name, table = planned.name, self._tables[planned.name]
+            now: dict[str, list[Array]] = {}
+            initial = None
+            for array in (VALUES, *optimizers.slots(table.rule, table.hyper)):
+                now[array] = []
+                stored = array if array == VALUES else array_of(planned, array)
+                for index, block in enumerate(table.blocks):
+                    loaded = self._arrays.pop((name, stored, index), None)
+                    if loaded is None:
+                        initial = initial or {VALUES: table.values(), **table.slots()}
+                        loaded = np.array(initial[array][index])
+                    now[array].append(loaded.reshape(block.shape))
+            values = now.pop(VALUES)
+            table.load(values)
+            table.load_slots(now)
+            table.load_updates(self._contents.updates[name])
+            if name in self._local:
+                old = [
+                    self._arrays.pop((name, OLD, index), value)
+                    for index, value in enumerate(values)
+                ]
+                self._local[name].load_old(old)
+
+
+def _wanted(
+    checkpoint: Checkpoint, block: Block, array: str, worker: str, out: Array
+) -> Iterator[Wanted]:
+    view = out.view(np.uint8).data
+    return checkpoint.wanted(block.parameter, array, block.start, view, worker)
+
+
+def _serve(
+    plan: Plan, channel: Channel, node: NodePlan, checkpoint: Checkpoint
+) -> bool:
+    """Send a node what it loads from a checkpoint that it does not see, but for rows of
+    sparse tables; return whether it can be read. If not, a message without arrays says so,
+    and is the last one."""
+    contents = _contents(plan, node, checkpoint.manifest)
+    tables = {table.name: table for table in node.tables}
+    send_json(channel, node.name, Key(RANGES, 0), msgspec.to_builtins(contents))
+    for group in _groups(contents, tables, checkpoint.manifest):
+        try:
+            checkpoint.read([
+                wanted
+                for block, array, worker, out in group
+                for wanted in _wanted(checkpoint, block, array, worker, out)
+            ])  # fmt: skip
+        except CheckpointError:
+            channel.send(node.name, Key(RANGE_PART, 0), [])
+            return False
+        for *_, out in group:
+            view = out.view(np.uint8).data
+            send_parts(channel, node.name, Key(RANGE_PART, 0), [view])
+    return True
+
+
+def _groups(
+    contents: Contents, tables: Mapping[str, Table], manifest: Manifest
+) -> Iterator[list[tuple[Block, str, str, Array]]]:
+    """Yield blocks, their arrays and workers, and empty arrays for them, in the order
+    of the contents: as many at a time as are read together, so that a chunk of a file
+    with many small arrays is read once."""
+    group: list[tuple[Block, str, str, Array]] = []
+    nbytes = 0
+    for name, array, index, worker in contents.arrays:
+        block = tables[name].blocks[index]
+        out = np.empty(block.numel, manifest.parameters[block.parameter].dtype)
+        group.append((block, array, worker, out))
+        nbytes += out.nbytes
+        if nbytes >= SERVED_BYTES:
+            yield group
+            group, nbytes = [], 0
+    if group:
+        yield group

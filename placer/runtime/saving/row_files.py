@@ -1,0 +1,336 @@
+"""Sparse tables in checkpoints: a file of each node that holds partitions.
+
+While a node writes its file, its tables change: a save of a table gives each partition as it
+was when the save began (`SparseTable.begin_save`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct, to_builtins
+
+from placer.channel.protocol import Array, Channel, Key
+from placer.checkpoint.finite import HINT, find_row_not_finite
+from placer.checkpoint.manifest import (
+    CHUNK,
+    SPARSE_ARRAYS,
+    Manifest,
+    StoredSparse,
+    tensor_of_rows,
+)
+from placer.checkpoint.reading import Checkpoint, Wanted
+from placer.checkpoint.tensor_file import make_header
+from placer.errors import CheckpointError, RunError
+from placer.place.layouts.sparse import server_partitions
+from placer.place.node_kinds import NodeId
+from placer.plan.plan import Plan, SparseTable
+from placer.plan.settings.sparse.table import entry_form
+from placer.plan.settings.training import optimizers
+from placer.runtime.control.barrier import RANGE_PART, RANGES, receive_json, send_json
+from placer.runtime.control.byte_messages import receive_parts, send_parts
+
+if TYPE_CHECKING:
+    from placer.tables.sparse.saving import TableSave
+    from placer.tables.sparse.table import SparseTable as HeldTable
+
+Saves = Mapping[str, "TableSave"]
+"""The saves of the tables of a node, by name."""
+_TOGETHER = 8 * CHUNK
+"""The bytes from which partitions are read."""
+
+
+def file_of_rows(node: str) -> str:
+    """Return the name of a node's file of sparse tables, such as `ps-0.rows.safetensors`."""
+    return f"{NodeId(node).stem}.rows.safetensors"
+
+
+def holds_rows(plan: Plan, node: str) -> bool:
+    """Whether a node has partitions of sparse tables."""
+    return any(node in table.holders for table in plan.sparse_tables)
+
+
+def held_partitions(table: SparseTable, node: str) -> range:
+    """Return the partitions of a table that a node has; none if it does not hold it."""
+    if node not in table.holders:
+        return range(0)
+    index, count = table.holders.index(node), len(table.holders)
+    partitions = table.settings.partitions
+    return server_partitions(index, count, partitions)
+
+
+def begin_saves(tables: Mapping[str, HeldTable], contexts: ExitStack) -> Saves:
+    """Begin to save the tables of a node; the saves end with `contexts`."""
+    return {
+        name: contexts.enter_context(table.begin_save())
+        for name, table in tables.items()
+    }
+
+
+def groups_of_file(
+    plan: Plan, node: str, saves: Saves, *, finite: bool
+) -> Iterator[Sequence[memoryview]]:
+    """Yield the bytes of a node's file of sparse tables, partition by partition.
+
+    A group is valid until the next one is asked for.
+
+    Raises:
+        CheckpointError: a value is not finite, and `finite` says that all have to be.
+    """
+    types: dict[str, tuple[str, tuple[int, ...]]] = {}
+    order = []
+    for table in plan.sparse_tables:
+        for partition in held_partitions(table, node):
+            layout = saves[table.name].layout(partition)
+            names = [array for array in SPARSE_ARRAYS if array in layout]
+            assert len(names) == len(layout), layout
+            order.append((table.name, partition, names))
+            for array in names:
+                types[tensor_of_rows(table.name, partition, array)] = layout[array]
+    header, _ = make_header(types, in_order=True)
+    yield [memoryview(header)]
+    for name, partition, names in order:
+        arrays = saves[name].partition(partition)
+        if finite and (problem := find_row_not_finite(name, arrays)):
+            raise CheckpointError(problem)
+        yield [_bytes_of(arrays[array]) for array in names]
+
+
+def _bytes_of(array: Array) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def stored_sparse(plan: Plan) -> dict[str, StoredSparse]:
+    """Return how the sparse tables of a plan are stored in a checkpoint."""
+    return {table.name: _stored(table) for table in plan.sparse_tables}
+
+
+def _stored(table: SparseTable) -> StoredSparse:
+    settings = table.settings
+    slots: tuple[str, ...] = ()
+    if table.trainable:
+        slots = tuple(optimizers.slots(settings.rule, settings.hyper))
+    held = ((node, held_partitions(table, node)) for node in table.holders)
+    return StoredSparse(
+        dtype=table.dtype,
+        dim=settings.dim,
+        rule=settings.rule if table.trainable else None,
+        slots=slots,
+        partitions=settings.partitions,
+        files=tuple((file_of_rows(n), each.start, each.stop) for n, each in held),
+        entries=entry_form(settings),
+    )
+
+
+def compare_sparse(
+    manifest: Manifest, tables: Iterable[SparseTable], *, only_values: bool = False
+) -> tuple[list[str], list[str], list[str]]:
+    """Return the sparse tables of a model that a checkpoint does not have, those that have
+    changed, and those of another optimizer: each with what is different."""
+    missing, changed, without_state = [], [], []
+    for table in tables:
+        stored = manifest.sparse.get(table.name)
+        own = _stored(table)
+        if stored is None:
+            missing.append(table.name)
+        elif (stored.dtype, stored.dim) != (own.dtype, own.dim):
+            changed.append(
+                f"{table.name} has rows of {stored.dtype}[{stored.dim}], those of the"
+                f" model are {own.dtype}[{own.dim}]"
+            )
+        elif stored.partitions != own.partitions:
+            changed.append(
+                f"{table.name} has {stored.partitions} partitions, and"
+                f" {own.partitions} in the model"
+            )
+        elif not only_values and _have_other_entries(stored, own):
+            changed.append(
+                f"{table.name} kept the {stored.entries} of each key without a row, and"
+                f" would keep its {own.entries}"
+            )
+        elif own.slots and (stored.rule, stored.slots) != (own.rule, own.slots):
+            without_state.append(f"{table.name} ({stored.rule}, not {own.rule})")
+    return missing, changed, without_state
+
+
+def load_rows(
+    plan: Plan,
+    node: str,
+    tables: dict[str, HeldTable],
+    stored: Mapping[str, StoredSparse],
+    partitions: Iterator[dict[str, Array]],
+    *,
+    only_values: bool = False,
+) -> None:
+    """Load the partitions that a node has from a checkpoint, wherever they are in it.
+
+    Args:
+        plan: the plan.
+        node: the name of the node.
+        tables: the tables that it holds, by name: all are begun anew, and those that the
+            checkpoint does not have stay empty.
+        stored: the tables of the checkpoint.
+        partitions: the arrays of those that it loads (`stored_partitions`).
+        only_values: whether rows begin anew with their values and scores: without the
+            state of the optimizer, and counted once.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged, or does not fit.
+    """
+    for name in tables:
+        tables[name] = tables[name].emptied()
+    try:
+        for table, partition in stored_partitions(plan, node, stored):
+            held, own = tables[table.name], _stored(table)
+            theirs = stored[table.name]
+            arrays = next(partitions)
+            if only_values:
+                values, scores = arrays["values"][:, : theirs.dim], arrays.get("scores")
+                held.load_values(partition, arrays["keys"], values, scores)
+            else:
+                is_same = (theirs.rule, theirs.slots) == (own.rule, own.slots)
+                held.load_partition(partition, arrays, has_state=is_same)
+    except RunError as error:
+        raise CheckpointError(error.message, hint=error.hint) from error
+
+
+def stored_partitions(
+    plan: Plan, node: str, stored: Mapping[str, StoredSparse]
+) -> Iterator[tuple[SparseTable, int]]:
+    """Yield the partitions that a node loads from a checkpoint, in order."""
+    for table in plan.sparse_tables:
+        if table.name in stored:
+            for partition in held_partitions(table, node):
+                yield table, partition
+
+
+def _have_other_entries(stored: StoredSparse, own: StoredSparse) -> bool:
+    """Whether what is known of keys without a row means something else."""
+    return bool(stored.entries and own.entries) and stored.entries != own.entries
+
+
+def read_stored(
+    plan: Plan, node: str, checkpoint: Checkpoint
+) -> Iterator[dict[str, Array]]:
+    """Read the partitions that a node loads from a checkpoint, in order."""
+    stored = stored_partitions(plan, node, checkpoint.manifest.sparse)
+    numbers = ((table.name, number) for table, number in stored)
+    return read_partitions(checkpoint, numbers, finite=plan.nan == "stop")
+
+
+def read_partitions(
+    checkpoint: Checkpoint,
+    partitions: Iterable[tuple[str, int]],
+    names: Sequence[str] = SPARSE_ARRAYS,
+    *,
+    finite: bool,
+) -> Iterator[dict[str, Array]]:
+    """Read arrays of partitions of sparse tables, in their order.
+
+    Small partitions are read together: a chunk of a file is read as a whole, to check it,
+    and has many of them.
+
+    Args:
+        checkpoint: the checkpoint.
+        partitions: the name of a table and the number of a partition of it, for each.
+        names: which of their arrays to read.
+        finite: whether all values have to be finite.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged, or a value is not finite.
+    """
+    together: list[tuple[str, dict[str, Array]]] = []
+    wanted: list[Wanted] = []
+    nbytes = 0
+    for table, partition in partitions:
+        tensors = checkpoint.partition(table, partition)
+        arrays: dict[str, Any] = {
+            name: np.empty(each.shape, each.dtype)
+            for name, each in tensors.items()
+            if name in names
+        }
+        views = {name: _bytes_of(array) for name, array in arrays.items()}
+        together.append((table, arrays))
+        wanted += checkpoint.wanted_rows(table, partition, views)
+        nbytes += sum(map(len, views.values()))
+        if nbytes >= _TOGETHER:
+            yield from _read_together(checkpoint, together, wanted, finite=finite)
+            together, wanted, nbytes = [], [], 0
+    yield from _read_together(checkpoint, together, wanted, finite=finite)
+
+
+def _read_together(
+    checkpoint: Checkpoint,
+    together: Sequence[tuple[str, dict[str, Array]]],
+    wanted: Sequence[Wanted],
+    *,
+    finite: bool,
+) -> Iterator[dict[str, Array]]:
+    """Read what is wanted, and yield the arrays of partitions, by the name of the table."""
+    checkpoint.read(wanted)
+    for table, arrays in together:
+        if finite and (problem := find_row_not_finite(table, arrays)):
+            raise CheckpointError(f"'{checkpoint.folder}': {problem}", hint=HINT)
+        yield arrays
+
+
+class _Arrays(Struct, frozen=True):
+    """The arrays that follow: the dtype and the shape of each; a problem if there are
+    none."""
+
+    arrays: dict[str, tuple[str, tuple[int, ...]]] = {}
+    problem: str = ""
+
+
+def serve_rows(plan: Plan, channel: Channel, node: str, checkpoint: Checkpoint) -> None:
+    """Send a node that does not see a checkpoint the partitions that it loads."""
+    partitions = read_stored(plan, node, checkpoint)
+    while True:
+        try:
+            arrays = next(partitions, None)
+        except CheckpointError as error:
+            _send_head(channel, node, _Arrays(problem=error.message))
+            return
+        if arrays is None:
+            return
+        types = {name: (str(a.dtype), a.shape) for name, a in arrays.items()}
+        _send_head(channel, node, _Arrays(types))
+        views = [_bytes_of(array) for array in arrays.values()]
+        send_parts(channel, node, Key(RANGE_PART, 1), views)
+
+
+def _send_head(channel: Channel, node: str, head: _Arrays) -> None:
+    send_json(channel, node, Key(RANGES, 1), to_builtins(head))
+
+
+def receive_partitions(
+    plan: Plan, channel: Channel, node: str, stored: Mapping[str, StoredSparse]
+) -> Iterator[dict[str, Array]]:
+    """Receive what `serve_rows` sends a node: the partitions that it loads, in order.
+
+    Raises:
+        CheckpointError: the control node cannot read one of them; no other comes.
+    """
+    for _ in stored_partitions(plan, node, stored):
+        yield _receive_partition(channel, plan.control)
+
+
+def _receive_partition(channel: Channel, control: str) -> dict[str, Array]:
+    head = receive_json(channel, control, Key(RANGES, 1), _Arrays)
+    if head.problem:
+        raise CheckpointError(head.problem)
+    arrays = {
+        name: np.empty(shape, dtype) for name, (dtype, shape) in head.arrays.items()
+    }
+    views = [_bytes_of(array) for array in arrays.values()]
+    parts = receive_parts(channel, control, Key(RANGE_PART, 1), sum(map(len, views)))
+    for view in views:
+        at = 0
+        while at < len(view):
+            part = next(parts)
+            view[at : at + len(part)] = part
+            at += len(part)
+    return arrays

@@ -1,0 +1,250 @@
+"""Checks that a checkpoint is of the model and the data of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from placer.checkpoint.manifest import Machine, Manifest, StoredData
+from placer.errors import CheckpointError, did_you_mean
+from placer.plan.plan import Plan
+from placer.plan.settings.training.update_modes import Geo
+from placer.readers import Digests
+from placer.runtime.control.events import NodeWarning, Report
+from placer.runtime.saving.row_files import compare_sparse
+from placer.runtime.saving.start_facts import OF_TREES, StartFacts
+from placer.runtime.saving.stored_blocks import holding_table, slots_of, training_table
+
+OTHER_PLACEMENT: Final = "another placement, model or gradient accumulation"
+_SHOWN = 8
+"""The most names in an error."""
+
+
+def rules_of(plan: Plan) -> dict[str, tuple[str | None, tuple[str, ...]]]:
+    """Return the rule and the slots of each parameter of a plan."""
+    rules = {}
+    for parameter in plan.parameters:
+        planned = training_table(plan, parameter)
+        rules[parameter.name] = planned.rule, slots_of(planned)
+    return rules
+
+
+def _outer_rules(plan: Plan) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return the rule and the slots of the servers, of each parameter that workers train
+    by themselves."""
+    rules = {}
+    for parameter in plan.parameters:
+        planned = holding_table(plan, parameter)
+        if isinstance(planned.mode, Geo) and planned.rule is not None:
+            rules[parameter.name] = planned.rule, slots_of(planned)
+    return rules
+
+
+def check_same_model(
+    manifest: Manifest, plan: Plan, report: Report, partial: bool
+) -> None:
+    """Raise CheckpointError unless a checkpoint has all that the model needs.
+
+    With `partial`, parameters and optimizer states may be missing, and a warning lists
+    them. A parameter of another shape or dtype is always an error.
+    """
+    rules, outer_rules = rules_of(plan), _outer_rules(plan)
+    missing, changed, without_state = [], [], []
+    for parameter in plan.parameters:
+        stored = manifest.parameters.get(parameter.name)
+        if stored is None:
+            missing.append(parameter.name)
+            continue
+        if (stored.dtype, stored.shape) != (parameter.dtype, parameter.shape):
+            changed.append(
+                f"{parameter.name} is {stored.dtype}{list(stored.shape)}, the model has"
+                f" {parameter.dtype}{list(parameter.shape)}"
+            )
+        rule, slots = rules[parameter.name]
+        if slots and (stored.rule, stored.slots) != (rule, slots):
+            without_state.append(f"{parameter.name} ({stored.rule}, not {rule})")
+        rule, slots = outer_rules.get(parameter.name, (None, ()))
+        outer = stored.outer
+        if slots and (outer is None or (outer.rule, outer.slots) != (rule, slots)):
+            without_state.append(f"{parameter.name} (outer {rule})")
+    sparse = compare_sparse(manifest, plan.sparse_tables)
+    for names, more in zip((missing, changed, without_state), sparse, strict=True):
+        names += more
+    known = {each.name for each in plan.parameters}
+    known |= {each.name for each in plan.sparse_tables}
+    extra = sorted((manifest.parameters.keys() | manifest.sparse.keys()) - known)
+    shown = len(rules) + len(extra) if partial else _SHOWN
+    parts = [
+        f"{what}: {_list(names, shown)}"
+        for what, names in (
+            ("not in the checkpoint", missing),
+            ("not in the model", extra),
+            ("state of another optimizer", without_state),
+        )
+        if names
+    ]
+    if changed:
+        raise CheckpointError(
+            "the checkpoint is of another model: " + "; ".join(changed[:_SHOWN]),
+            hint="start a new run, without --resume; --init-params CHECKPOINT begins with"
+            " its values and rows where they fit",
+        )
+    if not parts:
+        return
+    if partial:
+        report(NodeWarning(f"the checkpoint is used in part: {'; '.join(parts)}"))
+        return
+    hint = "--partial starts what is missing from its initial values"
+    if len(missing) == 1 and (near := did_you_mean(missing[0], extra)):
+        hint = f"{near}; {hint}"
+    raise CheckpointError(
+        f"the checkpoint is of another model: {'; '.join(parts)}", hint=hint
+    )
+
+
+def check_same_data(manifest: Manifest, facts: StartFacts) -> None:
+    """Raise CheckpointError if a run reads other rows, or in another order."""
+    for name, stored, own in (
+        ("data.train", manifest.train, facts.train),
+        ("data.eval", manifest.evaluation, facts.evaluation),
+    ):
+        if stored is None or own is None:
+            continue
+        if problem := _difference(stored, own, ordered=name == "data.train"):
+            raise CheckpointError(
+                f"{name} is not that of the checkpoint: {problem}",
+                hint="--init-params starts a new run from the checkpoint's parameters",
+            )
+
+
+def check_not_later(manifest: Manifest, total_steps: int) -> None:
+    """Raise CheckpointError if a run ends before the step of the checkpoint."""
+    done = manifest.progress.step
+    if done > total_steps:
+        raise CheckpointError(
+            f"the checkpoint is of step {done}, and the run ends after step"
+            f" {total_steps}",
+            hint="--steps or train.epochs sets a later one",
+        )
+
+
+def _difference(stored: StoredData, own: StoredData, *, ordered: bool) -> str:
+    """Return what differs between the rows of two runs, or the order of batches."""
+    if stored.rows != own.rows:
+        return f"it has {own.rows} rows, and had {stored.rows}"
+    if ordered:
+        for key in ("batch", "shuffle", "seed", "remainder"):
+            before, now = getattr(stored.settings, key), getattr(own.settings, key)
+            if before != now:
+                return f"{key} is {_yaml(now)}, and was {_yaml(before)}"
+    if stored.digests is not None and own.digests is not None:
+        return _compare_digests(
+            stored.digests, own.digests, whole=_is_same_kind(stored, own)
+        )
+    return ""
+
+
+def _is_same_kind(stored: StoredData, own: StoredData) -> bool:
+    """Whether digests of all rows can be compared: see `Digests.whole`."""
+    return stored.settings.parsed.kind == own.settings.parsed.kind
+
+
+def _compare_digests(stored: Digests, own: Digests, *, whole: bool) -> str:
+    positions = {row: i for i, row in enumerate(own.rows)}
+    for name in sorted(stored.columns.keys() & own.columns.keys()):
+        for i, row in enumerate(stored.rows):
+            j = positions.get(row)
+            if j is not None and stored.columns[name][i] != own.columns[name][j]:
+                return f"'{name}' of row {row} has changed"
+    for name in sorted(stored.whole.keys() & own.whole.keys()) if whole else ():
+        if stored.whole[name] != own.whole[name]:
+            return f"some row of '{name}' has changed"
+    # Of a file that is read by pieces, the order depends on how it is divided.
+    files = stored.file, own.file
+    if None not in files and files[0] != files[1]:
+        return "the file has changed"
+    return ""
+
+
+def _is_compared_whole(stored: StoredData, own: StoredData) -> bool:
+    """Whether every row was compared with that of the checkpoint."""
+    before, now = stored.digests, own.digests
+    if before is None or now is None:
+        return False
+    if now.file is not None:
+        return False
+    compared: set[str] = set()
+    if len(now.rows) == own.rows and before.rows == now.rows:
+        compared |= before.columns.keys() & now.columns.keys()
+    # Digests of all rows are those of the source, before these options apply.
+    options = ("columns", "features", "csv", "parquet", "python")
+    is_read_alike = all(
+        getattr(stored.settings, option) == getattr(own.settings, option)
+        for option in options
+    )
+    if is_read_alike and _is_same_kind(stored, own):
+        compared |= before.whole.keys() & now.whole.keys()
+    return compared >= now.columns.keys() | now.whole.keys()
+
+
+def differences(manifest: Manifest, plan: Plan, facts: StartFacts) -> list[str]:
+    """Return why a resumed run may not have the bits of one that was not interrupted;
+    empty if it has."""
+    if manifest.placement != facts.placement:
+        return [OTHER_PLACEMENT]
+    found = []
+    modes = [table.mode for node in plan.nodes for table in node.tables if table.mode]
+    if any(not mode.in_rounds for mode in modes):
+        found.append("workers do not go in lockstep")
+    if any(edge.exchange == "sum_of_first" for edge in plan.step_edges):
+        found.append("each step takes the gradients of the workers that are first")
+    last = manifest.progress
+    if last.is_end and any(
+        mode.in_rounds and last.step % mode.every
+        for mode in modes
+        if isinstance(mode, Geo)
+    ):
+        found.append("the end of that run closed a round of 'geo'")
+    if not manifest.computation.startswith(OF_TREES):
+        found.append("an older placer saved it, whose programs cannot be compared")
+    elif manifest.computation != facts.computation:
+        found.append("another program, module or optimizer")
+    if not _is_compared_whole(manifest.train, facts.train):
+        found.append("only some rows of data.train were compared")
+    if _batch(manifest.evaluation) != _batch(facts.evaluation):
+        found.append("another data.eval.batch")
+    if manifest.seed != plan.seed:
+        found.append(f"seed {plan.seed} instead of {manifest.seed}")
+    for node, now in facts.machines.items():
+        before = manifest.machines.get(node)
+        if before is None:
+            return [OTHER_PLACEMENT]
+        for key in Machine.__struct_fields__:
+            was, is_now = getattr(before, key), getattr(now, key)
+            if was != is_now:
+                found.append(f"{node}: {_changed(key, was, is_now)}")
+    return found
+
+
+def _batch(data: StoredData | None) -> int | None:
+    return None if data is None else data.settings.batch
+
+
+def _changed(key: str, was: object, now: object) -> str:
+    """Return which part of a fact about a machine has changed."""
+    if not (isinstance(was, dict) and isinstance(now, dict)):
+        return f"{key.replace('_', ' ')} {now} instead of {was}"
+    names = sorted(name for name in was | now if was.get(name) != now.get(name))
+    return ", ".join(
+        f"{name} {now.get(name, 'none')} instead of {was.get(name, 'none')}"
+        for name in names
+    )
+
+
+def _yaml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _list(names: Sequence[str], shown: int) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more

@@ -1,0 +1,144 @@
+"""What a checkpoint stores of the start of its run, to compare when another one resumes.
+
+The bits of a result depend on the order of all sums, so on the placement, and on how the
+machine computes: the versions of its packages, the processor and the number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import structs
+
+from placer.checkpoint.manifest import Machine, StoredData
+from placer.plan.folder import read_file
+from placer.plan.plan import Plan, sha256
+from placer.plan.settings.data.source import Data, RowSource
+from placer.readers import Digests
+from placer.runtime.batches.batches import Batches
+from placer.runtime.control.barrier import MACHINES, barrier
+from placer.runtime.control.execution import Execution
+from placer.runtime.control.versions import package_versions
+from placer.runtime.exchange.devices import Devices
+from placer.runtime.saving.code_digest import code_digest
+from placer.system.caches.compilation import processor
+from placer.system.cores import xla_threads
+
+OF_TREES: Final = "trees:"
+"""The beginning of the digest of a computation. Older ones lack it: they are of text."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartFacts:
+    """What is known once all nodes have started: the fields are those of `Manifest`.
+
+    Only the control node knows `computation`; on other nodes it is empty.
+    """
+
+    placement: str
+    computation: str
+    train: StoredData
+    evaluation: StoredData | None
+    machines: dict[str, Machine]
+
+
+def gather_facts(
+    execution: Execution,
+    devices: Devices,
+    batches: tuple[Batches, Batches | None],
+    digests: tuple[Digests | None, Digests | None],
+) -> StartFacts:
+    """Return the facts of a run; all nodes call this at the same point.
+
+    Args:
+        execution: the node's run.
+        devices: the node's devices.
+        batches: the batches of training and evaluation.
+        digests: the digests of their rows, on the control node.
+    """
+    plan = execution.plan
+    machine = msgspec.to_builtins(_this_machine(devices))
+    machines = barrier(plan, execution.channel, machine, MACHINES)
+    stored = [
+        None if source is None or each is None
+        else StoredData(_settings(source), each.order.rows, digest)
+        for source, each, digest in zip(
+            (plan.train, plan.evaluation), batches, digests, strict=True
+        )
+    ]  # fmt: skip
+    assert stored[0] is not None
+    return StartFacts(
+        placement_digest(plan),
+        _computation_digest(plan, execution.folder) if execution.is_control else "",
+        stored[0],
+        stored[1],
+        {
+            node.name: msgspec.convert(machine, Machine)
+            for node, machine in zip(plan.nodes, machines, strict=True)
+        },
+    )
+
+
+def placement_digest(plan: Plan) -> str:
+    """Return a digest of what decides the order of all sums of a run: what each node
+    reads, computes, stores and sends.
+
+    Learning rates and hyperparameters are left out, and so are the lengths of training,
+    the metrics and predictions.
+    """
+    nodes = [
+        structs.replace(
+            node,
+            program="",
+            prediction=None,
+            tables=tuple(
+                structs.replace(table, learning_rate=None, hyper={})
+                for table in node.tables
+            ),
+        )
+        for node in plan.nodes
+    ]
+    parts = (
+        plan.precision,
+        plan.emulate,
+        plan.microbatches,
+        plan.schedule,
+        nodes,
+        plan.step_edges,
+        plan.evaluation_edges,
+    )
+    return sha256(msgspec.json.encode(parts, order="deterministic"))
+
+
+def _computation_digest(plan: Plan, folder: Path) -> str:
+    """Return a digest of what the steps of a run compute: the programs of the nodes, the
+    modules that these call, and how their tables are updated. Comments, docstrings and
+    the layout of code do not change it."""
+    modules = [f"{module}.py" for module in plan.modules]
+    trees = {
+        path: code_digest(read_file(folder, path, plan.files[path]))
+        for path in {*modules, *(node.program for node in plan.nodes)}
+    }
+    nodes = [
+        (node.name, trees[node.program], node.tables, node.step) for node in plan.nodes
+    ]
+    parts = (nodes, [(path, trees[path]) for path in modules], plan.sparse_tables)
+    return OF_TREES + sha256(msgspec.json.encode(parts, order="deterministic"))
+
+
+def _settings(source: RowSource) -> Data:
+    """Return the settings of a source, without what the compiler has added."""
+    fields = {each.name: getattr(source, each.name) for each in structs.fields(Data)}
+    return Data(**fields)
+
+
+def _this_machine(devices: Devices) -> Machine:
+    """Return the facts of this process."""
+    kinds = {
+        name: ", ".join(sorted({device.device_kind for device in each}))
+        for name, each in devices.sets.items()
+    }
+    return Machine(package_versions(), processor(), xla_threads(), kinds)

@@ -1,0 +1,170 @@
+"""The parameters from which a run starts: those of a safetensors file or a checkpoint.
+
+A node reads the elements of its own blocks only, however the file or the checkpoint is
+divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from placer.channel.protocol import Array
+from placer.checkpoint.choice import Warn, last_good
+from placer.checkpoint.finite import HINT, find_not_finite
+from placer.checkpoint.manifest import FILE, StoredParameter
+from placer.checkpoint.reading import Checkpoint, Wanted
+from placer.checkpoint.tensor_file import StoredTensor
+from placer.errors import DataError
+from placer.place.types import TensorType
+from placer.plan.plan import SparseTable
+from placer.plan.settings.training.optimizers import VALUES
+from placer.plan.settings.training.slicing import Block
+from placer.runtime.control.events import NodeWarning
+from placer.runtime.control.execution import Execution
+from placer.runtime.control.handshake import NOT_GIVEN, fingerprint
+from placer.runtime.control.options import Options
+from placer.runtime.saving.parameter_files import ParameterFile, check
+from placer.runtime.saving.row_files import compare_sparse, holds_rows
+
+
+@dataclass(frozen=True, slots=True)
+class StartParameters:
+    """Whole parameters by name, of which blocks can be read.
+
+    Attributes:
+        file: the file that distinguishes them from others: of a checkpoint the
+            manifest, which has the checksums of its files.
+        checkpoint: the checkpoint that has them, and rows of sparse tables; None for a
+            file of parameters.
+        types: the types of the parameters, by name.
+        read: returns the elements of blocks, flat; it raises DataError if they cannot
+            be read, have changed, or are not finite.
+    """
+
+    file: Path
+    checkpoint: Checkpoint | None
+    types: dict[str, TensorType]
+    read: Callable[[Sequence[Block]], list[Array]]
+
+
+def open_start(execution: Execution) -> StartParameters | None:
+    """Return the parameters that `--init-params` names, which are those of the model; None
+    without the option, and on a node without tables. Warns of damaged checkpoints of a
+    folder.
+
+    Raises:
+        DataError: for a file or checkpoint that cannot be read or does not fit the
+            model.
+        CheckpointError: if a folder has no checkpoint, or a checkpoint is damaged.
+    """
+    path, plan, me = execution.options.init_params, execution.plan, execution.me
+    if path is None or not (me.tables or holds_rows(plan, me.name)):
+        return None
+    start = open_parameters(
+        path,
+        lambda why: execution.report(NodeWarning(f"{me.name}: {why}")),
+        finite=plan.nan == "stop",
+    )
+    declared = {p.name: TensorType(p.dtype, p.shape) for p in plan.parameters}
+    check_start(start, declared, {each.name: each for each in plan.sparse_tables})
+    return start
+
+
+def start_fingerprint(options: Options, start: StartParameters | None) -> str | None:
+    """Return a digest of the parameters that `--init-params` names, to compare between
+    nodes; `NOT_GIVEN` without the option, and None on a node that has not read them."""
+    if options.init_params is None:
+        return NOT_GIVEN
+    return None if start is None else fingerprint(start.file)
+
+
+def open_parameters(path: Path, warn: Warn, *, finite: bool) -> StartParameters:
+    """Open the parameters that a path names.
+
+    Args:
+        path: a safetensors file, a checkpoint, or a folder of checkpoints, of which the
+            last one that is not damaged is taken.
+        warn: called with why a checkpoint of a folder is not taken.
+        finite: whether all values that are read have to be finite.
+
+    Raises:
+        DataError: if there is no such file, or if it cannot be read.
+        CheckpointError: if a folder has no checkpoint, or a checkpoint is damaged.
+    """
+    stored: Mapping[str, StoredTensor | StoredParameter]
+    read: Callable[[Sequence[Block]], list[Array]]
+    checkpoint = None
+    if path.is_dir():
+        checkpoint = last_good(path, warn)
+        file = checkpoint.folder / FILE
+        stored = checkpoint.manifest.parameters
+        read = partial(_read_checkpoint, checkpoint)
+    else:
+        file = path
+        opened = ParameterFile(file)
+        stored, read = opened.tensors, opened.read
+    types = {name: TensorType(each.dtype, each.shape) for name, each in stored.items()}
+    if finite:
+        read = partial(_read_finite, path, read)
+    return StartParameters(file, checkpoint, types, read)
+
+
+def _read_finite(
+    path: Path, read: Callable[[Sequence[Block]], list[Array]], blocks: Sequence[Block]
+) -> list[Array]:
+    arrays = read(blocks)
+    for block, array in zip(blocks, arrays, strict=True):
+        if problem := find_not_finite({block.parameter: array}):
+            raise DataError(f"{path}: {problem}", hint=HINT)
+    return arrays
+
+
+def check_start(
+    start: StartParameters,
+    declared: Mapping[str, TensorType],
+    tables: Mapping[str, SparseTable],
+) -> None:
+    """Check that parameters are those of a model.
+
+    Args:
+        start: the parameters.
+        declared: the types of the parameters of the model, by name.
+        tables: its sparse tables, by name.
+
+    Raises:
+        DataError: a parameter or a table is missing or another one.
+    """
+    check(start.types, declared)
+    if not tables:
+        return
+    if start.checkpoint is None:
+        listed = ", ".join(f"'{name}'" for name in tables)
+        raise DataError(
+            f"{start.file} has no rows of the sparse tables of the model: {listed}",
+            hint="name a checkpoint: only checkpoints have rows of sparse tables",
+        )
+    missing, changed, _ = compare_sparse(
+        start.checkpoint.manifest, tables.values(), only_values=True
+    )
+    problems = [f"{name} is not in it" for name in missing] + changed
+    if problems:
+        raise DataError(
+            f"the sparse tables of {start.checkpoint.folder} do not fit the model:"
+            f" {'; '.join(problems)}"
+        )
+
+
+def _read_checkpoint(checkpoint: Checkpoint, blocks: Sequence[Block]) -> list[Array]:
+    stored = checkpoint.manifest.parameters
+    arrays = [np.empty(block.numel, stored[block.parameter].dtype) for block in blocks]
+    wanted: list[Wanted] = []
+    for block, out in zip(blocks, arrays, strict=True):
+        view = out.view(np.uint8).data
+        wanted += checkpoint.wanted(block.parameter, VALUES, block.start, view)
+    checkpoint.read(wanted)
+    return arrays

@@ -1,0 +1,186 @@
+"""What signals do to a run that saves parameters or checkpoints, in processes or threads.
+
+The first signal stops all nodes after the same step (`placer.runtime.control.common_step`),
+and they save. It ends the run at once, and nothing is saved, if the run has failed or no
+step was started. The nodes have a limited time to stop, but all the time that they need
+to save. A second signal ends the run at once.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Final
+
+from placer.channel.cause import INTERRUPTED
+from placer.errors import PlacerError
+from placer.plan.plan import Plan
+from placer.runtime.control.checkpoint_settings import checkpoint_settings
+from placer.runtime.control.events import (
+    AFTER_LAST_BARRIER,
+    BEFORE_FIRST_STEP,
+    SAVING,
+    STILL_WRITING,
+    CheckpointSaved,
+    Event,
+    Step,
+)
+from placer.runtime.control.options import Options
+
+NOTHING_KEPT: Final = (
+    "nothing was saved: with --checkpoint DIR, an interrupted run can be continued"
+)
+TOO_EARLY: Final = "the first step had not finished"
+NOTHING_PREDICTED: Final = "the predictions were not written"
+"""What is said of a prediction that a signal has ended."""
+
+
+class Decision(Enum):
+    """What to do about the signals so far."""
+
+    CONTINUE = auto()
+    STOP = auto()  # all nodes, after the same step; decided once
+    END = auto()  # at once, without saving
+
+
+@dataclass(slots=True)
+class Interruption:
+    """Decides what the signals to a run do.
+
+    Attributes:
+        params_file: the file that the run saves its parameters to, if it saves any.
+        checkpoints: the folder that the run saves checkpoints to, if it saves any.
+        grace: the seconds that the nodes have to stop after the same step.
+        deadline: the seconds that the nodes have to write what they save.
+        nothing_kept: what is said of a run without a result that saves nothing.
+        last_checkpoint: the path of the last complete checkpoint of the run.
+        has_steps: whether a step of the run has ended. The state of the control node
+            may say so later.
+        stopping_since: the time of the first signal, if the run can still save.
+        why: why nothing was saved.
+    """
+
+    params_file: Path | None = None
+    checkpoints: Path | None = None
+    grace: float = 30.0
+    deadline: float = 600.0
+    nothing_kept: str = NOTHING_KEPT
+    last_checkpoint: str = ""
+    has_steps: bool = False
+    stopping_since: float | None = None
+    why: str = "the file was not completely written"
+
+    @property
+    def saves(self) -> bool:
+        """Whether the run saves anything."""
+        return self.params_file is not None or self.checkpoints is not None
+
+    @property
+    def stopping(self) -> str:
+        """The warning when a signal stops a run that can still save."""
+        return (
+            "interrupted: all nodes stop after the same step, within"
+            f" {self.grace:g} s, and save, within {self.deadline:g} s; another signal"
+            " ends them at once"
+        )
+
+    @property
+    def cause(self) -> str:
+        """What the other nodes are told if a node has decided to end the run."""
+        why = f": {self.why}" if self.saves else ""
+        return f"{INTERRUPTED}{why}"
+
+    @property
+    def how_to_continue(self) -> str:
+        """What is said of a run that has failed: the options that continue it in its own
+        folder of checkpoints, or that its steps are in no checkpoint; nothing if it saves
+        none, or has not begun."""
+        if self.last_checkpoint:
+            last = Path(self.last_checkpoint)
+            folder = shlex.quote(str(last.parent))
+            return (
+                f"continue with --checkpoint {folder} --resume {shlex.quote(str(last))}"
+            )
+        if self.checkpoints is not None and self.has_steps:
+            return (
+                f"no checkpoint of this run was saved in {self.checkpoints};"
+                " --checkpoint-every N saves one after every N steps"
+            )
+        return ""
+
+    def explain(self, error: PlacerError) -> None:
+        """Let the error of a failed run end with how to continue it."""
+        parts = filter(None, (error.hint, self.how_to_continue))
+        error.hint = "; ".join(parts) or None
+
+    def note(self, event: Event) -> None:
+        """Note an event of the control node."""
+        if isinstance(event, CheckpointSaved):
+            self.last_checkpoint = event.path
+        elif isinstance(event, Step):
+            self.has_steps = True
+
+    def decide(self, signals: int, state: str, *, can_save: bool = True) -> Decision:
+        """Return what to do now.
+
+        Args:
+            signals: the number of signals so far.
+            state: the state of the control node.
+            can_save: whether the run has neither failed nor its result.
+        """
+        if not signals:
+            return Decision.CONTINUE
+        is_early = state in BEFORE_FIRST_STEP and not self.has_steps
+        if self.stopping_since is None and is_early:
+            return self._end(TOO_EARLY)
+        if signals > 1:
+            return self._end("there was a second signal")
+        is_saving = state in (SAVING, *AFTER_LAST_BARRIER)
+        if self.stopping_since is None:
+            if not self.saves or not can_save:
+                return Decision.END
+            self.stopping_since = time.monotonic()
+            return Decision.CONTINUE if is_saving else Decision.STOP
+        if state == STILL_WRITING:  # the time for the step begins after it
+            self.stopping_since = time.monotonic()
+        if is_saving or time.monotonic() - self.stopping_since <= self.grace:
+            return Decision.CONTINUE
+        return self._end(f"the nodes did not stop within {self.grace:g} s")
+
+    def _end(self, why: str) -> Decision:
+        self.why = why
+        return Decision.END
+
+    def outcome(self, steps: int | None, failure: str | None = None) -> str:
+        """Return the text for an interrupted run: what it has saved, or why nothing.
+
+        Args:
+            steps: the number of steps of its result, or of rows of a prediction; None
+                without a result.
+            failure: what has failed, if anything.
+        """
+        if steps is None:
+            before = f"; {self.how_to_continue}" if self.last_checkpoint else ""
+            if failure is not None:
+                return f"the run had failed: {failure}{before}"
+            if not self.saves:
+                return self.nothing_kept
+            return f"nothing was saved: {self.why}{before}"
+        if not self.saves:
+            return ""
+        saved = []
+        if self.params_file is not None:
+            saved.append(f"the parameters are in {self.params_file}")
+        if self.last_checkpoint:
+            saved.append(self.how_to_continue)
+        return "; ".join([f"stopped after step {steps}", *saved])
+
+
+def interruption_of(plan: Plan, build: Path, options: Options) -> Interruption:
+    """Return what signals do to a run of a build with these options."""
+    settings = checkpoint_settings(plan, build, options)
+    folder = settings.folder if settings is not None else None
+    return Interruption(options.save_params, folder, options.grace, options.deadline)

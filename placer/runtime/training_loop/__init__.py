@@ -1,0 +1,1 @@
+"""The steps of a run, from the preparation to the end."""

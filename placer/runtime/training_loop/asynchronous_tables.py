@@ -1,0 +1,333 @@
+"""A run without lockstep: the ends of the tables of a node, and how nodes meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from placer.channel.protocol import Channel
+from placer.checkpoint.manifest import Progress, StepStatistics
+from placer.errors import RunError
+from placer.plan.plan import BY_KEY, Edge, NodePlan, Plan, Table
+from placer.plan.settings.training.update_modes import Geo, Mode
+from placer.runtime.asynchronous.backup_workers import FirstWorkers, NewestStep
+from placer.runtime.asynchronous.delta_exchange import DeltaExchange
+from placer.runtime.asynchronous.local_values import LocalValues, Part
+from placer.runtime.asynchronous.peer_gradients import PeerGradients
+from placer.runtime.asynchronous.pulled_sums import PulledSums
+from placer.runtime.asynchronous.pulled_versions import PulledVersions
+from placer.runtime.asynchronous.recorded_order import Order, order_file
+from placer.runtime.asynchronous.replicas import Replicas
+from placer.runtime.asynchronous.service import Service
+from placer.runtime.control.barrier import AHEAD, DRAINED, barrier
+from placer.runtime.control.execution import Execution
+from placer.runtime.control.option_checks import has_order
+from placer.runtime.control.options import Options
+from placer.runtime.exchange.exchange import Exchange
+from placer.runtime.metrics.statistics import encode_statistics, finalizers_of
+from placer.runtime.metrics.stream import MetricsStream
+from placer.runtime.node.node import WorkerEnd
+from placer.tables.block_table import BlockTable
+
+if TYPE_CHECKING:
+    from placer.runtime.exchange.row_exchange import RowExchange
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """The state after a drain.
+
+    Attributes:
+        slowest: the last step that all workers have done.
+        acts: whether the nodes act now, as they have agreed.
+        steps: the last step of each worker, without lockstep.
+    """
+
+    slowest: int
+    acts: bool = False
+    steps: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether some workers have done steps that others have not."""
+        return any(step > self.slowest for step in self.steps.values())
+
+
+def meet(execution: Execution, done: int, *, acts: bool) -> Drained:
+    """Wait until all nodes have drained.
+
+    Args:
+        execution: the node's run.
+        done: the node's last step.
+        acts: whether it knows of an action of all nodes.
+    """
+    plan = execution.plan
+    own = {"step": done, "acts": acts}
+    reports = barrier(plan, execution.channel, own, DRAINED)
+    workers = _workers(plan)
+    steps = {
+        node.name: int(report["step"])
+        for node, report in zip(plan.nodes, reports, strict=True)
+        if node.name in workers
+    }
+    return Drained(
+        min(steps.values()), any(report["acts"] for report in reports), steps
+    )
+
+
+def gather_ahead(
+    execution: Execution, metrics: MetricsStream, drained: Drained, *, stops: bool
+) -> tuple[StepStatistics, ...]:
+    """Return the metrics of steps that not all workers have done, of all nodes.
+
+    If the run `stops`, nothing follows in the stream of metrics.
+    """
+    plan, me = execution.plan, execution.me.name
+    finalizers = finalizers_of(plan)
+    own = [
+        StepStatistics(me, step, encode_statistics(statistics, finalizers))
+        for step, statistics in metrics.recent(drained.slowest)
+    ]
+    if stops and metrics.combiner is not None:
+        metrics.combiner.end_after(drained.slowest)
+    report = {"ahead": msgspec.to_builtins(own)}
+    reports = barrier(plan, execution.channel, report, AHEAD)
+    if stops and metrics.combiner is None and me in drained.steps:
+        metrics.end_after(drained.steps[me])
+    try:
+        gathered = [
+            msgspec.convert(each["ahead"], list[StepStatistics]) for each in reports
+        ]
+    except (KeyError, msgspec.ValidationError):
+        raise RunError(
+            "a node sent metrics that this version of placer does not send",
+            hint="run the same version of placer on every node",
+        ) from None
+    return tuple(each for of_node in gathered for each in of_node)
+
+
+def steps_of_workers(plan: Plan, progress: Progress) -> dict[str, int]:
+    """Return the last step of each worker at the position of a checkpoint: the slowest
+    one's, if it has other workers."""
+    workers = _workers(plan)
+    if set(progress.workers) == workers:
+        return dict(progress.workers)
+    return dict.fromkeys(workers, progress.step)
+
+
+def open_communicators(
+    plan: Plan,
+    me: NodePlan,
+    channel: Channel,
+    order: Order,
+    local: Mapping[str, LocalValues],
+    contexts: ExitStack,
+    rows: RowExchange | None = None,
+) -> dict[int, WorkerEnd]:
+    """Return the ends of a worker, by the numbers of the edges of each table; their
+    threads end with `contexts`. `local` are its own values, by the name of their table,
+    `rows` its end of the edges of rows by key."""
+    found: dict[int, WorkerEnd] = {}
+    for push, pull, table, mode in _exchanges(plan):
+        if me.name not in push.sources:
+            continue
+        end: WorkerEnd
+        if isinstance(mode, Geo):
+            assert pull is not None, push.id
+            values, parts = _find_parts(me, table, local)
+            end = DeltaExchange(channel, pull, push, mode, order, values, parts)
+        elif pull is None:
+            end = PeerGradients(channel, push, mode, order)
+        else:
+            kind = PulledVersions if pull.exchange == "pull" else PulledSums
+            end = kind(channel, pull, push, mode, order)
+        for edge in (push, pull):
+            if edge is not None:
+                found[edge.id] = end
+        contexts.callback(end.close)
+    for ask, give, push, mode in _row_exchanges(plan):
+        if me.name in push.sources:
+            from placer.runtime.asynchronous.asked_rows import AskedRows
+
+            assert rows is not None
+            end = AskedRows(rows, give, push, mode)
+            found |= dict.fromkeys((ask.id, give.id, push.id), end)
+    return found
+
+
+def updates_of(
+    communicators: Mapping[int, WorkerEnd],
+) -> list[PulledSums | PeerGradients]:
+    """Return the ends of tables that a worker updates by what has come."""
+    return [
+        end
+        for end in dict.fromkeys(communicators.values())
+        if isinstance(end, PulledSums | PeerGradients)
+    ]
+
+
+def _find_parts(
+    me: NodePlan, served: Table, local: Mapping[str, LocalValues]
+) -> tuple[LocalValues, list[Part]]:
+    """Return a worker's own values of a server's table, and where each block of it is."""
+    for table in me.tables:
+        if table.local:
+            index = {block.parameter: i for i, block in enumerate(table.blocks)}
+            if served.blocks[0].parameter in index:
+                parts = [
+                    Part(index[block.parameter], block.start, block.stop)
+                    for block in served.blocks
+                ]
+                return local[table.name], parts
+    raise AssertionError(served.name)
+
+
+def open_service(
+    plan: Plan,
+    me: NodePlan,
+    channel: Channel,
+    order: Order,
+    rows: RowExchange | None = None,
+) -> Service | None:
+    """Return the tables and the sums of a server without lockstep; None if it has none."""
+    tables = [
+        (pull, push, mode)
+        for push, pull, _, mode in _exchanges(plan)
+        if pull is not None and me.name in push.targets
+    ]
+    sparse = [
+        (ask, give, push)
+        for ask, give, push, _ in _row_exchanges(plan)
+        if me.name in push.targets
+    ]
+    if not tables and not sparse:
+        return None
+    read_keys = None if rows is None else rows.read_keys
+    return Service(channel, tables, order, sparse, read_keys)
+
+
+def open_replicas(
+    plan: Plan, me: NodePlan, channel: Channel, tables: Mapping[str, BlockTable]
+) -> Replicas | None:
+    """Return the tables that each worker updates by what has come; None if there are
+    none."""
+    own: dict[str, BlockTable] = {}
+    workers: tuple[str, ...] = ()
+    for edge in plan.step_edges:
+        if edge.exchange in ("push_all", "pull_sum") and me.name in edge.targets:
+            workers = edge.targets
+            table = _table_of_gradient(me, edge)
+            own[table.name] = tables[table.name]
+    return Replicas(channel, workers, own) if own else None
+
+
+def open_backup(
+    plan: Plan, me: NodePlan, exchange: Exchange, order: Order
+) -> tuple[FirstWorkers | None, NewestStep | None]:
+    """Return a node's part in steps that do not wait for all workers, if there are any:
+    that of a server, or that of a worker."""
+    sums = [e for e in plan.step_edges if e.exchange == "sum_of_first"]
+    offers = [e for e in plan.step_edges if e.exchange == "offer"]
+    servers = [n.name for n in plan.nodes if any(n.name in e.targets for e in sums)]
+    if me.name in servers:
+        own = [e for e in (*offers, *sums) if me.name in (*e.sources, *e.targets)]
+
+        shards = {name: plan.pushed_rows(name) for name in sums[0].sources}
+
+        def rows_of(count: int) -> dict[str, int]:
+            parts = plan.microbatches
+            return {name: each.num_rows(count, parts) for name, each in shards.items()}
+
+        return FirstWorkers(exchange, own, servers, rows_of, order), None
+    if not any(me.name in each.sources for each in sums):
+        return None, None
+    by_server = {
+        server: [each.id for each in offers if server in each.sources]
+        for server in servers
+    }
+    return None, NewestStep(exchange.channel, by_server, order)
+
+
+def open_order(
+    plan: Plan, me: NodePlan, options: Options, contexts: ExitStack
+) -> Order:
+    """Return the order of a node, which its options say to record or to replay; its file
+    ends with `contexts`.
+
+    Raises PlacerError for files that cannot be used.
+    """
+    if not has_order(plan, me.name):
+        return Order()
+    record, replay = options.record_order, options.replay_order
+    order = Order(
+        None if record is None else order_file(record, me.name),
+        None if replay is None else order_file(replay, me.name),
+        plan.digest,
+    )
+    contexts.push(lambda kind, error, trace: order.close(ended=error is None))
+    return order
+
+
+def _workers(plan: Plan) -> set[str]:
+    """Return the nodes that have steps of their own without lockstep: those that update
+    tables, and their companions."""
+    names = (node.name for node in plan.nodes)
+    return {name for name in names if plan.worker_of(name) is not None}
+
+
+def _exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge | None, Table, Mode]]:
+    """Return the edge by which workers send gradients or differences for each table, the
+    edge of the answers, if there are any, the table and its mode."""
+    dtypes = {parameter.name: parameter.dtype for parameter in plan.parameters}
+    answers = {
+        (edge.sources, edge.targets, edge.group, edge.values[0].dtype): edge
+        for edge in plan.step_edges
+        if edge.exchange in ("pull", "pull_sum")
+    }
+    for push in plan.step_edges:
+        if not push.is_push or push.exchange == "push_rows":
+            continue
+        between = push.targets, push.sources, push.group
+        brings = push  # the gradients that a table is updated by
+        if push.exchange == "push_sum":
+            brings = answers[*between, push.values[0].dtype]
+        table = _table_of_gradient(plan.node(brings.targets[0]), brings)
+        dtype = dtypes[table.blocks[0].parameter]
+        assert table.mode is not None, push.id
+        yield push, answers.get((*between, dtype)), table, table.mode
+
+
+def _row_exchanges(plan: Plan) -> Iterator[tuple[Edge, Edge, Edge, Mode]]:
+    """Return the edges of keys, rows and gradients of sparse tables without lockstep that
+    are looked up together, and their mode."""
+    modes = {table.name: table.mode for table in plan.sparse_tables}
+    free = [e for e in plan.step_edges if e.exchange in BY_KEY and e.group is not None]
+    for push in free:
+        if push.exchange != "push_rows":
+            continue
+        names = {value.table for value in push.values}
+        ask, give = (
+            next(
+                edge
+                for edge in free
+                if edge.exchange == kind and {v.table for v in edge.values} == names
+            )
+            for kind in ("ask_rows", "give_rows")
+        )
+        mode = modes[str(push.values[0].table)]
+        assert mode is not None, push.id
+        yield ask, give, push, mode
+
+
+def _table_of_gradient(node: NodePlan, edge: Edge) -> Table:
+    """Return the table of a node whose gradients come by an edge."""
+    gradients = {value.result for value in edge.values}
+    return next(
+        table
+        for table in node.tables
+        if table.mode is not None and table.blocks[0].gradient in gradients
+    )

@@ -1,0 +1,325 @@
+"""Run the program of one node: preparation, steps, evaluations, saving, end."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from placer.checkpoint.finite import HINT, find_not_finite
+from placer.checkpoint.manifest import Progress
+from placer.errors import RunError
+from placer.plan.settings.data.sources import POSITION
+from placer.readers import Digests
+from placer.runtime.batches.opened_sources import EVALUATION, TRAINING
+from placer.runtime.batches.same_rows import compare_rows
+from placer.runtime.control.barrier import DONE, READY, barrier
+from placer.runtime.control.checkpoint_settings import check_folder
+from placer.runtime.control.common_step import Action
+from placer.runtime.control.divergence import LossWatch
+from placer.runtime.control.events import (
+    COMPARING,
+    COMPILING,
+    CONNECTING,
+    INITIALIZING,
+    LOADING,
+    PREPARED,
+    SAVING,
+    NodeWarning,
+)
+from placer.runtime.control.execution import Execution
+from placer.runtime.control.handshake import REPLAYED, agree
+from placer.runtime.control.result import Result
+from placer.runtime.control.table_counts import TableCounts, add_counts
+from placer.runtime.exchange.devices import in_precision, open_devices
+from placer.runtime.metrics.history import HistoryWriter
+from placer.runtime.metrics.rates_of_zero import find_rates_of_zero
+from placer.runtime.metrics.stream import MetricsStream
+from placer.runtime.node.nan_check import NanCheck
+from placer.runtime.node.node import Node
+from placer.runtime.node.program_file import Hook, Hooks
+from placer.runtime.node.warm_up import run_warm_up
+from placer.runtime.saving.checkpoints import Checkpoints
+from placer.runtime.saving.gathered_parameters import gather_parameters
+from placer.runtime.saving.parameter_files import save
+from placer.runtime.saving.resuming import resume
+from placer.runtime.saving.start_facts import gather_facts
+from placer.runtime.saving.start_parameters import (
+    StartParameters,
+    open_start,
+    start_fingerprint,
+)
+from placer.runtime.timeline.recording import Recording
+from placer.runtime.training_loop.loop import Training, count_steps, make_watches
+from placer.runtime.training_loop.sparse_tables import count_in_tables
+from placer.runtime.training_loop.training_node import make_node
+from placer.system.memory.collection import begin_collection
+
+WITHOUT_ROWS: Final = "the parameters at the end will have no rows of sparse tables; --checkpoint DIR saves them"
+"""The warning of a run that keeps its parameters without a checkpoint, of a model with
+sparse tables."""
+
+
+def execute(
+    execution: Execution, hooks: Hooks, recording: Recording | None
+) -> Result | None:
+    """Run a node's program from the first barrier to the last.
+
+    Args:
+        execution: the node's run.
+        hooks: those of the program.
+        recording: the node's part in the timeline of the run, if there is one.
+
+    Returns:
+        The result of the run on the control node, None on the others.
+    """
+    if recording is not None:
+        hooks = recording.traced_hooks(hooks)
+    with ExitStack() as contexts:
+        training, progress = _start(execution, hooks, recording, contexts)
+        with training.metrics:
+            training.run(progress)
+        return _finish(training)
+
+
+def _start(
+    execution: Execution,
+    hooks: Hooks,
+    recording: Recording | None,
+    contexts: ExitStack,
+) -> tuple[Training, Progress | None]:
+    """Prepare a run up to its first step, on all nodes.
+
+    Returns:
+        The steps, and the position of the checkpoint that the run continues from.
+    """
+    plan, channel, options = execution.plan, execution.channel, execution.options
+    devices = contexts.enter_context(open_devices(execution.me, execution.emulates))
+    contexts.enter_context(in_precision(plan, execution.me))
+    check_folder(plan, options)
+    watches = make_watches(execution)
+    history = HistoryWriter(execution)
+    contexts.callback(history.close)
+    loss = LossWatch(
+        plan, partial(execution.common_step.request, Action.STOP), execution.report
+    )
+    metrics = MetricsStream(plan, channel, history, loss)
+    execution.report_state(CONNECTING)
+    channel.join()
+    execution.on_joined()
+    execution.report_state(INITIALIZING)
+    start = open_start(execution)
+    node, tables, local = make_node(
+        execution, start, metrics, devices, hooks, recording, contexts
+    )
+    execution.where = lambda: node.where
+    execution.table_counts = partial(count_in_tables, node.row_tables)
+    execution.report_state(COMPARING)
+    digests = _run_handshake(execution, node, start)
+    checkpoints, continued = None, None
+    if execution.keeps_digests:
+        batches = node.training, node.evaluating
+        facts = gather_facts(execution, devices, batches, digests)
+        if options.resume is not None:
+            execution.report_state(LOADING)
+            total = count_steps(execution, node)
+            continued = resume(execution, tables, local, node.row_tables, facts, total)
+            if continued is not None:
+                watches.restore(continued.progress)
+                if options.shrink:
+                    for table in node.row_tables.values():
+                        table.shrink(continued.progress.step, table.latest)
+        if execution.checkpointing is not None:
+            checkpoints = contexts.enter_context(
+                Checkpoints(
+                    execution, tables, local, node.row_tables, facts, history.sync
+                )
+            )
+            best = watches.best.found if watches.best is not None else None
+            if execution.is_control and continued is not None and best is not None:
+                checkpoints.take_over_best(best, continued.checkpoint.parent)
+    progress = continued.progress if continued is not None else None
+    keeps_no_rows = options.save_params is not None and checkpoints is None
+    if execution.is_control and keeps_no_rows and plan.sparse_tables:
+        execution.report(NodeWarning(WITHOUT_ROWS))
+    if execution.is_control:
+        for text in find_rates_of_zero(plan, count_steps(execution, node)):
+            execution.report(NodeWarning(text))
+    history.open(node.training.order.steps_per_epoch, progress)
+    done = progress.step if progress is not None else 0
+    shards = [r.shard for r in execution.me.step.reads if r.input != POSITION]
+    node.training.begin(done, shards, plan.microbatches)
+    step, evaluate = hooks.step, hooks.evaluate
+    execution.report_state(COMPILING)
+    node.where = "compiling"
+    if options.debug_nans:  # nothing is compiled
+        step = _with_nan_check(execution, node, step)
+    else:
+        run_warm_up(plan, node, step, evaluate)
+    node.where = ""
+    if recording is not None:
+        recording.begin()
+    execution.report_state(PREPARED)
+    barrier(plan, channel, {}, READY)
+    begin_collection()
+    return Training(
+        execution,
+        node,
+        metrics,
+        history,
+        watches,
+        checkpoints,
+        loss,
+        recording,
+        step,
+        evaluate,
+    ), progress
+
+
+def _run_handshake(
+    execution: Execution, node: Node, start: StartParameters | None
+) -> tuple[Digests | None, Digests | None]:
+    """Compare nodes, and the rows that they read; set the number of rows of the sources of
+    `node`, and begin its order. Return the digests of the rows of training and evaluation,
+    on the control node of a run that keeps them."""
+    plan, channel = execution.plan, execution.channel
+    training, evaluating = node.training, node.evaluating
+    common = agree(
+        execution,
+        {
+            "training rows": training.source_rows,
+            "evaluation rows": evaluating.source_rows if evaluating else None,
+            "--init-params": start_fingerprint(execution.options, start),
+            "run": secrets.token_hex(8) if execution.is_control else None,
+            REPLAYED: node.order.replayed,
+        },
+    )
+    node.order.begin(common["run"])
+    node.training = training.with_rows(common["training rows"])
+    keep = execution.keeps_digests
+    trained = compare_rows(plan, channel, TRAINING, training.rows, keep=keep)
+    if evaluating is None:
+        return trained, None
+    node.evaluating = evaluating.with_rows(common["evaluation rows"])
+    evaluated = compare_rows(plan, channel, EVALUATION, evaluating.rows, keep=keep)
+    return trained, evaluated
+
+
+def _finish(training: Training) -> Result | None:
+    """Save what the run has to save, and wait for all nodes.
+
+    Returns:
+        The result of the run on the control node, None on the others.
+    """
+    execution, checkpoints = training.execution, training.checkpoints
+    plan, channel, options = execution.plan, execution.channel, execution.options
+    training.node.where = "after the last step"
+    execution.common_step.end()
+    if checkpoints is not None:
+        execution.report_state(SAVING)
+        checkpoints.wait()
+    training.loss.check(execution.step, saves=options.save_params is not None)
+    parameters = {}
+    if options.save_params is not None:
+        execution.report_state(SAVING)
+        parameters = gather_parameters(plan, channel, training.node.tables)
+    recording = training.recording
+    if recording is not None:
+        recording.end()
+    replicas = training.node.replicas
+    waited = checkpoints.seconds if checkpoints is not None else 0.0
+    own = {
+        "bytes_sent": channel.bytes_sent,
+        "checkpoint_seconds": waited,
+        "streams": channel.streams(),
+        "staleness": training.node.staleness,
+        "divergence": replicas.divergence if replicas is not None else None,
+        "tables": msgspec.to_builtins(execution.table_counts()),
+    }
+    execution.on_last_barrier()
+    reports = barrier(plan, channel, own, DONE)
+    # From here on no node needs another, so losing one no longer fails the run.
+    execution.on_settled()
+    if not execution.is_control:
+        execution.report_state("done")
+        return None
+    execution.report_state("writing")
+    not_finite = find_not_finite(parameters) if plan.nan == "stop" else ""
+    if options.save_params is not None and not not_finite:
+        save(options.save_params, parameters)
+    history = training.history
+    history.close()
+    shares = recording.write() if recording is not None else {}
+    if not_finite:
+        raise RunError(
+            f"the parameters after step {execution.step} are not saved: {not_finite}",
+            hint=HINT,
+        )
+    if checkpoints is not None and checkpoints.problem:
+        file = options.save_params
+        saved = f"; the parameters are in {file}" if file is not None else ""
+        raise RunError(
+            f"{checkpoints.problem}{saved}",
+            hint="the run has ended; its last complete checkpoint is "
+            f"{checkpoints.saved or 'none'}",
+        )
+    result = Result(
+        steps=history.steps,
+        metrics=history.metrics,
+        eval=history.eval,
+        samples_per_second=execution.timing.rate,
+        bytes_sent={
+            node.name: report["bytes_sent"]
+            for node, report in zip(plan.nodes, reports, strict=True)
+        },
+        checkpoint_seconds=max(each["checkpoint_seconds"] for each in reports),
+        streams={
+            node.name: report["streams"]
+            for node, report in zip(plan.nodes, reports, strict=True)
+        },
+        staleness=_add_staleness(report["staleness"] for report in reports),
+        staleness_bound=plan.staleness_bound,
+        divergence=max(
+            (each["divergence"] for each in reports if each["divergence"] is not None),
+            default=None,
+        ),
+        untrained_rows=history.untrained_rows,
+        shares=shares,
+        tables=_add_tables(report["tables"] for report in reports),
+        best=str(checkpoints.best) if checkpoints and checkpoints.best else None,
+    )
+    execution.report(result)
+    execution.report_state("done")
+    return result
+
+
+def _add_staleness(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[int] = Counter()
+    for report in reports:
+        total.update({int(key): count for key, count in report.items()})
+    return {str(key): total[key] for key in sorted(total)}
+
+
+def _add_tables(
+    reports: Iterable[Mapping[str, Any]],
+) -> dict[str, dict[str, int | float | None]]:
+    parts = (msgspec.convert(each, dict[str, TableCounts]) for each in reports)
+    return {name: counts.as_dict() for name, counts in add_counts(parts).items()}
+
+
+def _with_nan_check(execution: Execution, node: Node, step: Hook) -> Hook:
+    """Return a `step` that checks the result of each op."""
+    plan, me = execution.plan, execution.me
+    check = NanCheck(execution.folder, me.program, plan.minimize)
+    node.on_record = check.checking_loss(node.on_record)
+
+    def checked_step(node: Node) -> None:
+        with check.checked_step():
+            step(node)
+
+    return checked_step

@@ -1,0 +1,117 @@
+"""Create the sparse tables of a node, and its end of the edges of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import convert, structs
+
+from placer.channel.protocol import Channel
+from placer.plan.plan import Edge, SparseTable
+from placer.runtime.control.events import LOADING, UPDATES, NodeWarning
+from placer.runtime.control.execution import Execution
+from placer.runtime.control.table_counts import TableCounts
+from placer.runtime.saving.row_files import load_rows, read_stored
+from placer.runtime.saving.start_parameters import StartParameters
+from placer.system.memory.limit import available_nbytes
+
+if TYPE_CHECKING:
+    from placer.tables.sparse.memory import MemoryBudget
+    from placer.tables.sparse.table import SparseTable as HeldTable
+
+
+def make_row_calls(
+    execution: Execution,
+    start: StartParameters | None,
+    channel: Channel,
+    edges: Mapping[int, Edge],
+    *,
+    trains: bool = True,
+) -> dict[str, Any]:
+    """Return the attributes of a node that concern rows of sparse tables; empty for a
+    plan without any.
+
+    Args:
+        execution: the node's run.
+        start: the parameters and rows that the tables start from, if any.
+        channel: the channel of its program.
+        edges: the edges of its program, by number.
+        trains: whether the tables are updated: if not, they have no slots.
+    """
+    plan, me = execution.plan, execution.me
+    if not plan.sparse_tables:
+        return {}
+    from placer.runtime.exchange.row_exchange import RowExchange
+
+    tables = {table.name: table for table in plan.sparse_tables}
+    memory = _memory_of(execution)
+    if any(me.name in table.holders for table in tables.values()):
+        execution.report_state(UPDATES)
+    held = {
+        name: _make_table(
+            table,
+            plan.seed,
+            memory,
+            table.partitions_of(me.name),
+            trains=trains,
+            saves=trains and execution.checkpointing is not None,
+        )
+        for name, table in tables.items()
+        if me.name in table.holders
+    }
+    if start is not None:
+        checkpoint = start.checkpoint
+        assert checkpoint is not None  # `open_start` has checked it
+        execution.report_state(LOADING)
+        load_rows(
+            plan,
+            me.name,
+            held,
+            checkpoint.manifest.sparse,
+            read_stored(plan, me.name, checkpoint),
+            only_values=True,
+        )
+    return {
+        "row_exchange": RowExchange(me.name, channel, edges, tables),
+        "row_tables": held,
+        "drops_not_finite": plan.nan == "warn",
+        "on_warning": lambda text: execution.report(NodeWarning(f"{me.name}: {text}")),
+    }
+
+
+def count_in_tables(tables: Mapping[str, HeldTable]) -> dict[str, TableCounts]:
+    """Return what has happened in sparse tables so far."""
+    return {
+        name: convert(table.statistics(), TableCounts, from_attributes=True)
+        for name, table in tables.items()
+    }
+
+
+def _memory_of(execution: Execution) -> MemoryBudget:
+    """Return the memory that the tables of a node may use together: what the spec gives
+    them, and no more than the machine has left."""
+    from placer.tables.sparse.memory import MemoryBudget
+
+    planned = execution.plan.memory_for_rows(execution.me.name)
+    left = available_nbytes()
+    return MemoryBudget(left if planned is None else min(planned, left))
+
+
+def _make_table(
+    table: SparseTable,
+    seed: int,
+    memory: MemoryBudget,
+    held: range,
+    *,
+    trains: bool,
+    saves: bool,
+) -> HeldTable:
+    from placer.tables.sparse.table import SparseTable as HeldTable
+
+    settings = table.settings
+    if not trains:
+        settings = structs.replace(settings, rule="sgd", hyper={})
+    made = HeldTable(settings, seed, table.dtype, memory, held)
+    made.warm_up(trains=trains, saves=saves)
+    return made

@@ -1,0 +1,74 @@
+"""A model that needs a missing package reports how to install it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from placer.compiler.driver import compile_in_memory
+from placer.errors import RunError, SpecError, missing_package_hint
+from placer.plan.settings.data.source import Data
+from placer.readers import Column, open_source
+from placer.runtime.control.failure import describe_error
+from placer.system.resources import find_file
+
+
+@pytest.fixture(autouse=True)
+def without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither Flax nor Equinox can be imported."""
+    monkeypatch.setitem(sys.modules, "flax", None)
+    monkeypatch.setitem(sys.modules, "equinox", None)
+
+
+@pytest.mark.parametrize("name", ["flax_block", "flax_block_gpus"])
+def test_a_python_model_names_the_extra(name: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        compile_in_memory(f"{find_file(f'specs/{name}.py')}:build")
+    assert caught.value.message.startswith("ModuleNotFoundError: ")
+    assert caught.value.span is not None
+    assert caught.value.span.text == "from flax import nnx"
+    assert caught.value.hint == "pip install 'placer[flax]'"
+
+
+def test_a_called_function_names_the_extra() -> None:
+    with pytest.raises(SpecError) as caught:
+        compile_in_memory(find_file("specs/custom_op.yaml"))
+    assert "(custom_op_mixer.py:7)" in caught.value.message
+    assert caught.value.span is not None
+    assert caught.value.span.text.strip() == "- name: mixed"
+    assert caught.value.hint == "pip install 'placer[equinox]'"
+
+
+def test_a_reader_names_the_package(tmp_path: Path) -> None:
+    (tmp_path / "rows.py").write_text("import no_such_package.part\n")
+    column = Column("x", "float32", ())
+    with pytest.raises(RunError) as caught:
+        open_source(Data("python:rows:train"), [column], tmp_path)
+    assert caught.value.hint == (
+        "see rows.py, line 1; pip install no_such_package; a module of your own must be in the folder of the spec"
+    )
+
+
+def test_a_program_names_the_package() -> None:
+    error = ModuleNotFoundError("No module named 'flax'", name="flax")
+    assert describe_error(error) == (
+        "ModuleNotFoundError: No module named 'flax'\n"
+        "  hint: pip install 'placer[flax]'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (ModuleNotFoundError(name="sklearn.extra"), None),
+        (ModuleNotFoundError(name="cv2.part"), "pip install opencv-python"),
+        (ModuleNotFoundError("without a name"), None),
+        (ImportError(name="flax"), None),
+    ],
+)
+def test_the_hint_names_only_missing_packages(
+    error: ImportError, hint: str | None
+) -> None:
+    assert missing_package_hint(error) == hint

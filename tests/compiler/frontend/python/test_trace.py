@@ -1,0 +1,772 @@
+"""`placer.trace`: the ops that it records, and the errors that it reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load, save_file
+from support.builds import build_files
+
+import placer
+from placer.command.cli import commands
+from placer.compiler.frontend.python.program import Program
+from placer.compiler.frontend.python.read import run_builder
+from placer.compiler.frontend.python.yaml_text import to_yaml
+from placer.compiler.graph.graph import Op
+from placer.errors import PlacerError
+
+HEAD = """\
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import placer
+from placer import Program, device_guard, layers, optimizer, place_guard
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class Model:
+    w: object
+    inner: dict
+
+
+def model():
+    return Model(jnp.ones((4, 4)), {"a.b": [jnp.zeros(4)], "count": jnp.arange(2)})
+
+
+ready = model()
+
+
+def sized(n):
+    return model()
+
+
+def apply(model, x):
+    with place_guard("/cpu"):
+        h = jnp.tanh(x @ model.w + model.inner["a.b"][0])
+    return h * model.inner["count"][1]
+
+
+def dense(params, x, scale=1.0):
+    return x @ params["w"] * scale
+
+
+def bare(w, x):
+    return x @ w
+
+
+def pair(a, b, x):
+    return {"first": x @ a["w"], "rest": (x @ b["w"], x)}
+
+
+def centred(x):
+    return x - x.mean(0)
+
+
+def summed(x):
+    with place_guard("/node:worker:1"):
+        s = jnp.sin(x)
+        y = s.sum()
+    with place_guard("/node:worker:0"):
+        return s * y
+
+
+def merged(w, x):
+    with place_guard("/node:worker:0/cpu"):
+        y = x.reshape(-1, 2)
+    with place_guard("/node:worker:1/cpu"):
+        return y.reshape(-1, 4) @ w
+
+
+def turned(x):
+    with place_guard("/node:worker:0/cpu"):
+        y = x.T
+    with place_guard("/node:worker:1/cpu"):
+        return y.T
+
+
+def keyed(x):
+    with place_guard("/node:worker:0/cpu"):
+        key = jax.random.key(x.astype(int).sum())
+    with place_guard("/node:worker:1/cpu"):
+        return x + jax.random.normal(key, (4,))
+
+
+def counted(x):
+    return jnp.sin(x) if len(x) < 20 else jnp.sin(x.T) @ x.T
+
+
+def same(x):
+    return x
+
+
+def forgotten(x):
+    jnp.sin(x)
+
+
+def texts(x):
+    return jnp.sin(x), "a"
+
+
+def numbers(x):
+    return {"y": jnp.sin(x), "n": 3}
+
+
+def decided(model, x):
+    return jnp.sin(x) if x[0, 0] > 0 else x
+
+
+def prints(w, x):
+    with place_guard("/node:worker:1"):
+        y = x @ w
+    jax.debug.print("{}", 3)
+    return y
+
+
+def nowhere(w, x):
+    with place_guard("/node:worker:7"):
+        return x @ w
+
+
+def cleared(w, x):
+    with place_guard(None), place_guard("/node:ps"):
+        y = jnp.sin(x)
+    with place_guard("/gpu:1"), device_guard(None):
+        return y @ w
+
+
+W = np.eye(4, dtype="float32")
+
+
+def build():
+    with Program(
+        nodes={"worker": {"count": 2}, "ps": {"count": 1}},
+        data={"train": {"source": "npz:rows.npz", "batch": 8}},
+    ) as program:
+        x = layers.data("x", "float32[batch, 4]")
+        with place_guard("/node:worker"):
+            y = CALL
+            loss = layers.reduce_mean(layers.relu(y), name="loss")
+        with place_guard("/node:ps"):
+            optimizer.SGD(0.1).minimize(loss)
+    return program
+"""
+
+
+def build_program(folder: Path, call: str, first: str = "") -> Program:
+    """Build a program with this call of `trace`; `first` is the first line of its file."""
+    np.savez(folder / "rows.npz", x=np.ones((16, 4), np.float32))
+    text = f"{first}\n{HEAD}" if first else HEAD
+    (folder / "model.py").write_text(text.replace("CALL", call))
+    return run_builder(f"{folder / 'model.py'}:build")
+
+
+def calls(program: Program) -> list[Op]:
+    return [op for op in program.model().graph.ops if op.kind == "call"]
+
+
+def parameters(program: Program) -> dict[str, str]:
+    graph = program.model().graph
+    return {op.name: str(op.result.type) for op in graph.of_kind("parameter")}
+
+
+def test_a_model_is_a_name_of_the_file(tmp_path: Path) -> None:
+    program = build_program(tmp_path, 'placer.trace(apply, model, x, name="net")')
+    assert parameters(program) == {
+        "net.w": "float32[4, 4]",
+        "net.inner_a_b_0": "float32[4]",
+    }
+    (op,) = calls(program)
+    assert op.name == "net"
+    assert str(op.place) == "/node:worker/cpu"
+    assert op.attrs["args"] == '[{"make": "model"}, {"in": "float32[batch, 4]"}]'
+    again = build_program(tmp_path, 'placer.trace(apply, ready, x, name="net")')
+    assert parameters(again) == parameters(program)
+
+
+def test_arrays_in_dicts_are_parameters(tmp_path: Path) -> None:
+    arguments = '{"w": W}, x, 0.5'
+    program = build_program(tmp_path, f"placer.trace(dense, {arguments})")
+    assert parameters(program) == {"trace_0.w": "float32[4, 4]"}
+    (op,) = calls(program)
+    assert op.attrs["args"] == (
+        '[{"dict": {"w": {"param": "float32[4, 4]"}}}, {"in": "float32[batch, 4]"},'
+        ' {"value": 0.5}]'
+    )
+
+
+def test_an_array_has_the_name_of_its_argument(tmp_path: Path) -> None:
+    assert [*parameters(build_program(tmp_path, "placer.trace(bare, W, x)"))] == [
+        "trace_0.w"
+    ]
+
+
+def test_with_several_arguments_names_start_with_the_argument(tmp_path: Path) -> None:
+    call = 'placer.trace(pair, {"w": W}, {"w": W + 1}, x, name="p")["first"]'
+    program = build_program(tmp_path, call)
+    assert [*parameters(program)] == ["p.a_w", "p.b_w"]
+    (op,) = calls(program)
+    assert [value.name for value in op.results] == ["p.out0", "p.out1"]
+
+
+def test_a_function_returns_its_pytree(tmp_path: Path) -> None:
+    call = (
+        "(lambda result: layers.add(result['rest'][1], result['first']))"
+        '(placer.trace(pair, {"w": W}, {"w": W + 1}, x))'
+    )
+    program = build_program(tmp_path, call)
+    (add,) = program.model().graph.of_kind("add")
+    assert add.operands == ("x", "trace_0.out0")
+
+
+def test_a_parameter_of_another_op_is_an_input(tmp_path: Path) -> None:
+    call = "placer.trace(bare, layers.fc(x, 4, name='h').parameter('w'), x, name='y')"
+    program = build_program(tmp_path, call)
+    (op,) = calls(program)
+    assert op.operands[:2] == ("x", "h.w")
+
+
+def test_guards_inside_merge_into_those_around(tmp_path: Path) -> None:
+    program = build_program(tmp_path, "placer.trace(cleared, W, x)")
+    assert [str(op.place) for op in calls(program)] == ["/node:ps", "/node:worker"]
+
+
+def test_a_guard_function_is_called_with_each_region(tmp_path: Path) -> None:
+    asked = "place_guard(lambda op: '/node:worker:1' if op.kind == 'call' else None)"
+    np.savez(tmp_path / "rows.npz", x=np.ones((16, 4), np.float32))
+    text = HEAD.replace("CALL", "placer.trace(bare, W, x)")
+    text = text.replace('place_guard("/node:worker"):', f"{asked}:")
+    (tmp_path / "model.py").write_text(text)
+    (op,) = calls(run_builder(f"{tmp_path / 'model.py'}:build"))
+    assert str(op.place) == "/node:worker:1"
+
+
+def test_a_shape_is_initialized_by_init(tmp_path: Path) -> None:
+    struct = "jax.ShapeDtypeStruct((4, 4), jnp.float32)"
+    call = f'placer.trace(bare, {struct}, x, init="xavier_uniform")'
+    (op,) = build_program(tmp_path, call).model().graph.of_kind("parameter")
+    assert op.attrs["init"] == "xavier_uniform"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'placer.trace(apply, model, x, name="net")',
+        'placer.trace(dense, {"w": W}, x, 0.5, batch="rows")',
+    ],
+)
+def test_yaml_is_equivalent(tmp_path: Path, call: str) -> None:
+    program = build_program(tmp_path, call)
+    placer.compile(program, tmp_path / "python")
+    spec, out = f"{tmp_path / 'model.py'}:build", tmp_path / "again.yaml"
+    commands.main(["to-yaml", spec, "--out", str(out)], standalone_mode=False)
+    assert out.read_text() == to_yaml(program)
+    placer.compile(tmp_path / "again.yaml", tmp_path / "yaml")
+    assert build_files(tmp_path / "yaml") == build_files(tmp_path / "python")
+
+
+@pytest.mark.parametrize(
+    ("call", "batch"),
+    [
+        ("placer.trace(bare, W, x)", "rows"),
+        ("placer.trace(centred, x) @ layers.parameter([4, 4], 'ones')", None),
+        ("placer.trace(bare, W, x, batch='whole')", None),
+        (
+            "placer.trace(centred, x, batch='rows') @ layers.parameter([4, 4], 'ones')",
+            "rows",
+        ),
+    ],
+)
+def test_rows_are_the_default_if_they_are_proven(
+    tmp_path: Path, call: str, batch: str | None
+) -> None:
+    (op,) = calls(build_program(tmp_path, call))
+    assert op.attrs.get("batch") == batch
+
+
+@pytest.mark.parametrize("rows", [8, 4], ids=["the batch", "the local rows"])
+@pytest.mark.parametrize("batch", ["", ", batch='rows'"])
+def test_another_function_for_the_rows_of_the_model_is_refused(
+    tmp_path: Path, rows: int, batch: str
+) -> None:
+    other = f"""
+def other(w, x):
+    return x @ w if len(x) != {rows} else x @ w - x.mean(0)
+
+
+W = np"""
+    np.savez(tmp_path / "rows.npz", x=np.ones((16, 4), np.float32))
+    text = HEAD.replace("CALL", f"placer.trace(other, W, x{batch})")
+    (tmp_path / "model.py").write_text(text.replace("\nW = np", other))
+    with pytest.raises(
+        PlacerError, match=f"but is another function for {rows}"
+    ) as caught:
+        placer.compile(f"{tmp_path / 'model.py'}:build", tmp_path / "build")
+    assert 'batch="whole"' in str(caught.value.hint)
+
+
+def test_a_number_of_numpy_is_a_number(tmp_path: Path) -> None:
+    call = "placer.trace(dense, {'w': W}, x, np.float32(0.5))"
+    program = build_program(tmp_path, call)
+    assert [*parameters(program)] == ["trace_0.w"]
+    (op,) = calls(program)
+    assert op.attrs["args"].endswith('{"value": 0.5}]')
+
+
+def test_a_duplicate_name_does_not_change_the_parameters_of_the_first_op(
+    tmp_path: Path,
+) -> None:
+    call = "placer.trace(bare, W, x, name='t'), again(W, x)\n            y = y[0]"
+    again = """
+def again(w, x):
+    try:
+        placer.trace(bare, w * 2, x, name="t")
+    except placer.SpecError as error:
+        assert "defined twice" in str(error)
+    else:
+        raise AssertionError
+
+
+W = np"""
+    np.savez(tmp_path / "rows.npz", x=np.ones((16, 4), np.float32))
+    text = HEAD.replace("CALL", call).replace("\nW = np", again)
+    (tmp_path / "model.py").write_text(text)
+    program = run_builder(f"{tmp_path / 'model.py'}:build")
+    begun = load(program.files["t.safetensors"])["t.w"]
+    np.testing.assert_array_equal(begun, np.eye(4, dtype=np.float32))
+
+
+def test_a_file_with_the_same_name_beside_it_is_reported(tmp_path: Path) -> None:
+    save_file({"v": np.ones((4, 4), np.float32)}, tmp_path / "net.safetensors")
+    call = (
+        "placer.trace(bare, W, x, name='net')\n            "
+        "layers.parameter([4, 4], {'file': 'net.safetensors'}, name='v')"
+    )
+    with pytest.raises(PlacerError, match="safetensors has no tensor 'v'") as caught:
+        build_program(tmp_path, call)
+    assert caught.value.hint == (
+        "placer.trace creates a file of this name: rename yours"
+    )
+
+
+def test_a_guard_function_gets_the_operands_of_a_region(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", x=np.ones((16, 4), np.float32))
+    asked = "place_guard(lambda op: '/node:worker:1' if 'x' in op.inputs else None)"
+    text = HEAD.replace("CALL", "placer.trace(bare, W, x)")
+    text = text.replace('place_guard("/node:worker"):', f"{asked}:")
+    (tmp_path / "model.py").write_text(text)
+    (op,) = calls(run_builder(f"{tmp_path / 'model.py'}:build"))
+    assert str(op.place) == "/node:worker:1"
+
+
+def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> None:
+    build_program(
+        tmp_path, 'placer.trace(dense, {"w": W}, x, 0.5, batch="rows", name="net")'
+    )
+    out = tmp_path / "again.yaml"
+    command = ["to-yaml", f"{tmp_path / 'model.py'}:build", "--out", str(out)]
+    commands.main(command, standalone_mode=False)
+    commands.main(command, standalone_mode=False)  # over its own
+    (tmp_path / "net.safetensors").write_bytes(b"of somebody else")
+    out.unlink()
+    with pytest.raises(PlacerError, match="exists already, with other content"):
+        commands.main(command, standalone_mode=False)
+    assert (tmp_path / "net.safetensors").read_bytes() == b"of somebody else"
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            "placer.trace(apply, Model(W, {}), x)",
+            "trace 'trace_0': model is Model, and model.py has no name for it: a node"
+            " could not create it again",
+        ),
+        (
+            "placer.trace(apply, sized, x)",
+            "model is the function 'sized', which takes arguments",
+        ),
+        (
+            "placer.trace(lambda w, x: x @ w, W, x)",
+            "'build.<locals>.<lambda>' cannot be imported from model.py",
+        ),
+        ("placer.trace(same, x)", "it computes nothing from its arguments"),
+        ("placer.trace(forgotten, x)", "'forgotten' returns nothing"),
+        ("placer.trace(texts, x)", "'texts' returns 'a', which is not an array"),
+        ("placer.trace(numbers, x)", "'numbers' returns 3, which is not an array"),
+        (
+            "placer.trace(prints, W, x)",
+            "the region of 'debug_print' (model.py:LINE) computes no value that is used",
+        ),
+        (
+            "placer.trace(bare, W, x, init='ones')",
+            "init is for arrays without values, and all have some",
+        ),
+        ("placer.trace(3, x)", "placer.trace needs a function, not int"),
+        (
+            "placer.trace(partial(dense, {'w': W}), x)",
+            "placer.trace needs a function, not partial",
+        ),
+        ("placer.trace(jnp.dot, x, x)", "which is not beside"),
+        (
+            "placer.trace(bare, x)",
+            "'bare' cannot be called with these arguments: missing a required",
+        ),
+        (
+            "placer.trace(pair, {'w': W}, {'w': W}, x)['first']",
+            "b.w and a.w are the same array, and would be two parameters",
+        ),
+        (
+            "placer.trace(dense, {'w': W, 'a': {'b': W + 1}, 'a_b': W + 2}, x)",
+            "the parameters at params.a.b and params.a_b would both be called 'a_b'",
+        ),
+        (
+            "placer.trace(dense, {'w': W, '': W + 1, '-': W + 2}, x)",
+            "the parameters at params[''] and params['-'] would both be called '_'",
+        ),
+        (
+            "placer.trace(dense, {'w': W, 'a': {'b': W + 1}, 'a.b': W + 2}, x)",
+            "the parameters at params.a.b and params['a.b'] would both be called 'a_b'",
+        ),
+        (
+            "placer.trace(dense, {'w' * 70: W}, x)",
+            "which is longer than 64 characters",
+        ),
+        (
+            "placer.trace(dense, {3: W}, x)",
+            "params has the key 3, not a string",
+        ),
+        (
+            "placer.trace(bare, np.arange(4), x)",
+            "w is an array of int64, but a parameter must be an array of floats",
+        ),
+        (
+            "placer.trace(bare, jax.ShapeDtypeStruct((4, 4), jnp.float32), x)",
+            "w has no values, only a shape",
+        ),
+        (
+            "placer.trace(summed, x, batch='rows')",
+            "with batch='rows' all values that leave a place must have rows, but the"
+            " result of 'reduce_sum' (model.py:LINE) is float32[]",
+        ),
+        (
+            "placer.trace(turned, x, batch='rows')",
+            "with batch='rows' all values that leave a place must have rows, but the"
+            " result of 'transpose' (model.py:LINE) is float32[4, batch]",
+        ),
+        (
+            "placer.trace(merged, W, x)",
+            "dimension 0 of the result of 'reshape' (model.py:LINE), which another place"
+            " needs, changes with the batch and is not the batch: 28 for 14 rows",
+        ),
+        (
+            "placer.trace(keyed, x)",
+            "which another place needs, is key<fry>, which cannot be sent in a message",
+        ),
+    ],
+)
+def test_a_function_that_cannot_be_traced_is_reported_at_the_call(
+    tmp_path: Path, call: str, message: str
+) -> None:
+    with pytest.raises(PlacerError) as caught:
+        build_program(tmp_path, call)
+    marks = {"summed": "s.sum()", "merged": "x.reshape", "prints": "jax.debug.print"}
+    marks["turned"] = "y = x.T"
+    inside = next((line(mark) for fn, mark in marks.items() if fn in call), 0)
+    assert message.replace("LINE", str(inside)) in str(caught.value)
+    assert caught.value.span is not None
+    assert f"model.py:{line('= CALL')}:17" in str(caught.value.span)
+
+
+def line(text: str, at: str = HEAD) -> int:
+    return next(i for i, each in enumerate(at.splitlines(), 1) if text in each)
+
+
+def test_a_wrong_place_inside_is_reported_at_its_guard(tmp_path: Path) -> None:
+    with pytest.raises(PlacerError) as caught:
+        build_program(tmp_path, "placer.trace(nowhere, W, x)")
+    assert caught.value.span is not None
+    assert caught.value.span.line == line("/node:worker:7")
+
+
+def test_an_error_of_the_function_is_reported_at_its_line(tmp_path: Path) -> None:
+    with pytest.raises(PlacerError, match="dot_general requires") as caught:
+        build_program(tmp_path, "placer.trace(bare, W[:3], x)")
+    assert caught.value.span is not None
+    assert caught.value.span.line == line("return x @ w")
+
+
+def test_errors_of_jax_name_the_function(tmp_path: Path) -> None:
+    with pytest.raises(PlacerError) as caught:
+        build_program(tmp_path, "placer.trace(decided, model, x)")
+    assert f"function decided at {tmp_path / 'model.py'}" in str(caught.value)
+    assert caught.value.span is not None
+    assert caught.value.span.line == line("if x[0, 0] > 0")
+
+
+STATISTICS = """\
+import numpy as np
+from flax import nnx
+
+
+class Model(nnx.Module):
+    def __init__(self, rngs):
+        self.norm = nnx.BatchNorm(4, use_running_average=True, rngs=rngs)
+        self.drop = nnx.Dropout(0.5, rngs=rngs)
+
+
+def model():
+    return Model(nnx.Rngs(0))
+
+
+def apply(model, x):
+    return model.norm(x)
+
+
+def dropping(model, x):
+    x = model.norm(x)
+    return model.drop(x)
+
+
+def learning(model, x):
+    return model.norm(x, use_running_average=False)
+
+
+numbers = np.random.default_rng(0)
+
+
+def rolling(model, x):
+    return model.norm(x) * numbers.normal()
+"""
+
+
+def test_values_that_flax_does_not_train_are_those_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "stats.py").write_text(STATISTICS)
+    call = "placer.trace(stats.apply, stats.model, x, name='net')"
+    program = build_program(tmp_path, call, "import stats")
+    assert parameters(program) == {
+        "net.norm_bias": "float32[4]",
+        "net.norm_scale": "float32[4]",
+    }
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (
+            "dropping",
+            "trace 'net': 'random_bits' (stats.py:21) draws random numbers with a key that"
+            " is the same in every step",
+        ),
+        ("learning", "trace 'net': model.norm.mean is changed (stats.py:25), and"),
+        ("rolling", "trace 'net': it computes something else each time it is traced"),
+    ],
+)
+def test_random_numbers_and_state_are_refused_at_the_call(
+    tmp_path: Path, fn: str, message: str
+) -> None:
+    (tmp_path / "stats.py").write_text(STATISTICS)
+    call = f"placer.trace(stats.{fn}, stats.model, x, name='net')"
+    with pytest.raises(PlacerError) as caught:
+        build_program(tmp_path, call, "import stats")
+    assert caught.value.message.startswith(message)
+    assert f"model.py:{line('= CALL') + 1}:17" in str(caught.value.span)
+
+
+def test_a_function_that_differs_between_numbers_of_rows_is_reported(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(PlacerError):
+        build_program(tmp_path, "placer.trace(counted, x)")
+
+
+def test_rows_are_checked_when_it_is_compiled(tmp_path: Path) -> None:
+    call = "placer.trace(centred, x, batch='rows') @ layers.parameter([4, 4], 'ones')"
+    program = build_program(tmp_path, call)
+    with pytest.raises(
+        PlacerError, match="returns other rows when it is called with half"
+    ):
+        placer.compile(program, tmp_path / "build")
+
+
+def test_a_file_that_builds_while_it_is_imported_is_reported(tmp_path: Path) -> None:
+    program = build_program(tmp_path, "placer.trace(bare, W, x)")
+    file = tmp_path / "model.py"
+    file.write_text(file.read_text() + "\n\nbuild()\n")
+    with pytest.raises(PlacerError, match=r"model\.py builds its model while it is"):
+        placer.compile(program, tmp_path / "build")
+
+
+STATE = """\
+import equinox
+import flax.linen
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+
+class Normed(flax.linen.Module):
+    @flax.linen.compact
+    def __call__(self, x):
+        return flax.linen.BatchNorm(use_running_average=True)(x)
+
+
+def linen():
+    return Normed().init(jax.random.key(0), jnp.ones((2, 4)))
+
+
+def normed(variables, x):
+    return Normed().apply(variables, x)
+
+
+COLLECTION = linen()["batch_stats"]
+
+
+def two(params, batch_stats, x):
+    return Normed().apply({"params": params, "batch_stats": batch_stats}, x)
+
+
+def alone(params, x):
+    return Normed().apply({"params": params, "batch_stats": COLLECTION}, x)
+
+
+def params():
+    return linen()["params"]
+
+
+def nested():
+    return {"model": linen(), "w": jnp.ones((4, 4))}
+
+
+def inner(net, x):
+    return Normed().apply(net["model"], x) @ net["w"]
+
+
+def tuned():
+    return params(), optax.adam(0.1).init(params())
+
+
+def first(both, x):
+    return x * both[0]["BatchNorm_0"]["scale"]
+
+
+def haiku():
+    average = {"average": jnp.zeros(4), "hidden": jnp.zeros(4), "counter": 0}
+    return {"w": jnp.zeros(4), "mean_ema": average}
+
+
+def by_mean(net, x):
+    return x - net["w"] - net["mean_ema"]["average"]
+
+
+norm = nnx.BatchNorm(4, rngs=nnx.Rngs(0))
+
+
+def bare_stats(net, x):
+    return x * net["scale"] - net["mean"]
+
+
+class Indexed(equinox.Module):
+    w: jax.Array
+    count: jax.Array
+    norm: equinox.nn.BatchNorm
+
+    def __init__(self):
+        self.w, self.count = jnp.ones(4), jnp.arange(4)
+        self.norm = equinox.nn.BatchNorm(4, axis_name="rows", mode="batch")
+
+
+def index_model():
+    return Indexed()
+
+
+def indexed(model, x):
+    return x * model.w * model.norm.weight + model.norm.bias
+"""
+
+
+def traced(folder: Path, call: str, parameters: str = "") -> Program:
+    (folder / "state.py").write_text(STATE)
+    program = f"Program(parameters=[{parameters}]," if parameters else "Program("
+    text = f"import state\n{HEAD}".replace("with Program(", f"with {program}")
+    np.savez(folder / "rows.npz", x=np.ones((16, 4), np.float32))
+    (folder / "model.py").write_text(text.replace("CALL", call))
+    return run_builder(f"{folder / 'model.py'}:build")
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "pattern"),
+    [
+        (
+            "state.normed, state.linen, x",
+            "variables.batch_stats is a collection of Flax other than 'params'",
+            "net.batch_stats_*",
+        ),
+        (
+            "state.normed, {'params': state.params(), 'stats': state.linen()}, x",
+            "variables.stats is a collection of Flax other than 'params'",
+            "net.stats_*",
+        ),
+        (
+            "state.two, state.params, state.COLLECTION, x",
+            "batch_stats has running statistics of Flax",
+            "net.batch_stats_*",
+        ),
+        (
+            "state.inner, state.nested, x",
+            "net.model.batch_stats is a collection of Flax other than 'params'",
+            "net.model_batch_stats_*",
+        ),
+        (
+            "state.first, state.tuned, x",
+            "both.1.0 is the state of an optimizer of optax",
+            "net.p1_0_*",
+        ),
+        (
+            "state.by_mean, state.haiku, x",
+            "net.mean_ema is a moving average of Haiku",
+            "net.mean_ema_*",
+        ),
+        (
+            "state.bare_stats, {'scale': W[0], 'mean': state.norm.mean}, x",
+            "net.mean is BatchStat, which its library does not train",
+            "net.mean",
+        ),
+    ],
+)
+def test_state_is_not_trained_unless_it_is_kept_as_it_is(
+    tmp_path: Path, call: str, message: str, pattern: str
+) -> None:
+    call = f"placer.trace({call}, name='net')"
+    with pytest.raises(PlacerError) as caught:
+        traced(tmp_path, call)
+    error = caught.value
+    assert error.message == f"trace 'net': {message}, and would be trained"
+    rule = f'{{"match": "{pattern}", "trainable": False}}'
+    assert rule in str(error.hint)
+    if "'stats'" in call:
+        return  # Flax does not know the collection: the call itself would fail.
+    graph = traced(tmp_path, call, rule).model().graph
+    kept = {op.name for op in graph.of_kind("parameter") if "group" not in op.attrs}
+    assert kept
+    assert all(Path(name).match(pattern) for name in kept)
+
+
+def test_state_that_is_not_in_an_argument_is_a_constant(tmp_path: Path) -> None:
+    program = traced(tmp_path, "placer.trace(state.alone, state.params, x, name='net')")
+    assert [*parameters(program)] == [
+        "net.BatchNorm_0_bias",
+        "net.BatchNorm_0_scale",
+    ]
+    # Equinox has initial statistics of a model that was created without its state.
+    call = "placer.trace(state.indexed, state.index_model, x, name='net')"
+    program = traced(tmp_path, call)
+    assert [*parameters(program)] == ["net.w", "net.norm_weight", "net.norm_bias"]

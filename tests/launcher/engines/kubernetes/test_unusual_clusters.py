@@ -1,0 +1,535 @@
+"""Clusters and commands that do not do what they should; `kubectl` is a script here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Full, Queue, SimpleQueue
+from typing import Any
+
+import pytest
+from support.free_addresses import eventually
+from support.kubernetes.requests import needs_of
+
+from placer.errors import RunError
+from placer.launcher.engines import kubernetes
+from placer.launcher.engines.engine import (
+    JobEvent,
+    JobNote,
+    NodeEnded,
+    NodeLines,
+    NodeLog,
+)
+from placer.launcher.engines.kubernetes import following, kubectl, logs
+from placer.launcher.engines.kubernetes.groups import group_nodes
+from placer.launcher.engines.kubernetes.job import KubernetesJob
+from placer.launcher.engines.kubernetes.kubectl import Kubectl, KubectlError
+from placer.launcher.engines.kubernetes.pods import Identity
+
+CREATED = "2026-11-28T18:00:00Z"
+FORBIDDEN = (
+    'Error from server (Forbidden): pods "digits-ps-0-0-abcde" is forbidden: User "ada"'
+    ' cannot get resource "pods/log"'
+)
+OPEN = "setsid sh -c 'until [ -e closed ]; do sleep 0.02; done' & wait"
+"""Starts what has the output, too, and is not in the group of processes."""
+EVENT = b'{"event":"warning","message":"a"}'
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "POLL", 0.02)
+    monkeypatch.setattr(logs, "_RETRY", 0.02)
+    monkeypatch.setattr(logs, "_CLOSING", 0.1)
+    monkeypatch.setattr(following, "CLOSED", 0.1)
+    monkeypatch.setattr(kubectl, "_CLOSED", 0.1)
+
+
+def job_with(
+    tmp_path: Path, cases: str, *, uid: str = "uid-1", is_jobset: bool = True
+) -> KubernetesJob:
+    """Return a job of one server, whose kubectl is a script: cases of its words."""
+    path = tmp_path / "kubectl"
+    path.write_text(f'#!/bin/sh\ncd {tmp_path}\ncase "$*" in\n{cases}\nesac\n')
+    path.chmod(0o755)
+    groups = group_nodes(needs_of(["ps:0"]))
+    identity = Identity("digits", groups, is_jobset, {uid}, CREATED)
+    return KubernetesJob(Kubectl(str(path), None, None), identity, True, False)
+
+
+def jobset(uid: str = "uid-1", **metadata: Any) -> dict[str, Any]:
+    metadata = {"creationTimestamp": CREATED, **metadata}
+    return {"kind": "JobSet", "metadata": {"name": "digits", "uid": uid, **metadata}}
+
+
+def pod(status: dict[str, Any], uid: str = "a", **metadata: Any) -> dict[str, Any]:
+    owner = {"kind": "Job", "name": "digits-ps-0", "uid": "job"}
+    whole = {
+        "name": "digits-ps-0-0-abcde",
+        "uid": uid,
+        "creationTimestamp": CREATED,
+        "ownerReferences": [owner],
+        **metadata,
+    }
+    return {"kind": "Pod", "metadata": whole, "status": status}
+
+
+def running(name: str = "node") -> dict[str, Any]:
+    status = {"name": name, "state": {"running": {}}}
+    return {"phase": "Running", "containerStatuses": [status]}
+
+
+def ended(code: int, name: str = "node") -> dict[str, Any]:
+    status = {"name": name, "state": {"terminated": {"exitCode": code}}}
+    return {"phase": "Failed", "containerStatuses": [status]}
+
+
+def show(tmp_path: Path, *items: dict[str, Any]) -> None:
+    """Let the script have these objects, in the file `pods`."""
+    new = tmp_path / "new"
+    new.write_text(json.dumps({"items": items}))
+    new.rename(tmp_path / "pods")
+
+
+def pods_of(job: KubernetesJob, tmp_path: Path, *items: dict[str, Any]) -> Any:
+    show(tmp_path, *items)
+    return job.pods()
+
+
+def until_note(events: Iterator[JobEvent]) -> str:
+    return next(each.text for each in events if isinstance(each, JobNote))
+
+
+BEFORE = "2026-11-28T17:59:59Z"
+OTHERS = [{"kind": "ReplicaSet", "name": "digits-ps-0", "uid": "job"}]
+ANOTHER = [{"kind": "Job", "name": "digits-ps-1", "uid": "job"}]
+UID = "jobset.sigs.k8s.io/jobset-uid"
+
+
+@pytest.mark.parametrize(
+    ("items", "uid"),
+    [
+        ([jobset(), pod(ended(1), creationTimestamp=BEFORE)], None),
+        ([jobset(), pod(running()), pod(ended(1), "b", creationTimestamp=BEFORE)], "a"),
+        # The clock of another API server is late.
+        ([pod(running(), creationTimestamp=BEFORE, labels={UID: "uid-1"})], "a"),
+        ([pod(running(), labels={UID: "uid-0"})], None),
+        ([jobset("uid-0", creationTimestamp=BEFORE), pod(running())], "a"),
+        ([pod(running()), pod(ended(1), "b", ownerReferences=OTHERS)], "a"),
+        ([pod(running()), pod(ended(1), "b", ownerReferences=None)], "a"),
+        ([pod(running()), pod(ended(1), "b", ownerReferences=ANOTHER)], "a"),
+        # Of two pods of one second, the older one is deleted.
+        ([pod(running(), "b", deletionTimestamp=CREATED), pod(running())], "a"),
+        ([pod(running()), pod(running(), "b", deletionTimestamp=CREATED)], "a"),
+    ],
+)
+def test_the_pod_of_a_node_is_that_of_its_job(
+    items: list[dict[str, Any]], uid: str | None, tmp_path: Path
+) -> None:
+    job = job_with(tmp_path, "*) cat pods;;")
+    found = pods_of(job, tmp_path, *items)
+    assert {node: each.uid for node, each in found.pods.items()} == (
+        {"ps:0": uid} if uid else {}
+    )
+    own = {"name": "digits", "uid": "uid-1"}
+    assert found.is_there == any(own.items() <= i["metadata"].items() for i in items)
+    assert not job.replaced.is_set()
+
+
+def test_the_pod_of_an_indexed_job_is_told_by_the_uid_of_that(tmp_path: Path) -> None:
+    job = job_with(tmp_path, "*) cat pods;;", is_jobset=False)
+
+    def of(uid: str, name: str, created: str) -> dict[str, Any]:
+        return pod(
+            running(),
+            name,
+            creationTimestamp=created,
+            annotations={"batch.kubernetes.io/job-completion-index": "0"},
+            ownerReferences=[{"kind": "Job", "name": "digits-ps", "uid": uid}],
+        )
+
+    own, other = of("uid-1", "own", BEFORE), of("uid-0", "other", CREATED)
+    found = pods_of(job, tmp_path, other, own)
+    assert {node: each.uid for node, each in found.pods.items()} == {"ps:0": "own"}
+
+
+def test_another_job_of_the_same_name_is_left_alone(tmp_path: Path) -> None:
+    job = job_with(tmp_path, "*get*) cat pods;; *logs*) ;; *) echo $* >>calls;;")
+    later = {"creationTimestamp": "2026-11-28T18:05:00Z"}
+    show(tmp_path, jobset("uid-2", **later), pod(running(), **later))
+    events = [*kubernetes.watch(job)]
+    assert events == [
+        JobNote("JobSet digits is another job now, and stays"),
+        NodeEnded("ps:0", None, "its job was deleted"),
+    ]
+    job.cancel()
+    assert not (tmp_path / "calls").exists()
+
+
+def test_containers_that_a_cluster_adds_to_pods_are_not_the_node(
+    tmp_path: Path,
+) -> None:
+    job = job_with(tmp_path, "*) cat pods;;")
+    status = running()
+    status["containerStatuses"].insert(0, ended(1, "mesh")["containerStatuses"][0])
+    found = pods_of(job, tmp_path, jobset(), pod(status)).pods["ps:0"]
+    assert found.has_log
+    assert found.end is None
+
+
+def disrupted(status: dict[str, Any]) -> dict[str, Any]:
+    why = {"reason": "PreemptionByScheduler", "message": "a pod of\na higher priority"}
+    condition = {"type": "DisruptionTarget", "status": "True", **why}
+    return {**status, "conditions": [condition]}
+
+
+def test_a_pod_that_makes_room_for_another_one_says_so(tmp_path: Path) -> None:
+    job = job_with(
+        tmp_path, "*get*) cat pods;; *logs*) [ ! -e after ] || mv after pods;;"
+    )
+    show(tmp_path, jobset())
+    (tmp_path / "pods").rename(tmp_path / "after")
+    show(tmp_path, jobset(), pod(disrupted(running())))
+    why = "PreemptionByScheduler: a pod of a higher priority"
+    assert [*kubernetes.watch(job)] == [
+        NodeEnded("ps:0", None, f"its pod was deleted ({why})")
+    ]
+    found = pods_of(job, tmp_path, jobset(), pod(disrupted(ended(137))))
+    assert found.pods["ps:0"].end.why == why
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "Warning: use another version",
+        '{"items": [{"kind": "Pod"}]}',
+        '{"items": [{"kind": "Pod", "metadata": {"name": 1}}]}',
+        '{"items": null}',
+        "[" * 100_000,
+    ],
+)
+def test_a_kubectl_that_prints_something_else_is_quoted(
+    printed: str, tmp_path: Path
+) -> None:
+    (tmp_path / "pods").write_text(printed)
+    with pytest.raises(KubectlError) as caught:
+        job_with(tmp_path, "*) cat pods;;").pods()
+    assert "`kubectl get` has printed no list of pods: " in caught.value.message
+    assert printed[:40] in caught.value.message
+
+
+def test_a_job_that_is_followed_goes_on_after_an_answer_that_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "SILENT", 0.0)
+    job = job_with(
+        tmp_path, "*get*) cat pods; [ ! -e after ] || mv after pods;; *logs*) ;;"
+    )
+    show(tmp_path, jobset(), pod(ended(3)))
+    (tmp_path / "pods").rename(tmp_path / "after")
+    (tmp_path / "pods").write_text("?")
+    with monkeypatch.context() as context:
+        context.setattr(following, "GIVEN_UP", 0.0)
+        (tmp_path / "after").rename(tmp_path / "later")
+        with pytest.raises(RunError, match="JobSet digits cannot be followed any more"):
+            list(kubernetes.watch(job))
+        (tmp_path / "later").rename(tmp_path / "after")
+    note, again, end = kubernetes.watch(job)
+    assert isinstance(note, JobNote)
+    assert note.text.endswith("b'?'; trying again")
+    assert again == JobNote("the cluster answers again")
+    assert end == NodeEnded("ps:0", 3)
+
+
+def test_why_there_are_no_pods_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "SLOW", 0.0)
+    job = job_with(tmp_path, "*events*) cat events;; *get*) cat pods;;")
+    show(tmp_path, jobset())
+    said = 'pods "digits-ps-0-0-" is forbidden: exceeded quota: memory'
+    items = [
+        {
+            "involvedObject": {"kind": "Job", "name": name},
+            "reason": reason,
+            "message": said,
+            "lastTimestamp": time,
+        }
+        for name, reason, time in [
+            ("digits-ps-0", "FailedCreate", "2026-11-28T18:00:02Z"),
+            ("digits-ps-0", "Earlier", "2026-11-28T18:00:01Z"),
+            ("another", "Other", None),
+        ]
+    ]
+    (tmp_path / "events").write_text(json.dumps({"items": items}))
+    assert until_note(kubernetes.watch(job)) == (
+        f"there are no pods of ps:0: FailedCreate: {said}"
+    )
+    (tmp_path / "events").write_text("")
+    assert until_note(kubernetes.watch(job)) == (
+        f"there are no pods of ps:0: `{tmp_path}/kubectl get events` may say why"
+    )
+
+
+@pytest.mark.parametrize("is_placed", [True, False])
+def test_a_pod_that_cannot_begin_on_its_machine_is_lost(
+    is_placed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "STUCK", 0.0)
+    monkeypatch.setattr(following, "PATIENCE", 0.0)
+    job = job_with(tmp_path, "*get*) cat pods;; *) ;;")
+    back_off = {"reason": "ImagePullBackOff", "message": "no such\nimage"}
+    state = {"name": "node", "state": {"waiting": back_off}}
+    there = pod({"phase": "Pending", "containerStatuses": [state]})
+    there["spec"] = {"nodeName": "m1" if is_placed else ""}
+    show(tmp_path, jobset(), there)
+    watching = kubernetes.watch(job)
+    why = "ImagePullBackOff: no such image"
+    expected = (
+        NodeEnded("ps:0", None, why, "m1") if is_placed else JobNote(f"ps:0: {why}")
+    )
+    assert next(watching) == expected
+    watching.close()
+
+
+def test_logs_that_the_user_may_not_read_end_the_watch(tmp_path: Path) -> None:
+    job = job_with(
+        tmp_path, f"*get*) cat pods;; *logs*) echo '{FORBIDDEN}' >&2; exit 1;;"
+    )
+    show(tmp_path, jobset(), pod(running()))
+    with pytest.raises(RunError) as caught:
+        list(kubernetes.watch(job))
+    assert f"cannot be followed any more: {FORBIDDEN}" in caught.value.message
+    assert caught.value.hint == f"it goes on; this ends it: {job.cancel_command}"
+
+
+def test_logs_that_cannot_be_read_for_a_while_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "SILENT", 0.0)
+    job = job_with(tmp_path, "*get*) cat pods;; *logs*) echo 'no route' >&2; exit 1;;")
+    show(tmp_path, jobset(), pod(running()))
+    watching = kubernetes.watch(job)
+    assert (
+        until_note(watching) == "the log of ps:0 cannot be read: no route; trying again"
+    )
+    watching.close()
+
+
+def test_a_log_without_an_end_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "UNREAD", 0.05)
+    threads = threading.active_count()
+    job = job_with(tmp_path, f"*get*) cat pods;; *logs*) {OPEN};;")
+    show(tmp_path, jobset(), pod(ended(3)))
+    late = "the log of ps:0 ends early: it was not read to its end in time"
+    assert {*kubernetes.watch(job)} - {JobNote(late)} == {NodeEnded("ps:0", 3)}
+    (tmp_path / "closed").touch()
+    eventually(lambda: threading.active_count() <= threads)
+
+
+def test_a_log_that_nobody_takes_is_not_kept_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_full = threading.Event()
+
+    class Noticed(Queue[Any]):
+        def put(self, *item: Any, **how: Any) -> None:
+            try:
+                super().put(*item, **how)
+            except Full:
+                is_full.set()
+                raise
+
+    monkeypatch.setattr(following, "MOST_WAITING", 4)
+    monkeypatch.setattr(following, "Queue", Noticed)
+    lines = f"seq -f '{CREATED} %.0f' 100000"
+    job = job_with(tmp_path, f"*get*) cat pods;; *logs*) {lines};;")
+    show(tmp_path, jobset(), pod(ended(3)))
+    events = []
+    for event in kubernetes.watch(job):
+        assert is_full.wait(20)
+        events.append(event)
+    assert events.pop() == NodeEnded("ps:0", 3)
+    text = b"".join(each.text for each in events if isinstance(each, NodeLog))
+    assert text == b"".join(b"%d\n" % i for i in range(1, 100_001))
+
+
+def read_log(tmp_path: Path, script: str) -> list[Any]:
+    """Return what is read of a log, and with what it has ended."""
+    got: SimpleQueue[Any] = SimpleQueue()
+    kubectl = job_with(tmp_path, f"*) {script};;").kubectl
+    log = logs.PodLog(kubectl, "ps:0", "digits-ps-0", got.put, print, got.put)
+    log.finish()
+    found = []
+    while not found or not isinstance(found[-1], str):
+        found.append(got.get(timeout=20))
+    return found
+
+
+def test_the_log_of_a_pod_that_has_ended_is_read_until_the_cluster_answers(
+    tmp_path: Path,
+) -> None:
+    count = "echo >>n; [ $(wc -l <n) -gt 5 ] || { echo refused >&2; exit 1; }"
+    found = read_log(tmp_path, f"{count}; echo '{CREATED} {EVENT.decode()}'")
+    assert found == [NodeLines("ps:0", [EVENT]), ""]
+
+
+def test_a_log_that_cannot_be_read_says_why_when_its_node_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "CLOSED", 20.0)
+    tried = tmp_path / "tried"
+    fail = "echo >>tried; echo refused >&2; exit 1"
+    job = job_with(tmp_path, f"*get*) cat pods;; *logs*) {fail};;")
+    show(tmp_path, jobset(), pod(ended(0)))
+
+    def give_up() -> None:
+        eventually(lambda: tried.exists() and tried.stat().st_size > 1)
+        monkeypatch.setattr(following, "UNREAD", 0.0)
+
+    tries = threading.Thread(target=give_up)
+    tries.start()
+    note, end = kubernetes.watch(job)
+    tries.join()
+    assert note == JobNote("the log of ps:0 ends early: refused")
+    assert end == NodeEnded("ps:0", 0)
+
+
+def test_half_a_line_of_a_connection_that_breaks_is_read_again(tmp_path: Path) -> None:
+    # At the first time the pod may run still.
+    half = f"printf '{CREATED} {{\"event\":'; exit 1"
+    once = f"echo >>n; case $(wc -l <n) in 1) exit 1;; 2) {half};; esac"
+    found = read_log(tmp_path, f"{once}; printf '{CREATED} {EVENT.decode()}'")
+    assert found == [NodeLines("ps:0", [EVENT]), ""]
+
+
+def test_a_kubectl_that_was_waited_for_is_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its number may be that of another process by then.
+    closed: SimpleQueue[logs.PodLog] = SimpleQueue()
+    ends: SimpleQueue[str] = SimpleQueue()
+    killed: list[Any] = []
+
+    class Waited(subprocess.Popen[bytes]):
+        def __exit__(self, *error: Any) -> None:
+            super().__exit__(*error)
+            closed.get(timeout=20).close()
+
+    monkeypatch.setattr(subprocess, "Popen", Waited)
+    monkeypatch.setattr(logs, "kill", killed.append)
+    kubectl = job_with(tmp_path, "*) exit 1;;").kubectl
+    closed.put(logs.PodLog(kubectl, "ps:0", "digits-ps-0", print, print, ends.put))
+    assert ends.get(timeout=20) == "it was not read to its end in time"
+    assert not killed
+
+
+def test_lines_that_are_no_events_are_a_part_of_the_log(tmp_path: Path) -> None:
+    nested = b'{"event":' + b"[" * 100_000 + b"}"
+    others = b'{"event":"state","node":"ps.x","state":"training"}'
+    lines = [nested, others, bytes(range(1, 10)) + b"\xff\xfe", b"x" * 3_000_000, b""]
+    stamp = f"{CREATED} ".encode()
+    odd = b"2026-99-99T99:99:99Z a line\n"
+    text = b"".join(stamp + line + b"\n" for line in lines) + odd
+    (tmp_path / "log").write_bytes(text + stamp + EVENT)
+    *read, event, end = read_log(tmp_path, "cat log")
+    assert {type(each) for each in read} == {NodeLog}
+    whole, *_ = b"".join(each.text for each in read).split(odd)  # once or again
+    assert whole == b"\n".join([*lines, b""])
+    assert event == NodeLines("ps:0", [EVENT])
+    assert end == ""
+
+
+def test_a_kubectl_that_warns_at_length_is_not_stopped_by_that(tmp_path: Path) -> None:
+    warn = "head -c 1000000 /dev/zero >&2; echo 2026-11-28T18:00:00Z a"
+    assert read_log(tmp_path, warn) == [NodeLog("ps:0", b"a\n"), ""]
+
+
+def test_a_kubectl_whose_output_stays_open_is_not_waited_for(tmp_path: Path) -> None:
+    kubectl = job_with(tmp_path, f"*) echo some; {OPEN};;").kubectl
+    with pytest.raises(KubectlError, match="has not answered") as caught:
+        kubectl.run("get", timeout=0.1)
+    (tmp_path / "closed").touch()
+    assert caught.value.has_timed_out
+    assert caught.value.printed == b"some\n"
+
+
+def test_a_kubectl_ends_with_the_process_that_has_started_it(tmp_path: Path) -> None:
+    path = job_with(tmp_path, "*) exec sleep 600;;").kubectl.command
+    code = (
+        "from placer.launcher.engines.kubernetes.kubectl import Kubectl\n"
+        f"print(Kubectl({path!r}, None, None).start('logs').pid)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    eventually(lambda: not Path("/proc", done.stdout.decode().strip()).exists())
+
+
+def test_a_job_that_was_to_end_is_not_followed_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "CANCELLED", 0.1)
+    cases = "*get*) cat pods;; *logs*) touch read; exec sleep 600;; *) exit 1;;"
+    job = job_with(tmp_path, cases)
+    show(tmp_path, jobset(), pod(running()))
+    cancelled = threading.Thread(
+        target=lambda: (eventually((tmp_path / "read").exists), job.cancelling.set())
+    )
+    cancelled.start()
+    (note,) = kubernetes.watch(job)
+    assert isinstance(note, JobNote)
+    assert note.text.endswith(f"this deletes it: {job.cancel_command}")
+    cancelled.join()
+
+
+MADE = f"ConfigMap digits-build uid-2 {CREATED}"
+
+
+def test_what_was_made_of_a_job_that_is_refused_is_deleted_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    printed = f"echo '{MADE}'; echo 'Secret another uid-3 {CREATED}'; echo all"
+    job = job_with(
+        tmp_path, f"create*) {printed}; exit 1;; *) echo $* >>calls;;", uid="none"
+    )
+    with pytest.raises(KubectlError) as caught:
+        job.create([tmp_path / "run.yaml"])
+    assert caught.value.hint is None
+    calls = (tmp_path / "calls").read_text()
+    assert calls == "delete --wait=false --ignore-not-found configmap/digits-build\n"
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [
+        f"create*) echo '{MADE}'; exit 1;; *) exit 1;;",
+        "create*) sleep 600;; *) ;;",
+        "create*) echo 'error: unexpected EOF' >&2; exit 1;; *) ;;",
+    ],
+)
+def test_what_may_be_left_of_a_job_is_told(
+    cases: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubectl, "TIMEOUT", 0.2)
+    job = job_with(tmp_path, cases)
+    with pytest.raises(KubectlError) as caught:
+        job.create([tmp_path / "run.yaml"])
+    assert caught.value.hint == (
+        f"a part of it may be there; this deletes it: {job.cancel_command}"
+    )
+
+
+def test_a_kubectl_that_does_not_say_what_it_has_made_is_an_error(
+    tmp_path: Path,
+) -> None:
+    job = job_with(tmp_path, "*) echo jobset/digits created;;")
+    job.identity.uids.clear()
+    with pytest.raises(KubectlError) as caught:
+        job.create([tmp_path / "run.yaml"])
+    assert "has not said what it has made: b'jobset/digits" in caught.value.message
+    assert caught.value.hint == f"this deletes it: {job.cancel_command}"

@@ -1,0 +1,125 @@
+"""What the batch script does on the first machine of a job."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from placer.launcher.engines.slurm.engine import digest_of
+
+SRUN = 'printf "%s|" "$@" >"$PLACER_JOB_FOLDER/srun"; env >"$PLACER_JOB_FOLDER/env"'
+
+
+@pytest.fixture
+def run_script(written, install):
+    """Returns what runs job.sh as Slurm does, with srun as a script."""
+    install("scontrol", "echo NodeName=n1 Arch=x86_64 NodeAddr=10.0.0.1")
+
+    def run(*words, srun=SRUN, script="job.sh", **variables):
+        install("srun", srun)
+        return subprocess.run(
+            ["bash", script, *words],
+            cwd=written,
+            env={
+                **os.environ,
+                "SLURM_JOB_ID": "7",
+                "SLURM_JOB_NODELIST": "n1",
+                "SLURM_SUBMIT_DIR": str(written),
+                **variables,
+            },
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+
+    return run
+
+
+def test_a_job_by_hand_makes_its_folder(written, run_script):
+    done = run_script()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (written / "job-7" / "ended").read_text() == "0\n"
+
+
+def test_each_group_gets_all_options(written, run_script):
+    """srun does not pass the options of a group on to the next one, and takes one CPU for
+    each task, with its share of memory, if it is not told their number."""
+    run_script()
+    first, second = (written / "job-7" / "srun").read_text().split("|:|")
+    assert first + "|" == second
+    assert "--cpus-per-task=2|" in first
+    assert f"--chdir={written}|" in first
+
+
+def test_the_environment_of_another_job_is_not_passed_on(written, run_script):
+    inherited = {"PLACER_NODE": "ps:9", "SLURM_MEM_PER_NODE": "5"}
+    run_script(**inherited)
+    seen = (written / "job-7" / "env").read_text()
+    assert not [name for name in inherited if f"{name}=" in seen]
+    assert "PLACER_SLURM_ADDRESSES=n1=10.0.0.1\n" in seen
+
+
+def test_a_job_of_the_launcher_uses_the_folder_that_it_has_made(written, run_script):
+    (written / "job-7").mkdir()
+    assert run_script(digest_of(written)).returncode == 0
+    assert (written / "job-7" / "ended").read_text() == "0\n"
+
+
+def test_a_job_that_nobody_follows_fails(written, run_script):
+    text = (written / "job.sh").read_text()
+    assert "i < 600" in text
+    (written / "soon.sh").write_text(text.replace("i < 600", "i < 1"))
+    done = run_script(digest_of(written), script="soon.sh")
+    assert done.returncode == 1
+    assert "error: no launcher follows this job" in done.stderr
+    assert not (written / "job-7").exists()
+
+
+def test_files_that_another_job_has_replaced_are_not_run(written, run_script):
+    (written / "job-7").mkdir()
+    digest = digest_of(written)
+    (written / "node.sh").write_text("something else")
+    done = run_script(digest)
+    assert done.returncode == 1
+    assert "another job has replaced the files" in done.stderr
+    assert not (written / "job-7" / "srun").exists()
+
+
+def test_a_job_by_hand_does_not_run_another_build(written, run_script):
+    (written / "build" / "plan.json").write_text("{ }")
+    done = run_script()
+    assert done.returncode == 1
+    assert "another build than that of this job" in done.stderr
+    assert not (written / "job-7").exists()
+
+
+def test_a_job_does_not_run_twice(written, run_script):
+    assert run_script().returncode == 0
+    again = run_script(SLURM_RESTART_COUNT="1")
+    assert again.returncode == 1
+    assert "Slurm has started this job again" in again.stderr
+
+
+def test_a_job_that_was_submitted_elsewhere_leaves_nothing_there(
+    run_script, written, tmp_path
+):
+    here = tmp_path / "here"
+    here.mkdir()
+    done = run_script(SLURM_SUBMIT_DIR=str(here))
+    assert done.returncode == 1
+    assert "submit the job in its folder" in done.stderr
+    assert not [*here.iterdir()]
+
+
+def test_a_job_that_fails_names_the_folder_of_the_logs(written, run_script):
+    done = run_script(srun="exit 3")
+    assert done.returncode == 3
+    assert f"the logs of the nodes are in {written}/job-7" in done.stderr
+    assert (written / "job-7" / "ended").read_text() == "3\n"
+
+
+def test_a_folder_that_was_removed_is_no_failure(written, run_script):
+    done = run_script(srun='rm -r "$PLACER_JOB_FOLDER"')
+    assert done.returncode == 0

@@ -1,0 +1,55 @@
+"""A checkpoint that an older placer saved continues: see golden/checkpoint/README.md."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from support.checkpointed import check_equal
+from support.saved_rows import assert_same_tables
+
+import placer
+from placer.checkpoint.reading import Checkpoint
+from placer.runtime.control.options import Options
+from placer.runtime.process.threads import run_in_threads
+from placer.runtime.saving.same_model import OTHER_PLACEMENT
+
+STORED = Path(__file__).parents[2] / "golden" / "checkpoint"
+LAST = "step-000012"
+
+
+@pytest.fixture
+def continued(tmp_path, capsys):
+    """Return a function that continues on some nodes; it returns the last checkpoint, and
+    what was printed."""
+
+    def run(**nodes):
+        placer.compile(STORED / "model.yaml", tmp_path / "b", nodes=nodes)
+        options = Options(resume=STORED / "step-000008", checkpoint=tmp_path / "c")
+        run_in_threads(tmp_path / "b", options)
+        return tmp_path / "c" / LAST, capsys.readouterr().err
+
+    return run
+
+
+def test_on_the_same_placement_it_has_the_bits_of_its_run(continued):
+    checkpoint, said = continued()
+    for server in ("ps-0", "ps-1"):
+        file = f"{server}.safetensors"
+        check_equal(checkpoint / file, STORED / LAST / file)
+    assert_same_tables(checkpoint, STORED / LAST, rtol=0)
+    assert "an older placer saved it, whose programs cannot be compared" in said
+    assert OTHER_PLACEMENT not in said
+    assert "another program" not in said
+
+
+def test_on_another_placement_it_has_them_up_to_rounding(continued):
+    checkpoint, said = continued(worker=1, ps=3)
+    assert f"without an interruption: {OTHER_PLACEMENT}\n" in said
+    ours, theirs = Checkpoint(checkpoint), Checkpoint(STORED / LAST)
+    for name in ("h.w", "h.b"):
+        first, second = (
+            np.frombuffer(each.read_whole(name), np.float32) for each in (ours, theirs)
+        )
+        assert_allclose(first, second, rtol=1e-5)
+    assert_same_tables(checkpoint, STORED / LAST, rtol=1e-5)

@@ -1,0 +1,103 @@
+"""What a run tells of its sparse tables, and the memory that they may use."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.sparse_specs import BATCH, ROWS, write_sparse_spec
+
+import placer
+from placer.errors import RunError
+from placer.report.outcome import result_lines
+from placer.runtime.control.events import Event, State, read_event, write_event
+from placer.runtime.control.options import Options
+from placer.runtime.control.result import Result
+from placer.runtime.control.table_counts import TableCounts, add_counts
+from placer.runtime.process.threads import run_in_threads
+
+STEPS = 4
+
+
+def trained(folder: Path, **settings: Any) -> tuple[Result, list[Event]]:
+    events: list[Event] = []
+    build = folder / "build"
+    placer.compile(write_sparse_spec(folder, **settings), build)
+    result = run_in_threads(build, Options(steps=STEPS), watch=events.append)
+    assert isinstance(result, Result)
+    return result, events
+
+
+def test_a_result_counts_what_has_happened_in_tables(tmp_path: Path) -> None:
+    counted = {}
+    for servers in (1, 3):
+        folder = tmp_path / str(servers)
+        folder.mkdir()
+        result, events = trained(folder, servers=servers)
+        counted[servers] = {
+            name: {key: n for key, n in counts.items() if key != "nbytes"}
+            for name, counts in result.tables.items()
+        }
+        last = {each.node: each.tables for each in events if isinstance(each, State)}
+        total = add_counts(last.values())
+        assert {n: c.as_dict() for n, c in total.items()} == result.tables
+    assert counted[1] == counted[3]
+    rows = np.load(tmp_path / "1" / "rows.npz")
+    items = counted[1]["i.table"]
+    assert items["rows"] == items["admitted"] == np.unique(rows["items"]).size
+    assert items["refused"] == items["forgotten"] == items["evicted"] == 0
+    # Each worker looks up the distinct keys of its half of a batch, in 4 steps and in
+    # the 2 batches of both evaluations.
+    halves = rows["items"].reshape(2 * ROWS // BATCH, -1)
+    assert items["lookups"] == 4 * sum(np.unique(half).size for half in halves)
+    users = counted[1]["u.table"]
+    assert users["rows"] == users["admitted"]
+    assert users["refused"] > 0  # the first occurrence of most
+    assert 0 < users["hits"] < users["lookups"]
+    assert users["hit_rate"] == users["hits"] / users["lookups"]
+    (line,) = [line for line in result_lines(result) if "i.table" in line]
+    assert line.startswith("  table i.table  10 rows  10 admitted  0 refused  0 forg")
+
+
+def test_counts_are_events_of_nodes_and_of_a_run() -> None:
+    counts = TableCounts(rows=5, lookups=4, hits=3)
+    state = State("ps:0", "running", 2, tables={"emb.table": counts})
+    assert read_event("ps:0", write_event(state)) == state
+    result = Result(1, {}, {}, 0.0, {}, tables={"emb.table": counts.as_dict()})
+    again = read_event("worker:0", write_event(result))
+    assert isinstance(again, Result)
+    assert again.tables["emb.table"]["hit_rate"] == 0.75
+    assert repr(again.tables["emb.table"]["rows"]) == "5"
+    assert TableCounts().as_dict()["hit_rate"] is None
+
+
+def test_a_run_whose_rows_do_not_fit_the_memory_ends_and_says_what_to_do(
+    tmp_path: Path,
+) -> None:
+    cpu, item = {"count": 1, "memory": "1MiB"}, {"partitions": 2}
+    spec = write_sparse_spec(tmp_path, servers=1, cpu=cpu, item=item)
+    rows = dict(np.load(tmp_path / "rows.npz"))
+    keys = np.arange(ROWS * 200 * 3)
+    more = {name: np.tile(rows[name], 200) for name in ("user", "friend", "y")}
+    np.savez(tmp_path / "rows.npz", items=keys.reshape(-1, 3), **more)
+    placer.compile(spec, tmp_path / "build")
+    with pytest.raises(RunError) as caught:
+        run_in_threads(tmp_path / "build")
+    message = caught.value.message
+    found = re.match(r"table i.table: ([0-9,]+) rows and 72 new ones need", message)
+    assert "bytes for all tables, with " in message
+    assert "used by u.table" in message
+    assert found is not None
+    assert int(found[1].replace(",", "")) > 1000
+    assert "set a capacity" in str(caught.value)
+
+
+def test_the_staleness_has_its_bound_beside_the_largest_one() -> None:
+    counts = {"0": 2, "7": 1}
+    for bound, most in ((None, "maximum 7"), (9, "maximum 7 of at most 9")):
+        result = Result(1, {}, {}, 0.0, {}, staleness=counts, staleness_bound=bound)
+        (line,) = [each for each in result_lines(result) if "staleness" in each]
+        assert line == f"  staleness   mean 2.33  median 0  {most}"
