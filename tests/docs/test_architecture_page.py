@@ -63,6 +63,44 @@ def test_every_field_of_the_plan_is_named(struct):
         assert field.name in said
 
 
+def tree():
+    """The paths of the tree, by its indentation."""
+    block = PAGE[PAGE.index("```\nplacer/") :].split("```")[1]
+    folders, paths = [], []
+    for line in block.strip().splitlines():
+        name = line.split()[0]
+        depth = (len(line) - len(line.lstrip())) // 2
+        folders[depth:] = [name.rstrip("/")]
+        paths.append("/".join(folders))
+    return paths
+
+
+def test_the_tree_has_each_package():
+    paths = tree()
+    for path in paths:
+        assert (ROOT / path).exists(), path
+    packages = {
+        path.parent.relative_to(ROOT).as_posix()
+        for path in (ROOT / "placer").rglob("__init__.py")
+    }
+    topics = {path for path in packages if path.startswith("placer/ops/")}
+    assert packages - topics <= set(paths)
+
+
+def test_the_table_of_threads_has_each_thread_of_a_node():
+    form = re.compile(r"Thread\((?:[^()]|\([^()]*\))*?name=f?\"([^\"{]*[^\"{ ])")
+    pools = re.compile(r"ThreadPoolExecutor\([^)]*\"([^\"]*)\"\)")
+    listed = " ".join(row[0] for row in table("thread |"))
+    found = set()
+    for package in ("runtime", "channel", "checkpoint"):
+        for path in (ROOT / "placer" / package).rglob("*.py"):
+            text = path.read_text()
+            found |= {*form.findall(text), *pools.findall(text)}
+    assert len(found) >= 12
+    for name in found:
+        assert name in listed, name
+
+
 def test_every_file_and_module_that_it_names_is_there():
     for path in re.findall(r"`((?:placer|grammar|specs)/[\w/.-]*)`", PAGE):
         assert (ROOT / path).exists(), path
