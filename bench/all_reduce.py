@@ -33,9 +33,9 @@ from pathlib import Path
 
 import numpy as np
 
+from placer.channel.interface import Channel, Key
 from placer.channel.keys import RunKey
 from placer.channel.ports import free_endpoints
-from placer.channel.protocol import Channel, Key
 from placer.channel.session import Session
 from placer.place.layouts.ranges import pack
 from placer.plan.plan import Edge, EdgeValue

@@ -25,10 +25,10 @@ from pathlib import Path
 
 import numpy as np
 
+from placer.channel.in_process import memory_channels
+from placer.channel.interface import Channel, Key
 from placer.channel.keys import RunKey
-from placer.channel.memory import memory_channels
 from placer.channel.ports import free_endpoints
-from placer.channel.protocol import Channel, Key
 from placer.channel.session import Session
 from placer.system.memory import aligned
 from placer.system.memory.allocator import keep_memory

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
+from placer.channel.interface import Key
 from placer.channel.keys import RunKey
 from placer.channel.ports import free_endpoints
-from placer.channel.protocol import Key
 from placer.channel.session import Session
 
 KEY = RunKey(bytes(32))

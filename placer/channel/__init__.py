@@ -1,6 +1,6 @@
 """Channels pass arrays between the nodes of a run.
 
-`protocol` has the interface, `Channel`. `memory` connects nodes that are threads of one
+`interface` has the interface, `Channel`. `in_process` connects nodes that are threads of one
 process; `session` connects processes, over unix sockets and shared memory on one machine
 and over TCP between machines, mixed in one run; `transport` chooses which. The threads of
 such a process have a `thread_channel` each. In the order in which a message passes the
@@ -14,7 +14,7 @@ modules:
    memory, `frame_socket` writes and reads the connection.
 4. At the other end `link` assembles a `message`, and the `mailbox` delivers it.
 
-How nodes connect: `endpoint` reads addresses, `resolver` looks up names, `joining`
+How nodes connect: `endpoint` reads addresses, `resolver` looks up names, `connecting`
 connects and checks who it is with `keys` and `tls`. What nodes know of each other:
 `peers`. docs/channel.md has the invariants: who may write what, who wakes whom, and
 what is freed when.

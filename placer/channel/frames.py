@@ -15,7 +15,7 @@ So every frame, and the payload inside it, starts 64-byte aligned in the buffer 
 receiver.
 
 `Welcome`, `Hello`, and `Refusal` with the reason, are the first frames of a connection,
-and `Beat` is the next one: see `joining`. A node that ended in
+and `Beat` is the next one: see `connecting`. A node that ended in
 good order says `Goodbye`, and its peer answers with `Farewell`.
 
 A frame that fails a check raises `InvalidFrame`. Bytes that arrive are decoded into

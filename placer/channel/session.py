@@ -20,11 +20,12 @@ from typing import Any, Final
 
 from placer.channel import frames
 from placer.channel.cause import Aborted, Cause
+from placer.channel.connecting import Joining
 from placer.channel.contents import describe_arrays
 from placer.channel.endpoint import parse_endpoint, show_endpoint
 from placer.channel.frame_socket import FrameSocket
 from placer.channel.frames import Abort, Hello, Identity, InvalidFrame, Refused
-from placer.channel.joining import Joining
+from placer.channel.interface import Channel
 from placer.channel.keys import RunKey
 from placer.channel.link import MAX_EAGER, Link
 from placer.channel.mailbox import Carrier, Mailbox
@@ -35,7 +36,6 @@ from placer.channel.payload import read_only_views
 from placer.channel.peers import PeerEvent, Peers, PeerState, own_status
 from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS
-from placer.channel.protocol import Channel
 from placer.channel.region import Region, Regions, is_supported
 from placer.channel.transport import choose_streams
 from placer.channel.types import Array, Bytes, Key, Limits

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from placer.channel.cause import Cause
-from placer.channel.protocol import Channel
+from placer.channel.interface import Channel
 from placer.channel.session import Session
 from placer.channel.types import Bytes
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from placer.compiler.emit.code import Call, Expression, literal
 from placer.exporting.definitions import Copies
 from placer.exporting.prepare_features import xxh64
-from placer.plan.settings.data.csv import Cells, first_match
+from placer.plan.settings.data.cell_options import Cells, first_match
 from placer.plan.settings.data.features import (
     Feature,
     Features,

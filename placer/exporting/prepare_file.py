@@ -16,8 +16,8 @@ from placer.exporting.feature_calls import (
     needed_features,
 )
 from placer.exporting.imports import import_lines
+from placer.plan.settings.data.cell_options import first_match
 from placer.plan.settings.data.columns import Column
-from placer.plan.settings.data.csv import first_match
 from placer.plan.settings.data.feature_columns import source_columns
 from placer.plan.settings.data.features import Features
 from placer.plan.settings.data.source import RowSource

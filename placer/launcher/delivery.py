@@ -10,8 +10,8 @@ import msgspec
 from placer.channel.keys import RunKey
 from placer.errors import BuildError, PlacerError
 from placer.plan.folder import read_file
-from placer.plan.kept import keep_build
 from placer.plan.plan import FILE, SOURCES, Plan, read_sources
+from placer.plan.received_builds import keep_build
 
 MAX_BYTES: Final = 1 << 30
 """Bytes of a delivery at most."""

@@ -18,8 +18,8 @@ from placer.launcher.process_state import is_frozen
 from placer.runtime.process.interpreter import interpreter
 from placer.runtime.signals.signals import signal_name, signals_blocked
 from placer.system.blas import VARIABLE as BLAS_THREADS
+from placer.system.descriptors import is_readable
 from placer.system.files.last_line import last_line_of
-from placer.system.files.readable import is_readable
 
 MODULE: Final = "placer.launcher.fork_server"
 ANSWER_TIMEOUT: Final = 10.0

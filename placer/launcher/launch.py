@@ -14,10 +14,10 @@ from placer.errors import PlacerError, RunWarning
 from placer.launcher.checks import check_launch
 from placer.launcher.data_check import check_build_data
 from placer.launcher.engine_job import OnEngine
-from placer.launcher.kept import StepHistory, params_keeper
 from placer.launcher.logs import LogFolder, log_folder
 from placer.launcher.processes import run_processes
 from placer.launcher.remote import Hosts
+from placer.launcher.result_parts import StepHistory, params_keeper
 from placer.launcher.start_arrays import check_arrays, options_of
 from placer.launcher.supervise import Watch
 from placer.plan.folder import check_outside

@@ -18,7 +18,7 @@ from placer.launcher.process_state import is_frozen
 from placer.launcher.watched_node import WatchedNode
 from placer.runtime.control.launcher_orders import STEP_CALLED, STOP_ORDER
 from placer.runtime.signals.signals import signals_blocked, status_of_shell
-from placer.system.files.readable import is_readable
+from placer.system.descriptors import is_readable
 
 END_LIMIT = 10.0
 """Seconds in which the system ends a process that is killed before it is watched."""

@@ -31,7 +31,7 @@ from placer.runtime.process.environment import node_environment
 from placer.runtime.saving.start_choice import choose_start
 from placer.runtime.signals.interruption import Interruption
 from placer.runtime.signals.signals import catch_signals
-from placer.system.files.readable import is_readable
+from placer.system.descriptors import is_readable
 
 StartNode = Callable[[str, Path, bool], WatchedNode]
 """Starts the process of a node, of which it gets the name, the file of the log, and

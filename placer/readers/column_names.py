@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile
 
-from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.cell_options import Csv
 from placer.plan.settings.data.source import Data
 from placer.readers.csv_file import open_table
 from placer.readers.file_errors import file_errors

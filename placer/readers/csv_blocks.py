@@ -18,7 +18,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.cell_options import Csv
 from placer.readers.file_errors import file_errors
 from placer.system.files.regular import check_regular, open_regular
 

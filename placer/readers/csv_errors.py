@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TextIO
 
 from placer.errors import DataError
-from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.cell_options import Csv
 from placer.readers.csv_blocks import MAX_CHARACTERS, open_bytes
 from placer.readers.file_errors import other_format
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from placer.errors import DataError
-from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.cell_options import Csv
 from placer.readers.csv_blocks import (
     BLOCK_NBYTES,
     MalformedError,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 
-from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.cell_options import Csv
 from placer.plan.settings.data.sources import SourceError
 
 _DELIMITERS = {";": ";", "\t": "\\t", "|": "|", ",": ",", " ": " "}

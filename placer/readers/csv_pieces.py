@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.cell_options import Csv
 from placer.plan.settings.data.sources import SourceError
 from placer.readers.arguments import ReadRequest
 from placer.readers.csv_blocks import MalformedError, plain_rows

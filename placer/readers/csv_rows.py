@@ -10,24 +10,24 @@ import numpy as np
 import pyarrow as pa
 
 from placer.errors import DataError
-from placer.plan.settings.data.columns import Column
-from placer.plan.settings.data.csv import (
+from placer.plan.settings.data.cell_options import (
     Csv,
     check,
     check_effects,
     first_match,
     operands_of,
 )
+from placer.plan.settings.data.columns import Column
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import FileFormat, collect_batches
 from placer.readers.column import dtype_of
-from placer.readers.csv_cells import CellParser, add_cells
 from placer.readers.csv_errors import find_line
 from placer.readers.csv_file import open_table
 from placer.readers.csv_header import header_explained
 from placer.readers.features.cells import Cells
 from placer.readers.feeds import Feeds, find_feeds, wanted_columns
 from placer.readers.rows import LoadedRows
+from placer.readers.text_cells import CellParser, add_cells
 
 
 def read(request: ReadRequest) -> LoadedRows:

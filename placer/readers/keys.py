@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyarrow.parquet import ParquetFile
 
 from placer.errors import DataError, did_you_mean
+from placer.plan.settings.data.cell_options import Csv
 from placer.plan.settings.data.columns import duplicate_column_error
-from placer.plan.settings.data.csv import Csv
 from placer.plan.settings.data.source import Data
 from placer.readers.arrow_text import decode_bytes, is_bytes, is_utf8
 from placer.readers.csv_file import open_table

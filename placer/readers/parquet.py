@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from pyarrow.parquet import ParquetFile
 
 from placer.errors import DataError
-from placer.plan.settings.data.columns import Column
-from placer.plan.settings.data.csv import (
+from placer.plan.settings.data.cell_options import (
     Cells,
     check_effects,
     check_list_column,
     first_match,
 )
+from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.missing import Markers
 from placer.plan.settings.data.sources import errors_of_input
 from placer.readers.arguments import ReadRequest
@@ -37,12 +37,12 @@ from placer.readers.column import (
     missing_hint,
     missing_value_error,
 )
-from placer.readers.csv_cells import CellParser, add_cells, have_numbers
 from placer.readers.features.cells import Cells as FeatureCells
 from placer.readers.features.cells import can_compute_from, missing_number
 from placer.readers.feeds import Feeds, find_feeds
 from placer.readers.file_errors import file_errors
 from placer.readers.rows import LoadedRows
+from placer.readers.text_cells import CellParser, add_cells, have_numbers
 from placer.readers.words import word_of
 from placer.system.files.regular import open_regular
 

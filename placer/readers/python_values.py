@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from placer.errors import DataError
-from placer.plan.settings.data.columns import Column, is_glob
-from placer.plan.settings.data.csv import (
+from placer.plan.settings.data.cell_options import (
     Cells,
     check_effects,
     check_list_column,
     first_match,
 )
+from placer.plan.settings.data.columns import Column, is_glob
 from placer.plan.settings.data.missing import Markers
 from placer.plan.settings.data.sources import (
     SourceError,
@@ -34,13 +34,13 @@ from placer.readers.column import (
     missing_value_error,
     row_positions,
 )
-from placer.readers.csv_cells import CellParser
 from placer.readers.features.cells import Cells as FeatureCells
 from placer.readers.features.computation import Computation
 from placer.readers.features.input_values import input_values
 from placer.readers.features.python_cells import from_python
 from placer.readers.feeds import Feeds, find_feeds, wanted_columns
 from placer.readers.scalars import is_absent, is_marker, scalar_of
+from placer.readers.text_cells import CellParser
 from placer.readers.whole_numbers import to_array
 
 Row = Mapping[str, Any]

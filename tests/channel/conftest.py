@@ -14,9 +14,9 @@ from support.own_resources import count_files
 from support.raw_frames import HUGE
 from support.raw_node import RawNode
 
+from placer.channel.in_process import memory_channels
+from placer.channel.interface import Channel
 from placer.channel.keys import new_key
-from placer.channel.memory import memory_channels
-from placer.channel.protocol import Channel
 from placer.channel.session import Session
 
 Connect = Callable[..., Mapping[str, Any]]

@@ -15,8 +15,8 @@ from support.raw_node import RawNode
 from placer.channel import link
 from placer.channel.cause import Cause
 from placer.channel.frames import Beat, Probe
+from placer.channel.interface import Aborted, Key
 from placer.channel.mailbox import Carrier, Mailbox
-from placer.channel.protocol import Aborted, Key
 from placer.channel.resolver import Resolver
 from placer.channel.types import Limits
 

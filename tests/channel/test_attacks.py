@@ -23,7 +23,7 @@ from support.own_resources import resident
 from support.raw_frames import BEAT
 from support.raw_node import RawNode
 
-from placer.channel.joining import MAX_PENDING
+from placer.channel.connecting import MAX_PENDING
 from placer.channel.keys import new_key
 from placer.channel.tls import Identities, TlsStream
 
@@ -81,7 +81,7 @@ CLIENTS = {
 
 @pytest.mark.parametrize("sent", CLIENTS.values(), ids=CLIENTS.keys())
 def test_clients_without_tls_are_refused_and_the_run_goes_on(run, monkeypatch, sent):
-    monkeypatch.setattr("placer.channel.joining.HELLO_TIMEOUT", 600.0)
+    monkeypatch.setattr("placer.channel.connecting.HELLO_TIMEOUT", 600.0)
     channels, where = run
     before = channels["a:0"].joining.refused
     with RawNode("tls", {"a:0": f"127.0.0.1:{where}"}) as client:

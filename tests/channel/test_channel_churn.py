@@ -14,8 +14,8 @@ import pytest
 from support.free_addresses import free_addresses
 from support.own_resources import count_files, resident
 
+from placer.channel.interface import Aborted, Key
 from placer.channel.keys import RunKey
-from placer.channel.protocol import Aborted, Key
 from placer.channel.session import Session
 
 RUNS = {"shared": 1000, "tcp": 300}

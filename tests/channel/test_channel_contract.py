@@ -8,7 +8,7 @@ import pytest
 from support.free_addresses import eventually, receive_any
 from support.marks import slow_but
 
-from placer.channel.protocol import Aborted, Cause, Key
+from placer.channel.interface import Aborted, Cause, Key
 from placer.errors import RunError
 
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ import pytest
 from support.free_addresses import eventually, exchange_messages, free_addresses, port
 from support.own_resources import count_files, count_mappings
 
-from placer.channel.protocol import Aborted, Cause, Key
+from placer.channel.interface import Aborted, Cause, Key
 from placer.errors import RunError
 
 

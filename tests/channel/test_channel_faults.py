@@ -16,8 +16,8 @@ import pytest
 from support.free_addresses import eventually, free_addresses, port
 from support.marks import slow_but
 
+from placer.channel.interface import Key
 from placer.channel.keys import RunKey
-from placer.channel.protocol import Key
 from placer.channel.session import Session
 from placer.channel.sockets import unix_address
 
@@ -174,7 +174,7 @@ def is_asleep(pid: int) -> bool:
 
 def test_node_that_is_stopped_during_join_continues(monkeypatch):
     """Meanwhile the other node has closed connections, which it finds when it wakes."""
-    monkeypatch.setattr("placer.channel.joining.HELLO_TIMEOUT", 0.02)
+    monkeypatch.setattr("placer.channel.connecting.HELLO_TIMEOUT", 0.02)
     addresses = free_addresses(["a:0", "b:0"])
     where = unix_address("test job", "a:0", port(addresses["a:0"])).decode()
     stopped = start("a:0", "wait b:0", "shared", addresses)

@@ -26,9 +26,9 @@ from support.raw_node import RawNode
 
 from placer.channel import frames, link
 from placer.channel.frames import Beat, Clear, Piece, encode
+from placer.channel.interface import Aborted, Key
 from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS
-from placer.channel.protocol import Aborted, Key
 from placer.channel.region import Region
 
 

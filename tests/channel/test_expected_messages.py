@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support.free_addresses import BreakingProxy, eventually, exchange_messages, port
 
+from placer.channel.interface import Key
 from placer.channel.pieces import PIECE
-from placer.channel.protocol import Key
 
 KEY = Key(1, 1)
 VALUE = np.arange(3 * PIECE, dtype=np.uint32)

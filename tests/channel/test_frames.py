@@ -29,9 +29,9 @@ from placer.channel.frames import (
     Status,
     Welcome,
 )
+from placer.channel.interface import Cause, Key
 from placer.channel.outgoing import Outgoing
 from placer.channel.peers import Doing
-from placer.channel.protocol import Cause, Key
 from placer.channel.types import MAX_TEXT
 from placer.errors import RunError
 from placer.system.memory.aligned import ALIGNMENT, round_up

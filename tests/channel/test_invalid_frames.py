@@ -39,9 +39,9 @@ from placer.channel.frames import (
     Welcome,
     encode,
 )
+from placer.channel.interface import Aborted, Key
 from placer.channel.peers import Doing
 from placer.channel.pieces import PIECE
-from placer.channel.protocol import Aborted, Key
 from placer.errors import RunError
 
 CASES: dict[str, Callable[[], Sent]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from placer.channel.protocol import Key
+from placer.channel.interface import Key
 
 
 @pytest.mark.slow

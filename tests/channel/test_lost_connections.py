@@ -13,7 +13,7 @@ from support.free_addresses import (
 from support.raw_frames import HUGE, LARGE, beat, content, message, piece, receive_sizes
 
 from placer.channel.frames import Farewell, Goodbye, Message, Piece, encode
-from placer.channel.protocol import Aborted, Key
+from placer.channel.interface import Aborted, Key
 
 
 @pytest.mark.parametrize("lose_after", [1000, 13_000_000])

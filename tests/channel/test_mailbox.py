@@ -3,8 +3,8 @@
 import pytest
 
 from placer.channel import mailbox as module
+from placer.channel.interface import Key
 from placer.channel.mailbox import Carrier, Mailbox
-from placer.channel.protocol import Key
 from placer.channel.types import Limits
 from placer.errors import RunError
 

@@ -11,7 +11,7 @@ import pytest
 from support.free_addresses import free_addresses
 
 from placer.channel.frame_socket import FrameSocket
-from placer.channel.protocol import Aborted, Key
+from placer.channel.interface import Aborted, Key
 from placer.channel.session import Session
 from placer.errors import RunError
 from placer.system.memory.arena import Arena

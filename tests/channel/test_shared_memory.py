@@ -25,8 +25,8 @@ from support.raw_frames import (
 from placer.channel import link
 from placer.channel.frame_socket import MAX_FILES, FrameSocket
 from placer.channel.frames import Memory, encode
+from placer.channel.interface import Aborted, Key
 from placer.channel.pieces import PIECE
-from placer.channel.protocol import Aborted, Key
 from placer.channel.region import Region
 from placer.errors import RunError
 from placer.system.memory.arena import Arena

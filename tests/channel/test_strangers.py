@@ -18,12 +18,12 @@ from support.own_resources import count_files
 from support.raw_frames import BEAT, memory, message, packed, piece, raw
 from support.raw_node import RawNode
 
-from placer.channel import joining, session
+from placer.channel import connecting, session
+from placer.channel.connecting import HELLO_TIMEOUT, MAX_PENDING
 from placer.channel.frame_socket import MAX_FILES, MAX_HELLO
 from placer.channel.frames import Abort, Goodbye, encode
-from placer.channel.joining import HELLO_TIMEOUT, MAX_PENDING
+from placer.channel.interface import Cause
 from placer.channel.keys import new_key
-from placer.channel.protocol import Cause
 from placer.channel.session import Session
 from placer.channel.sockets import unix_address
 from placer.errors import RunError
@@ -42,7 +42,7 @@ def channels(between, addresses):
 @pytest.fixture
 def stranger(files_are_closed, channels, transport, make, addresses, monkeypatch):
     """A function that connects to a:0 as another process, which is refused at once."""
-    monkeypatch.setattr(joining, "HELLO_TIMEOUT", 600.0)
+    monkeypatch.setattr(connecting, "HELLO_TIMEOUT", 600.0)
     before = channels["a:0"].joining.refused
     yield lambda: RawNode(transport, addresses, make.keywords.get("key"))
     eventually(lambda: channels["a:0"].joining.refused > before)
@@ -81,7 +81,7 @@ def test_first_frame_that_is_no_hello_is_refused(stranger, sent):
 
 
 def test_silent_connection_is_refused(stranger, monkeypatch):
-    monkeypatch.setattr(joining, "HELLO_TIMEOUT", 0.01)
+    monkeypatch.setattr(connecting, "HELLO_TIMEOUT", 0.01)
     with stranger() as node:
         node.welcome()
         assert node.read_rest() == b""
@@ -314,6 +314,6 @@ def test_nodes_that_do_not_agree_do_not_join_and_say_why(make, case):
 @pytest.mark.parametrize("transport", ["tcp"])
 def test_node_without_tls_does_not_join_one_with_tls(make, monkeypatch):
     """Each waits for the other one to begin."""
-    monkeypatch.setattr(joining, "HELLO_TIMEOUT", 0.05)
+    monkeypatch.setattr(connecting, "HELLO_TIMEOUT", 0.05)
     why = join_in_vain(make, TLS, {})
     assert "it does not answer" in why or "it closes the connection" in why

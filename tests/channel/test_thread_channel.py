@@ -11,7 +11,7 @@ import pytest
 from support.free_addresses import eventually, receive_any
 
 from placer.channel.cause import Aborted, Cause
-from placer.channel.protocol import Channel, Key
+from placer.channel.interface import Channel, Key
 from placer.channel.thread_channel import thread_channels
 from placer.errors import RunError
 

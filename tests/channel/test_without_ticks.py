@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from support.free_addresses import eventually, receive_any
 
-from placer.channel.protocol import Key
+from placer.channel.interface import Key
 
 MIB = 1 << 20
 SIZES = (0, 5, 1000, 60_000, 70_000, MIB, 3 * MIB, 9 * MIB)

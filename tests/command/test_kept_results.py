@@ -14,8 +14,8 @@ from support.histories import lines_without_times
 from support.small_models import two_layers
 
 import placer
-from placer.launcher import kept
-from placer.launcher.kept import StepHistory
+from placer.launcher import result_parts
+from placer.launcher.result_parts import StepHistory
 from placer.report.outcome import result_json
 from placer.runtime.control.events import Event, Step
 
@@ -72,7 +72,7 @@ def test_the_parameters_need_no_file(build: Path, tmp_path: Path) -> None:
 def test_large_parameters_are_returned_only_if_asked_for(
     build: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "MAX_RETURNED", 1000)
+    monkeypatch.setattr(result_parts, "MAX_RETURNED", 1000)
     result = placer.launch(build, in_process=True, steps=1)
     with pytest.raises(placer.PlacerError, match="return_params=True"):
         _ = result.params

@@ -9,7 +9,7 @@ import yaml
 
 from placer.compiler.frontend import load_text, schema
 from placer.place.types import ITEM_BYTES
-from placer.plan.settings.data import csv, sources
+from placer.plan.settings.data import cell_options, sources
 from placer.plan.settings.training import initializers, optimizers, schedules
 from placer.system.resources import find_file
 
@@ -18,7 +18,7 @@ PAGE = PAGE_PATH.read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
 STRUCTS = [
     value
-    for value in (*vars(schema).values(), csv.Cells, csv.Csv)
+    for value in (*vars(schema).values(), cell_options.Cells, cell_options.Csv)
     if isinstance(value, type)
     and issubclass(value, msgspec.Struct)
     and value is not msgspec.Struct

@@ -17,7 +17,7 @@ from placer.exporting.prepare_functions import cell_number, to_dtype, word_numbe
 from placer.exporting.stablehlo import own_modules
 from placer.plan.settings.data.columns import Column
 from placer.readers.column import convert
-from placer.readers.csv_cells import CellParser
+from placer.readers.text_cells import CellParser
 
 SPEC = """
 name: people

@@ -17,7 +17,7 @@ import placer
 from placer.exporting.prepare_features import whole_number, xxh64
 from placer.exporting.prepare_file import write_prepare
 from placer.exporting.stablehlo import own_modules
-from placer.plan.settings.data.csv import Cells, Csv
+from placer.plan.settings.data.cell_options import Cells, Csv
 from placer.plan.settings.data.features import Feature
 from placer.plan.settings.data.source import RowSource
 from placer.readers import Column, open_source

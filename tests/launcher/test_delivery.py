@@ -17,8 +17,8 @@ from support.real_runs import compile_small
 from placer.channel.keys import RunKey, new_key
 from placer.errors import BuildError, PlacerError
 from placer.launcher.delivery import Delivery, read_delivery, unpack, write_delivery
-from placer.plan.kept import MAX_KEPT
 from placer.plan.plan import read_plan, read_sources
+from placer.plan.received_builds import MAX_KEPT
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.small_models import load_model, two_layers
 
-from placer.channel.memory import MemoryChannel
+from placer.channel.in_process import MemoryChannel
 from placer.compiler.driver import compile as compile_model
 from placer.compiler.frontend import load
 from placer.errors import BuildError

@@ -15,7 +15,7 @@ from support.data_sets import FOLDER, find_data
 from support.tables import read_pieces
 
 from placer.errors import DataError
-from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.cell_options import Csv
 from placer.plan.settings.data.source import Data
 from placer.readers import (
     Column,
@@ -26,8 +26,8 @@ from placer.readers import (
     csv_parser,
     open_source,
 )
-from placer.readers.csv_cells import CellParser
 from placer.readers.keys import read_keys
+from placer.readers.text_cells import CellParser
 
 X, LABEL = Column("x", "float32", (2,)), Column("label", "int32", ())
 A = Column("a", "float32", ())
@@ -130,7 +130,7 @@ def test_whole_numbers_are_exact_however_they_are_written(tmp_path):
 @pytest.mark.parametrize("dtype", ["int32", "uint64"])
 def test_whole_numbers_of_pandas_are_parsed_at_once(dtype, tmp_path, monkeypatch):
     """It writes 3.0 if a value of the column is missing."""
-    monkeypatch.delattr("placer.readers.csv_cells.parse_number")
+    monkeypatch.delattr("placer.readers.text_cells.parse_number")
     values = column(tmp_path, "a,b\n3.0,\n,\n12.0,\n", dtype, missing={"a": 7})
     assert values.tolist() == [3, 7, 12]
     assert values.dtype == dtype

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.errors import DataError
-from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.cell_options import Csv
 from placer.plan.settings.data.source import Data
 from placer.readers import Column, csv_pieces, open_pieces
 from placer.readers.csv_errors import find_line

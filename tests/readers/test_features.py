@@ -21,7 +21,7 @@ from support.feature_formulas import (
 )
 
 from placer.errors import DataError
-from placer.plan.settings.data.csv import Cells, Csv
+from placer.plan.settings.data.cell_options import Cells, Csv
 from placer.plan.settings.data.features import Feature
 from placer.plan.settings.data.source import Data
 from placer.plan.settings.data.window import Window

@@ -14,7 +14,7 @@ from support.tables import read_pieces
 import placer
 from placer.compiler.frontend import json_schema
 from placer.errors import DataError, RunError, SpecError
-from placer.plan.settings.data.csv import Cells
+from placer.plan.settings.data.cell_options import Cells
 from placer.plan.settings.data.source import Data
 from placer.readers import Column, Range, ReadOptions, open_source
 from placer.runtime.batches.same_rows import check_same_rows

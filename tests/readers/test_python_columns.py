@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from placer.errors import DataError
-from placer.plan.settings.data.csv import Cells
+from placer.plan.settings.data.cell_options import Cells
 from placer.plan.settings.data.source import Data
 from placer.readers import Column, ReadOptions, Rows, open_source
 

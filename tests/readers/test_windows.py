@@ -18,7 +18,7 @@ from support.dealt_rows import dealt_rows
 
 from placer.errors import DataError
 from placer.place.layouts.partition import RowShard
-from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.cell_options import Csv
 from placer.plan.settings.data.source import Data
 from placer.plan.settings.data.window import Window
 from placer.readers import Column, Order, ReadOptions, Rows, open_pieces, open_source

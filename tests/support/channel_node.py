@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from placer.channel.interface import Channel, Key
 from placer.channel.keys import RunKey
-from placer.channel.protocol import Channel, Key
 from placer.channel.session import Session
 from placer.errors import RunError
 

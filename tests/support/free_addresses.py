@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from placer.channel.protocol import Array, Channel, Key
+from placer.channel.interface import Array, Channel, Key
 
 _PORTS = itertools.cycle(random.sample(range(10_000, 32_768), 22_768))
 """Those that Linux gives to no socket that asks for any port, in an order of this

@@ -9,10 +9,10 @@ import numpy as np
 from placer.channel import frames
 from placer.channel.contents import describe_arrays
 from placer.channel.frames import Beat, Memory, Piece, Reference, encode
+from placer.channel.interface import Key
 from placer.channel.outgoing import Outgoing
 from placer.channel.pieces import PIECE
 from placer.channel.pool import MAX_CHUNKS
-from placer.channel.protocol import Key
 from placer.channel.session import Session
 
 LARGE = 2 * PIECE

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from placer.exporting.prepare_file import write_prepare
-from placer.plan.settings.data.csv import Cells, Csv
+from placer.plan.settings.data.cell_options import Cells, Csv
 from placer.plan.settings.data.feature_columns import expand_features
 from placer.plan.settings.data.source import RowSource
 from placer.readers import ReadOptions, open_pieces, open_source

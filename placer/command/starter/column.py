@@ -14,7 +14,7 @@ import pyarrow as pa
 from placer.command.starter.cells import Cells, are_exact, describe_cells, is_number
 from placer.command.starter.table import Table
 from placer.plan.settings.data.missing import MISSING
-from placer.readers.csv_cells import cast_whole
+from placer.readers.text_cells import cast_whole
 from placer.report.numbers import format_count
 
 MAX_WORDS: Final = 100

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyarrow.parquet import ParquetFile
 
 from placer.errors import DataError
-from placer.plan.settings.data.csv import Csv
+from placer.plan.settings.data.cell_options import Csv
 from placer.readers.csv_blocks import open_bytes
 from placer.readers.csv_errors import find_line
 from placer.readers.csv_file import open_table

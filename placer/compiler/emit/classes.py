@@ -18,8 +18,8 @@ from placer.compiler.graph.graph import Graph, Op
 from placer.compiler.graph.kinds import OUTPUT
 from placer.compiler.graph.model import Model
 from placer.place.types import BATCH, TensorType
+from placer.plan.settings.data.cell_options import first_match
 from placer.plan.settings.data.classes import Classes, Form
-from placer.plan.settings.data.csv import first_match
 from placer.plan.settings.data.source import Data
 from placer.plan.settings.data.sources import POSITION
 

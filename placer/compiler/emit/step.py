@@ -19,7 +19,7 @@ from placer.compiler.emit.code import (
 )
 from placer.compiler.emit.function import Function, emit_function
 from placer.compiler.emit.hook import Hook
-from placer.compiler.emit.kept import assigned, keep_variables
+from placer.compiler.emit.kept_variables import assigned, keep_variables
 from placer.compiler.emit.names import Names
 from placer.compiler.emit.outputs import parameters_to_group
 from placer.compiler.emit.roles import spec_op

@@ -1,4 +1,5 @@
-"""The settings of checkpoints: the keys of `train.checkpoint`, and how often."""
+"""When a run evaluates, saves and stops early: `evaluate_every`, `train.checkpoint` and
+`train.early_stopping`."""
 
 from __future__ import annotations
 

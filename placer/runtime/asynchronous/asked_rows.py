@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from placer.channel.protocol import Array, Key
+from placer.channel.interface import Array, Key
 from placer.plan.plan import Edge
 from placer.plan.settings.training.update_modes import Mode
 from placer.runtime.exchange.row_exchange import RowExchange

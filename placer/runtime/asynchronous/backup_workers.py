@@ -25,7 +25,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from placer.channel.protocol import Array, Channel, Key
+from placer.channel.interface import Array, Channel, Key
 from placer.errors import RunError
 from placer.plan.plan import Edge
 from placer.runtime.asynchronous.recorded_order import ALL_EDGES, JOIN, TAKEN, Order

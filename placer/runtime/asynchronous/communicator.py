@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from placer.channel.protocol import Array, Channel, Key
+from placer.channel.interface import Array, Channel, Key
 from placer.plan.plan import Edge
 from placer.plan.settings.training.update_modes import Async
 from placer.runtime.asynchronous.recorded_order import SEND, Order

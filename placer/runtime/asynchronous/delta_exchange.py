@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
-from placer.channel.protocol import Array, Channel, Key
+from placer.channel.interface import Array, Channel, Key
 from placer.plan.plan import Edge
 from placer.plan.settings.training.update_modes import Geo
 from placer.runtime.asynchronous.local_values import LocalValues, Part

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placer.channel.protocol import Array, Channel, Key, Piece
+from placer.channel.interface import Array, Channel, Key, Piece
 from placer.plan.plan import Edge
 from placer.plan.settings.training.update_modes import Mode
 from placer.runtime.asynchronous.pushed import join_pieces

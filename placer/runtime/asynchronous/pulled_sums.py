@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from placer.channel.protocol import Array, Piece
+from placer.channel.interface import Array, Piece
 from placer.errors import RunError
 from placer.runtime.asynchronous.communicator import Communicator, Versions
 from placer.runtime.asynchronous.recorded_order import USE

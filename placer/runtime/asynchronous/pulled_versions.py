@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placer.channel.protocol import Array
+from placer.channel.interface import Array
 from placer.runtime.asynchronous.communicator import Communicator
 from placer.runtime.asynchronous.recorded_order import USE
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from placer.channel.protocol import Array
+from placer.channel.interface import Array
 from placer.plan.plan import EdgeValue
 from placer.runtime.exchange.worker_messages import WorkerMessage, malformed
 from placer.system.memory import aligned

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from placer.channel.protocol import Array, Channel, Key
+from placer.channel.interface import Array, Channel, Key
 from placer.errors import RunError
 from placer.runtime.control.barrier import REPLICAS
 from placer.tables.block_table import BlockTable

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from placer.channel.protocol import Array, Channel, Key, Piece
+from placer.channel.interface import Array, Channel, Key, Piece
 from placer.errors import RunError
 from placer.plan.plan import Edge
 from placer.plan.settings.training.update_modes import Geo, Mode

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from placer.channel.protocol import Array
+from placer.channel.interface import Array
 from placer.plan.plan import Edge
 from placer.runtime.exchange.range_exchange import RangeEdge
 from placer.runtime.exchange.worker_messages import WorkerMessage, malformed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 
-from placer.channel.protocol import Channel, Key
+from placer.channel.interface import Channel, Key
 from placer.errors import RunError
 from placer.plan.plan import Plan
 from placer.plan.settings.data.source import Data

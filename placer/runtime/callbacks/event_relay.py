@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from placer.channel.protocol import Aborted, Cause, Channel, Key
+from placer.channel.interface import Aborted, Cause, Channel, Key
 from placer.errors import RunError
 from placer.place.node_kinds import NodeId
 from placer.runtime.callbacks.event_queue import EventQueue

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from placer.channel.protocol import Channel, Key
+from placer.channel.interface import Channel, Key
 from placer.checkpoint.writing import cut
 from placer.errors import RunError
 

@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from enum import IntFlag
 from typing import Any, Final, NamedTuple
 
-from placer.channel.protocol import Aborted, Cause, Channel, Key
+from placer.channel.interface import Aborted, Cause, Channel, Key
 from placer.plan.plan import Plan
 from placer.runtime.control.barrier import (
     ASK,

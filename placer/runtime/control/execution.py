@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from placer.channel.protocol import Channel
+from placer.channel.interface import Channel
 from placer.plan.plan import NodePlan, Plan
 from placer.runtime.control.checkpoint_settings import (
     CheckpointSettings,

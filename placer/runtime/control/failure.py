@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from placer.channel.cause import INTERRUPTED, DeadlineError
-from placer.channel.protocol import Aborted, Cause, Channel
+from placer.channel.interface import Aborted, Cause, Channel
 from placer.errors import PlacerError, RunError, missing_package_hint
 from placer.runtime.control.divergence import DivergedError
 from placer.runtime.control.error_lines import locate_error

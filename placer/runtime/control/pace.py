@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from placer.channel.protocol import Aborted, Cause, Channel, Key
+from placer.channel.interface import Aborted, Cause, Channel, Key
 from placer.errors import RunError
 from placer.plan.plan import Plan
 from placer.runtime.control.barrier import PACE, receive_json, send_json

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from placer.channel.interface import Array, Channel, Key
 from placer.channel.open_message import OpenMessage
-from placer.channel.protocol import Array, Channel, Key
 from placer.place.layouts.conversions import Conversion, Piece
 from placer.plan.plan import Edge, EdgeValue
 from placer.runtime.exchange.range_exchange import RangeEdge, RangeExchange, mismatch

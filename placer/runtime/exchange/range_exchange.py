@@ -15,7 +15,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from placer.channel.protocol import Array, Channel, Key
+from placer.channel.interface import Array, Channel, Key
 from placer.errors import RunError
 from placer.place.layouts.ranges import Ranges
 from placer.plan.plan import Edge

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from placer.channel.protocol import Array, Channel, Key
+from placer.channel.interface import Array, Channel, Key
 from placer.errors import RunError
 from placer.plan.plan import Edge, EdgeValue, SparseTable
 from placer.runtime.exchange.worker_messages import HEADER_SIZE

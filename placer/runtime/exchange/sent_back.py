@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from placer.channel.interface import Array, Key
 from placer.channel.open_message import OpenMessage
-from placer.channel.protocol import Array, Key
 from placer.plan.plan import Edge, NodePlan
 from placer.runtime.exchange.exchange import Exchange
 

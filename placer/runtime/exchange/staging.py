@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from placer.channel.protocol import Array, Channel
+from placer.channel.interface import Array, Channel
 from placer.system.memory import aligned
 
 SMALL: Final = 64 << 10

@@ -37,7 +37,7 @@ from itertools import zip_longest
 import numpy as np
 import numpy.typing as npt
 
-from placer.channel.protocol import Array, Key, Piece
+from placer.channel.interface import Array, Key, Piece
 from placer.errors import RunError
 from placer.plan.plan import EdgeValue
 from placer.tables.key_sums import KeyPart

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from placer.channel.protocol import Channel, Key
+from placer.channel.interface import Channel, Key
 from placer.plan.plan import NodePlan, Plan
 from placer.runtime.control.barrier import STEP
 from placer.runtime.metrics.statistics import (

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from placer.channel.protocol import Channel, Key
+from placer.channel.interface import Channel, Key
 from placer.checkpoint.manifest import StepStatistics
 from placer.plan.plan import Plan
 from placer.runtime.control.barrier import STEP

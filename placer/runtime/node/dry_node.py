@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from placer.channel.protocol import Array
+from placer.channel.interface import Array
 from placer.plan.plan import BY_KEY, EdgeValue, NodePhase, Plan
 from placer.plan.settings.data.columns import Column
 from placer.plan.settings.data.sources import POSITION

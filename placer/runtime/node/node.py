@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from placer.channel.protocol import Array, Key
+from placer.channel.interface import Array, Key
 from placer.errors import RunError
 from placer.place.layouts.partition import RowShard
 from placer.plan.plan import NodePhase

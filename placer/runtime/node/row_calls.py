@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placer.channel.protocol import Array
+from placer.channel.interface import Array
 from placer.errors import RunError
 from placer.runtime.exchange.tree import leaves
 from placer.runtime.exchange.worker_messages import WorkerMessage, join_flat, malformed
@@ -17,7 +17,7 @@ from placer.runtime.node.microbatches import Microbatches
 from placer.tables.key_sums import KeySums
 
 if TYPE_CHECKING:
-    from placer.channel.protocol import Key
+    from placer.channel.interface import Key
     from placer.runtime.asynchronous.asked_rows import AskedRows
     from placer.runtime.asynchronous.service import Service
     from placer.runtime.exchange.row_exchange import AskedKeys, PartsOfRows, RowExchange

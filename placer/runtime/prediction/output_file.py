@@ -17,7 +17,7 @@ from numpy.lib import format as npy_format
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from placer.channel.protocol import Array
+from placer.channel.interface import Array
 from placer.errors import DataError
 from placer.plan.plan import Output
 from placer.runtime.prediction.class_columns import class_columns

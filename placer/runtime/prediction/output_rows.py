@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from placer.channel.protocol import Array, Channel, Key
+from placer.channel.interface import Array, Channel, Key
 from placer.plan.plan import Plan
 from placer.runtime.batches.batches import Batches
 from placer.runtime.control.barrier import OUTPUT_ROWS

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from placer.errors import DataError, PlacerError, did_you_mean
 from placer.plan.plan import Output, Plan
-from placer.plan.settings.data.csv import OPTIONS, Cells
+from placer.plan.settings.data.cell_options import OPTIONS, Cells
 from placer.plan.settings.data.source import RowSource
 
 SUFFIXES = (".parquet", ".csv", ".npz", ".npy")

@@ -23,8 +23,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from placer.channel.interface import Aborted, Cause
 from placer.channel.keys import find_key
-from placer.channel.protocol import Aborted, Cause
 from placer.channel.session import Session
 from placer.channel.thread_channel import thread_channels
 from placer.errors import PlacerError

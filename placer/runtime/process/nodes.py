@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from placer.channel.protocol import Aborted
+from placer.channel.interface import Aborted
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.failure import root_cause_reported
 from placer.runtime.control.result import Outcome

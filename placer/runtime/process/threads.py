@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
 
-from placer.channel.protocol import Aborted
+from placer.channel.interface import Aborted
 from placer.place.node_kinds import NodeId
 from placer.plan.plan import NodePlan, read_plan
 from placer.runtime.callbacks.callbacks import CallbackQueue
@@ -69,7 +69,7 @@ def run_in_threads(
             the nodes did not stop in time, or there was a second interrupt.
         PlacerError: the root cause of a failed run.
     """
-    from placer.channel.memory import memory_channels
+    from placer.channel.in_process import memory_channels
 
     folder = Path(build)
     plan = read_plan(folder)

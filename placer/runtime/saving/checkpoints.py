@@ -26,7 +26,7 @@ import numpy as np
 from msgspec.structs import replace
 
 import placer
-from placer.channel.protocol import Aborted, Key
+from placer.channel.interface import Aborted, Key
 from placer.checkpoint.finite import find_not_finite
 from placer.checkpoint.folder import (
     best_checkpoint,

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from placer.channel.protocol import Channel, Key
+from placer.channel.interface import Channel, Key
 from placer.plan.plan import Plan
 from placer.runtime.control.barrier import SAVE
 from placer.tables.protocol import ProgramTable

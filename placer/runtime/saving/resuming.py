@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from placer.channel.protocol import Array, Channel, Key
+from placer.channel.interface import Array, Channel, Key
 from placer.checkpoint.choice import candidates, is_checkpoint, is_first_start
 from placer.checkpoint.finite import HINT, find_not_finite
 from placer.checkpoint.manifest import FILE, OLD, Manifest, Progress, StoredSparse

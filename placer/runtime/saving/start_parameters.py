@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from placer.channel.protocol import Array
+from placer.channel.interface import Array
 from placer.checkpoint.choice import Warn, last_good
 from placer.checkpoint.finite import HINT, find_not_finite
 from placer.checkpoint.manifest import FILE, StoredParameter

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from placer.channel.protocol import Cause
+from placer.channel.interface import Cause
 from placer.errors import RunError
 from placer.runtime.control.common_step import Action
 from placer.runtime.control.events import NodeWarning, Report, SignalReceived

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn
 
-from placer.system.files.readable import is_readable
+from placer.system.descriptors import is_readable
 from placer.system.printable import make_printable
 
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

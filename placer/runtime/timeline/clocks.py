@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from placer.channel.protocol import Array, Channel, Key
+from placer.channel.interface import Array, Channel, Key
 from placer.plan.plan import Plan
 from placer.runtime.control.barrier import CLOCK, version_error
 from placer.runtime.timeline.recorder import now

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from placer.channel.protocol import Array, Channel, Key
+from placer.channel.interface import Array, Channel, Key
 from placer.runtime.control.barrier import TIMELINE, version_error
 from placer.runtime.timeline.recorder import COLUMNS, RECEIVED, Recorder
 

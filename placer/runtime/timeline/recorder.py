@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from placer.channel.protocol import Key
+from placer.channel.interface import Key
 
 now = time.monotonic_ns
 COLUMNS: Final = 10

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from placer.channel.protocol import Aborted, Channel
+from placer.channel.interface import Aborted, Channel
 from placer.errors import PlacerError
 from placer.plan.plan import Plan
 from placer.runtime.control.barrier import CLOCKS, barrier

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from placer.channel.protocol import Array
+from placer.channel.interface import Array
 from placer.runtime.control.timeline_window import Window
 from placer.runtime.timeline.clocks import Clock
 from placer.runtime.timeline.part import Part

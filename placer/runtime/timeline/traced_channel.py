@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, Final, cast
 
+from placer.channel.interface import Array, Channel, Key, Piece
 from placer.channel.open_message import OpenMessage
-from placer.channel.protocol import Array, Channel, Key, Piece
 from placer.runtime.timeline.recorder import (
     RECEIVE,
     RECEIVED,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from placer.channel.protocol import Channel
+from placer.channel.interface import Channel
 from placer.checkpoint.manifest import Progress, StepStatistics
 from placer.errors import RunError
 from placer.plan.plan import BY_KEY, Edge, NodePlan, Plan, Table

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from placer.channel.protocol import Array
+from placer.channel.interface import Array
 from placer.plan.plan import MEMORY, Plan, Table
 from placer.runtime.control.execution import Execution
 from placer.runtime.exchange.devices import Devices

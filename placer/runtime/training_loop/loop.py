@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from placer.channel.protocol import Aborted, Key
+from placer.channel.interface import Aborted, Key
 from placer.checkpoint.manifest import Progress, StepStatistics
 from placer.errors import PlacerError
 from placer.runtime.control.barrier import (

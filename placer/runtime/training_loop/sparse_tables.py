@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import convert, structs
 
-from placer.channel.protocol import Channel
+from placer.channel.interface import Channel
 from placer.plan.plan import Edge, SparseTable
 from placer.runtime.control.events import LOADING, UPDATES, NodeWarning
 from placer.runtime.control.execution import Execution

@@ -14,7 +14,7 @@ from numba.extending import register_jitable
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64, mix, partition_of
 from placer.tables.sparse.index import slot_of
-from placer.tables.sparse.kept import Kept, keep_counter
+from placer.tables.sparse.kept_rows import Kept, keep_counter
 from placer.tables.sparse.state import (
     Array,
     State,

@@ -12,7 +12,7 @@ from placer.tables.machine_code import compiled
 from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.index import delete_entry, prefetch_entry
 from placer.tables.sparse.intrinsics import AHEAD
-from placer.tables.sparse.kept import Kept, keep_word
+from placer.tables.sparse.kept_rows import Kept, keep_word
 from placer.tables.sparse.state import (
     CHUNK,
     NONE,

@@ -30,7 +30,7 @@ import numpy as np
 from placer.errors import RunError
 from placer.tables.machine_code import compiled
 from placer.tables.sparse.index import delete_entry, read_words, slot_of
-from placer.tables.sparse.kept import (
+from placer.tables.sparse.kept_rows import (
     RECORD_NBYTES,
     Kept,
     free_copies,

@@ -13,7 +13,7 @@ from placer.plan.settings.sparse.table import SparseTable as Settings
 from placer.tables.sparse.admission import BLOCK
 from placer.tables.sparse.hashing import U64
 from placer.tables.sparse.index import SlotSpace
-from placer.tables.sparse.kept import Kept
+from placer.tables.sparse.kept_rows import Kept
 from placer.tables.sparse.memory import MemoryBudget
 from placer.tables.sparse.row_rule import RowRule
 from placer.tables.sparse.state import CHUNK, Array, State, without_rows

@@ -13,7 +13,7 @@ from placer import compile
 from placer.compiler.frontend import json_schema, load_text
 from placer.errors import SpecError
 from placer.plan.plan import read_plan
-from placer.plan.settings.data.csv import Cells, Csv
+from placer.plan.settings.data.cell_options import Cells, Csv
 from placer.runtime.batches.opened_sources import TRAINING, open_rows
 from placer.runtime.control.shared_rows import SharedRows
 

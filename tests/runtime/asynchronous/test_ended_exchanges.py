@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from placer.channel.cause import Cause
-from placer.channel.memory import memory_channels
-from placer.channel.protocol import Aborted
+from placer.channel.in_process import memory_channels
+from placer.channel.interface import Aborted
 from placer.plan.plan import Edge
 from placer.plan.settings.training.update_modes import Async
 from placer.runtime.asynchronous.peer_gradients import PeerGradients

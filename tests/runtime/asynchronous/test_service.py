@@ -1,6 +1,6 @@
 """What a server without lockstep waits for."""
 
-from placer.channel.memory import memory_channels
+from placer.channel.in_process import memory_channels
 from placer.plan.plan import Edge, EdgeValue
 from placer.plan.settings.training.update_modes import Async, Geo
 from placer.runtime.asynchronous.recorded_order import Order

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from support.small_tables import planned
 
-from placer.channel.memory import memory_channels
-from placer.channel.protocol import Key
+from placer.channel.in_process import memory_channels
+from placer.channel.interface import Key
 from placer.ops.special import inserted_jax
 from placer.place.layouts.ranges import pack
 from placer.plan.plan import Edge, EdgeValue

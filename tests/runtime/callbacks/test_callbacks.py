@@ -23,7 +23,7 @@ from support.real_runs import node_processes, process_environment, wait_for_exit
 from support.small_models import two_layers
 
 import placer
-from placer.channel.memory import memory_channels
+from placer.channel.in_process import memory_channels
 from placer.checkpoint.folder import list_checkpoints
 from placer.errors import PlacerError, RunError
 from placer.runtime.callbacks.callbacks import STOP, CallbackQueue

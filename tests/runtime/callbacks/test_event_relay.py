@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from placer.channel.cause import Cause
-from placer.channel.memory import memory_channels
-from placer.channel.protocol import Channel, Key
+from placer.channel.in_process import memory_channels
+from placer.channel.interface import Channel, Key
 from placer.runtime.callbacks.event_relay import EventRelay, RelayedReport
 from placer.runtime.control.barrier import EVENTS
 from placer.runtime.control.events import (

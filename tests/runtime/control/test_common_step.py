@@ -11,8 +11,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from placer.channel.memory import memory_channels
-from placer.channel.protocol import Aborted, Cause, Channel, Key
+from placer.channel.in_process import memory_channels
+from placer.channel.interface import Aborted, Cause, Channel, Key
 from placer.errors import RunError
 from placer.runtime.control.common_step import Action, CommonStep
 

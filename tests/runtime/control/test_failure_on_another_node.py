@@ -9,9 +9,9 @@ from support.small_models import load_model, two_layers
 
 import placer
 from placer import RunError
+from placer.channel.interface import Aborted, Cause
 from placer.channel.keys import new_key, read_key, write_key
 from placer.channel.ports import free_endpoints
-from placer.channel.protocol import Aborted, Cause
 from placer.channel.session import Session
 from placer.plan.plan import read_plan
 from placer.runtime.control.events import NodeFailure, read_event

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import placer
-from placer.channel.memory import memory_channels
-from placer.channel.protocol import Channel, Key
+from placer.channel.in_process import memory_channels
+from placer.channel.interface import Channel, Key
 from placer.errors import RunError
 from placer.plan.plan import Edge, EdgeValue, Plan
 from placer.readers import Digests

@@ -14,7 +14,7 @@ from support.option_values import another_value
 
 from placer import RunError
 from placer.channel.cause import Aborted, Cause
-from placer.channel.memory import memory_channels
+from placer.channel.in_process import memory_channels
 from placer.runtime.control import handshake
 from placer.runtime.control.events import NodeWarning
 from placer.runtime.control.handshake import agree

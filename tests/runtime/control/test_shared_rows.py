@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import placer
-from placer.channel.protocol import Aborted
+from placer.channel.interface import Aborted
 from placer.errors import DataError, RunError
 from placer.plan.plan import Plan, read_plan
 from placer.readers import Rows

@@ -11,7 +11,7 @@ import pytest
 
 import placer
 from placer import RunError
-from placer.channel.memory import memory_channels
+from placer.channel.in_process import memory_channels
 from placer.compiler.driver import compile as compile_model
 from placer.plan.plan import read_plan
 from placer.runtime.control.events import State, show_output

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from placer.channel.memory import memory_channels
-from placer.channel.protocol import Key
+from placer.channel.in_process import memory_channels
+from placer.channel.interface import Key
 from placer.plan.plan import Edge, EdgeValue
 from placer.runtime.exchange.exchange import Exchange
 

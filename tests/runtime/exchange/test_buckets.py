@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import placer
-from placer.channel.protocol import Channel
+from placer.channel.interface import Channel
 from placer.plan.plan import edges_ahead, read_plan
 from placer.runtime.exchange.exchange import Exchange
 

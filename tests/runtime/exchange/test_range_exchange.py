@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from placer.channel.memory import memory_channels
-from placer.channel.protocol import Key
+from placer.channel.in_process import memory_channels
+from placer.channel.interface import Key
 from placer.place.layouts.ranges import pack
 from placer.plan.plan import Edge, EdgeValue
 from placer.runtime.exchange.exchange import Exchange

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from placer.channel.memory import memory_channels
-from placer.channel.protocol import Key
+from placer.channel.in_process import memory_channels
+from placer.channel.interface import Key
 from placer.errors import RunError
 from placer.plan.plan import Edge, EdgeValue, SparseTable
 from placer.plan.settings.sparse.table import SparseTable as Settings

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from placer.channel.memory import memory_channels
-from placer.channel.protocol import Key
+from placer.channel.in_process import memory_channels
+from placer.channel.interface import Key
 from placer.errors import RunError
 from placer.plan.plan import Edge, EdgeValue, SparseTable
 from placer.plan.settings.sparse.table import SparseTable as Settings

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from placer import RunError, compile
-from placer.channel.memory import memory_channels
-from placer.channel.protocol import Cause
+from placer.channel.in_process import memory_channels
+from placer.channel.interface import Cause
 from placer.plan.plan import read_plan
 from placer.runtime.control.barrier import EVALUATION, STEP
 from placer.runtime.metrics.combiner import Phase

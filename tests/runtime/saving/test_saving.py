@@ -5,7 +5,7 @@ import threading
 import numpy as np
 
 import placer
-from placer.channel.memory import memory_channels
+from placer.channel.in_process import memory_channels
 from placer.plan.plan import read_plan
 from placer.runtime.control.execution import Execution
 from placer.runtime.control.options import Options

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import placer
-from placer.channel.memory import memory_channels
+from placer.channel.in_process import memory_channels
 from placer.runtime.timeline import clocks
 from placer.runtime.timeline.clocks import Clock, Measurement, clock_name, measure
 from placer.system.resources import find_file

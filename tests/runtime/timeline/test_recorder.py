@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from placer.channel.protocol import Key
+from placer.channel.interface import Key
 from placer.errors import PlacerError
 from placer.runtime.control.timeline_window import Window, parse_window
 from placer.runtime.timeline.part import part_of

@@ -39,7 +39,7 @@ from placer.errors import PlacerError
 from placer.place import Cluster, Place
 from placer.place.types import TensorType
 from placer.plan.plan import Plan, read_plan, read_sources, sha256
-from placer.plan.settings.data.csv import Cells, Csv
+from placer.plan.settings.data.cell_options import Cells, Csv
 from placer.plan.settings.data.features import Feature
 from placer.plan.settings.data.source import Data
 from placer.plan.settings.data.window import Window

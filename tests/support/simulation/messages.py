@@ -12,8 +12,8 @@ from unittest.mock import patch
 import numpy as np
 
 from placer.channel import mailbox
+from placer.channel.interface import Array, Key
 from placer.channel.message import MESSAGE_COST
-from placer.channel.protocol import Array, Key
 from placer.channel.session import Session
 from support.free_addresses import receive_any
 from support.simulation.world import INLINE, NEVER, PIECE, World, check_waits

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from placer.channel.protocol import Array
+from placer.channel.interface import Array
 from placer.channel.session import Session
 from placer.plan.plan import MEMORY, Edge, EdgeValue, Table
 from placer.plan.settings.training.slicing import Block

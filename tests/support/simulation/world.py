@@ -10,10 +10,10 @@ from typing import Any
 from unittest.mock import patch
 
 from placer.channel import (
+    connecting,
     contents,
     frame_socket,
     frames,
-    joining,
     link,
     mailbox,
     message,
@@ -85,7 +85,7 @@ class World:
                 "AHEAD": 256,
                 "LOW_WATER": PIECE // 2,
             },
-            joining: {
+            connecting: {
                 "secrets": _Secrets(self.random),
                 "random": self.random,
                 "select": self.files,

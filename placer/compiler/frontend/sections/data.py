@@ -9,7 +9,7 @@ from typing import Any
 from placer.compiler.frontend.entries.context import Context
 from placer.compiler.frontend.entries.module_imports import defined_names, modules_of
 from placer.compiler.frontend.schema import DataSection
-from placer.compiler.frontend.sections.csv_options import read_options
+from placer.compiler.frontend.sections.cell_options import read_options
 from placer.compiler.frontend.sections.features import check_dtype, read_features
 from placer.compiler.frontend.sections.shuffle import read_shuffle
 from placer.compiler.frontend.yaml.decode import decode
@@ -18,8 +18,8 @@ from placer.compiler.frontend.yaml.tree import MappingNode, ScalarNode, SpecNode
 from placer.errors import DataError, Span, nearest
 from placer.place.types import TensorType
 from placer.plan.settings.data import sources
+from placer.plan.settings.data.cell_options import OPTIONS, Cells, Csv, find_effectless
 from placer.plan.settings.data.columns import Column, select_columns
-from placer.plan.settings.data.csv import OPTIONS, Cells, Csv, find_effectless
 from placer.plan.settings.data.feature_columns import expand_features
 from placer.plan.settings.data.source import Data, RowSource
 from placer.plan.settings.data.unread import (

@@ -25,7 +25,7 @@ from placer.channel.endpoint import show_endpoint
 from placer.channel.keys import RunKey, pass_key
 from placer.channel.ports import free_ports
 from placer.errors import RunError
-from placer.plan.kept import keep_build
+from placer.plan.received_builds import keep_build
 from placer.runtime.process.environment import node_environment
 from placer.runtime.process.interpreter import interpreter
 from placer.runtime.signals.signals import STOP_SIGNAL

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
+from placer.plan.settings.data.cell_options import Cells, Csv
 from placer.plan.settings.data.columns import Range
-from placer.plan.settings.data.csv import Cells, Csv
 from placer.plan.settings.data.features import Feature
 from placer.plan.settings.data.sources import (
     KINDS,

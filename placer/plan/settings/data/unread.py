@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
+from placer.plan.settings.data.cell_options import Cells
 from placer.plan.settings.data.columns import is_glob
-from placer.plan.settings.data.csv import Cells
 from placer.plan.settings.data.features import Features
 from placer.plan.settings.data.sources import ColumnMap
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from placer.channel.cause import Cause
 from placer.channel.frames import Demand, Probe
+from placer.channel.interface import Channel
 from placer.channel.mailbox import Carrier, Mailbox
 from placer.channel.message import Message
 from placer.channel.payload import read_only_views
-from placer.channel.protocol import Channel
 from placer.channel.types import Array, Key, Limits
 from placer.place.node_kinds import NodeId
 

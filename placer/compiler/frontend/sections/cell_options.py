@@ -7,7 +7,7 @@ from placer.compiler.frontend.yaml.decode import decode
 from placer.compiler.frontend.yaml.problems import Problems
 from placer.compiler.frontend.yaml.tree import MappingNode, ScalarNode, SpecNode
 from placer.plan.settings.checks import describe_value
-from placer.plan.settings.data.csv import OPTIONS, Cells, Csv, check
+from placer.plan.settings.data.cell_options import OPTIONS, Cells, Csv, check
 from placer.plan.settings.data.sources import Source
 
 Vocabulary = dict[str, list[str] | dict[str, int]]
