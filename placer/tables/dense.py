@@ -22,10 +22,10 @@ from placer.plan.settings.training import optimizers
 from placer.plan.settings.training.optimizers import VALUES
 from placer.plan.settings.training.slicing import Block
 from placer.system.memory import aligned
+from placer.tables.apply_gradients import Loop, UpdatePass, is_fused
 from placer.tables.block_table import BlockTable, Snapshot
 from placer.tables.buffers import Allocate, ValueBuffers, allocate_private
 from placer.tables.rules import Kernel, arrays_of, record_of_numbers
-from placer.tables.update_pass import Loop, UpdatePass, is_fused
 
 Array = npt.NDArray[Any]
 

@@ -29,7 +29,7 @@ from support.small_tables import (
 from placer.errors import RunError
 from placer.plan.settings.training import optimizers
 from placer.plan.settings.training.slicing import Block
-from placer.tables import update_pass
+from placer.tables import apply_gradients
 from placer.tables.dense import DenseTable
 
 TWO_PHASE = [case for case in VARIANTS if case not in ONE_PHASE]
@@ -109,7 +109,7 @@ def test_slices_on_several_tables_have_the_bits_of_one_table(case, dtype):
 
 @pytest.mark.parametrize(
     ("workers", "in_place"),
-    [(1, True), (2, False), (3, True), (update_pass.MAX_FUSED + 1, False)],
+    [(1, True), (2, False), (3, True), (apply_gradients.MAX_FUSED + 1, False)],
 )
 @pytest.mark.parametrize("dtype", DTYPES)
 # Each kernel is compiled for each of these; all compute their gradient by one function.
@@ -130,7 +130,7 @@ def test_chunks_are_summed_in_the_order_of_the_workers(case, dtype, workers, in_
     check_same_bits(at_once, chunked)
 
 
-@pytest.mark.parametrize("workers", [5, update_pass.MAX_FUSED + 1])
+@pytest.mark.parametrize("workers", [5, apply_gradients.MAX_FUSED + 1])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_floats_of_several_workers_are_rounded_after_the_sum(dtype, workers):
     table = make_table([whole_block("h1.b")], "sgd", dtype=dtype)
@@ -192,7 +192,7 @@ def test_the_slicing_of_blocks_changes_no_bit(layout, case, dtype, workers, in_p
 
 
 def test_several_tiles_have_the_same_bits():
-    size = 2 * update_pass.TILE + 17
+    size = 2 * apply_gradients.TILE + 17
     block = Block("w", "w", 0, size, (size,))
     initial = initial_values([block], "float32", 1, {"w": "normal"}, {"w": (size,)})
 
@@ -202,7 +202,7 @@ def test_several_tiles_have_the_same_bits():
     tables = [make(in_place=True), make(), make()]
     drawn = [
         np.random.default_rng(w).normal(size=size).astype(np.float32)
-        for w in range(update_pass.MAX_FUSED + 1)
+        for w in range(apply_gradients.MAX_FUSED + 1)
     ]
     for _ in range(2):
         for table in tables[:2]:

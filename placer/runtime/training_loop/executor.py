@@ -55,7 +55,8 @@ from placer.runtime.saving.start_parameters import (
     start_fingerprint,
 )
 from placer.runtime.timeline.recording import Recording
-from placer.runtime.training_loop.loop import Training, count_steps, make_watches
+from placer.runtime.training_loop.early_stopping import make_watches
+from placer.runtime.training_loop.loop import Training, count_steps
 from placer.runtime.training_loop.sparse_tables import count_in_tables
 from placer.runtime.training_loop.training_node import make_node
 from placer.system.memory.collection import begin_collection

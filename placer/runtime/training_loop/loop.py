@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -33,7 +33,6 @@ from placer.runtime.control.events import (
 )
 from placer.runtime.control.execution import Execution
 from placer.runtime.metrics.combiner import Phase
-from placer.runtime.metrics.evaluation_watch import EvaluationWatch
 from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.statistics import decode_statistics
 from placer.runtime.metrics.stream import MetricsStream
@@ -43,72 +42,7 @@ from placer.runtime.saving.checkpoints import Checkpoints
 from placer.runtime.timeline.recording import Recording
 from placer.runtime.training_loop import asynchronous_tables
 from placer.runtime.training_loop.asynchronous_tables import Drained
-
-
-@dataclass(frozen=True, slots=True)
-class Watches:
-    """What follows from the evaluations of a run.
-
-    Attributes:
-        best: the evaluation whose checkpoint is kept, if the run keeps one.
-        stopping: that for `train.early_stopping`.
-    """
-
-    best: EvaluationWatch | None = None
-    stopping: EvaluationWatch | None = None
-
-    def __bool__(self) -> bool:
-        return self.best is not None or self.stopping is not None
-
-    def restore(self, progress: Progress) -> None:
-        """Continue from the position of a checkpoint."""
-        if self.best is not None:
-            self.best.restore(progress.best)
-        if self.stopping is not None:
-            self.stopping.restore(progress.stopping)
-
-    def store(self, progress: Progress) -> Progress:
-        """Return the position with the best evaluations so far."""
-        return structs.replace(
-            progress,
-            best=self.best and self.best.found,
-            stopping=self.stopping and self.stopping.found,
-        )
-
-    def add(self, step: int, metrics: Mapping[str, float], *, is_due: bool) -> Action:
-        """Add the evaluation after a step; return what follows from it.
-
-        An evaluation that is made only because the run ends does not count for
-        `train.early_stopping`: a run that continues later stops where it would have
-        stopped without the break.
-        """
-        if self.best is not None:
-            self.best.add(step, metrics)
-        if self.stopping is not None and is_due:
-            self.stopping.add(step, metrics)
-        action = Action.NONE
-        if self.best is not None and self.best.is_best(step):
-            action |= Action.SAVE
-        if self.is_exhausted:
-            action |= Action.STOP
-        return action
-
-    @property
-    def is_exhausted(self) -> bool:
-        """Whether early stopping ends the run."""
-        return self.stopping is not None and self.stopping.is_exhausted
-
-
-def make_watches(execution: Execution) -> Watches:
-    """Return the watches of a run."""
-    settings = execution.checkpointing
-    best = settings.best if settings is not None else None
-    stop = execution.plan.early_stopping
-    return Watches(
-        None if best is None else EvaluationWatch(best),
-        None if stop is None
-        else EvaluationWatch(stop.best, stop.patience, stop.min_delta),
-    )  # fmt: skip
+from placer.runtime.training_loop.early_stopping import Watches
 
 
 def count_steps(execution: Execution, node: Node) -> int:
