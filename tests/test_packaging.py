@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 import placer.system.resources
 from placer.place import Place
-print(Path(placer.system.resources.__file__).parent)
+print(Path(placer.__file__).parent)
 print(Place.parse("/gpu:0,1"))
 for name in sys.argv[1:]:
     print(placer.system.resources.find_file(name).read_bytes().hex())
@@ -161,7 +161,7 @@ def test_a_plain_install_has_all_imported_packages() -> None:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
                 imported |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 imported.add(node.module)
     packages = {name.partition(".")[0] for name in imported}
     others = packages - sys.stdlib_module_names - {"placer"}

@@ -95,6 +95,9 @@ def test_a_job_is_ended_if_its_watch_is_broken(job, is_refused, tmp_path):
             logs=tmp_path / "logs",
             watch=events.append,
         )
+    for thread in threading.enumerate():
+        if thread.name == "placer job":
+            thread.join()  # its error is reported within this test
     assert job.was_cancelled
     remains = "job 7 may still run: OSError: the engine is silent; end it by: end 7"
     told = [event.message for event in events if isinstance(event, NodeWarning)]
