@@ -24,6 +24,8 @@ from placer.system.files.regular import check_regular, open_regular
 
 BLOCK_NBYTES = 1 << 20
 """The bytes that are read at a time."""
+LINE_NBYTES = 1 << 23
+"""The most bytes that are read of a line at a time: files may have no line feeds."""
 MAX_CHARACTERS = 1 << 26
 """The most characters of a cell, and bytes of a row."""
 _HINT = "a csv: source is a text file of cells, or such a file in gzip format (.gz)"
@@ -54,6 +56,8 @@ def _open(path: Path) -> BinaryIO:
 class RowBlocks:
     """Takes the rows of a file from its start.
 
+    The file is read in parts: so many bytes, and the rest of the line in which they end.
+
     Attributes:
         form: how the text is read.
         offset: the number of bytes before the next row.
@@ -62,50 +66,75 @@ class RowBlocks:
     def __init__(self, file: BinaryIO, form: Csv, nbytes: int) -> None:
         """Read about `nbytes` of a file at a time."""
         self.form, self.offset = form, file.tell()
-        self._file, self._nbytes, self._text = file, nbytes, b""
+        self._file, self._nbytes = file, nbytes
+        self._text = b""  # that was read, without the rows that were taken
+        self._begun = False
+        self._is_inside = False  # whether the text is the start of a quoted cell
 
     def take(self) -> bytes:
-        """Return the next rows as plain text; b"" at the end of the file.
+        """Return the next rows as plain text, those that end in one part of the file; b""
+        at its end.
 
         Raises:
             MalformedError: a quoted cell has no end or text after it, or a row is too long.
             UnicodeDecodeError: the text is not UTF-8.
         """
-        rows, nbytes = self._next_rows()
-        self.skip(nbytes)
-        return rows
+        wanted = self._nbytes if self._begun else self._nbytes - len(self._text)
+        self._begun = True
+        while True:
+            part = self._file.read(max(0, wanted))
+            rest = self._file.readline(LINE_NBYTES)
+            is_end = len(part) < wanted or (
+                rest[-1:] != b"\n" and len(rest) < LINE_NBYTES
+            )
+            part, wanted = part + rest, self._nbytes
+            self._text += part
+            rows, nbytes = b"", 0
+            if is_end or not self._is_inside or b'"' in part:
+                size = len(self._text)
+                end = size if is_end else _line_end(self._text, 0, size)
+                rows, nbytes = plain_rows(self._text[:end], self.form)
+                self._is_inside = nbytes < end == size
+            if not nbytes or nbytes >= MAX_CHARACTERS:
+                self._check_first_row()
+            if nbytes or not self._text:
+                self.skip(nbytes)
+                return rows
+            if is_end:
+                raise MalformedError("a quoted cell has no end")
 
     def peek_line(self) -> tuple[bytes, int]:
         """Return the next row, empty line or comment as plain text, and its bytes in the
-        file; raises errors as `take` does."""
-        _, nbytes = self._next_rows()
-        for line in _LINE_END.finditer(self._text, 0, nbytes):
-            row, end = plain_rows(self._text[: line.end()], self.form)
-            if end:  # else a quoted cell has several lines
-                return row, end
-        return plain_rows(self._text[:nbytes], self.form)
+        file; raises errors as `take` does. It is called before the first `take`."""
+        tried = 0
+        while True:
+            for line in _LINE_END.finditer(self._text, tried):
+                # A quoted cell of several lines ends with a quote.
+                if not tried or b'"' in self._text[tried : line.end()]:
+                    row, nbytes = plain_rows(self._text[: line.end()], self.form)
+                    if nbytes:
+                        return row, nbytes
+                tried = line.end()
+            more = self._file.read(len(self._text)) if tried else b""
+            more += self._file.readline(LINE_NBYTES)
+            if not more:
+                row, nbytes = plain_rows(self._text, self.form)
+                if self._text and not nbytes:
+                    raise MalformedError("a quoted cell has no end")
+                return row, nbytes
+            self._text += more
+            self._check_first_row()
 
     def skip(self, nbytes: int) -> None:
         """Pass bytes that have been read."""
         self._text = self._text[nbytes:]
         self.offset += nbytes
 
-    def _next_rows(self) -> tuple[bytes, int]:
-        """Return the next rows as plain text, and their bytes in the file."""
-        wanted = self._nbytes
-        while True:
-            self._text += self._file.read(max(0, wanted - len(self._text)))
-            is_end = len(self._text) < wanted
-            size = len(self._text)
-            end = size if is_end else _line_end(self._text, 0, size)
-            rows, nbytes = plain_rows(self._text[:end], self.form)
-            if nbytes or not self._text:
-                return rows, nbytes
-            if is_end:
-                raise MalformedError("a quoted cell has no end")
-            if wanted >= MAX_CHARACTERS:
+    def _check_first_row(self) -> None:
+        if len(self._text) >= MAX_CHARACTERS:
+            end = _line_end(self._text, 0, MAX_CHARACTERS - 1)
+            if not plain_rows(self._text[:end], self.form)[1]:
                 raise MalformedError("a row is too long")
-            wanted = min(2 * wanted, MAX_CHARACTERS)
 
 
 def plain_rows(text: bytes, form: Csv) -> tuple[bytes, int]:

@@ -222,6 +222,7 @@ def test_a_long_cell_is_read_and_the_limit_of_the_process_stays(quoted, tmp_path
 
 def test_a_cell_over_the_limit_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_file, "BLOCK_NBYTES", 8)
+    monkeypatch.setattr(csv_blocks, "LINE_NBYTES", 8)
     for module in (csv_blocks, csv_errors):
         monkeypatch.setattr(module, "MAX_CHARACTERS", 100)
     text = 'a,b\n1,2\n3,"' + "4\n" * 100
@@ -236,6 +237,22 @@ def test_a_cell_over_the_limit_is_an_error(tmp_path, monkeypatch):
     text = "a,b\n1,2\n" + "3" * 60 + "," + "4" * 60 + "\n5,6\n"
     with pytest.raises(DataError, match="line 3: the row has 122 bytes"):
         column(tmp_path, text, "float32")
+
+
+def test_lines_above_the_names_do_not_make_the_file_be_scanned_again(
+    tmp_path, monkeypatch
+):
+    scanned = []
+
+    def counted(text, form):
+        scanned.append(len(text))
+        return plain_rows(text, form)
+
+    plain_rows = csv_blocks.plain_rows
+    monkeypatch.setattr(csv_blocks, "plain_rows", counted)
+    text = "# comment\n" * 100 + "\n" * 100 + "a\n" + "1\n" * 10_000
+    assert len(column(tmp_path, text, "float32", comment="#")) == 10_000
+    assert sum(scanned) < 2 * len(text)
 
 
 def test_a_mistake_far_below_is_reported_with_its_line(tmp_path):

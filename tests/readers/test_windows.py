@@ -416,3 +416,26 @@ def test_an_order_of_a_csv_row_is_that_of_python(tmp_path):
     assert [table[1 + i][0] for i in first] == [
         batch.columns["id"][0].as_py() for batch in batches
     ]
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_a_piece_of_a_csv_file_ends_with_the_line_that_fills_it(header, tmp_path):
+    """The order of rows follows from the pieces, so that their ends never change."""
+    lines = [
+        f'{i},"{i * i}\n"\n' if i % 1000 < 5 else f"{i},{i}\n" for i in range(90_000)
+    ]
+    text = "n,x\n" * header + "".join(lines)
+    (tmp_path / "rows.csv").write_text(text)
+    data = Data("csv:rows.csv", csv=Csv() if header else Csv(header=["n", "x"]))
+    pieces = open_pieces(data, [Column("n", "int32", ())], tmp_path)
+    expected, inside = [], False
+    with (tmp_path / "rows.csv").open("rb") as file:
+        if header:
+            file.readline()
+        while part := file.readlines(256 << 10):
+            expected.append(0)
+            for line in part:
+                inside ^= line.count(b'"') % 2 == 1
+                expected[-1] += not inside
+    assert pieces.counts == tuple(expected)
+    assert len(expected) > 3
