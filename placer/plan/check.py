@@ -2,8 +2,8 @@
 
 They refuse names and paths that lead out of the build folder, code that is not in it, and
 numbers and references that `placer show` and `placer explain` cannot follow: these
-commands run no code of a build, so that they are safe for one of somebody else. A build is
-not safe to run for that: `docs/security.md`.
+commands run no code, so they are safe on a build from someone else. The checks do not make
+a build safe to run: see `docs/security.md`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The text of a `csv:` file in blocks of whole rows, as pyarrow reads them.
 
-pyarrow knows no comments, finds quotes only at the first character of a cell, and goes on
-after a quote that ends one. `plain_rows` removes comments and the spaces before a quote, and
+pyarrow knows no comments, recognizes a quote only at the start of a cell, and accepts text
+after the closing quote. `plain_rows` removes comments and the spaces before a quote, and
 refuses text after a quoted cell.
 """
 

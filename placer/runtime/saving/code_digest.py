@@ -7,14 +7,14 @@ not: newer versions have more fields, which are empty in older code.
 from __future__ import annotations
 
 import ast
+import warnings
 from typing import Final
 
 from placer.plan.plan import sha256
 from placer.system.ast_lock import AST_LOCK
 
 _IGNORED: Final = {"ctx", "kind"}
-"""Whether a name is read or written, which its place in the tree says; and the `u` before
-a string."""
+"""The context of a name, which follows from its position, and the `u` before a string."""
 
 
 def code_digest(source: bytes) -> str:
@@ -23,7 +23,8 @@ def code_digest(source: bytes) -> str:
     A file that this version of Python cannot parse is not run; its digest is of the text.
     """
     try:
-        with AST_LOCK:
+        with AST_LOCK, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # told where the file is imported
             tree = ast.parse(source)
     except SyntaxError:
         return sha256(source)
@@ -43,15 +44,16 @@ def _words(tree: ast.Module) -> list[str]:
             word, values = type(item).__name__, []
             for name in item._fields:
                 value = None if name in _IGNORED else getattr(item, name, None)
+                if isinstance(value, list):
+                    value = [each for each in value if not _is_docstring(each)]
                 if value is not None and value != []:
                     word += f" {name}"
                     values.append(value)
             words.append(word)
             pending += reversed(values)
         elif isinstance(item, list):
-            items = [each for each in item if not _is_docstring(each)]
-            words.append(f"[{len(items)}]")
-            pending += reversed(items)
+            words.append(f"[{len(item)}]")
+            pending += reversed(item)
         else:  # hex, since Python refuses to print very large integers in decimal
             words.append(hex(item) if type(item) is int else ascii(item))
     return words

@@ -108,3 +108,12 @@ def test_source_that_this_python_cannot_parse_is_compared_as_text():
 def test_a_sum_of_many_terms_is_no_error():
     terms = ["x"] * 1500
     assert code_digest("+".join(terms).encode()) != code_digest(b"x")
+
+
+def test_a_body_of_a_docstring_alone_is_an_empty_one():
+    assert code_digest(b'"""Doc."""\n') == code_digest(b"")
+
+
+def test_a_warning_of_the_parser_is_told_where_the_file_is_imported():
+    """Warnings are errors in tests, and the digest would be that of the text."""
+    assert code_digest(b'x = "\\d"\n') == code_digest(b'# Same.\nx = "\\d"\n')

@@ -106,11 +106,14 @@ def check(csv: Csv) -> tuple[str, str, str | None] | None:
     """
     if len(csv.delimiter) != 1 or csv.delimiter in '"\r\n\0':
         hint = 'such as ";", or "\\t" for a tab'
-        return (
-            "delimiter",
-            f"'delimiter' must be one character, not {csv.delimiter!r}",
-            hint,
+        is_one = len(csv.delimiter) == 1
+        form = (
+            "one character, but no quote, end of line or NUL"
+            if is_one
+            else "one character"
         )
+        message = f"'delimiter' must be {form}, not {csv.delimiter!r}"
+        return "delimiter", message, hint
     if not csv.delimiter.isascii():
         message = f"'delimiter' must be an ASCII character, not {csv.delimiter!r}"
         return "delimiter", message, "write the file with another one, such as a tab"
