@@ -3,7 +3,7 @@
 `placer.crc32` is one text: eight hexadecimal digits for the CRC-32 of the entries of the
 header as JSON, then eight for each `CHUNK` bytes of the tensors. Files of other tools and of
 older versions of placer do not have it; nothing is checked in them. `load_params` of an
-exported model checks the same (`placer/exporting/helpers_jax.py`).
+exported model checks the same (`placer/exporting/params.py`).
 """
 
 from __future__ import annotations

@@ -179,12 +179,14 @@ class _Following:
         answer = self.slurm.answer if self.slurm.asked > self._signalled else None
         is_ending = answer is not None and answer.is_ended_by_slurm
         self._is_explained = is_ending or now - self._signalled > EXPLAINED
-        if not self._is_explained or (not is_ending and any(map(_fails, events))):
-            return  # srun ends the other nodes when one has failed
+        # srun ends the other nodes when one has failed; those of a killed one may fail.
+        has_failed = any(map(_fails, events)) and not any(map(_is_killed, events))
+        if not self._is_explained or (not is_ending and has_failed):
+            return
         said = self._said("is ending" if answer is None else answer.words)
         is_told = False
         for i, event in enumerate(events):
-            if isinstance(event, NodeEnded) and is_cause_of_failure(event):
+            if isinstance(event, NodeEnded) and _is_killed(event):
                 events[i] = replace(event, why=" ".join(said.split()))
                 is_told = True
         if not is_told:
@@ -242,6 +244,10 @@ def _fails(event: JobEvent) -> bool:
     if isinstance(event, NodeLines):
         return any(map(tells_failure, event.lines))
     return isinstance(event, NodeEnded) and (event.status or 0) > 0
+
+
+def _is_killed(event: JobEvent) -> bool:
+    return isinstance(event, NodeEnded) and is_cause_of_failure(event)
 
 
 def _wait_for_script(job: SlurmJob) -> None:
