@@ -5,6 +5,11 @@ from configparser import ConfigParser
 from importlib import import_module
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
 from placer import ops
 from placer.exporting.op_modules import op_modules
 from placer.exporting.stablehlo import own_modules
@@ -63,3 +68,65 @@ def test_the_package_has_the_functions_by_their_names(tmp_path):
         str(tmp_path) in str(getattr(module, "__file__", ""))
         for module in [*sys.modules.values()]
     )
+
+
+IMAGE, KERNEL = jnp.zeros((1, 6, 6, 2)), jnp.zeros((3, 3, 2, 4))
+SQUARE = jnp.ones((3, 3))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: ops.max_pool2d(IMAGE, pool_size=2, padding=2),
+            "smaller than pool_size",
+        ),
+        (
+            lambda: ops.avg_pool2d(IMAGE, pool_size=2, padding=2),
+            "smaller than pool_size",
+        ),
+        (
+            lambda: ops.max_pool2d(IMAGE, pool_size=[2, 2, 2]),
+            "pool_size must be 2 ints",
+        ),
+        (
+            lambda: ops.conv2d(IMAGE, KERNEL, strides=[1, 2, 3]),
+            "strides must be 2 ints",
+        ),
+        (lambda: ops.conv2d(IMAGE, KERNEL, strides=0), "strides must be 2 ints of at"),
+        (lambda: ops.conv2d(IMAGE, KERNEL, padding=-1), "padding must be 0 or more"),
+        (lambda: ops.conv2d(IMAGE, KERNEL, padding="sme"), "'valid' or 'same'"),
+        (lambda: ops.conv2d(IMAGE, jnp.zeros((7, 7, 2, 4))), "do not fit"),
+        (lambda: ops.einsum(SQUARE, equation="ii->i"), "names a letter twice in 'ii'"),
+        (lambda: ops.einsum(SQUARE, SQUARE[0], equation="ii,i->i"), "names a letter"),
+        (lambda: ops.einsum(SQUARE, equation="ij"), "cannot read the equation"),
+        (lambda: ops.einsum(SQUARE, equation="ij,jk->ik"), "has 2 terms, not 1"),
+        (lambda: ops.einsum(SQUARE, equation="ij->ik"), "a letter that no operand has"),
+        (
+            lambda: ops.gru(*[jnp.zeros((1, 2, 3))] * 4, SQUARE, SQUARE),
+            "needs 1 or 2 of x",
+        ),
+        (lambda: ops.multi_head_attention(*[SQUARE] * 4, heads=1), "got 4 arrays"),
+    ],
+)
+def test_a_changed_call_in_an_exported_model_is_refused(call, message):
+    """These functions are copied, and no declaration checks what calls them there."""
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_copied_op_has_the_gradient_of_plain_jax():
+    def plain(x, w, b):
+        return jnp.sum(jax.nn.relu(x @ w + b) ** 2)
+
+    def copied(x, w, b):
+        return jnp.sum(ops.fc(x, w, b, activation="relu") ** 2)
+
+    key = jax.random.key(0)
+    operands = [jax.random.normal(key, shape) for shape in ((4, 3), (3, 5), (5,))]
+    for got, expected in zip(
+        jax.grad(copied, (0, 1, 2))(*operands),
+        jax.grad(plain, (0, 1, 2))(*operands),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, expected, rtol=1e-5)

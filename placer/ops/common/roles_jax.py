@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,21 @@ import jax.numpy as jnp
 def name_operands(
     operands: Sequence[jax.Array],
     leading: Sequence[str],
+    numbers: Collection[int],
     last: str,
     weights: tuple[str, ...],
     biased: tuple[str, ...],
 ) -> dict[str, jax.Array]:
     """Return a layer's operands by the names that `name_operands` of `roles.py` gives
-    them, which has checked them."""
+    them. Raises ValueError for another number of operands, which that refuses in specs."""
     parameters = biased if operands[-1].ndim == 1 else weights
     others = operands[: len(operands) - len(parameters)]
     has_last = len(others) > 1 and not jnp.issubdtype(others[-1].dtype, jnp.floating)
     number = len(others) - has_last
+    if number not in numbers:
+        raise ValueError(
+            f"needs {' or '.join(map(str, numbers))} of {', '.join(leading)}, then"
+            f" optionally {last}, then {', '.join(parameters)}; got {len(operands)} arrays"
+        )
     names = (*leading[:number], *((last,) if has_last else ()), *parameters)
     return dict(zip(names, operands, strict=True))

@@ -19,7 +19,7 @@ from .correlation_jax import (
     transpose_to_image,
     transpose_to_kernel,
 )
-from .windows import Padding, Sizes, slide_windows
+from .windows import Padding, Sizes, checked_windows
 
 
 @with_gradient
@@ -65,7 +65,7 @@ def _layer(kind: str) -> Callable[..., jax.Array]:
         activation: str = "none",
     ) -> jax.Array:
         rows, sizes, window = x.shape[0], x.shape[1:-1], w.shape[: x.ndim - 2]
-        slide = slide_windows(
+        slide = checked_windows(
             sizes, window, strides, padding, dilation, transposed=transposed
         )
         of_group, out = (1, prod(w.shape[-2:])) if depthwise else w.shape[-2:]

@@ -22,7 +22,7 @@ from .windows import (
     Window,
     adaptive_bins,
     adaptive_counts,
-    slide_pool,
+    checked_pool,
 )
 
 Bins = tuple[tuple[int, int], ...]
@@ -63,7 +63,7 @@ def _pool(
         strides: Sizes | None = None,
         padding: Padding = "valid",
     ) -> jax.Array:
-        slide = slide_pool(x.shape[1:-1], pool_size, strides, padding)
+        slide = checked_pool(x.shape[1:-1], pool_size, strides, padding)
         if x.ndim == 4:
             return summarize(slide, x)
         return summarize(slide.over_images(), x[:, None])[:, 0]

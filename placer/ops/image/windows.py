@@ -1,6 +1,7 @@
 """Windows that slide over images: strides, dilation and padding.
 
-Attributes are those that `window_checks.py` has checked.
+In a spec, `window_checks.py` has checked the attributes. Exported models have a copy of this
+file, and call `checked_windows` and `checked_pool`.
 """
 
 from __future__ import annotations
@@ -107,6 +108,36 @@ def slide_windows(
     return Slide(image, windows, tuple(x) if transposed else tuple(outputs))
 
 
+def checked_windows(
+    x: Sequence[int],
+    sizes: Sequence[int],
+    strides: Sizes,
+    padding: Padding,
+    dilation: Sizes = 1,
+    *,
+    transposed: bool = False,
+) -> Slide:
+    """Return what `slide_windows` returns. Raises ValueError for attributes that no windows
+    have, and where the windows or the result have no element."""
+    dims = len(sizes)
+    for name, value in (("sizes", sizes), ("strides", strides), ("dilation", dilation)):
+        each = per_dimension(value, dims)
+        if len(each) != dims or min(each) < 1:
+            raise ValueError(f"{name} must be {dims} ints of at least 1, not {value}")
+    if isinstance(padding, str) and padding not in ("valid", "same"):
+        raise ValueError(f"padding must be 'valid' or 'same', not '{padding}'")
+    if not isinstance(padding, str):
+        pairs = [(padding,) * 2] * dims if isinstance(padding, int) else padding
+        if len(pairs) != dims or any(len(p) != 2 or min(p) < 0 for p in pairs):
+            raise ValueError(f"padding must be 0 or more on each side, not {padding}")
+    slide = slide_windows(x, sizes, strides, padding, dilation, transposed=transposed)
+    if min((*slide.image, *slide.outputs)) < 1:
+        raise ValueError(
+            f"windows of {[w.span for w in slide.windows]} do not fit {[*slide.image]}"
+        )
+    return slide
+
+
 def _padding_pairs(
     padding: Padding, unpadded: Sequence[Window], image: Sequence[int]
 ) -> Sequence[Sequence[int]]:
@@ -173,6 +204,20 @@ def slide_pool(
     """Return how the windows of a pooling op slide over an image."""
     size = per_dimension(pool_size, len(image))
     return slide_windows(image, size, size if strides is None else strides, padding)
+
+
+def checked_pool(
+    image: Sequence[int], pool_size: Sizes, strides: Sizes | None, padding: Padding
+) -> Slide:
+    """Return what `slide_pool` returns. Raises ValueError as `checked_windows` does, and if
+    a window could contain only padding."""
+    size = per_dimension(pool_size, len(image))
+    if len(size) != len(image):
+        raise ValueError(f"pool_size must be {len(image)} ints, not {pool_size}")
+    slide = checked_windows(image, size, size if strides is None else strides, padding)
+    if any(max(w.low, w.high) >= w.size for w in slide.windows):
+        raise ValueError(f"padding must be smaller than pool_size, not {padding}")
+    return slide
 
 
 def tap_dtype(taps: int) -> str:

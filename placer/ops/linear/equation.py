@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,31 @@ class Equation:
         return tuple(zip(terms[:-1], self.reduced_terms[1:], terms[1:], strict=True))
 
 
+_SHAPE: Final = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*\Z")
+
+
+def is_equation(text: str) -> bool:
+    """Whether a text has the form of an equation."""
+    return _SHAPE.match(text.replace(" ", "")) is not None
+
+
 def parse_equation(text: str) -> Equation:
-    """Parse an equation that `product.py` has checked."""
+    """Parse a text that is an equation."""
     left, result = text.replace(" ", "").split("->")
     return Equation(tuple(left.split(",")), result)
+
+
+def checked_equation(text: str, operands: int) -> Equation:
+    """Parse the equation of so many operands. Raises ValueError if it is not one, or has a
+    diagonal; `product.py` refuses these in specs."""
+    if not is_equation(text):
+        raise ValueError(f"cannot read the equation '{text}': write ij,jk->ik")
+    equation = parse_equation(text)
+    if len(equation.terms) != operands:
+        raise ValueError(f"'{text}' has {len(equation.terms)} terms, not {operands}")
+    for term in (*equation.terms, equation.result):
+        if len({*term}) < len(term):
+            raise ValueError(f"'{text}' names a letter twice in '{term}'")
+    if not {*equation.result} <= {*"".join(equation.terms)}:
+        raise ValueError(f"the result of '{text}' has a letter that no operand has")
+    return equation

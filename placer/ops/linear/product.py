@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
 
 from placer.errors import OpError
 from placer.ops.declaration import Attrs, BatchRule, Declaration, case, required
-from placer.ops.linear.equation import Equation, parse_equation
+from placer.ops.linear.equation import Equation, is_equation, parse_equation
 from placer.ops.operand import Operand, Types
 from placer.place.types import Dim, TensorType
 
 _error = partial(OpError, attr="equation")
-_SHAPE = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*\Z")
 
 
 def _check_equation(text: str) -> Equation:
     """Parse an equation; raise OpError if it is not one."""
-    if not _SHAPE.match(text.replace(" ", "")):
+    if not is_equation(text):
         hint = "write as many letters" if "." in text else "write ij,jk->ik"
         raise _error(f"cannot read the equation '{text}'", hint=hint)
     equation = parse_equation(text)

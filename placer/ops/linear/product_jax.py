@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from ..common.gradient_jax import differentiable
-from .equation import Equation, parse_equation
+from .equation import Equation, checked_equation
 
 Arrays = tuple[jax.Array, ...]
 
 
 def einsum(*xs: jax.Array, equation: str) -> jax.Array:
-    parsed = parse_equation(equation)
+    parsed = checked_equation(equation, len(xs))
     if len(xs) == 1:
         return jnp.einsum(f"{parsed.terms[0]}->{parsed.result}", *xs)
     # Sum first, outside of the custom VJP: the gradient of a sum needs no residuals

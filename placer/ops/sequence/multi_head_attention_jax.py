@@ -26,7 +26,7 @@ Residuals = tuple[Saved, Three, jax.Array, jax.Array]
 def multi_head_attention(
     *operands: jax.Array, heads: int, causal: bool = False
 ) -> jax.Array:
-    named = name_operands(operands, SEQUENCES, "mask", WEIGHTS, BIASED)
+    named = name_operands(operands, SEQUENCES, (1, 2, 3), "mask", WEIGHTS, BIASED)
     return _layer(heads, causal, named)
 
 

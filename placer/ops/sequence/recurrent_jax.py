@@ -42,7 +42,9 @@ def lstm(
 
 def _layer(cell: Cell, reverse: bool, operands: Sequence[jax.Array]) -> State:
     leading, biased = ("x", *_STATES[: cell.state_count]), (*_WEIGHTS, *cell.biases)
-    named = name_operands(operands, leading, "lengths", _WEIGHTS, biased)
+    named = name_operands(
+        operands, leading, (1, len(leading)), "lengths", _WEIGHTS, biased
+    )
     return _run(cell, reverse, named)
 
 
