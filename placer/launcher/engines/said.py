@@ -9,7 +9,7 @@ from typing import Final
 
 from placer.system.printable import make_printable
 
-_LAST: Final = 3
+_LAST: Final = 9
 """The last lines that are shown, besides the first one."""
 _WIDTH: Final = 400
 """Characters of a line that are shown."""
@@ -19,12 +19,12 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def lines_of(said: str | bytes) -> list[str]:
-    """Return the first line of a text and the last three, without control characters.
+    """Return the first line of a text and the last nine, without control characters.
 
     The first line often has the cause, and the last ones what came of it.
 
-    >>> lines_of("a\\n\\nb\\nc\\nd\\n\\x1b[31me\\x1b[0m\\nf\\n")
-    ['a', '...', 'd', 'e', 'f']
+    >>> lines_of("a\\n\\n\\x1b[31mb\\x1b[0m\\n")
+    ['a', 'b']
     """
     if isinstance(said, bytes):
         said = said.decode(errors="replace")

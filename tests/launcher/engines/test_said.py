@@ -19,7 +19,8 @@ def test_what_a_tool_says_is_plain_text():
 def test_the_first_line_and_the_last_lines_are_shown():
     assert lines_of("a\nb\nc\nd") == ["a", "b", "c", "d"]
     assert lines_of("a\nb\nc\nd\ne") == ["a", "b", "c", "d", "e"]
-    assert lines_of("\n".join("abcdef")) == ["a", "...", "d", "e", "f"]
+    assert lines_of("\n".join("abcdefghij")) == [*"abcdefghij"]
+    assert lines_of("\n".join("abcdefghijkl")) == ["a", "...", *"defghijkl"]
     assert lines_of("x" * 1000) == ["x" * 400]
     assert (quoting("it failed", ""), in_one_line("")) == ("it failed", "")
 

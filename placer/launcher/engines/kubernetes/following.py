@@ -22,6 +22,7 @@ from placer.launcher.engines.kubernetes.job import KubernetesJob
 from placer.launcher.engines.kubernetes.kubectl import FORBIDDEN, KubectlError
 from placer.launcher.engines.kubernetes.logs import PodLog
 from placer.launcher.engines.kubernetes.pods import End, Pod, Pods, joined
+from placer.launcher.engines.said import in_one_line
 
 POLL: Final = 2.0
 """Seconds between two questions for the pods."""
@@ -184,10 +185,10 @@ class _Following:
         return pod.uid in self._read
 
     def _unanswered(self, error: KubectlError) -> Iterator[JobEvent]:
-        if FORBIDDEN in error.message or self._lasts(("cluster",), GIVEN_UP):
+        if error.is_forbidden or self._lasts(("cluster",), GIVEN_UP):
             raise self._lost(error.message)
         if self._is_news(("cluster",), SILENT):
-            yield JobNote(f"{error.message}; trying again")
+            yield JobNote(f"{in_one_line(error.message)}; trying again")
 
     def _unread(self, item: _LogUnread) -> Iterator[JobEvent]:
         if FORBIDDEN in item.error:

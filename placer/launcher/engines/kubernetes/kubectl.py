@@ -32,6 +32,7 @@ class KubectlError(PlacerError):
     Attributes:
         printed: what it had printed on standard output.
         has_timed_out: whether it had not ended: it may have done what it should.
+        is_forbidden: whether the cluster refuses what it was asked.
     """
 
     exit_status = 1
@@ -43,9 +44,11 @@ class KubectlError(PlacerError):
         hint: str | None,
         printed: bytes = b"",
         has_timed_out: bool = False,
+        is_forbidden: bool = False,
     ) -> None:
         super().__init__(message, hint=hint)
         self.printed, self.has_timed_out = printed, has_timed_out
+        self.is_forbidden = is_forbidden
 
 
 _STARTED: Final[WeakSet[subprocess.Popen[bytes]]] = WeakSet()
@@ -117,11 +120,12 @@ class Kubectl:
                 has_timed_out=True,
             ) from None
         if process.returncode:
-            message = quoting(f"`kubectl {words[0]}` has failed", said)
+            text = said.decode(errors="replace")
             raise KubectlError(
-                message,
-                hint=hint_of("kubectl", message),
+                quoting(f"`kubectl {words[0]}` has failed", text),
+                hint=hint_of("kubectl", text),
                 printed=printed,
+                is_forbidden=FORBIDDEN in text,
             )
         return printed
 

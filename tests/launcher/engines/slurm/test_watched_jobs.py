@@ -349,12 +349,12 @@ def test_the_log_of_a_job_that_failed_is_told(job, says):
         "slurmstepd-n1: error: execve(): bash: No such file or directory",
         *(
             f"srun: error: n{i}: tasks 0-1: Exited with exit code 2"
-            for i in range(1, 9)
+            for i in range(1, 13)
         ),
     ]
     job.log.write_text("\n".join(lines))
     (job.folder / "ended").write_text("2\n")
-    said = "\n    ".join([lines[0], "...", *lines[-3:]])
+    said = "\n    ".join([lines[0], "...", *lines[-9:]])
     assert failure(job) == (
         "Slurm job 7 has state FAILED (NonZeroExitCode), and its nodes have not told how"
         f" they ended in '{job.folder}':\n    {said}\n  log: {job.log}"
