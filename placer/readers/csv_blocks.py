@@ -18,6 +18,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from msgspec import structs
+
 from placer.plan.settings.data.cell_options import Csv
 from placer.readers.file_errors import file_errors
 from placer.system.files.regular import check_regular, open_regular
@@ -138,10 +140,30 @@ class RowBlocks:
 
 
 def plain_rows(text: bytes, form: Csv) -> tuple[bytes, int]:
-    """Return the whole rows at the start of some lines as plain text, and their bytes in
-    `text`, 0 if the first row has more lines. Raises errors as `RowBlocks.take` does."""
+    """Return the whole rows at the start of some lines as plain text, with the delimiter
+    `plain_delimiter`, and their bytes in `text`, 0 if the first row has more lines. Raises
+    errors as `RowBlocks.take` does."""
     if not text.isascii():
         text.decode()
+    delimiter, plain = form.delimiter.encode(), plain_delimiter(form).encode()
+    if delimiter == plain:
+        return _plain_rows(text, form)
+    if plain in text:
+        raise MalformedError(f"it has {plain!r}, and a delimiter that is not ASCII")
+    comment = form.comment and form.comment.replace(form.delimiter, plain.decode())
+    text = text.replace(delimiter, plain)
+    swapped = structs.replace(form, delimiter=plain.decode(), comment=comment)
+    rows, nbytes = _plain_rows(text, swapped)
+    return rows, nbytes + text.count(plain, 0, nbytes) * (len(delimiter) - len(plain))
+
+
+def plain_delimiter(form: Csv) -> str:
+    """Return the delimiter of plain text: that of the file if it is ASCII, as pyarrow needs
+    it."""
+    return form.delimiter if form.delimiter.isascii() else "\x1f"
+
+
+def _plain_rows(text: bytes, form: Csv) -> tuple[bytes, int]:
     comment = None if form.comment is None else form.comment.encode()
     if comment is None or comment not in text:
         if b'"' not in text:
@@ -157,7 +179,7 @@ def plain_rows(text: bytes, form: Csv) -> tuple[bytes, int]:
         raise MalformedError("a quoted cell has text after it")
     if any(parts[5::7]):
         end = _last_row_end(parts) - 1  # without the line end that was added
-        return plain_rows(text[:end], form) if end > 0 else (b"", 0)
+        return _plain_rows(text[:end], form) if end > 0 else (b"", 0)
     parts[2::7] = parts[3::7] = [None] * (len(parts) // 7)
     return b"".join(filter(None, parts)), len(text)
 

@@ -40,7 +40,7 @@ class Table:
         Empty lines and comments are left out."""
         count, form = 0, self.blocks.form
         while (most is None or count < most) and (text := self.blocks.take()):
-            for batch in parse_rows(text, len(self.names), form.delimiter, columns):
+            for batch in parse_rows(text, len(self.names), form, columns):
                 yield batch if most is None else batch.slice(0, most - count)
                 count += batch.num_rows
 
@@ -76,7 +76,7 @@ def _read_names(blocks: RowBlocks) -> list[str]:
         row, nbytes = line
         names = []
         if row.strip(b"\r\n"):
-            names = [name.strip() for name in parse_names(row, form.delimiter)]
+            names = [name.strip() for name in parse_names(row, form)]
         if names and names == form.header:
             raise MalformedError("the first row has the names of the spec")
         if any("\0" in name for name in names):

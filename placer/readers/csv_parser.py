@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow.csv import (
     ConvertOptions,
     InvalidRow,
@@ -14,20 +15,24 @@ from pyarrow.csv import (
     read_csv,
 )
 
-from placer.readers.csv_blocks import MalformedError
+from placer.plan.settings.data.cell_options import Csv
+from placer.readers.csv_blocks import MalformedError, plain_delimiter
 
 _BLANK_CELL = re.compile(r'\s*|"\s*"')
 
 
-def parse_names(row: bytes, delimiter: str) -> list[str]:
+def parse_names(row: bytes, form: Csv) -> list[str]:
     """Return the cells of a row that is not an empty line."""
-    table = _read(row + b"\n\n", delimiter, ReadOptions(), ConvertOptions())
+    plain = plain_delimiter(form)
+    table = _read(row + b"\n\n", plain, ReadOptions(), ConvertOptions())
     names: list[str] = table.column_names
-    return names
+    if plain == form.delimiter:
+        return names
+    return [name.replace(plain, form.delimiter) for name in names]
 
 
 def parse_rows(
-    text: bytes, width: int, delimiter: str, columns: Sequence[int]
+    text: bytes, width: int, form: Csv, columns: Sequence[int]
 ) -> list[pa.RecordBatch]:
     """Return some of the `width` columns of plain rows, without lines of blanks.
 
@@ -40,9 +45,15 @@ def parse_rows(
     converting = ConvertOptions(
         column_types=dict.fromkeys(included, pa.string()), include_columns=included
     )
-    batches: list[pa.RecordBatch] = _read(
-        text, delimiter, reading, converting
-    ).to_batches()
+    plain = plain_delimiter(form)
+    table = _read(text, plain, reading, converting)
+    if plain != form.delimiter:  # quoted cells may have it
+        cells = [
+            pc.replace_substring(column, plain, form.delimiter)
+            for column in table.columns
+        ]
+        table = pa.table(cells, names=table.column_names)
+    batches: list[pa.RecordBatch] = table.to_batches()
     return batches
 
 

@@ -40,7 +40,7 @@ def open_pieces(request: ReadRequest) -> PieceRows:
         width = len(table.names)
         ends, starts = [table.blocks.offset], [0]
         while text := table.blocks.take():
-            batches = parse_rows(text, width, form.delimiter, [0])
+            batches = parse_rows(text, width, form, [0])
             if rows := sum(batch.num_rows for batch in batches):
                 starts.append(starts[-1] + rows)
                 ends.append(table.blocks.offset)
@@ -89,7 +89,7 @@ class _Ranges:
         first = self.starts[piece]
         try:
             text, _ = plain_rows(text, self.form)
-            batches = parse_rows(text, len(self.names), self.form.delimiter, indices)
+            batches = parse_rows(text, len(self.names), self.form, indices)
         except (MalformedError, UnicodeDecodeError):
             raise self.file.changed() from None
         if sum(batch.num_rows for batch in batches) != self.starts[piece + 1] - first:

@@ -112,6 +112,8 @@ FORMS = [
     {"delimiter": " "},
     {"delimiter": "\t"},
     {"delimiter": "1"},
+    {"delimiter": "¦"},
+    {"delimiter": "é", "comment": "é#"},
     {"delimiter": "]", "header": ["x", "y"]},
 ]
 

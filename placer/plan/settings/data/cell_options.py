@@ -114,9 +114,6 @@ def check(csv: Csv) -> tuple[str, str, str | None] | None:
         )
         message = f"'delimiter' must be {form}, not {csv.delimiter!r}"
         return "delimiter", message, hint
-    if not csv.delimiter.isascii():
-        message = f"'delimiter' must be an ASCII character, not {csv.delimiter!r}"
-        return "delimiter", message, "write the file with another one, such as a tab"
     if csv.comment and not {*csv.comment}.isdisjoint("\r\n"):
         message = f"'comment' must be the start of a line, not {csv.comment!r}"
         return "comment", message, "leave out the end of the line"
