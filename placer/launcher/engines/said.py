@@ -57,7 +57,7 @@ def in_one_line(said: str | bytes) -> str:
 
 
 def end_of_file(path: Path) -> str:
-    """Return the end of a file in which a tool writes; empty if there is none."""
+    """Return the last bytes of a file that a tool writes; an empty text if there is no file."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _READ))
