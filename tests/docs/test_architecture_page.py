@@ -101,6 +101,11 @@ def test_the_table_of_threads_has_each_thread_of_a_node():
         assert name in listed, name
 
 
-def test_every_file_and_module_that_it_names_is_there():
-    for path in re.findall(r"`((?:placer|grammar|specs)/[\w/.-]*)`", PAGE):
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_every_file_and_module_that_a_page_names_is_there(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    form = r"`((?:placer|grammar|specs|tests|tools)/[\w/.-]*)`"
+    paths = re.findall(form, text)
+    assert len(paths) > 20
+    for path in paths:
         assert (ROOT / path).exists(), path
