@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain
 
 from msgspec import structs
 
 from placer.place.layouts.partition import RowShard
-from placer.plan.plan import BY_KEY, Edge, Plan
+from placer.plan.plan import BY_KEY, Edge, NodePhase, Plan
 from placer.plan.settings.data.sources import POSITION
 
 ANSWERS = {
@@ -35,24 +34,33 @@ def find_mistakes(plan: Plan) -> Iterator[str]:
 
 
 def _wrong_rows(plan: Plan) -> Iterator[str]:
-    """Find rows of outputs that are not returned exactly once, and wrong reads."""
-    inputs = {POSITION, *(column.name for column in plan.columns)}
-    returned: dict[str, list[RowShard]] = {output.name: [] for output in plan.outputs}
+    """Find rows of outputs that are not returned once, and rows of inputs that are not
+    read once where the nodes share a batch."""
+    outputs: dict[str, list[RowShard]] = {output.name: [] for output in plan.outputs}
     for node in plan.nodes:
-        phases = [node.step, node.evaluation, node.prediction]
-        for read in chain(*(phase.reads for phase in phases if phase is not None)):
-            if read.input not in inputs:
-                yield f"{node.name} reads '{read.input}', which is no input"
-            if max(read.shard.part_indices) >= read.shard.num_parts:
-                yield f"{node.name} reads rows of '{read.input}' that no batch has"
-        outputs = node.prediction.outputs if node.prediction is not None else {}
-        for name, shard in outputs.items():
-            returned[name].append(shard)
-    for name, shards in returned.items():
-        parts = sorted(index for shard in shards for index in shard.part_indices)
-        counts = {shard.num_parts for shard in shards}
-        if counts != {len(parts)} or parts != [*range(len(parts))]:
+        assert node.prediction is not None
+        for name, shard in node.prediction.outputs.items():
+            outputs[name].append(shard)
+    for name, shards in outputs.items():
+        if not _have_each_row(shards):
             yield f"the nodes do not return every row of '{name}' once"
+    inputs = {POSITION, *(column.name for column in plan.columns)}
+    for phase in ("step", "evaluation", "prediction"):
+        reads: dict[tuple[str, str], list[RowShard]] = {}
+        for found in filter(None, (getattr(node, phase) for node in plan.nodes)):
+            for read in found.reads:
+                reads.setdefault((read.value, read.input), []).append(read.shard)
+        for (_, name), shards in reads.items():
+            is_shared = any(shard.num_parts > 1 for shard in shards)
+            if name not in inputs or (is_shared and not _have_each_row(shards)):
+                yield f"the nodes do not read every row of '{name}' once"
+
+
+def _have_each_row(shards: list[RowShard]) -> bool:
+    """Whether each row of a batch is in one of the shards, once."""
+    parts = sorted(index for shard in shards for index in shard.part_indices)
+    counts = {shard.num_parts for shard in shards}
+    return counts == {len(parts)} and parts == [*range(len(parts))]
 
 
 def _unanswered(edges: tuple[Edge, ...]) -> Iterator[str]:
@@ -127,20 +135,20 @@ def _wrong_ranges(edge: Edge) -> Iterator[str]:
 def plant_mistakes(plan: Plan) -> Iterator[tuple[str, Plan]]:
     """Yield plans with one mistake each, and which it is."""
     for i, node in enumerate(plan.nodes):
-        phase = node.prediction
-        for name, shard in phase.outputs.items() if phase is not None else ():
-            for what, parts in (
-                ("no", ()),
-                ("twice the", shard.part_indices * 2),
-                ("other", (*shard.part_indices[1:], shard.num_parts)),
-            ):
-                outputs = {**phase.outputs, name: RowShard(parts, shard.num_parts)}
-                changed = structs.replace(
-                    node, prediction=structs.replace(phase, outputs=outputs)
-                )
-                nodes = (*plan.nodes[:i], changed, *plan.nodes[i + 1 :])
-                wrong = structs.replace(plan, nodes=nodes)
-                yield f"{node.name} returns {what} rows of '{name}'", wrong
+        assert node.prediction is not None
+        for name, shard in node.prediction.outputs.items():
+            for wrong in _wrong_shards(shard):
+                outputs = {**node.prediction.outputs, name: wrong}
+                phase = structs.replace(node.prediction, outputs=outputs)
+                changed = _with_node(plan, i, prediction=phase)
+                yield f"{node.name} returns {wrong} of '{name}'", changed
+        for j, read in enumerate(node.step.reads):
+            for wrong in _wrong_shards(read.shard) if read.shard.num_parts > 1 else ():
+                reads = [*node.step.reads]
+                reads[j] = structs.replace(read, shard=wrong)
+                phase = structs.replace(node.step, reads=tuple(reads))
+                changed = _with_node(plan, i, step=phase)
+                yield f"{node.name} reads {wrong} of '{read.input}'", changed
     for field in ("step_edges", "evaluation_edges", "prediction_edges"):
         edges = getattr(plan, field)
         for i, edge in enumerate(edges):
@@ -151,7 +159,20 @@ def plant_mistakes(plan: Plan) -> Iterator[tuple[str, Plan]]:
                 ("is there twice", (edge, edge)),
                 ("has other nodes", (structs.replace(edge, targets=("ps:9",)),)),
             ):
-                wrong = structs.replace(
+                changed = structs.replace(
                     plan, **{field: (*edges[:i], *others, *edges[i + 1 :])}
                 )
-                yield f"edge {edge.id} ({edge.exchange}) {what}", wrong
+                yield f"edge {edge.id} ({edge.exchange}) {what}", changed
+
+
+def _wrong_shards(shard: RowShard) -> Iterator[RowShard]:
+    """Yield shards with no row, with each row twice, and with a row of no batch."""
+    parts = shard.part_indices
+    for wrong in ((), parts * 2, (*parts[1:], shard.num_parts)):
+        yield RowShard(wrong, shard.num_parts)
+
+
+def _with_node(plan: Plan, index: int, **fields: NodePhase) -> Plan:
+    nodes = [*plan.nodes]
+    nodes[index] = structs.replace(nodes[index], **fields)
+    return structs.replace(plan, nodes=tuple(nodes))
