@@ -1,5 +1,6 @@
 """plan.json: its digest, what is refused, and its byte counts compared with a run."""
 
+import json
 import shutil
 
 import numpy as np
@@ -120,6 +121,22 @@ def test_an_invalid_plan_is_refused(content, build):
     assert message.startswith(
         ("'BUILD/plan.json' cannot be read: ", "'BUILD' has plan version None")
     )
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        ({"type": "half_async"}, "was changed after it was compiled"),
+        ({"type": "half_async", "queue": 3}, "contains unknown field `queue`"),
+        ({"type": "async", "merge": "mean"}, "'merge: mean' has no effect"),
+        ({"type": "geo", "every": 2, "scale": "sum", "outer": {}}, "not their sum"),
+    ],
+)
+def test_settings_of_a_mode_without_effect_are_refused(mode, why, build):
+    plan = json.loads((build / "plan.json").read_text())
+    plan["nodes"][2]["tables"][0]["mode"] = mode
+    (build / "plan.json").write_text(json.dumps(plan))
+    assert why in refusal(build)
 
 
 def test_a_folder_with_other_files_is_not_written_into(tmp_path):
